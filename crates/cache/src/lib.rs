@@ -1,1 +1,19 @@
-//! placeholder
+//! The engine: a cache level as a state machine without I/O, clock, thread or randomness that is
+//! not seeded. The simulator counts its answers; the server executes them.
+//!
+//! * [`policy`]: the replacement policies, one file a published algorithm, over plain [`Entry`]
+//!   handles. In the dense world of a simulation a handle *is* the renumbered block.
+//! * `HashedCache`: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
+//! * [`Level`]: a policy with a write mode and counters.
+//!
+//! Trace formats, stores and protocols do not live here.
+#![forbid(unsafe_code)]
+
+mod heap;
+mod level;
+mod lists;
+pub mod policy;
+mod positions;
+
+pub use level::{Counts, Level, Reference, WriteMode};
+pub use policy::{Departure, Departures, Entry, Fate, Policy};

@@ -1,0 +1,137 @@
+//! A binary heap over entry handles whose keys can change: what LRU-K and LRFU order by.
+//!
+//! Keys and entries lie side by side in the heap, so that sifting reads one array; `at` finds an
+//! entry. Smallest key first.
+//!
+//! Invariants (checked by [`Heap::check`]):
+//! 1. no item's key is smaller than its parent's;
+//! 2. `at[entry]` is the entry's place in the heap, or `ABSENT`.
+
+use crate::Entry;
+
+const ABSENT: u32 = u32::MAX;
+
+/// A set of entries, each with a key that can change.
+#[derive(Clone, Debug)]
+pub(crate) struct Heap<K> {
+    items: Vec<(K, Entry)>,
+    at: Vec<u32>,
+}
+
+impl<K: PartialOrd + Copy> Heap<K> {
+    pub(crate) fn new() -> Self {
+        Self { items: Vec::new(), at: Vec::new() }
+    }
+
+    /// Makes the handles below `entries` valid.
+    pub(crate) fn grow(&mut self, entries: u32) {
+        self.at.resize(self.at.len().max(entries as usize), ABSENT);
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.items.len() as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn contains(&self, entry: Entry) -> bool {
+        self.at[entry as usize] != ABSENT
+    }
+
+    /// The key of an entry that is present.
+    pub(crate) fn key(&self, entry: Entry) -> K {
+        self.items[self.at[entry as usize] as usize].0
+    }
+
+    /// The entry with the smallest key.
+    pub(crate) fn first(&self) -> Option<(K, Entry)> {
+        self.items.first().copied()
+    }
+
+    /// All items, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, Entry)> + '_ {
+        self.items.iter().copied()
+    }
+
+    /// Inserts an absent entry.
+    pub(crate) fn push(&mut self, key: K, entry: Entry) {
+        debug_assert!(!self.contains(entry));
+        let at = self.items.len();
+        self.items.push((key, entry));
+        self.rise(at);
+    }
+
+    /// Gives a present entry another key.
+    pub(crate) fn update(&mut self, key: K, entry: Entry) {
+        let at = self.at[entry as usize] as usize;
+        let old = std::mem::replace(&mut self.items[at].0, key);
+        if key < old { self.rise(at) } else { self.sink(at) }
+    }
+
+    /// Takes a present entry out.
+    pub(crate) fn remove(&mut self, entry: Entry) {
+        let at = self.at[entry as usize] as usize;
+        self.at[entry as usize] = ABSENT;
+        let removed = self.items[at].0;
+        let last = self.items.pop().expect("the entry is present");
+        if at < self.items.len() {
+            self.items[at] = last;
+            if last.0 < removed { self.rise(at) } else { self.sink(at) }
+        }
+    }
+
+    /// Moves the item at `at` up until its parent is not larger.
+    fn rise(&mut self, mut at: usize) {
+        let item = self.items[at];
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.items[parent].0 <= item.0 {
+                break;
+            }
+            self.put(at, self.items[parent]);
+            at = parent;
+        }
+        self.put(at, item);
+    }
+
+    /// Moves the item at `at` down until no child is smaller.
+    fn sink(&mut self, mut at: usize) {
+        let item = self.items[at];
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= self.items.len() {
+                break;
+            }
+            if child + 1 < self.items.len() && self.items[child + 1].0 < self.items[child].0 {
+                child += 1;
+            }
+            if item.0 <= self.items[child].0 {
+                break;
+            }
+            self.put(at, self.items[child]);
+            at = child;
+        }
+        self.put(at, item);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, at: usize, item: (K, Entry)) {
+        self.items[at] = item;
+        self.at[item.1 as usize] = at as u32;
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (at, &(key, entry)) in self.items.iter().enumerate() {
+            if self.at[entry as usize] != at as u32 {
+                return Err(format!("heap: entry {entry} is not where it is said to be"));
+            }
+            if at > 0 && key < self.items[(at - 1) / 2].0 {
+                return Err(format!("heap: entry {entry} stands above a smaller key"));
+            }
+        }
+        if self.at.iter().filter(|&&at| at != ABSENT).count() != self.items.len() {
+            return Err("heap: places without an item".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! A level: one policy, what a write does to it, and its counters; and the loop that drives a
+//! policy through a stretch of references. What is counted is said in `docs/algorithms.md`.
+//!
+//! Placement other than at the access and the traffic between levels are not here yet.
+
+use crate::policy::{Departures, Entry, Policy};
+
+/// A reference to one block: entry and direction in 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference(u32);
+
+impl Reference {
+    const WRITE: u32 = 1 << 31;
+
+    /// A read of `entry`, which must be below 2^31.
+    #[inline(always)]
+    pub fn read(entry: Entry) -> Self {
+        debug_assert!(entry < Self::WRITE);
+        Self(entry)
+    }
+
+    /// A write of `entry`, which must be below 2^31.
+    #[inline(always)]
+    pub fn write(entry: Entry) -> Self {
+        debug_assert!(entry < Self::WRITE);
+        Self(entry | Self::WRITE)
+    }
+
+    /// The entry.
+    #[inline(always)]
+    pub fn entry(self) -> Entry {
+        self.0 & !Self::WRITE
+    }
+
+    /// Whether it is a write.
+    #[inline(always)]
+    pub fn is_write(self) -> bool {
+        self.0 & Self::WRITE != 0
+    }
+}
+
+/// What a write does to a level (TPDS 2004, section 8.1: `Allocate`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteMode {
+    /// A write is a reference like a read: it promotes, and it allocates.
+    #[default]
+    Allocate,
+    /// A write updates a resident copy; it neither promotes nor allocates.
+    NoAllocate,
+    /// A write drops a resident copy.
+    Invalidate,
+}
+
+/// What happened at one level. Hits are decided on residence before the reference changes anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Blocks read.
+    pub reads: u64,
+    /// Reads that found their block resident.
+    pub read_hits: u64,
+    /// Blocks written.
+    pub writes: u64,
+    /// Writes that found their block resident.
+    pub write_hits: u64,
+    /// Reads of blocks that the trace had never referenced before: misses for every policy.
+    pub cold_reads: u64,
+    /// Blocks that replacement drove out.
+    pub evictions: u64,
+    /// Blocks met so far, where blocks are numbered by first touch: marks a reference as cold.
+    pub known: u32,
+}
+
+impl Counts {
+    /// Starts counting anew after a warm-up, without forgetting which blocks are known.
+    pub fn restart(&mut self) {
+        *self = Self { known: self.known, ..Self::default() };
+    }
+
+    /// Read hits / reads: the hit ratio of the papers. 0 where nothing was read.
+    pub fn read_hit_ratio(&self) -> f64 {
+        if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }
+    }
+}
+
+/// A cache level: policy, write mode, counters.
+pub struct Level {
+    policy: Box<dyn Policy>,
+    mode: WriteMode,
+    counts: Counts,
+}
+
+impl Level {
+    /// A level that has seen nothing yet.
+    pub fn new(policy: Box<dyn Policy>, mode: WriteMode) -> Self {
+        Self { policy, mode, counts: Counts::default() }
+    }
+
+    /// Drives the level through `refs`, whose entries are below `entries`; what it does not serve
+    /// (misses and, being write-through, all writes) is appended to `below`.
+    pub fn replay(&mut self, entries: u32, refs: &[Reference], below: Option<&mut Vec<Reference>>) {
+        self.policy.grow(entries);
+        self.policy.replay(refs, self.mode, &mut self.counts, below);
+    }
+
+    /// Forgets the counts, not the content: the end of a warm-up.
+    pub fn restart_counts(&mut self) {
+        self.counts.restart();
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+}
+
+/// References that are brought near together before they are served: enough for the processor to
+/// overlap their cache misses, few enough to stay near until used. Measured: 16 to 64 are alike.
+const BATCH: usize = 32;
+
+/// See [`Policy::replay`].
+pub(crate) fn replay<P: Policy + ?Sized>(
+    policy: &mut P,
+    refs: &[Reference],
+    mode: WriteMode,
+    counts: &mut Counts,
+    below: Option<&mut Vec<Reference>>,
+) {
+    let mut none = Vec::new();
+    let keep = below.is_some();
+    let below = below.unwrap_or(&mut none);
+    let mut out = Departures::new();
+    let resident_before = u64::from(policy.len());
+    let (mut admitted, mut dropped) = (0, 0);
+    let mut batches = refs.chunks(BATCH).peekable();
+    while let Some(batch) = batches.next() {
+        if let Some(coming) = batches.peek() {
+            let near = coming.iter().fold(0, |x, r| x ^ policy.warm(r.entry()));
+            std::hint::black_box(near);
+        }
+        out.clear();
+        for &reference in batch {
+            let entry = reference.entry();
+            let hit = if !reference.is_write() {
+                let hit = policy.access(entry, &mut out);
+                counts.reads += 1;
+                counts.read_hits += u64::from(hit);
+                counts.cold_reads += u64::from(entry >= counts.known);
+                admitted += u64::from(!hit);
+                hit
+            } else {
+                let hit = write(policy, entry, mode, &mut out);
+                counts.writes += 1;
+                counts.write_hits += u64::from(hit);
+                admitted += u64::from(!hit && mode == WriteMode::Allocate);
+                dropped += u64::from(hit && mode == WriteMode::Invalidate);
+                hit
+            };
+            counts.known = counts.known.max(entry + 1);
+            if keep && (!hit || reference.is_write()) {
+                below.push(reference);
+            }
+        }
+    }
+    counts.evictions += resident_before + admitted - dropped - u64::from(policy.len());
+}
+
+fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Departures) -> bool {
+    match mode {
+        WriteMode::Allocate => p.access(e, out),
+        WriteMode::NoAllocate => p.contains(e),
+        WriteMode::Invalidate => {
+            let hit = p.contains(e);
+            if hit {
+                p.discard(e, out);
+            }
+            hit
+        }
+    }
+}

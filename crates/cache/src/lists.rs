@@ -1,0 +1,227 @@
+//! Doubly linked lists over entry handles, in one arena: what nearly every policy is made of.
+//!
+//! A node is two 32-bit links and a payload of the policy's choice. Every list is a ring closed by
+//! a sentinel node, so that linking and unlinking never branch on "is there a neighbour". The
+//! sentinels stand at the front of the arena and the node of entry `e` at `e + number of lists`.
+//!
+//! Invariants (checked by [`Lists::check`]):
+//! 1. walking a list forward and backward meets the same entries, `len(list)` of them;
+//! 2. an entry is in at most one list; one that is in none has `next == UNLINKED`.
+
+use crate::Entry;
+
+/// `next` of a node that is in no list.
+const UNLINKED: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node<T> {
+    prev: u32,
+    next: u32,
+    data: T,
+}
+
+/// A fixed number of lists over entries `0..entries`, with a payload of type `T` an entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Lists<T = ()> {
+    nodes: Vec<Node<T>>,
+    lens: Vec<u32>,
+}
+
+impl<T: Copy + Default> Lists<T> {
+    /// `lists` empty lists over no entries yet.
+    pub(crate) fn new(lists: u32) -> Self {
+        let nodes = (0..lists).map(|i| Node { prev: i, next: i, data: T::default() }).collect();
+        Self { nodes, lens: vec![0; lists as usize] }
+    }
+
+    /// Makes the handles below `entries` valid; new ones are unlinked, with a default payload.
+    pub(crate) fn grow(&mut self, entries: u32) {
+        let nodes = self.lens.len() + entries as usize;
+        if nodes > self.nodes.len() {
+            let fresh = Node { prev: UNLINKED, next: UNLINKED, data: T::default() };
+            self.nodes.resize(nodes, fresh);
+        }
+    }
+
+    /// Number of valid handles.
+    pub(crate) fn entries(&self) -> u32 {
+        (self.nodes.len() - self.lens.len()) as u32
+    }
+
+    #[inline(always)]
+    fn base(&self) -> u32 {
+        self.lens.len() as u32
+    }
+
+    #[inline(always)]
+    fn node_of(&self, entry: Entry) -> u32 {
+        entry + self.base()
+    }
+
+    #[inline(always)]
+    fn entry_of(&self, node: u32) -> Option<Entry> {
+        node.checked_sub(self.base())
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self, list: u32) -> u32 {
+        self.lens[list as usize]
+    }
+
+    /// Whether `entry` is in some list.
+    #[inline(always)]
+    pub(crate) fn linked(&self, entry: Entry) -> bool {
+        self.nodes[self.node_of(entry) as usize].next != UNLINKED
+    }
+
+    #[inline(always)]
+    pub(crate) fn data(&self, entry: Entry) -> T {
+        self.nodes[self.node_of(entry) as usize].data
+    }
+
+    #[inline(always)]
+    pub(crate) fn data_mut(&mut self, entry: Entry) -> &mut T {
+        let node = self.node_of(entry) as usize;
+        &mut self.nodes[node].data
+    }
+
+    #[inline(always)]
+    pub(crate) fn front(&self, list: u32) -> Option<Entry> {
+        self.entry_of(self.nodes[list as usize].next)
+    }
+
+    #[inline(always)]
+    pub(crate) fn back(&self, list: u32) -> Option<Entry> {
+        self.entry_of(self.nodes[list as usize].prev)
+    }
+
+    /// The neighbour of a linked `entry` toward the back of its list.
+    #[inline(always)]
+    pub(crate) fn next(&self, entry: Entry) -> Option<Entry> {
+        self.entry_of(self.nodes[self.node_of(entry) as usize].next)
+    }
+
+    /// The neighbour of a linked `entry` toward the front of its list.
+    #[inline(always)]
+    pub(crate) fn prev(&self, entry: Entry) -> Option<Entry> {
+        self.entry_of(self.nodes[self.node_of(entry) as usize].prev)
+    }
+
+    #[inline(always)]
+    fn link(&mut self, node: u32, prev: u32, next: u32) {
+        let it = &mut self.nodes[node as usize];
+        debug_assert_eq!(it.next, UNLINKED, "an entry is in at most one list");
+        it.prev = prev;
+        it.next = next;
+        self.nodes[prev as usize].next = node;
+        self.nodes[next as usize].prev = node;
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_front(&mut self, list: u32, entry: Entry) {
+        let first = self.nodes[list as usize].next;
+        self.link(self.node_of(entry), list, first);
+        self.lens[list as usize] += 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_back(&mut self, list: u32, entry: Entry) {
+        let last = self.nodes[list as usize].prev;
+        self.link(self.node_of(entry), last, list);
+        self.lens[list as usize] += 1;
+    }
+
+    /// Puts `entry` just before `neighbour` (toward the front), which is in `list`.
+    #[inline(always)]
+    pub(crate) fn insert_before(&mut self, list: u32, neighbour: Entry, entry: Entry) {
+        let next = self.node_of(neighbour);
+        let prev = self.nodes[next as usize].prev;
+        self.link(self.node_of(entry), prev, next);
+        self.lens[list as usize] += 1;
+    }
+
+    /// Takes `entry` out of `list`, which it must be in.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, list: u32, entry: Entry) {
+        let node = self.node_of(entry) as usize;
+        let Node { prev, next, .. } = self.nodes[node];
+        debug_assert_ne!(next, UNLINKED, "removed from a list it is not in");
+        self.nodes[prev as usize].next = next;
+        self.nodes[next as usize].prev = prev;
+        self.nodes[node].next = UNLINKED;
+        self.lens[list as usize] -= 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop_front(&mut self, list: u32) -> Option<Entry> {
+        let entry = self.front(list)?;
+        self.remove(list, entry);
+        Some(entry)
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop_back(&mut self, list: u32) -> Option<Entry> {
+        let entry = self.back(list)?;
+        self.remove(list, entry);
+        Some(entry)
+    }
+
+    /// Moves an entry of `list` to its back; cheap when it is there already.
+    #[inline(always)]
+    pub(crate) fn move_to_back(&mut self, list: u32, entry: Entry) {
+        let node = self.node_of(entry);
+        let Node { prev, next, .. } = self.nodes[node as usize];
+        debug_assert_ne!(next, UNLINKED, "moved within a list it is not in");
+        if next == list {
+            return;
+        }
+        self.nodes[prev as usize].next = next;
+        self.nodes[next as usize].prev = prev;
+        let last = self.nodes[list as usize].prev;
+        let it = &mut self.nodes[node as usize];
+        it.prev = last;
+        it.next = list;
+        self.nodes[last as usize].next = node;
+        self.nodes[list as usize].prev = node;
+    }
+
+    /// The entries of `list`, front to back.
+    pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
+        std::iter::successors(self.front(list), |&entry| self.next(entry))
+    }
+
+    /// A value that depends on the node of `entry`: reading it early brings the node near.
+    #[inline(always)]
+    pub(crate) fn warm(&self, entry: Entry) -> u32 {
+        self.nodes[self.node_of(entry) as usize].next
+    }
+
+    /// Checks the structural invariants in the head of this file.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut seen = vec![false; self.entries() as usize];
+        for list in 0..self.base() {
+            let mut count = 0;
+            let mut prev = list;
+            let mut node = self.nodes[list as usize].next;
+            while node != list {
+                let entry = self.entry_of(node).ok_or("a list runs into another's sentinel")?;
+                if std::mem::replace(&mut seen[entry as usize], true) {
+                    return Err(format!("entry {entry} is linked twice"));
+                }
+                if self.nodes[node as usize].prev != prev {
+                    return Err(format!("entry {entry} in list {list}: prev and next disagree"));
+                }
+                count += 1;
+                prev = node;
+                node = self.nodes[node as usize].next;
+            }
+            if self.nodes[list as usize].prev != prev || count != self.len(list) {
+                return Err(format!("list {list}: holds {count}, counts {}", self.len(list)));
+            }
+        }
+        match seen.iter().enumerate().find(|&(e, &s)| s != self.linked(e as Entry)) {
+            Some((entry, _)) => Err(format!("entry {entry}: linked mark and lists disagree")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! CLOCK: FIFO in which a referenced block gets another turn.
+//!
+//! The ring is kept in its list form: the hand is the front, and passing an entry moves it to the
+//! back. A new block enters just behind the hand with its counter at 0 (libCacheSim does the
+//! same; others start at 1). With `bits` above 1 (generalised CLOCK) a hit counts up to
+//! 2^bits - 1 and the hand counts down.
+//!
+//! Invariants: `state` is 0 for an entry that is not resident, else 1 + its counter; an entry is
+//! linked exactly if it is resident.
+
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Departures, Entry, Fate, Policy};
+use crate::lists::Lists;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "clock",
+    aliases: &[],
+    summary: "second chance: FIFO that spares what was referenced",
+    source: "Corbato, MIT Project MAC 1968",
+    parameters: &[Parameter {
+        name: "bits",
+        kind: Kind::Integer(1, 7),
+        default: "1",
+        help: "width of the reference counter",
+    }],
+    build: |arguments, context| {
+        Ok(Box::new(Clock {
+            capacity: context.capacity,
+            max: 1 << arguments.integer("bits"),
+            ring: Lists::new(1),
+            state: Vec::new(),
+        }))
+    },
+};
+
+const RING: u32 = 0;
+
+struct Clock {
+    capacity: u32,
+    /// `state` of an entry whose counter is full.
+    max: u8,
+    /// Front: at the hand.
+    ring: Lists,
+    state: Vec<u8>,
+}
+
+impl Clock {
+    fn evict(&mut self, out: &mut Departures) {
+        while let Some(at_hand) = self.ring.front(RING) {
+            let state = &mut self.state[at_hand as usize];
+            *state -= 1;
+            if *state == 0 {
+                self.ring.remove(RING, at_hand);
+                out.push(at_hand, Fate::Evicted);
+                return;
+            }
+            self.ring.move_to_back(RING, at_hand);
+        }
+    }
+}
+
+impl Policy for Clock {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.ring.len(RING)
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.ring.grow(entries);
+        self.state.resize(self.ring.entries() as usize, 0);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.state[entry as usize] != 0
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        let state = &mut self.state[entry as usize];
+        if *state < self.max {
+            *state += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        if self.len() == self.capacity {
+            self.evict(out);
+        }
+        self.ring.push_back(RING, entry);
+        self.state[entry as usize] = 1;
+    }
+
+    fn take(&mut self, entry: Entry, out: &mut Departures) {
+        self.discard(entry, out);
+    }
+
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        if !self.contains(entry) {
+            self.admit(entry, out);
+        }
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+        if self.contains(entry) {
+            self.ring.remove(RING, entry);
+            self.state[entry as usize] = 0;
+        }
+    }
+
+    /// The first entry from the hand among those with the lowest counter: each turn of the hand
+    /// takes one from every counter. O(capacity) at worst.
+    fn victim(&self) -> Option<Entry> {
+        let full = self.len() == self.capacity;
+        self.ring.iter(RING).filter(|_| full).min_by_key(|&e| self.state[e as usize])
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            self.evict(out);
+        }
+    }
+
+    fn residents(&self) -> Vec<Entry> {
+        self.ring.iter(RING).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        u32::from(self.state[entry as usize])
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity {
+            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
+        }
+        let wrong = (0..self.ring.entries()).find(|&e| {
+            self.contains(e) != self.ring.linked(e) || self.state[e as usize] > self.max
+        });
+        match wrong {
+            Some(entry) => Err(format!("entry {entry}: state and ring disagree")),
+            None => self.ring.check(),
+        }
+    }
+
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let ring: Vec<_> =
+            self.residents().iter().map(|&e| (e, self.state[e as usize] - 1)).collect();
+        vec![("ring_from_hand", format!("{ring:?}"))]
+    }
+}

@@ -1,0 +1,201 @@
+//! What a replacement policy is, and what it may say. The policies themselves are one file each
+//! beside this one; `registry.rs` lists them with their parameters.
+//!
+//! A policy orders entries and nothing else: it knows no blocks, data, clock or lock. It works on
+//! [`Entry`] handles that its user hands out: in a simulation the densely renumbered block itself,
+//! in a server the slot of a hashed index. Everything it remembers about an entry, resident or
+//! ghost, it keeps in plain arrays indexed by the handle, so a reference costs one look-up.
+
+mod clock;
+mod fifo;
+mod lru;
+mod mru;
+mod one_list;
+mod opt;
+mod registry;
+
+use crate::level::{Counts, Reference, WriteMode};
+
+pub use opt::Future;
+pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError, policies};
+
+/// Handle of something a policy may hold: below the number given to [`Policy::grow`].
+pub type Entry = u32;
+
+/// How an entry left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Evicted, and the policy knows nothing of it any more.
+    Evicted,
+    /// Evicted, but the policy remembers it as a ghost: the handle stays in use.
+    Remembered,
+    /// A ghost that was dropped (or an entry discarded for good): the handle is free.
+    Forgotten,
+}
+
+/// One entry that left, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The entry.
+    pub entry: Entry,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What one or several calls to a policy drove out, in order. Owned by the caller and reused, so
+/// that the steady state allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Departures(Vec<Departure>);
+
+impl Departures {
+    /// An empty record with room for the usual case.
+    pub fn new() -> Self {
+        Self(Vec::with_capacity(64))
+    }
+
+    /// Forgets what was recorded.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Everything that left, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Departure> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The evicted entries, in order, remembered or not.
+    pub fn evicted(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.0.iter().filter(|d| d.fate != Fate::Forgotten).map(|d| d.entry)
+    }
+
+    /// Records a departure.
+    #[inline(always)]
+    pub fn push(&mut self, entry: Entry, fate: Fate) {
+        self.0.push(Departure { entry, fate });
+    }
+}
+
+/// A replacement policy over entries.
+///
+/// Contract, checked for every policy of the registry by the tests of this crate:
+/// * an entry is resident, a ghost (remembered without data), or unknown; at most
+///   [`capacity`](Self::capacity) are resident;
+/// * every change of an entry from resident to something else inside `admit`, `place` and `resize`
+///   is recorded in `out`, and so is every ghost dropped, whatever the call;
+/// * the same calls give the same answers on every machine.
+///
+/// A logical clock, where a policy has one, counts its references: `touch`, `admit`, and for some
+/// policies `take` and `note` (`docs/algorithms.md` says which).
+pub trait Policy: Send {
+    /// Number of resident entries allowed, at least 1.
+    fn capacity(&self) -> u32;
+
+    /// Number of resident entries.
+    fn len(&self) -> u32;
+
+    /// Whether nothing is resident.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes handles below `entries` valid. Never shrinks.
+    fn grow(&mut self, entries: u32);
+
+    /// Says that the handle `entry`, unknown so far, from now on stands for the block `key`. Only
+    /// a policy that hashes blocks (W-TinyLFU's sketch) cares; where this is never called the
+    /// handle itself is the block.
+    fn bind(&mut self, entry: Entry, key: u64) {
+        let _ = (entry, key);
+    }
+
+    /// Whether `entry` is resident.
+    fn contains(&self, entry: Entry) -> bool;
+
+    /// Whether `entry` is a ghost: not resident, but remembered.
+    fn remembers(&self, entry: Entry) -> bool {
+        let _ = entry;
+        false
+    }
+
+    /// A reference to a resident entry.
+    fn touch(&mut self, entry: Entry);
+
+    /// A reference to an entry that is not resident: makes it resident, evicting where it must.
+    /// W-TinyLFU alone may evict what it admitted earlier in place of its victim.
+    fn admit(&mut self, entry: Entry, out: &mut Departures);
+
+    /// A reference: [`touch`](Self::touch) or [`admit`](Self::admit). True on a hit.
+    #[inline(always)]
+    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
+        let hit = self.contains(entry);
+        if hit {
+            self.touch(entry);
+        } else {
+            self.admit(entry, out);
+        }
+        hit
+    }
+
+    /// Takes a resident entry away, because it moves to an upper level, and keeps what the policy
+    /// remembers about it (TPDS 2004, section 6, op 2).
+    fn take(&mut self, entry: Entry, out: &mut Departures);
+
+    /// Notes a reference to a non-resident entry that was served around this cache (TPDS 2004,
+    /// section 6). Most policies learn nothing from it.
+    fn note(&mut self, entry: Entry, out: &mut Departures) {
+        let _ = (entry, out);
+    }
+
+    /// Places an entry because the level above evicted it, which is not an access (TPDS 2004,
+    /// section 6, op 4). A resident entry is repositioned.
+    fn place(&mut self, entry: Entry, out: &mut Departures);
+
+    /// Forgets an entry entirely, resident or ghost (TRIM, invalidation). Not an eviction, and the
+    /// entry itself is not recorded in `out`; ghosts that go with it are.
+    fn discard(&mut self, entry: Entry, out: &mut Departures);
+
+    /// The entry that admitting an unknown one would evict now; `None` while there is room.
+    fn victim(&self) -> Option<Entry>;
+
+    /// Changes the capacity (at least 1) while running. Shrinking recomputes derived sizes, trims
+    /// ghosts oldest first, then evicts by the normal rule.
+    fn resize(&mut self, capacity: u32, out: &mut Departures);
+
+    /// The resident entries, in an order of the policy's own (its lists, next victim first where
+    /// that is defined).
+    fn residents(&self) -> Vec<Entry>;
+
+    /// Reads what a coming `access` of `entry` will need, so that it is near by then. The value
+    /// means nothing; use it so that the compiler keeps the read.
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        let _ = entry;
+        0
+    }
+
+    /// Recounts everything and checks the invariants in the head of the policy's file.
+    ///
+    /// # Errors
+    /// Says which invariant does not hold.
+    fn validate(&self) -> Result<(), String>;
+
+    /// The inner state in the terms of the specification, for the worked examples: lists, counts
+    /// and targets as text, one `name = value` an item.
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// References every element of `refs` in order: the simulator's inner loop, compiled once a
+    /// policy. Misses and all writes are appended to `below`, the stream of the level under a
+    /// write-through level.
+    fn replay(
+        &mut self,
+        refs: &[Reference],
+        mode: WriteMode,
+        counts: &mut Counts,
+        below: Option<&mut Vec<Reference>>,
+    ) {
+        crate::level::replay(self, refs, mode, counts, below);
+    }
+}

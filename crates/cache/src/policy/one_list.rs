@@ -1,0 +1,122 @@
+//! What LRU, MRU and FIFO share: one list, no ghosts. The rules that tell them apart are in their
+//! own files.
+
+use std::marker::PhantomData;
+
+use super::{Departures, Entry, Fate, Policy};
+use crate::lists::Lists;
+
+/// How a policy of one list orders it.
+pub(super) trait Rule: Send {
+    /// Whether a reference moves its entry to the new end.
+    const MOVES: bool;
+    /// Whether the victim is the newest entry instead of the oldest.
+    const EVICTS_NEWEST: bool;
+}
+
+const LIST: u32 = 0;
+
+/// A policy of one list.
+///
+/// Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
+pub(super) struct OneList<R> {
+    capacity: u32,
+    /// Front: oldest.
+    list: Lists,
+    rule: PhantomData<R>,
+}
+
+impl<R: Rule> OneList<R> {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { capacity, list: Lists::new(1), rule: PhantomData }
+    }
+
+    #[inline(always)]
+    fn next_victim(&self) -> Option<Entry> {
+        if R::EVICTS_NEWEST { self.list.back(LIST) } else { self.list.front(LIST) }
+    }
+
+    #[inline(always)]
+    fn evict(&mut self, out: &mut Departures) {
+        if let Some(victim) = self.next_victim() {
+            self.list.remove(LIST, victim);
+            out.push(victim, Fate::Evicted);
+        }
+    }
+}
+
+impl<R: Rule> Policy for OneList<R> {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.list.len(LIST)
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.list.grow(entries);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.list.linked(entry)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        if R::MOVES {
+            self.list.move_to_back(LIST, entry);
+        }
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        if self.len() == self.capacity {
+            self.evict(out);
+        }
+        self.list.push_back(LIST, entry);
+    }
+
+    fn take(&mut self, entry: Entry, _: &mut Departures) {
+        self.list.remove(LIST, entry);
+    }
+
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        self.access(entry, out);
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+        if self.contains(entry) {
+            self.list.remove(LIST, entry);
+        }
+    }
+
+    fn victim(&self) -> Option<Entry> {
+        if self.len() == self.capacity { self.next_victim() } else { None }
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            self.evict(out);
+        }
+    }
+
+    fn residents(&self) -> Vec<Entry> {
+        self.list.iter(LIST).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        self.list.warm(entry)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity {
+            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
+        }
+        self.list.check()
+    }
+}

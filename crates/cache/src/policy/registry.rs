@@ -1,0 +1,295 @@
+//! The list of policies with their parameters, and the text form `name,key=value,...` in which
+//! people choose one. A new policy is one file beside this one and one line in [`policies`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Policy, clock, fifo, lru, mru, opt};
+
+/// Every policy, in the order in which tables list them.
+pub fn policies() -> &'static [&'static PolicyInfo] {
+    &[&opt::INFO, &lru::INFO, &mru::INFO, &fifo::INFO, &clock::INFO]
+}
+
+/// What a policy is called, where it comes from, what can be set, and how it is made.
+pub struct PolicyInfo {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Other names, each with the parameters that it stands for.
+    pub aliases: &'static [(&'static str, &'static str)],
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// Publication.
+    pub source: &'static str,
+    /// What can be set.
+    pub parameters: &'static [Parameter],
+    pub(super) build: Build,
+}
+
+/// Makes a policy from its arguments.
+pub(super) type Build = fn(&Arguments, &Context) -> Result<Box<dyn Policy>, SpecError>;
+
+/// Something that can be set.
+pub struct Parameter {
+    /// Key on the command line.
+    pub name: &'static str,
+    /// Values that are allowed.
+    pub kind: Kind,
+    /// Value when not given, as one would write it.
+    pub default: &'static str,
+    /// Meaning and unit.
+    pub help: &'static str,
+}
+
+/// The values that a parameter may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A whole number in a range, ends included.
+    Integer(u64, u64),
+    /// A whole number in a range, or this word.
+    IntegerOr(u64, u64, &'static str),
+    /// A number in a range, ends included.
+    Real(f64, f64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(min, u64::MAX) => write!(f, "whole number from {min}"),
+            Self::Integer(min, max) => write!(f, "whole number from {min} to {max}"),
+            Self::IntegerOr(min, max, word) => write!(f, "{} or {word}", Self::Integer(*min, *max)),
+            Self::Real(min, max) => write!(f, "number from {min} to {max}"),
+            Self::Word(words) => f.write_str(&words.join(" or ")),
+        }
+    }
+}
+
+/// A parameter's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// Of [`Kind::Integer`] or [`Kind::IntegerOr`].
+    Integer(u64),
+    /// Of [`Kind::Real`].
+    Real(f64),
+    /// Of [`Kind::Word`] or [`Kind::IntegerOr`].
+    Word(&'static str),
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(value) => value.fmt(f),
+            Self::Real(value) => value.fmt(f),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Kind {
+    fn parse(self, text: &str) -> Option<Argument> {
+        match self {
+            Self::Integer(min, max) => {
+                text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Integer)
+            }
+            Self::IntegerOr(_, _, word) if text == word => Some(Argument::Word(word)),
+            Self::IntegerOr(min, max, _) => Self::Integer(min, max).parse(text),
+            Self::Real(min, max) => {
+                text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Real)
+            }
+            Self::Word(words) => {
+                words.iter().find(|&&word| word == text).map(|w| Argument::Word(w))
+            }
+        }
+    }
+}
+
+/// The values of all parameters of one policy, in the order of [`PolicyInfo::parameters`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Arguments {
+    names: Vec<&'static str>,
+    values: Vec<Argument>,
+}
+
+/// These look a declared parameter up; asking for another is a mistake in the policy's file, which
+/// the test that builds every policy finds.
+impl Arguments {
+    fn get(&self, name: &str) -> Argument {
+        let at = self.names.iter().position(|&n| n == name);
+        self.values[at.unwrap_or_else(|| panic!("parameter {name} is not declared"))]
+    }
+
+    pub(super) fn integer(&self, name: &str) -> u64 {
+        self.integer_or_word(name).unwrap_or_else(|| panic!("parameter {name} is not a number"))
+    }
+
+    pub(super) fn integer_or_word(&self, name: &str) -> Option<u64> {
+        match self.get(name) {
+            Argument::Integer(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(super) fn real(&self, name: &str) -> f64 {
+        match self.get(name) {
+            Argument::Real(value) => value,
+            other => panic!("parameter {name} is {other}, not a real number"),
+        }
+    }
+
+    pub(super) fn word(&self, name: &str) -> &'static str {
+        match self.get(name) {
+            Argument::Word(word) => word,
+            other => panic!("parameter {name} is {other}, not a word"),
+        }
+    }
+}
+
+/// What a policy is made for.
+#[derive(Clone)]
+pub struct Context {
+    /// Resident entries, at least 1.
+    pub capacity: u32,
+    /// The references to come, for OPT; nobody else looks at them.
+    pub future: Option<Arc<super::Future>>,
+}
+
+impl Context {
+    /// A cache of `capacity` entries whose future nobody knows.
+    pub fn new(capacity: u32) -> Self {
+        Self { capacity, future: None }
+    }
+}
+
+/// A policy as a person chose it: its name and the value of every parameter.
+#[derive(Clone)]
+pub struct Spec {
+    info: &'static PolicyInfo,
+    arguments: Arguments,
+}
+
+impl Spec {
+    /// Reads `name` or `name,key=value,...`.
+    ///
+    /// # Errors
+    /// The name or a key is unknown, a key is given twice, or a value is not of its kind; the
+    /// message names what would be right.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let mut words = text.split(',').map(str::trim);
+        let name = words.next().unwrap_or("").to_ascii_lowercase();
+        let (info, implied) = find(&name)?;
+        let default = |p: &Parameter| p.kind.parse(p.default).expect("defaults are in range");
+        let mut arguments = Arguments {
+            names: info.parameters.iter().map(|p| p.name).collect(),
+            values: info.parameters.iter().map(default).collect(),
+        };
+        let mut given = vec![false; info.parameters.len()];
+        for word in implied.split(',').filter(|word| !word.is_empty()).chain(words) {
+            let (key, value) = word.split_once('=').ok_or_else(|| {
+                SpecError(format!("policy {}: expected key=value, found '{word}'", info.name))
+            })?;
+            let at = info.parameters.iter().position(|p| p.name == key.trim());
+            let at = at.ok_or_else(|| unknown_key(info, key.trim()))?;
+            let parameter = &info.parameters[at];
+            if std::mem::replace(&mut given[at], true) {
+                return Err(SpecError(format!("policy {}: {key} is given twice", info.name)));
+            }
+            arguments.values[at] = parameter.kind.parse(value.trim()).ok_or_else(|| {
+                SpecError(format!(
+                    "policy {}: {} must be a {}, not '{}'",
+                    info.name,
+                    parameter.name,
+                    parameter.kind,
+                    value.trim()
+                ))
+            })?;
+        }
+        Ok(Self { info, arguments })
+    }
+
+    /// The policy.
+    pub fn info(&self) -> &'static PolicyInfo {
+        self.info
+    }
+
+    /// Its parameters with their values.
+    pub fn arguments(&self) -> impl Iterator<Item = (&'static str, Argument)> + '_ {
+        self.arguments.names.iter().copied().zip(self.arguments.values.iter().copied())
+    }
+
+    /// Makes the policy.
+    ///
+    /// # Errors
+    /// The parameters do not go together, or the context lacks what the policy needs.
+    pub fn build(&self, context: &Context) -> Result<Box<dyn Policy>, SpecError> {
+        if context.capacity == 0 {
+            return Err(SpecError("a cache needs room for at least one block".into()));
+        }
+        (self.info.build)(&self.arguments, context)
+    }
+}
+
+/// The name, and the parameters that are not at their default.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info.name)?;
+        for (parameter, value) in self.info.parameters.iter().zip(&self.arguments.values) {
+            if parameter.kind.parse(parameter.default) != Some(*value) {
+                write!(f, ",{}={value}", parameter.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spec({self})")
+    }
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.info.name == other.info.name && self.arguments == other.arguments
+    }
+}
+
+impl std::str::FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::parse(text)
+    }
+}
+
+fn find(name: &str) -> Result<(&'static PolicyInfo, &'static str), SpecError> {
+    for info in policies() {
+        if info.name == name {
+            return Ok((info, ""));
+        }
+        if let Some((_, implied)) = info.aliases.iter().find(|(alias, _)| *alias == name) {
+            return Ok((info, implied));
+        }
+    }
+    let names: Vec<_> = policies().iter().map(|info| info.name).collect();
+    Err(SpecError(format!("no policy '{name}'; there are {}", names.join(", "))))
+}
+
+fn unknown_key(info: &PolicyInfo, key: &str) -> SpecError {
+    let keys: Vec<_> = info.parameters.iter().map(|p| p.name).collect();
+    let known = if keys.is_empty() { "none".into() } else { keys.join(", ") };
+    SpecError(format!("policy {}: no parameter '{key}'; there are: {known}", info.name))
+}
+
+/// A policy that cannot be had as asked: says what is wrong and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError(pub(super) String);
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
