@@ -3,17 +3,19 @@
 //!
 //! * [`policy`]: the replacement policies, one file a published algorithm, over plain [`Entry`]
 //!   handles. In the dense world of a simulation a handle *is* the renumbered block.
-//! * `HashedCache`: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
+//! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
 //! * [`Level`]: a policy with a write mode and counters.
 //!
 //! Trace formats, stores and protocols do not live here.
 #![forbid(unsafe_code)]
 
+mod hashed;
 mod heap;
 mod level;
 mod lists;
 pub mod policy;
 mod positions;
 
+pub use hashed::{Evicted, Found, Frame, HashedCache};
 pub use level::{Counts, Level, Reference, WriteMode};
 pub use policy::{Departure, Departures, Entry, Fate, Policy};

@@ -13,6 +13,10 @@ mod mru;
 mod one_list;
 mod opt;
 mod registry;
+mod s3_fifo;
+mod sieve;
+mod sketch;
+mod w_tinylfu;
 
 use crate::level::{Counts, Reference, WriteMode};
 

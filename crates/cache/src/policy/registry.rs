@@ -4,11 +4,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Policy, clock, fifo, lru, mru, opt};
+use super::Policy;
 
 /// Every policy, in the order in which tables list them.
 pub fn policies() -> &'static [&'static PolicyInfo] {
-    &[&opt::INFO, &lru::INFO, &mru::INFO, &fifo::INFO, &clock::INFO]
+    &[
+        &super::opt::INFO,
+        &super::lru::INFO,
+        &super::mru::INFO,
+        &super::fifo::INFO,
+        &super::clock::INFO,
+        &super::s3_fifo::INFO,
+        &super::sieve::INFO,
+        &super::w_tinylfu::INFO,
+    ]
 }
 
 /// What a policy is called, where it comes from, what can be set, and how it is made.

@@ -1,0 +1,295 @@
+//! A policy behind a hashed index: blocks are any 64-bit numbers, and each resident block has a
+//! frame. What a server keeps its data by; one look-up finds the entry and its frame.
+//!
+//! Invariants (checked by [`HashedCache::validate`]):
+//! 1. the table holds exactly the handles that the policy knows, resident or ghost;
+//! 2. a handle has a frame exactly if it is resident, and no two share one;
+//! 3. frames are below the largest capacity that the cache ever had.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
+
+use crate::policy::{Departures, Entry, Fate, Policy};
+
+/// Number of a frame: where the data of a resident block lies.
+pub type Frame = u32;
+
+const NO_FRAME: Frame = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    block: u64,
+    frame: Frame,
+}
+
+/// What a reference met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether the block was resident.
+    pub hit: bool,
+    /// Its frame: with the data on a hit, to be filled on a miss.
+    pub frame: Frame,
+}
+
+/// A block that was evicted, and the frame that it had. The frame may already belong to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// The block.
+    pub block: u64,
+    /// Where its data lay; reused at once by the block that drove it out.
+    pub frame: Frame,
+}
+
+/// A cache of blocks named by 64-bit numbers, ordered by any policy.
+pub struct HashedCache {
+    policy: Box<dyn Policy>,
+    table: HashTable<Entry>,
+    slots: Vec<Slot>,
+    free_entries: Vec<Entry>,
+    free_frames: Vec<Frame>,
+    frames: u32,
+    hasher: FixedState,
+    out: Departures,
+    evicted: Vec<Evicted>,
+}
+
+impl HashedCache {
+    /// An empty cache. `seed` makes the index unpredictable for clients that choose the block
+    /// numbers; it changes nothing else.
+    pub fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
+        let capacity = policy.capacity();
+        Self {
+            policy,
+            table: HashTable::new(),
+            slots: Vec::new(),
+            free_entries: Vec::new(),
+            free_frames: (0..capacity).rev().collect(),
+            frames: capacity,
+            hasher: FixedState::with_seed(seed),
+            out: Departures::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// What the last call evicted, in order.
+    pub fn evicted(&self) -> &[Evicted] {
+        &self.evicted
+    }
+
+    /// The frame of a resident block, without a trace in the policy.
+    pub fn frame(&self, block: u64) -> Option<Frame> {
+        let entry = self.find(block)?;
+        Some(self.slots[entry as usize].frame).filter(|&frame| frame != NO_FRAME)
+    }
+
+    /// A reference: touches a resident block, or admits the block.
+    pub fn access(&mut self, block: u64) -> Found {
+        let entry = self.enter(block);
+        let hit = self.policy.access(entry, &mut self.out);
+        self.settle();
+        Found { hit, frame: self.give_frame(entry) }
+    }
+
+    /// A reference to a block if it is resident: its frame.
+    pub fn touch(&mut self, block: u64) -> Option<Frame> {
+        self.start();
+        let entry = self.find(block)?;
+        let frame = self.slots[entry as usize].frame;
+        if frame == NO_FRAME {
+            return None;
+        }
+        self.policy.touch(entry);
+        Some(frame)
+    }
+
+    /// Places a block that the level above evicted: no access is counted.
+    pub fn place(&mut self, block: u64) -> Found {
+        let entry = self.enter(block);
+        let hit = self.policy.contains(entry);
+        self.policy.place(entry, &mut self.out);
+        self.settle();
+        Found { hit, frame: self.give_frame(entry) }
+    }
+
+    /// Takes a resident block away, since it moves up, keeping its history: the frame it had.
+    pub fn take(&mut self, block: u64) -> Option<Frame> {
+        self.start();
+        let entry = self.find(block)?;
+        let frame = self.slots[entry as usize].frame;
+        if frame == NO_FRAME {
+            return None;
+        }
+        self.policy.take(entry, &mut self.out);
+        self.release_frame(entry);
+        self.settle();
+        self.drop_if_unknown(entry);
+        Some(frame)
+    }
+
+    /// Notes a reference to a non-resident block that was served around this cache.
+    pub fn note(&mut self, block: u64) {
+        let entry = self.enter(block);
+        if !self.policy.contains(entry) {
+            self.policy.note(entry, &mut self.out);
+        }
+        self.settle();
+        self.drop_if_unknown(entry);
+    }
+
+    /// Forgets a block entirely: the frame it had, if any.
+    pub fn discard(&mut self, block: u64) -> Option<Frame> {
+        self.start();
+        let entry = self.find(block)?;
+        let frame = self.slots[entry as usize].frame;
+        self.policy.discard(entry, &mut self.out);
+        self.release_frame(entry);
+        self.settle();
+        self.drop_if_unknown(entry);
+        Some(frame).filter(|&frame| frame != NO_FRAME)
+    }
+
+    /// The block that admitting an unknown one would evict now; `None` while there is room.
+    pub fn victim(&self) -> Option<u64> {
+        self.policy.victim().map(|entry| self.slots[entry as usize].block)
+    }
+
+    /// The resident blocks with their frames, in the policy's order.
+    pub fn residents(&self) -> Vec<(u64, Frame)> {
+        let slot = |entry: Entry| self.slots[entry as usize];
+        self.policy.residents().into_iter().map(slot).map(|s| (s.block, s.frame)).collect()
+    }
+
+    /// Changes the capacity. After shrinking, blocks may stay in frames beyond the new capacity.
+    pub fn resize(&mut self, capacity: u32) {
+        self.start();
+        self.policy.resize(capacity, &mut self.out);
+        self.settle();
+        self.free_frames.extend((self.frames..capacity).rev());
+        self.frames = self.frames.max(capacity);
+    }
+
+    fn start(&mut self) {
+        self.out.clear();
+        self.evicted.clear();
+    }
+
+    fn find(&self, block: u64) -> Option<Entry> {
+        let hash = self.hasher.hash_one(block);
+        self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
+    }
+
+    /// The handle of a block: the one it has, or a fresh one.
+    fn enter(&mut self, block: u64) -> Entry {
+        self.start();
+        let hash = self.hasher.hash_one(block);
+        let (slots, hasher) = (&mut self.slots, &self.hasher);
+        let place = self.table.entry(
+            hash,
+            |&entry| slots[entry as usize].block == block,
+            |&entry| hasher.hash_one(slots[entry as usize].block),
+        );
+        match place {
+            Place::Occupied(known) => *known.get(),
+            Place::Vacant(vacant) => {
+                let slot = Slot { block, frame: NO_FRAME };
+                let entry = match self.free_entries.pop() {
+                    Some(entry) => {
+                        slots[entry as usize] = slot;
+                        entry
+                    }
+                    None => {
+                        slots.push(slot);
+                        self.policy.grow(slots.len() as u32);
+                        slots.len() as u32 - 1
+                    }
+                };
+                self.policy.bind(entry, block);
+                vacant.insert(entry);
+                entry
+            }
+        }
+    }
+
+    /// Carries out what the policy let go.
+    fn settle(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        for departure in out.iter() {
+            let slot = self.slots[departure.entry as usize];
+            if departure.fate != Fate::Forgotten {
+                self.evicted.push(Evicted { block: slot.block, frame: slot.frame });
+                self.release_frame(departure.entry);
+            }
+            if departure.fate != Fate::Remembered {
+                self.drop_if_unknown(departure.entry);
+            }
+        }
+        out.clear();
+        self.out = out;
+    }
+
+    fn release_frame(&mut self, entry: Entry) {
+        let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
+        if frame != NO_FRAME {
+            self.free_frames.push(frame);
+        }
+    }
+
+    /// The frame of a resident entry, given now if it has none yet.
+    fn give_frame(&mut self, entry: Entry) -> Frame {
+        let slot = &mut self.slots[entry as usize];
+        if slot.frame == NO_FRAME {
+            slot.frame = self.free_frames.pop().expect("a frame for every resident block");
+        }
+        slot.frame
+    }
+
+    /// Frees a handle that the policy knows nothing about (any more).
+    fn drop_if_unknown(&mut self, entry: Entry) {
+        if self.policy.contains(entry) || self.policy.remembers(entry) {
+            return;
+        }
+        let hash = self.hasher.hash_one(self.slots[entry as usize].block);
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
+            found.remove();
+            self.free_entries.push(entry);
+        }
+    }
+
+    /// Checks the invariants in the head of this file, and the policy's own.
+    ///
+    /// # Errors
+    /// Says which does not hold.
+    pub fn validate(&self) -> Result<(), String> {
+        self.policy.validate()?;
+        let mut used = vec![false; self.frames as usize];
+        for &entry in &self.table {
+            let resident = self.policy.contains(entry);
+            if !resident && !self.policy.remembers(entry) {
+                return Err(format!("handle {entry} is kept for nothing"));
+            }
+            let frame = self.slots[entry as usize].frame;
+            if resident != (frame != NO_FRAME) {
+                return Err(format!("handle {entry}: resident and frame disagree"));
+            }
+            if resident && std::mem::replace(&mut used[frame as usize], true) {
+                return Err(format!("frame {frame} is used twice"));
+            }
+        }
+        let in_use = used.iter().filter(|&&used| used).count();
+        if in_use != self.policy.len() as usize
+            || in_use + self.free_frames.len() != self.frames as usize
+            || self.table.len() + self.free_entries.len() != self.slots.len()
+        {
+            return Err("frames or handles are lost".into());
+        }
+        Ok(())
+    }
+}

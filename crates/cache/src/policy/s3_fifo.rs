@@ -1,0 +1,300 @@
+//! S3-FIFO: a small FIFO queue sifts out one-hit wonders before they reach the main one, and a
+//! ghost queue remembers what it sifted out.
+//!
+//! Where three public versions differ, ours evicts from S whenever `|S|` has reached its target,
+//! moves a block to M on two hits (`threshold`), and bounds the ghost by M's target.
+//!
+//! State of an entry: its queue and a counter of 0 to 3 hits.
+//! Invariants: an entry is linked in the queue that its state names; `|S| + |M|` is at most the
+//! capacity, `|G|` at most M's target; with no room for M (capacity 1) everything is in S, a FIFO.
+
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Departures, Entry, Fate, Policy};
+use crate::lists::Lists;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "s3-fifo",
+    aliases: &[("s3fifo", "")],
+    summary: "small, main and ghost FIFO queues: quick demotion of one-hit wonders",
+    source: "Yang, Zhang, Qiu, Yue & Rashmi, SOSP 2023",
+    parameters: &[
+        Parameter {
+            name: "small",
+            kind: Kind::Real(0.001, 0.999),
+            default: "0.1",
+            help: "target of the small queue, share of the capacity",
+        },
+        Parameter {
+            name: "threshold",
+            kind: Kind::Integer(1, 3),
+            default: "2",
+            help: "hits that take a block from the small to the main queue",
+        },
+    ],
+    build: |arguments, context| {
+        let mut policy = S3Fifo {
+            capacity: context.capacity,
+            small_share: arguments.real("small"),
+            threshold: arguments.integer("threshold") as u8,
+            small_target: 0,
+            queues: Lists::new(3),
+            state: Vec::new(),
+        };
+        policy.derive_sizes(context.capacity);
+        Ok(Box::new(policy))
+    },
+};
+
+/// The queues, oldest at the front; also their tags in `state`, above the counter.
+const SMALL: u32 = 0;
+const MAIN: u32 = 1;
+const GHOST: u32 = 2;
+
+const ABSENT: u8 = 0;
+const IN_SMALL: u8 = 1 << 2;
+const IN_MAIN: u8 = 2 << 2;
+const IN_GHOST: u8 = 3 << 2;
+const COUNT: u8 = 3;
+
+struct S3Fifo {
+    capacity: u32,
+    small_share: f64,
+    threshold: u8,
+    small_target: u32,
+    queues: Lists,
+    state: Vec<u8>,
+}
+
+impl S3Fifo {
+    fn derive_sizes(&mut self, capacity: u32) {
+        self.capacity = capacity;
+        self.small_target = ((self.small_share * f64::from(capacity)) as u32).max(1);
+    }
+
+    fn main_target(&self) -> u32 {
+        self.capacity - self.small_target
+    }
+
+    #[inline(always)]
+    fn put(&mut self, queue: u32, tag: u8, entry: Entry) {
+        self.queues.push_back(queue, entry);
+        self.state[entry as usize] = tag;
+    }
+
+    fn evict_one(&mut self, out: &mut Departures) {
+        let small_is_due = self.queues.len(SMALL) >= self.small_target;
+        if !(small_is_due || self.queues.len(MAIN) == 0) || !self.evict_from_small(out) {
+            self.evict_from_main(out);
+        }
+    }
+
+    /// True if something was evicted; false if S emptied itself into M.
+    fn evict_from_small(&mut self, out: &mut Departures) -> bool {
+        while let Some(oldest) = self.queues.pop_front(SMALL) {
+            let hits = self.state[oldest as usize] & COUNT;
+            let no_main = self.main_target() == 0 && self.queues.len(MAIN) == 0;
+            if hits < self.threshold || no_main {
+                self.remember(oldest, out);
+                return true;
+            }
+            let main_is_full = self.queues.len(MAIN) >= self.main_target();
+            if main_is_full {
+                self.evict_from_main(out);
+            }
+            self.put(MAIN, IN_MAIN, oldest);
+            if main_is_full {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn evict_from_main(&mut self, out: &mut Departures) {
+        while let Some(oldest) = self.queues.pop_front(MAIN) {
+            let hits = self.state[oldest as usize] & COUNT;
+            if hits == 0 {
+                self.state[oldest as usize] = ABSENT;
+                out.push(oldest, Fate::Evicted);
+                return;
+            }
+            self.put(MAIN, IN_MAIN | (hits - 1), oldest);
+        }
+    }
+
+    /// Moves an unlinked entry that was resident into the ghost queue.
+    fn remember(&mut self, entry: Entry, out: &mut Departures) {
+        if self.main_target() == 0 {
+            self.state[entry as usize] = ABSENT;
+            out.push(entry, Fate::Evicted);
+            return;
+        }
+        out.push(entry, Fate::Remembered);
+        self.trim_ghosts(self.main_target() - 1, out);
+        self.put(GHOST, IN_GHOST, entry);
+    }
+
+    fn trim_ghosts(&mut self, bound: u32, out: &mut Departures) {
+        while self.queues.len(GHOST) > bound {
+            if let Some(ghost) = self.queues.pop_front(GHOST) {
+                self.state[ghost as usize] = ABSENT;
+                out.push(ghost, Fate::Forgotten);
+            }
+        }
+    }
+
+    fn queue_of(&self, entry: Entry) -> Option<u32> {
+        match self.state[entry as usize] & !COUNT {
+            IN_SMALL => Some(SMALL),
+            IN_MAIN => Some(MAIN),
+            IN_GHOST => Some(GHOST),
+            _ => None,
+        }
+    }
+}
+
+impl Policy for S3Fifo {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.queues.len(SMALL) + self.queues.len(MAIN)
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.queues.grow(entries);
+        self.state.resize(self.queues.entries() as usize, ABSENT);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        let state = self.state[entry as usize];
+        state != ABSENT && state < IN_GHOST
+    }
+
+    fn remembers(&self, entry: Entry) -> bool {
+        self.state[entry as usize] >= IN_GHOST
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        let state = &mut self.state[entry as usize];
+        if *state & COUNT < COUNT {
+            *state += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        let was_ghost = self.remembers(entry);
+        if was_ghost {
+            self.queues.remove(GHOST, entry);
+        }
+        while self.len() >= self.capacity {
+            self.evict_one(out);
+        }
+        let (queue, tag) = if was_ghost { (MAIN, IN_MAIN) } else { (SMALL, IN_SMALL) };
+        self.put(queue, tag, entry);
+    }
+
+    fn take(&mut self, entry: Entry, out: &mut Departures) {
+        if let Some(queue) = self.queue_of(entry) {
+            self.queues.remove(queue, entry);
+            self.state[entry as usize] = ABSENT;
+        }
+        if self.main_target() > 0 {
+            self.trim_ghosts(self.main_target() - 1, out);
+            self.put(GHOST, IN_GHOST, entry);
+        }
+    }
+
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        if !self.contains(entry) {
+            self.admit(entry, out);
+        }
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+        if let Some(queue) = self.queue_of(entry) {
+            self.queues.remove(queue, entry);
+            self.state[entry as usize] = ABSENT;
+        }
+    }
+
+    /// Plays the eviction on counters alone: which blocks of S would move on to M, and whether M
+    /// would then give one up. O(capacity) at worst.
+    fn victim(&self) -> Option<Entry> {
+        if self.len() < self.capacity {
+            return None;
+        }
+        let mut moved = Vec::new();
+        if self.queues.len(SMALL) >= self.small_target || self.queues.len(MAIN) == 0 {
+            let room = self.main_target().saturating_sub(self.queues.len(MAIN)) as usize;
+            for oldest in self.queues.iter(SMALL) {
+                let hits = self.state[oldest as usize] & COUNT;
+                let no_main = self.main_target() == 0 && self.queues.len(MAIN) == 0;
+                if hits < self.threshold || no_main {
+                    return Some(oldest);
+                }
+                if moved.len() == room {
+                    break;
+                }
+                moved.push(oldest);
+            }
+        }
+        // M now: its own entries, then those that moved, with no hits. The least hit goes, the
+        // oldest among equals: each turn of the queue takes one hit from all.
+        let main = self.queues.iter(MAIN).map(|e| (e, self.state[e as usize] & COUNT));
+        let all = main.chain(moved.into_iter().map(|e| (e, 0)));
+        all.min_by_key(|&(_, hits)| hits).map(|(entry, _)| entry)
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.derive_sizes(capacity);
+        self.trim_ghosts(self.main_target(), out);
+        while self.len() > capacity {
+            self.evict_one(out);
+        }
+    }
+
+    /// S, then M, oldest first.
+    fn residents(&self) -> Vec<Entry> {
+        self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        u32::from(self.state[entry as usize])
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity || self.queues.len(GHOST) > self.main_target() {
+            return Err("more resident or remembered than allowed".into());
+        }
+        let mut linked = 0;
+        for (queue, tag) in [(SMALL, IN_SMALL), (MAIN, IN_MAIN), (GHOST, IN_GHOST)] {
+            if self.queues.iter(queue).any(|e| self.state[e as usize] & !COUNT != tag) {
+                return Err(format!("an entry of queue {queue} says it is elsewhere"));
+            }
+            linked += self.queues.len(queue);
+        }
+        if self.state.iter().filter(|&&state| state != ABSENT).count() != linked as usize {
+            return Err("an entry says it is in a queue and is in none".into());
+        }
+        self.queues.check()
+    }
+
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let counted = |queue| {
+            let items = self.queues.iter(queue).map(|e| (e, self.state[e as usize] & COUNT));
+            format!("{:?}", items.collect::<Vec<_>>())
+        };
+        let ghosts: Vec<_> = self.queues.iter(GHOST).collect();
+        vec![
+            ("S_old_to_new", counted(SMALL)),
+            ("M_old_to_new", counted(MAIN)),
+            ("G", format!("{ghosts:?}")),
+        ]
+    }
+}

@@ -1,0 +1,70 @@
+//! LRU: one recency list, the oldest goes.
+
+use super::{Block, Model, Step, names, remove, sorted};
+use serde_json::{Value, json};
+
+pub struct Lru {
+    c: usize,
+    /// Oldest first.
+    list: Vec<Block>,
+}
+
+impl Lru {
+    pub fn new(c: usize) -> Lru {
+        Lru { c, list: Vec::new() }
+    }
+}
+
+impl Model for Lru {
+    fn access(&mut self, b: Block) -> Step {
+        if remove(&mut self.list, b) {
+            self.list.push(b);
+            return Step::hit();
+        }
+        let mut evicted = None;
+        if self.list.len() >= self.c {
+            evicted = Some(self.list.remove(0));
+        }
+        self.list.push(b);
+        Step::miss(evicted)
+    }
+
+    fn take(&mut self, b: Block) {
+        remove(&mut self.list, b);
+    }
+
+    fn note(&mut self, _: Block) {}
+
+    fn place(&mut self, b: Block) -> Step {
+        self.access(b) // LRU counts nothing
+    }
+
+    fn discard(&mut self, b: Block) {
+        remove(&mut self.list, b);
+    }
+
+    fn resize(&mut self, capacity: u32) -> Vec<Block> {
+        self.c = capacity as usize;
+        let mut evicted = Vec::new();
+        while self.list.len() > self.c {
+            evicted.push(self.list.remove(0));
+        }
+        evicted
+    }
+
+    fn resident(&self) -> Vec<Block> {
+        sorted(self.list.clone())
+    }
+
+    fn remembered(&self) -> Vec<Block> {
+        Vec::new()
+    }
+
+    fn victim(&self) -> Option<Block> {
+        if self.list.len() >= self.c { Some(self.list[0]) } else { None }
+    }
+
+    fn state(&self) -> Value {
+        json!({ "lru_to_mru": names(&self.list) })
+    }
+}

@@ -1,0 +1,137 @@
+//! 2Q, full version: A1in and A1out filter what enters Am.
+
+use super::{Block, Model, Params, Step, names, part, remove, sorted};
+use serde_json::{Value, json};
+
+#[derive(Clone)]
+pub struct TwoQ {
+    c: usize,
+    in_share: f64,
+    out_share: f64,
+    /// FIFO, oldest first.
+    a1in: Vec<Block>,
+    /// Ids only, oldest first.
+    a1out: Vec<Block>,
+    /// LRU first.
+    am: Vec<Block>,
+}
+
+impl TwoQ {
+    pub fn new(c: usize, p: Params) -> TwoQ {
+        TwoQ {
+            c,
+            in_share: p.get("kin", 0.25),
+            out_share: p.get("kout", 0.5),
+            a1in: Vec::new(),
+            a1out: Vec::new(),
+            am: Vec::new(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.a1in.len() + self.am.len()
+    }
+
+    fn victim_is_in_a1in(&self) -> bool {
+        let k_in = part(self.in_share, self.c).max(1);
+        self.a1in.len() > k_in || self.am.is_empty()
+    }
+
+    fn remember(&mut self, b: Block) {
+        self.a1out.push(b);
+        self.trim_ghost();
+    }
+
+    fn trim_ghost(&mut self) {
+        while self.a1out.len() > part(self.out_share, self.c).max(1) {
+            self.a1out.remove(0);
+        }
+    }
+
+    fn evict(&mut self) -> Block {
+        if self.victim_is_in_a1in() {
+            let x = self.a1in.remove(0);
+            self.remember(x);
+            x
+        } else {
+            self.am.remove(0)
+        }
+    }
+
+    fn admit(&mut self, b: Block) -> Step {
+        let known = remove(&mut self.a1out, b);
+        let mut evicted = None;
+        if self.count() >= self.c {
+            evicted = Some(self.evict());
+        }
+        if known { self.am.push(b) } else { self.a1in.push(b) }
+        Step::miss(evicted)
+    }
+}
+
+impl Model for TwoQ {
+    fn access(&mut self, b: Block) -> Step {
+        if remove(&mut self.am, b) {
+            self.am.push(b);
+            return Step::hit();
+        }
+        if self.a1in.contains(&b) {
+            return Step::hit();
+        }
+        self.admit(b)
+    }
+
+    fn take(&mut self, b: Block) {
+        if remove(&mut self.a1in, b) || remove(&mut self.am, b) {
+            self.remember(b);
+        }
+    }
+
+    fn note(&mut self, _: Block) {}
+
+    fn place(&mut self, b: Block) -> Step {
+        self.access(b) // 2Q counts nothing: a resident block of Am moves, one of A1in stays
+    }
+
+    fn discard(&mut self, b: Block) {
+        remove(&mut self.a1in, b);
+        remove(&mut self.a1out, b);
+        remove(&mut self.am, b);
+    }
+
+    fn resize(&mut self, capacity: u32) -> Vec<Block> {
+        self.c = capacity as usize;
+        self.trim_ghost();
+        let mut evicted = Vec::new();
+        while self.count() > self.c {
+            evicted.push(self.evict());
+        }
+        evicted
+    }
+
+    fn resident(&self) -> Vec<Block> {
+        sorted([&self.a1in[..], &self.am[..]].concat())
+    }
+
+    fn remembered(&self) -> Vec<Block> {
+        sorted(self.a1out.clone())
+    }
+
+    fn victim(&self) -> Option<Block> {
+        if self.count() < self.c {
+            None
+        } else if self.victim_is_in_a1in() {
+            Some(self.a1in[0])
+        } else {
+            Some(self.am[0])
+        }
+    }
+
+    fn state(&self) -> Value {
+        json!({
+            "a1in": names(&self.a1in),
+            "a1out": names(&self.a1out),
+            "am_lru_to_mru": names(&self.am),
+        })
+    }
+}
