@@ -1,1 +1,7 @@
-//! placeholder
+//! Cache levels driven by traces: one simulation, a sweep of many, and miss ratio curves.
+//!
+//! The levels and policies are those of `undercroft-cache`; the traces come from
+//! `undercroft-trace`. How results are shown to a person is the business of the program.
+#![forbid(unsafe_code)]
+
+pub mod curve;

@@ -92,8 +92,7 @@ impl S3Fifo {
     fn evict_from_small(&mut self, out: &mut Departures) -> bool {
         while let Some(oldest) = self.queues.pop_front(SMALL) {
             let hits = self.state[oldest as usize] & COUNT;
-            let no_main = self.main_target() == 0 && self.queues.len(MAIN) == 0;
-            if hits < self.threshold || no_main {
+            if hits < self.threshold || self.main_target() == 0 {
                 self.remember(oldest, out);
                 return true;
             }
@@ -233,8 +232,7 @@ impl Policy for S3Fifo {
             let room = self.main_target().saturating_sub(self.queues.len(MAIN)) as usize;
             for oldest in self.queues.iter(SMALL) {
                 let hits = self.state[oldest as usize] & COUNT;
-                let no_main = self.main_target() == 0 && self.queues.len(MAIN) == 0;
-                if hits < self.threshold || no_main {
+                if hits < self.threshold || self.main_target() == 0 {
                     return Some(oldest);
                 }
                 if moved.len() == room {

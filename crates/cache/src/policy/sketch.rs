@@ -109,6 +109,11 @@ impl Sketch {
         }
     }
 
+    /// The estimate after one more block, never seen, has been counted: that may halve all.
+    pub(super) fn estimate_after_stranger(&self, key: u64) -> u8 {
+        self.estimate(key) >> u8::from(self.increments + 1 >= self.sample)
+    }
+
     /// Reads a word that counting `key` will need.
     #[inline(always)]
     pub(super) fn warm(&self, key: u64) -> u32 {

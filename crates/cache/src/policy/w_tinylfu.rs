@@ -221,8 +221,9 @@ impl Policy for WTinyLfu {
         }
         // With a full window the newcomer pushes its oldest out; a window of one holds just that.
         let candidate = self.lists.front(WINDOW)?;
+        let estimate = |entry| self.sketch.estimate_after_stranger(self.key(entry));
         match self.main_victim() {
-            Some(victim) if self.beats(candidate, victim) => Some(victim),
+            Some(victim) if estimate(candidate) > estimate(victim) => Some(victim),
             _ => Some(candidate),
         }
     }
