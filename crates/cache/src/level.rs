@@ -26,6 +26,13 @@ impl Reference {
         Self(entry | Self::WRITE)
     }
 
+    /// A reference to `entry`, which must be below 2^31.
+    #[inline(always)]
+    pub fn new(entry: Entry, is_write: bool) -> Self {
+        debug_assert!(entry < Self::WRITE);
+        Self(entry | u32::from(is_write) << 31)
+    }
+
     /// The entry.
     #[inline(always)]
     pub fn entry(self) -> Entry {

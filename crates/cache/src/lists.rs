@@ -48,6 +48,11 @@ impl<T: Copy + Default> Lists<T> {
         (self.nodes.len() - self.lens.len()) as u32
     }
 
+    /// Number of lists.
+    pub(crate) fn count(&self) -> u32 {
+        self.base()
+    }
+
     #[inline(always)]
     fn base(&self) -> u32 {
         self.lens.len() as u32

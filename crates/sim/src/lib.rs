@@ -5,3 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod curve;
+mod error;
+mod hierarchy;
+mod report;
+mod size;
+mod sweep;
+
+pub use error::Error;
+pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
+pub use report::{AggregateReport, DiskReport, LevelReport, Report, TraceReport, trace_report};
+pub use size::{LevelSpec, Size};
+pub use sweep::{Plan, Progress, Row, Source, sweep};

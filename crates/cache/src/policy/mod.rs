@@ -6,16 +6,20 @@
 //! in a server the slot of a hashed index. Everything it remembers about an entry, resident or
 //! ghost, it keeps in plain arrays indexed by the handle, so a reference costs one look-up.
 
+mod arc;
+mod car;
 mod clock;
 mod fifo;
 mod lru;
 mod mru;
 mod one_list;
 mod opt;
+mod queues;
 mod registry;
 mod s3_fifo;
 mod sieve;
 mod sketch;
+mod two_q;
 mod w_tinylfu;
 
 use crate::level::{Counts, Reference, WriteMode};

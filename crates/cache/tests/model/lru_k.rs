@@ -113,9 +113,7 @@ impl Model for LruK {
         }
         let mut hist = vec![0; self.k];
         if let Some(old) = self.recall(b) {
-            for j in 1..self.k {
-                hist[j] = old[j - 1];
-            }
+            hist[1..].copy_from_slice(&old[..self.k - 1]);
         }
         hist[0] = t;
         self.insert(b, hist)

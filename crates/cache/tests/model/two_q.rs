@@ -64,7 +64,11 @@ impl TwoQ {
         if self.count() >= self.c {
             evicted = Some(self.evict());
         }
-        if known { self.am.push(b) } else { self.a1in.push(b) }
+        if known {
+            self.am.push(b)
+        } else {
+            self.a1in.push(b)
+        }
         Step::miss(evicted)
     }
 }

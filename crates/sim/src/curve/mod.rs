@@ -2,13 +2,15 @@
 //!
 //! LRU and OPT are stack algorithms (Mattson et al. 1970): the content of a cache of any size is
 //! the top of one stack, so the depth at which a reference finds its block says which sizes hit.
-//! For the other policies see the sampled curves.
+//! For the other policies there are sampled curves.
 
 mod lru;
 mod opt;
+mod sampled;
 
 pub use lru::LruStack;
 pub use opt::opt_curve;
+pub use sampled::{Point, sampled_curve};
 
 /// Hits of one stack algorithm at all sizes: a histogram of the depths at which blocks were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

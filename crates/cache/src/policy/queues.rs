@@ -1,0 +1,161 @@
+//! Lists that know which of them an entry is in, with a mark an entry: what 2Q, ARC and CAR are
+//! made of. Resident lists have the lower numbers, ghost lists the higher.
+//!
+//! Invariants (checked by [`Queues::check`]): an entry is linked exactly if it says that it is in
+//! some list, and in the list that it names; the mark of an entry in no list is not set.
+
+use super::{Departures, Entry, Fate};
+use crate::lists::Lists;
+
+/// `place` of an entry in no list. In list `l` it is `(l + 1) << 1`, plus the mark.
+const NOWHERE: u8 = 0;
+const MARK: u8 = 1;
+
+/// Lists over entries; the front of each is its oldest end.
+pub(super) struct Queues {
+    lists: Lists,
+    place: Vec<u8>,
+}
+
+#[inline(always)]
+fn place_in(list: u32) -> u8 {
+    (list as u8 + 1) << 1
+}
+
+impl Queues {
+    /// `lists` empty lists over no entries yet.
+    pub(super) fn new(lists: u32) -> Self {
+        Self { lists: Lists::new(lists), place: Vec::new() }
+    }
+
+    pub(super) fn grow(&mut self, entries: u32) {
+        self.lists.grow(entries);
+        self.place.resize(self.lists.entries() as usize, NOWHERE);
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self, list: u32) -> u32 {
+        self.lists.len(list)
+    }
+
+    /// Whether `entry` is in `list`.
+    #[inline(always)]
+    pub(super) fn is_in(&self, list: u32, entry: Entry) -> bool {
+        self.place[entry as usize] & !MARK == place_in(list)
+    }
+
+    /// Whether `entry` is in a list numbered below `lists`.
+    #[inline(always)]
+    pub(super) fn is_below(&self, lists: u32, entry: Entry) -> bool {
+        // NOWHERE wraps around to the largest value.
+        self.place[entry as usize].wrapping_sub(place_in(0)) < place_in(lists) - place_in(0)
+    }
+
+    /// The list that `entry` is in.
+    #[inline(always)]
+    pub(super) fn list_of(&self, entry: Entry) -> Option<u32> {
+        u32::from(self.place[entry as usize] >> 1).checked_sub(1)
+    }
+
+    /// Marks an entry that is in some list, until it is put elsewhere or unmarked.
+    #[inline(always)]
+    pub(super) fn mark(&mut self, entry: Entry) {
+        self.place[entry as usize] |= MARK;
+    }
+
+    #[inline(always)]
+    pub(super) fn is_marked(&self, entry: Entry) -> bool {
+        self.place[entry as usize] & MARK != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn front(&self, list: u32) -> Option<Entry> {
+        self.lists.front(list)
+    }
+
+    /// Puts an entry that is in no list at the newest end of `list`, unmarked.
+    #[inline(always)]
+    pub(super) fn push(&mut self, list: u32, entry: Entry) {
+        self.lists.push_back(list, entry);
+        self.place[entry as usize] = place_in(list);
+    }
+
+    /// Takes the oldest entry out of `list`.
+    #[inline(always)]
+    pub(super) fn pop(&mut self, list: u32) -> Option<Entry> {
+        let oldest = self.lists.pop_front(list)?;
+        self.place[oldest as usize] = NOWHERE;
+        Some(oldest)
+    }
+
+    /// Takes an entry out of whichever list it is in.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, entry: Entry) {
+        if let Some(list) = self.list_of(entry) {
+            self.lists.remove(list, entry);
+            self.place[entry as usize] = NOWHERE;
+        }
+    }
+
+    /// Moves an entry of `list` to its newest end, with its mark.
+    #[inline(always)]
+    pub(super) fn renew(&mut self, list: u32, entry: Entry) {
+        self.lists.move_to_back(list, entry);
+    }
+
+    /// Moves the oldest resident entry of `list` to the newest end of the list `ghosts`.
+    #[inline(always)]
+    pub(super) fn evict(&mut self, list: u32, ghosts: u32, out: &mut Departures) {
+        if let Some(victim) = self.pop(list) {
+            self.push(ghosts, victim);
+            out.push(victim, Fate::Remembered);
+        }
+    }
+
+    /// Drops the oldest entry of the list `ghosts`.
+    #[inline(always)]
+    pub(super) fn forget(&mut self, ghosts: u32, out: &mut Departures) {
+        if let Some(ghost) = self.pop(ghosts) {
+            out.push(ghost, Fate::Forgotten);
+        }
+    }
+
+    /// The entries of `list`, oldest first.
+    pub(super) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
+        self.lists.iter(list)
+    }
+
+    /// The entries of `list`, oldest first, as text.
+    pub(super) fn text(&self, list: u32) -> String {
+        format!("{:?}", self.iter(list).collect::<Vec<_>>())
+    }
+
+    /// See [`Lists::warm`].
+    #[inline(always)]
+    pub(super) fn warm(&self, entry: Entry) -> u32 {
+        self.lists.warm(entry) ^ u32::from(self.place[entry as usize])
+    }
+
+    /// Brings only the place and the mark of `entry` near.
+    #[inline(always)]
+    pub(super) fn warm_place(&self, entry: Entry) -> u32 {
+        u32::from(self.place[entry as usize])
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for list in 0..self.lists.count() {
+            if let Some(entry) = self.iter(list).find(|&e| !self.is_in(list, e)) {
+                return Err(format!("entry {entry} is in list {list} and says it is elsewhere"));
+            }
+        }
+        let wrong = (0..self.lists.entries()).find(|&e| {
+            self.lists.linked(e) != self.list_of(e).is_some()
+                || (self.is_marked(e) && self.list_of(e).is_none())
+        });
+        match wrong {
+            Some(entry) => Err(format!("entry {entry}: place and lists disagree")),
+            None => self.lists.check(),
+        }
+    }
+}

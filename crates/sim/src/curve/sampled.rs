@@ -1,0 +1,49 @@
+//! Approximate miss ratio curves of any policy, from a sample of the blocks.
+//!
+//! A share `rate` of the blocks is kept, chosen by a hash, with all their references; a cache of
+//! `c` blocks is simulated by one of `c * rate` (SHARDS: Waldspurger et al., FAST 2015; miniature
+//! simulations: ATC 2017). Popular blocks that the choice happens to keep or to leave out are the
+//! main error; they would nearly always hit, so the difference between the reads that the sample
+//! should hold and those it does hold is counted as hits (SHARDS-adj).
+
+use undercroft_cache::WriteMode;
+use undercroft_cache::policy::Spec;
+use undercroft_trace::DenseTrace;
+
+use crate::{Config, Error, LevelConfig, simulate};
+
+/// A point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Cache size in blocks.
+    pub capacity: u32,
+    /// Read hits / reads, estimated.
+    pub read_hit_ratio: f64,
+}
+
+/// Estimates the read hit ratio of `policy` at each of `capacities` from `sample`, a trace that was
+/// read with the sample rate `rate`.
+///
+/// # Errors
+/// The policy cannot be had, or a spooled trace cannot be read back.
+pub fn sampled_curve(
+    sample: &DenseTrace,
+    rate: f64,
+    policy: &Spec,
+    capacities: &[u32],
+) -> Result<Vec<Point>, Error> {
+    let expected = sample.seen().reads as f64 * rate;
+    let surplus = sample.kept().reads as f64 - expected;
+    let point = |&capacity: &u32| {
+        let scaled = (f64::from(capacity) * rate).round().max(1.0) as u32;
+        let config = Config {
+            levels: vec![LevelConfig { capacity: scaled, policy: policy.clone() }],
+            write_mode: WriteMode::Allocate,
+            warmup_records: 0,
+        };
+        let hits = simulate(sample, &config, |_| ())?.read_hits() as f64;
+        let ratio = if expected > 0.0 { (hits - surplus) / expected } else { 0.0 };
+        Ok(Point { capacity, read_hit_ratio: ratio.clamp(0.0, 1.0) })
+    };
+    capacities.iter().map(point).collect()
+}

@@ -1,0 +1,161 @@
+//! One or more cache levels, one below the other, driven by one trace.
+//!
+//! Placement is access-based (`docs/algorithms.md`): each level runs its own policy on the stream
+//! of the level above: that level's misses and, as levels are write-through, all its writes. So the
+//! levels can be run one after the other on each stretch of the trace.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use undercroft_cache::policy::{Context, Future, Spec};
+use undercroft_cache::{Counts, Level, Reference, WriteMode};
+use undercroft_trace::DenseTrace;
+
+use crate::Error;
+
+/// One level as asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelConfig {
+    /// Size in blocks, at least 1.
+    pub capacity: u32,
+    /// Replacement policy.
+    pub policy: Spec,
+}
+
+/// A simulation as asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Levels, the one nearest to the application first.
+    pub levels: Vec<LevelConfig>,
+    /// What writes do, at every level.
+    pub write_mode: WriteMode,
+    /// Records at the start of the trace that are simulated and not counted.
+    pub warmup_records: u64,
+}
+
+/// What came out of a simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Counts of each level, in the order of the levels.
+    pub levels: Vec<Counts>,
+    /// Block requests that were simulated, those of the warm-up included.
+    pub references: u64,
+    /// Time that the simulation took, without reading the trace.
+    pub elapsed: Duration,
+}
+
+impl Outcome {
+    /// Block reads that the applications asked for.
+    pub fn reads(&self) -> u64 {
+        self.levels.first().map_or(0, |top| top.reads)
+    }
+
+    /// Block reads that some level served.
+    pub fn read_hits(&self) -> u64 {
+        self.levels.iter().map(|level| level.read_hits).sum()
+    }
+
+    /// Reads that some level served / reads that the applications asked for.
+    pub fn read_hit_ratio(&self) -> f64 {
+        if self.reads() == 0 { 0.0 } else { self.read_hits() as f64 / self.reads() as f64 }
+    }
+
+    /// Blocks read from disk, because no level held them.
+    pub fn disk_reads(&self) -> u64 {
+        self.reads() - self.read_hits()
+    }
+
+    /// Blocks written to disk: every level is write-through.
+    pub fn disk_writes(&self) -> u64 {
+        self.levels.last().map_or(0, |bottom| bottom.writes)
+    }
+}
+
+/// Runs the levels over the whole trace. `progress` is told the references done so far.
+///
+/// # Errors
+/// A level cannot be had as asked for, or a spooled trace cannot be read back.
+pub fn simulate(
+    trace: &DenseTrace,
+    config: &Config,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
+    let started = Instant::now();
+    let warmup = trace.references_of(config.warmup_records)?;
+    let mut levels = build(trace, config, config.levels.len())?;
+    run(trace, &mut levels, warmup, None, &mut progress)?;
+    Ok(Outcome {
+        levels: levels.iter().map(|level| *level.counts()).collect(),
+        references: trace.len(),
+        elapsed: started.elapsed(),
+    })
+}
+
+/// Makes the first `count` levels. One that runs OPT is told the references that will reach it,
+/// found by running the levels above it once over the trace.
+fn build(trace: &DenseTrace, config: &Config, count: usize) -> Result<Vec<Level>, Error> {
+    let level = |(above, wanted): (usize, &LevelConfig)| {
+        let is_opt = wanted.policy.info().name == "opt";
+        let future = if is_opt { Some(foretell(trace, config, above)?) } else { None };
+        let context = Context { capacity: wanted.capacity, future };
+        Ok(Level::new(wanted.policy.build(&context)?, config.write_mode))
+    };
+    config.levels[..count].iter().enumerate().map(level).collect()
+}
+
+/// The references that will reach the level below the first `above` levels: what OPT must know.
+fn foretell(trace: &DenseTrace, config: &Config, above: usize) -> Result<Arc<Future>, Error> {
+    if config.write_mode == WriteMode::Invalidate {
+        let why = "opt with --write-mode invalidate: the best choice is not known when writes \
+                   drop blocks; use allocate or no-allocate";
+        return Err(Error::Request(why.into()));
+    }
+    let mut levels = build(trace, config, above)?;
+    let mut coming = Vec::new();
+    let mut keep = |refs: &[Reference]| {
+        // A write that does not allocate is no reference to the policy.
+        let counted = |r: &&Reference| config.write_mode == WriteMode::Allocate || !r.is_write();
+        coming.extend(refs.iter().filter(counted).map(|r| r.entry()));
+    };
+    run(trace, &mut levels, 0, Some(&mut keep), &mut |_| ())?;
+    Ok(Arc::new(Future::new(coming)?))
+}
+
+/// Drives levels through a trace; `bottom` gets what reaches the disk.
+fn run(
+    trace: &DenseTrace,
+    levels: &mut [Level],
+    warmup: u64,
+    mut bottom: Option<&mut dyn FnMut(&[Reference])>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), Error> {
+    let entries = trace.unique();
+    let mut refs = Vec::new();
+    let mut below = Vec::new();
+    let mut chunks = trace.forward();
+    while let Some((start, chunk)) = chunks.next()? {
+        let end = start + chunk.len() as u64;
+        let cut = warmup.clamp(start, end) - start;
+        for (i, part) in [&chunk[..cut as usize], &chunk[cut as usize..]].into_iter().enumerate() {
+            if i == 1 && start + cut == warmup {
+                levels.iter_mut().for_each(Level::restart_counts);
+            }
+            refs.clear();
+            refs.extend(part.iter().map(|r| Reference::new(r.block(), r.is_write())));
+            let last = levels.len().saturating_sub(1);
+            for (depth, level) in levels.iter_mut().enumerate() {
+                let keep = depth < last || bottom.is_some();
+                below.clear();
+                level.replay(entries, &refs, keep.then_some(&mut below));
+                if keep {
+                    std::mem::swap(&mut refs, &mut below);
+                }
+            }
+            if let Some(bottom) = &mut bottom {
+                bottom(&refs);
+            }
+        }
+        progress(end);
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Sizes of caches as people write them, and levels `SIZE:POLICY[,key=value...]`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use undercroft_cache::policy::Spec;
+
+use crate::{Error, LevelConfig};
+
+/// Size of a cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// Bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`.
+    Bytes(u64),
+    /// Blocks: `1000blk`.
+    Blocks(u64),
+    /// A share of the distinct blocks of the trace: `10%`.
+    Percent(f64),
+}
+
+const UNITS: [(&str, u64); 4] =
+    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+
+impl Size {
+    /// The size in whole blocks for a trace of `unique` distinct blocks.
+    ///
+    /// # Errors
+    /// It is less than one block, or more than 2^31 - 1 blocks.
+    pub fn blocks(self, block_bytes: u32, unique: u32) -> Result<u32, Error> {
+        let blocks = match self {
+            Self::Bytes(bytes) => bytes / u64::from(block_bytes),
+            Self::Blocks(blocks) => blocks,
+            Self::Percent(percent) => (f64::from(unique) * percent / 100.0) as u64,
+        };
+        match u32::try_from(blocks) {
+            Ok(blocks) if (1..1 << 31).contains(&blocks) => Ok(blocks),
+            _ => Err(Error::Request(format!(
+                "size {self} is {blocks} blocks of {block_bytes} bytes: expected 1 to 2147483647"
+            ))),
+        }
+    }
+
+    /// Reads `SIZE,SIZE,...`, where one may also be a range `64MiB..4GiB`: all doublings from the
+    /// first size to the last.
+    ///
+    /// # Errors
+    /// Names the part that is no size, or a range that does not ascend.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
+        let mut sizes = Vec::new();
+        for part in text.split(',') {
+            match part.split_once("..") {
+                None => sizes.push(part.parse()?),
+                Some((from, to)) => sizes.extend(doublings(from.parse()?, to.parse()?)?),
+            }
+        }
+        Ok(sizes)
+    }
+}
+
+fn doublings(from: Size, to: Size) -> Result<Vec<Size>, Error> {
+    let wrong = || Error::Request(format!("size range {from}..{to}: expected ascending sizes"));
+    let (mut at, end, make): (u64, u64, fn(u64) -> Size) = match (from, to) {
+        (Size::Bytes(from), Size::Bytes(to)) => (from, to, Size::Bytes),
+        (Size::Blocks(from), Size::Blocks(to)) => (from, to, Size::Blocks),
+        _ => return Err(wrong()),
+    };
+    if at == 0 || at > end {
+        return Err(wrong());
+    }
+    let mut sizes = Vec::new();
+    while at <= end {
+        sizes.push(make(at));
+        let Some(next) = at.checked_mul(2) else { break };
+        at = next;
+    }
+    Ok(sizes)
+}
+
+impl FromStr for Size {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            let want = "bytes (4096, 64KiB, 512MiB, 2GiB), blocks (1000blk) or a share of the \
+                        trace's distinct blocks (10%)";
+            Error::Request(format!("size '{text}': expected {want}"))
+        };
+        let text = text.trim();
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent: f64 = percent.parse().map_err(|_| wrong())?;
+            return if percent > 0.0 && percent <= 1e6 {
+                Ok(Self::Percent(percent))
+            } else {
+                Err(wrong())
+            };
+        }
+        if let Some(blocks) = text.strip_suffix("blk") {
+            return blocks.parse().map(Self::Blocks).map_err(|_| wrong());
+        }
+        for (unit, factor) in UNITS {
+            if let Some(number) = text.strip_suffix(unit) {
+                let number: u64 = number.parse().map_err(|_| wrong())?;
+                return number.checked_mul(factor).map(Self::Bytes).ok_or_else(wrong);
+            }
+        }
+        text.parse().map(Self::Bytes).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Blocks(blocks) => write!(f, "{blocks}blk"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Bytes(bytes) => {
+                let fits = |(_, factor): &&(&str, u64)| bytes > 0 && bytes % factor == 0;
+                match UNITS.iter().rev().find(fits) {
+                    Some((unit, factor)) => write!(f, "{}{unit}", bytes / factor),
+                    None => write!(f, "{bytes}"),
+                }
+            }
+        }
+    }
+}
+
+/// A level as a person writes it: `512MiB:mq`, `64MiB:mq,m=8,qout=4.0`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelSpec {
+    /// Its size.
+    pub size: Size,
+    /// Its policy.
+    pub policy: Spec,
+}
+
+impl LevelSpec {
+    /// The level for a trace of `unique` distinct blocks.
+    ///
+    /// # Errors
+    /// Those of [`Size::blocks`].
+    pub fn config(&self, block_bytes: u32, unique: u32) -> Result<LevelConfig, Error> {
+        let capacity = self.size.blocks(block_bytes, unique)?;
+        Ok(LevelConfig { capacity, policy: self.policy.clone() })
+    }
+}
+
+impl FromStr for LevelSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (size, policy) = text.split_once(':').ok_or_else(|| {
+            Error::Request(format!("level '{text}': expected SIZE:POLICY, as 64MiB:lru"))
+        })?;
+        Ok(Self { size: size.parse()?, policy: policy.parse()? })
+    }
+}
+
+impl fmt::Display for LevelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.size, self.policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LevelSpec, Size};
+
+    #[test]
+    fn sizes_as_people_write_them() {
+        let blocks = |text: &str| text.parse::<Size>().and_then(|s| s.blocks(4096, 1000)).ok();
+        assert_eq!(blocks("4096"), Some(1));
+        assert_eq!(blocks("64KiB"), Some(16));
+        assert_eq!(blocks("2GiB"), Some(1 << 19));
+        assert_eq!(blocks("1000blk"), Some(1000));
+        assert_eq!(blocks("10%"), Some(100));
+        for wrong in ["", "x", "4095", "0blk", "-1", "1.5MiB", "99999999TiB", "8000GiBB", "0%"] {
+            assert_eq!(blocks(wrong), None, "{wrong}");
+        }
+        let range: Vec<_> =
+            Size::parse_list("1MiB..5MiB,7blk").unwrap().iter().map(|s| s.to_string()).collect();
+        assert_eq!(range, ["1MiB", "2MiB", "4MiB", "7blk"]);
+        assert!(Size::parse_list("2MiB..1MiB").is_err());
+    }
+
+    #[test]
+    fn a_level_comes_back_as_it_was_written() {
+        for text in ["64MiB:lru", "1000blk:s3-fifo,small=0.2", "10%:clock,bits=3"] {
+            assert_eq!(text.parse::<LevelSpec>().unwrap().to_string(), text);
+        }
+        assert!("lru".parse::<LevelSpec>().is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! Many simulations: every combination of traces, sizes and policies, on all cores.
+//!
+//! Each finished run is appended to a journal, `runs.jsonl`, in the folder of the results. A sweep
+//! that was interrupted reads it and does only what is missing. At the end `results.csv` and
+//! `results.json` hold all rows in the order of the plan.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use undercroft_cache::WriteMode;
+use undercroft_cache::policy::Spec;
+use undercroft_trace::DenseTrace;
+
+use crate::report::{Report, TraceReport, trace_report};
+use crate::{Config, Error, LevelSpec, Size, simulate};
+
+/// The combinations to simulate.
+pub struct Plan {
+    /// A level above the one that varies.
+    pub upper: Option<LevelSpec>,
+    /// Sizes of the level that varies.
+    pub sizes: Vec<Size>,
+    /// Policies of the level that varies.
+    pub policies: Vec<Spec>,
+    /// What writes do.
+    pub write_mode: WriteMode,
+}
+
+/// A trace of a sweep, opened when its turn comes.
+pub struct Source<'a> {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Everything else that decides what is read from it (block size, format, ...), as text: runs
+    /// of an earlier sweep count only if it is the same.
+    pub reading: String,
+    /// Reads it: the trace, the block size in bytes, and the records to warm up with.
+    #[expect(clippy::type_complexity, reason = "a closure and what it returns")]
+    pub load: Box<dyn Fn() -> Result<(DenseTrace, u32, u64), Error> + Sync + 'a>,
+}
+
+/// One run: a line of `results.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Path of the trace.
+    pub trace: String,
+    /// The level above, or nothing.
+    pub upper: String,
+    /// Policy of the level that varies.
+    pub policy: String,
+    /// Placement of the level that varies.
+    pub placement: String,
+    /// Size as asked for.
+    pub size: String,
+    /// Size in blocks.
+    pub capacity_blocks: u32,
+    /// Block size in bytes.
+    pub block_bytes: u32,
+    /// Block requests of the trace.
+    pub requests: u64,
+    /// Distinct blocks of the trace.
+    pub unique_blocks: u64,
+    /// Block reads that reached the level.
+    pub reads: u64,
+    /// Of those, hits.
+    pub read_hits: u64,
+    /// Hits / reads at the level.
+    pub read_hit_ratio: f64,
+    /// Block writes.
+    pub writes: u64,
+    /// Of those, hits.
+    pub write_hits: u64,
+    /// Reads of blocks never referenced before.
+    pub cold_reads: u64,
+    /// Blocks driven out.
+    pub evictions: u64,
+    /// Reads that some level served / reads of the applications.
+    pub aggregate_read_hit_ratio: f64,
+    /// Blocks read from disk on demand.
+    pub disk_demand_reads: u64,
+    /// Blocks read from disk for placement.
+    pub disk_reloads: u64,
+    /// Blocks written to disk.
+    pub disk_writes: u64,
+    /// Mean response time of a read, ms.
+    pub response_time_ms: f64,
+    /// Duration of the run, s.
+    pub elapsed_s: f64,
+}
+
+/// A row of the journal, with what decided it.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    key: String,
+    row: Row,
+}
+
+/// Told how far a sweep is.
+pub trait Progress: Sync {
+    /// A trace is about to be read.
+    fn reading(&self, path: &Path);
+    /// This share of one run is done, since the last call for it.
+    fn advanced(&self, share: f64);
+    /// Runs that were found done.
+    fn resumed(&self, runs: usize);
+}
+
+/// Does what is missing of a plan in `folder`, which is made if needed, and writes the results.
+///
+/// # Errors
+/// A trace cannot be read, a combination makes no sense, or the folder cannot be written. What
+/// was finished stays in the journal.
+pub fn sweep(
+    plan: &Plan,
+    sources: &[Source<'_>],
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<Vec<Row>, Error> {
+    fs::create_dir_all(folder).map_err(|source| results_error(folder, source))?;
+    let (mut done, journal) = open_journal(&folder.join("runs.jsonl"))?;
+    let journal = Mutex::new(journal);
+    let mut rows = Vec::new();
+    for source in sources {
+        let runs = runs_of(plan, source)?;
+        let missing: Vec<_> = runs.iter().filter(|run| !done.contains_key(&run.key)).collect();
+        progress.resumed(runs.len() - missing.len());
+        if !missing.is_empty() {
+            progress.reading(&source.path);
+            let (trace, block_bytes, warmup) = (source.load)()?;
+            let about = trace_report(&source.path.display().to_string(), &trace);
+            let fresh: Result<Vec<_>, Error> = missing
+                .par_iter()
+                .map(|run| {
+                    let row = run.carry_out(plan, &trace, &about, block_bytes, warmup, progress)?;
+                    let entry = Entry { key: run.key.clone(), row };
+                    append(&journal, &entry).map_err(|e| results_error(folder, e))?;
+                    Ok((entry.key, entry.row))
+                })
+                .collect();
+            done.extend(fresh?);
+        }
+        rows.extend(runs.iter().filter_map(|run| done.get(&run.key).cloned()));
+    }
+    write_results(folder, &rows)?;
+    Ok(rows)
+}
+
+struct Run<'a> {
+    size: Size,
+    policy: &'a Spec,
+    key: String,
+}
+
+/// The runs on one trace; the key says all that decides a result, the state of the file included.
+fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Error> {
+    let file = fs::metadata(&source.path).map_err(|e| results_error(&source.path, e))?;
+    let modified = file.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+    let stamp = modified.map_or(0, |t| t.as_nanos());
+    let upper = plan.upper.as_ref().map_or_else(String::new, ToString::to_string);
+    let about = format!(
+        "{} bytes={} modified={stamp} {} upper={upper} writes={:?} version={}",
+        source.path.display(),
+        file.len(),
+        source.reading,
+        plan.write_mode,
+        env!("CARGO_PKG_VERSION"),
+    );
+    let pairs = plan.policies.iter().flat_map(|p| plan.sizes.iter().map(move |&s| (p, s)));
+    let run = |(policy, size): (&'a Spec, Size)| Run {
+        size,
+        policy,
+        key: format!("{about} {size}:{policy}"),
+    };
+    Ok(pairs.map(run).collect())
+}
+
+impl Run<'_> {
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        trace: &DenseTrace,
+        about: &TraceReport,
+        block_bytes: u32,
+        warmup_records: u64,
+        progress: &dyn Progress,
+    ) -> Result<Row, Error> {
+        let level = LevelSpec { size: self.size, policy: self.policy.clone() };
+        let specs = plan.upper.iter().chain([&level]);
+        let levels = specs.map(|spec| spec.config(block_bytes, trace.unique()));
+        let levels = levels.collect::<Result<_, _>>()?;
+        let config = Config { levels, write_mode: plan.write_mode, warmup_records };
+        let mut before = 0.0;
+        let outcome = simulate(trace, &config, |references| {
+            let share = references as f64 / trace.len().max(1) as f64;
+            progress.advanced(share - before);
+            before = share;
+        })?;
+        progress.advanced(1.0 - before);
+        let report = Report::new(about.clone(), block_bytes, &config, &outcome);
+        Ok(self.row(plan, &report))
+    }
+
+    fn row(&self, plan: &Plan, report: &Report) -> Row {
+        let level = report.levels.last().expect("a run has a level");
+        Row {
+            trace: report.trace.path.clone(),
+            upper: plan.upper.as_ref().map_or_else(String::new, ToString::to_string),
+            policy: level.policy.clone(),
+            placement: level.placement.clone(),
+            size: self.size.to_string(),
+            capacity_blocks: level.capacity_blocks,
+            block_bytes: report.block_bytes,
+            requests: report.trace.requests,
+            unique_blocks: report.trace.unique_blocks,
+            reads: level.reads,
+            read_hits: level.read_hits,
+            read_hit_ratio: level.read_hit_ratio,
+            writes: level.writes,
+            write_hits: level.write_hits,
+            cold_reads: level.cold_reads,
+            evictions: level.evictions,
+            aggregate_read_hit_ratio: report.aggregate.read_hit_ratio,
+            disk_demand_reads: report.disk.demand_reads,
+            disk_reloads: report.disk.reloads,
+            disk_writes: report.disk.writes,
+            response_time_ms: report.response_time_ms,
+            elapsed_s: report.elapsed_s,
+        }
+    }
+}
+
+/// The finished runs of a journal, and the journal open for more. A last line that an
+/// interruption cut short is dropped; any other damage is an error.
+fn open_journal(path: &Path) -> Result<(HashMap<String, Row>, File), Error> {
+    let error = |source| results_error(path, source);
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(error(e)),
+    };
+    let whole = text.rfind('\n').map_or(0, |last| last + 1);
+    let mut done = HashMap::new();
+    for (number, line) in text[..whole].lines().enumerate() {
+        let entry: Entry = serde_json::from_str(line).map_err(|e| {
+            let what = format!("line {}: {e}; delete the file to start anew", number + 1);
+            error(io::Error::new(io::ErrorKind::InvalidData, what))
+        })?;
+        done.insert(entry.key, entry.row);
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
+    file.set_len(whole as u64).map_err(error)?;
+    Ok((done, file))
+}
+
+/// Appends one line in one write, so that an interruption can only cut the last one short.
+fn append(journal: &Mutex<File>, entry: &Entry) -> io::Result<()> {
+    let mut line = serde_json::to_string(entry)?;
+    line.push('\n');
+    journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(line.as_bytes())
+}
+
+/// Writes both files under other names first, so that there are never half results.
+fn write_results(folder: &Path, rows: &[Row]) -> Result<(), Error> {
+    let write = || -> io::Result<()> {
+        let csv_part = folder.join("results.csv.part");
+        let mut csv = csv::Writer::from_path(&csv_part).map_err(io::Error::other)?;
+        rows.iter().try_for_each(|row| csv.serialize(row)).map_err(io::Error::other)?;
+        csv.flush()?;
+        let json_part = folder.join("results.json.part");
+        fs::write(&json_part, serde_json::to_string_pretty(rows)? + "\n")?;
+        fs::rename(csv_part, folder.join("results.csv"))?;
+        fs::rename(json_part, folder.join("results.json"))
+    };
+    write().map_err(|source| results_error(folder, source))
+}
+
+fn results_error(path: &Path, source: io::Error) -> Error {
+    Error::Results { path: path.display().to_string(), source }
+}
