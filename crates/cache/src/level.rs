@@ -109,6 +109,13 @@ impl Level {
         self.policy.replay(refs, self.mode, &mut self.counts, below);
     }
 
+    /// Serves one reference, whose entry is below `entries`: true on a hit.
+    pub fn reference(&mut self, entries: u32, reference: Reference) -> bool {
+        let hits = self.counts.read_hits + self.counts.write_hits;
+        self.replay(entries, &[reference], None);
+        self.counts.read_hits + self.counts.write_hits > hits
+    }
+
     /// Forgets the counts, not the content: the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.counts.restart();

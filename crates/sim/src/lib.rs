@@ -6,12 +6,14 @@
 
 pub mod curve;
 mod error;
+mod filter;
 mod hierarchy;
 mod report;
 mod size;
 mod sweep;
 
 pub use error::Error;
+pub use filter::Filter;
 pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
 pub use report::{AggregateReport, DiskReport, LevelReport, Report, TraceReport, trace_report};
 pub use size::{LevelSpec, Size};

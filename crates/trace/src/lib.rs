@@ -2,8 +2,28 @@
 //! generators of synthetic ones. No cache policy lives here.
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod dense;
 mod error;
+mod generate;
+mod format;
+mod input;
+mod open;
+mod output;
 mod record;
+mod renumber;
+mod rng;
+mod write;
 
+pub use blocks::{
+    BlockOptions, BlockStream, CHUNK_REFERENCES, Counts, MIN_BLOCK_BYTES, Origin, Ref,
+};
+pub use dense::{Chunks, DenseOptions, DenseTrace};
 pub use error::Error;
+pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
+pub use format::{Format, formats};
+pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};
+pub use renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
+pub use rng::{SplitMix64, mix};
+pub use write::{Writer, create};

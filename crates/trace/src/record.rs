@@ -71,4 +71,10 @@ pub trait Reader: Send {
 
     /// Names of the address spaces met so far, indexed by [`Record::space`].
     fn spaces(&self) -> &[String];
+
+    /// Requests met so far that the format defines as neither a read nor a write of data
+    /// (discards, flushes, ...) and that are therefore no records.
+    fn left_out(&self) -> u64 {
+        0
+    }
 }

@@ -9,11 +9,17 @@
 mod arc;
 mod car;
 mod clock;
+mod clock_pro;
+mod directory;
 mod fifo;
+mod ghosts;
+mod lirs;
 mod lru;
+mod mq;
 mod mru;
 mod one_list;
 mod opt;
+mod period;
 mod queues;
 mod registry;
 mod s3_fifo;

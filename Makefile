@@ -1,0 +1,30 @@
+# What people do with a clone: `make run`, `make test`, `make bench`. Each sets up what it needs.
+
+CARGO ?= cargo
+UNDERCROFT = target/release/undercroft
+
+.PHONY: help build run test bench clean
+
+help:
+	@echo "make run    build, and simulate the bundled trace"
+	@echo "make test   formatting, lints, and every test"
+	@echo "make bench  speed and memory against libCacheSim (takes about half an hour)"
+
+build:
+	@tools/setup.sh build
+	$(CARGO) build --release --locked -p undercroft-cli
+
+run: build
+	@tools/demo.sh $(UNDERCROFT)
+
+test:
+	@tools/setup.sh test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --workspace --locked
+
+bench: build
+	@tools/bench/run.sh $(UNDERCROFT)
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,129 @@
+//! The directory that ARC and CAR share: resident lists T1 (referenced once lately) and T2 (more
+//! often), the ghost list of each, B1 and B2, and the target size `p` of T1.
+//!
+//! Invariants (checked by [`Directory::validate`]): `|T1| + |T2|` and `|T1| + |B1|` are at most the
+//! capacity, all four lists together at most twice; 0 <= p <= capacity; ghosts are not marked.
+
+use super::queues::Queues;
+use super::{Departures, Entry};
+
+pub(super) const T1: u32 = 0;
+pub(super) const T2: u32 = 1;
+pub(super) const B1: u32 = 2;
+pub(super) const B2: u32 = 3;
+const RESIDENT: u32 = 2;
+
+pub(super) struct Directory {
+    pub(super) capacity: u32,
+    /// Target size of T1.
+    pub(super) p: f64,
+    /// Front: the oldest in the order of the policy.
+    pub(super) lists: Queues,
+}
+
+impl Directory {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { capacity, p: 0.0, lists: Queues::new(4) }
+    }
+
+    #[inline(always)]
+    pub(super) fn resident(&self) -> u32 {
+        self.lists.len(T1) + self.lists.len(T2)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.resident() == self.capacity
+    }
+
+    #[inline(always)]
+    pub(super) fn contains(&self, entry: Entry) -> bool {
+        self.lists.is_below(RESIDENT, entry)
+    }
+
+    #[inline(always)]
+    pub(super) fn remembers(&self, entry: Entry) -> bool {
+        self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
+    }
+
+    /// Moves an entry to the newest end of `list`, unmarked, wherever it was.
+    #[inline(always)]
+    pub(super) fn shift(&mut self, list: u32, entry: Entry) {
+        self.lists.remove(entry);
+        self.lists.push(list, entry);
+    }
+
+    /// Moves `p` for a reference to an entry of the list `ghosts`, which is still in it.
+    pub(super) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
+        let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
+        let ratio = if ghosts == B1 { b2 / b1 } else { b1 / b2 };
+        let step = if whole_steps { ratio.floor() } else { ratio }.max(1.0);
+        self.p = if ghosts == B1 {
+            (self.p + step).min(f64::from(self.capacity))
+        } else {
+            (self.p - step).max(0.0)
+        };
+    }
+
+    /// Makes room in the directory, by a ghost at most, for an entry that it does not know. Not to
+    /// be called when T1 alone fills the capacity.
+    #[inline(always)]
+    pub(super) fn make_room_for_unknown(&mut self, out: &mut Departures) {
+        if self.lists.len(T1) + self.lists.len(B1) == self.capacity {
+            self.lists.forget(B1, out);
+        } else if self.total() == 2 * u64::from(self.capacity) {
+            self.lists.forget(B2, out);
+        }
+    }
+
+    /// Turns a resident entry into a ghost of the list it was in.
+    pub(super) fn take(&mut self, entry: Entry) {
+        if self.contains(entry) {
+            self.shift(if self.lists.is_in(T1, entry) { B1 } else { B2 }, entry);
+        }
+    }
+
+    /// Takes on another capacity. Where this leaves too many resident, the policy replaces them and
+    /// calls [`fit`](Self::fit) after each.
+    pub(super) fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.capacity = capacity;
+        self.p = self.p.min(f64::from(capacity));
+        self.fit(out);
+    }
+
+    /// Drops ghosts until the lists are within their bounds, as far as ghosts can help.
+    pub(super) fn fit(&mut self, out: &mut Departures) {
+        let c = self.capacity;
+        while self.lists.len(B1) > 0 && self.lists.len(T1) + self.lists.len(B1) > c {
+            self.lists.forget(B1, out);
+        }
+        while self.lists.len(B2) > 0 && self.total() > 2 * u64::from(c) {
+            self.lists.forget(B2, out);
+        }
+    }
+
+    fn total(&self) -> u64 {
+        (T1..=B2).map(|list| u64::from(self.lists.len(list))).sum()
+    }
+
+    /// T1, then T2, oldest first.
+    pub(super) fn residents(&self) -> Vec<Entry> {
+        self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let c = self.capacity;
+        let once = self.lists.len(T1) + self.lists.len(B1);
+        if self.resident() > c || once > c || self.total() > 2 * u64::from(c) {
+            return Err("more resident or remembered than allowed".into());
+        }
+        if !(0.0..=f64::from(c)).contains(&self.p) {
+            return Err(format!("target {} for a capacity of {c}", self.p));
+        }
+        if self.lists.iter(B1).chain(self.lists.iter(B2)).any(|e| self.lists.is_marked(e)) {
+            return Err("a ghost is marked".into());
+        }
+        self.lists.check()
+    }
+}

@@ -1,0 +1,436 @@
+//! LIRS: blocks are told apart by the recency of their last reference but one. Those referenced
+//! again soon (LIR) have nearly the whole cache; the others (HIR) share a small part and pass.
+//!
+//! Stack S orders blocks by last reference and goes down to the last LIR block: an HIR block that
+//! is still in S when it is referenced was away for less than that LIR block has been, and takes
+//! its place. S also holds blocks that are not resident any more, N, the ghosts; the paper sets
+//! them no limit, we (like others) do: `nonres` times the capacity, the one that left the cache
+//! first goes first. Queue Q holds the resident HIR blocks; its front is the victim.
+//!
+//! `top=keep` is what the author of LIRS does in his own program: a resident HIR block that is on
+//! top of S already stays HIR when it is referenced again; ghosts above the limit go only when the
+//! stack is pruned; the LIR part is rounded down and not the HIR part to the nearest.
+//!
+//! Invariants:
+//! 1. the bottom of S is LIR, or S is empty; so without LIR blocks nothing is in S;
+//! 2. LIR blocks are in S only; resident HIR blocks in Q and maybe in S; ghosts in N and in S;
+//! 3. at most `lir_target` blocks are LIR, which is below the capacity: a full cache has a Q;
+//! 4. |N| is at most `ghost_bound` (with `top=keep`: after pruning).
+//!
+//! A hit may drop ghosts, and `touch` cannot say so: dropped ghosts wait, out of S and N, until the
+//! next call that can, and count as remembered until then. Nothing else depends on them.
+
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Departures, Entry, Fate, Policy};
+use crate::lists::Lists;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "lirs",
+    aliases: &[],
+    summary: "keeps blocks whose last two references were close together",
+    source: "Jiang & Zhang, SIGMETRICS 2002",
+    parameters: &[
+        Parameter {
+            name: "hirs",
+            kind: Kind::Real(0.0, 1.0),
+            default: "0.01",
+            help: "part of the cache for resident HIR blocks, share of the capacity",
+        },
+        Parameter {
+            name: "nonres",
+            kind: Kind::Real(0.0, 1000.0),
+            default: "2",
+            help: "non-resident blocks remembered, times the capacity",
+        },
+        Parameter {
+            name: "top",
+            kind: Kind::Word(&["promote", "keep"]),
+            default: "promote",
+            help: "HIR block referenced on top of the stack: made LIR (paper) or not (author's code)",
+        },
+    ],
+    build: |arguments, context| {
+        let mut policy = Lirs {
+            capacity: context.capacity,
+            hirs: arguments.real("hirs"),
+            nonres: arguments.real("nonres"),
+            keep: arguments.word("top") == "keep",
+            lir_target: 0,
+            ghost_bound: 0,
+            lirs: 0,
+            stack: Lists::new(1),
+            queues: Lists::new(3),
+            state: Vec::new(),
+        };
+        policy.derive_sizes(context.capacity);
+        Ok(Box::new(policy))
+    },
+};
+
+/// The only list of `stack`. Front: the bottom.
+const S: u32 = 0;
+/// The lists of `queues`. Resident HIR blocks, front: the next victim.
+const Q: u32 = 0;
+/// Ghosts, front: evicted longest ago.
+const N: u32 = 1;
+/// Ghosts dropped, but not reported yet.
+const DROPPED: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+enum State {
+    Unknown,
+    Dropped,
+    Ghost,
+    Hir,
+    Lir,
+}
+
+struct Lirs {
+    capacity: u32,
+    hirs: f64,
+    nonres: f64,
+    /// `top=keep`.
+    keep: bool,
+    lir_target: u32,
+    ghost_bound: u32,
+    /// Number of LIR blocks.
+    lirs: u32,
+    stack: Lists,
+    queues: Lists,
+    state: Vec<State>,
+}
+
+impl Lirs {
+    fn derive_sizes(&mut self, capacity: u32) {
+        let c = f64::from(capacity);
+        self.capacity = capacity;
+        self.ghost_bound = (self.nonres * c) as u32;
+        self.lir_target = if self.keep {
+            (((1.0 - self.hirs) * c) as u32).min(capacity - 1)
+        } else {
+            capacity - ((self.hirs * c).round() as u32).clamp(1, capacity)
+        };
+    }
+
+    #[inline(always)]
+    fn state(&self, entry: Entry) -> State {
+        self.state[entry as usize]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, entry: Entry, state: State) {
+        self.state[entry as usize] = state;
+    }
+
+    /// Removes what is not LIR from the bottom of S. Ghosts that go are forgotten.
+    #[inline(always)]
+    fn trim(&mut self) {
+        while let Some(bottom) = self.stack.front(S) {
+            match self.state(bottom) {
+                State::Lir => return,
+                State::Ghost => self.forget(bottom),
+                _ => self.stack.remove(S, bottom),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn bound_ghosts(&mut self) {
+        while self.queues.len(N) > self.ghost_bound {
+            if let Some(oldest) = self.queues.front(N) {
+                self.forget(oldest);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn prune(&mut self) {
+        self.trim();
+        if self.keep {
+            self.bound_ghosts();
+        }
+    }
+
+    fn forget(&mut self, ghost: Entry) {
+        self.stack.remove(S, ghost);
+        self.queues.remove(N, ghost);
+        self.queues.push_back(DROPPED, ghost);
+        self.set(ghost, State::Dropped);
+    }
+
+    #[inline(always)]
+    fn report(&mut self, out: &mut Departures) {
+        while let Some(ghost) = self.queues.pop_front(DROPPED) {
+            self.set(ghost, State::Unknown);
+            out.push(ghost, Fate::Forgotten);
+        }
+    }
+
+    /// The hit of a LIR block.
+    #[inline(always)]
+    fn renew_lir(&mut self, entry: Entry) {
+        let was_bottom = self.stack.front(S) == Some(entry);
+        self.stack.move_to_back(S, entry);
+        if was_bottom {
+            self.prune();
+        }
+    }
+
+    /// Puts a HIR block on top of S, unless no LIR block gives S a bottom.
+    #[inline(always)]
+    fn put_on_top(&mut self, entry: Entry) {
+        if self.stack.linked(entry) {
+            self.stack.move_to_back(S, entry);
+        } else if self.lirs > 0 {
+            self.stack.push_back(S, entry);
+        }
+    }
+
+    /// Makes LIR of a block that is in S and not in Q, and HIR of the last LIR block if there are
+    /// too many.
+    #[inline(always)]
+    fn promote(&mut self, entry: Entry) {
+        self.stack.move_to_back(S, entry);
+        self.set(entry, State::Lir);
+        self.lirs += 1;
+        if self.lirs > self.lir_target {
+            self.demote();
+        }
+        self.prune();
+    }
+
+    /// Makes HIR of the last LIR block.
+    #[inline(always)]
+    fn demote(&mut self) {
+        if let Some(bottom) = self.stack.pop_front(S) {
+            debug_assert_eq!(self.state(bottom), State::Lir, "the bottom of S is LIR");
+            self.set(bottom, State::Hir);
+            self.queues.push_back(Q, bottom);
+            self.lirs -= 1;
+        }
+        self.trim();
+    }
+
+    /// Evicts the front of Q. If it is in S it stays there as a ghost.
+    #[inline(always)]
+    fn evict(&mut self, out: &mut Departures) {
+        let Some(victim) = self.queues.pop_front(Q) else { return };
+        if self.stack.linked(victim) {
+            self.set(victim, State::Ghost);
+            self.queues.push_back(N, victim);
+            out.push(victim, Fate::Remembered);
+        } else {
+            self.set(victim, State::Unknown);
+            out.push(victim, Fate::Evicted);
+        }
+        if !self.keep {
+            self.bound_ghosts();
+        }
+    }
+
+    /// Takes an entry out of everything but S.
+    fn withdraw(&mut self, entry: Entry) {
+        match self.state(entry) {
+            State::Lir => self.lirs -= 1,
+            State::Hir => self.queues.remove(Q, entry),
+            State::Ghost => self.queues.remove(N, entry),
+            State::Dropped => self.queues.remove(DROPPED, entry),
+            State::Unknown => {}
+        }
+        self.set(entry, State::Unknown);
+    }
+}
+
+impl Policy for Lirs {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.lirs + self.queues.len(Q)
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.stack.grow(entries);
+        self.queues.grow(entries);
+        self.state.resize(self.stack.entries() as usize, State::Unknown);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.state(entry) >= State::Hir
+    }
+
+    #[inline(always)]
+    fn remembers(&self, entry: Entry) -> bool {
+        matches!(self.state(entry), State::Ghost | State::Dropped)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        if self.state(entry) == State::Lir {
+            return self.renew_lir(entry);
+        }
+        let stays = self.keep && self.stack.back(S) == Some(entry);
+        if self.stack.linked(entry) && !stays {
+            self.queues.remove(Q, entry);
+            self.promote(entry);
+        } else {
+            self.put_on_top(entry);
+            self.queues.move_to_back(Q, entry);
+        }
+    }
+
+    /// Until the end the newcomer counts as HIR and is in no queue: what is left of its time as a
+    /// ghost is its place in S.
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        self.withdraw(entry);
+        self.set(entry, State::Hir);
+        if self.len() == self.capacity {
+            self.evict(out);
+        }
+        if self.stack.linked(entry) {
+            self.promote(entry);
+        } else if self.lirs < self.lir_target {
+            self.set(entry, State::Lir);
+            self.lirs += 1;
+            self.stack.push_back(S, entry);
+        } else {
+            self.put_on_top(entry);
+            self.queues.push_back(Q, entry);
+        }
+        self.report(out);
+    }
+
+    #[inline(always)]
+    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
+        let hit = self.contains(entry);
+        if hit {
+            self.touch(entry);
+            self.report(out);
+        } else {
+            self.admit(entry, out);
+        }
+        hit
+    }
+
+    fn take(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            self.withdraw(entry);
+            if self.stack.linked(entry) {
+                self.set(entry, State::Ghost);
+                self.queues.push_back(N, entry);
+            }
+            self.trim();
+            self.bound_ghosts();
+            if self.state(entry) == State::Dropped {
+                self.withdraw(entry);
+            }
+        }
+        self.report(out);
+    }
+
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        match self.state(entry) {
+            State::Lir => self.renew_lir(entry),
+            State::Hir => {
+                self.put_on_top(entry);
+                self.queues.move_to_back(Q, entry);
+            }
+            _ => self.admit(entry, out),
+        }
+        self.report(out);
+    }
+
+    fn discard(&mut self, entry: Entry, out: &mut Departures) {
+        let known = self.state(entry) >= State::Ghost;
+        self.withdraw(entry);
+        if self.stack.linked(entry) {
+            self.stack.remove(S, entry);
+        }
+        if known {
+            self.prune();
+        }
+        self.report(out);
+    }
+
+    fn victim(&self) -> Option<Entry> {
+        if self.len() == self.capacity { self.queues.front(Q) } else { None }
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        let shrinks = capacity < self.capacity;
+        self.derive_sizes(capacity);
+        if shrinks {
+            while self.lirs > self.lir_target {
+                self.demote();
+            }
+            self.bound_ghosts();
+            while self.len() > capacity {
+                self.evict(out);
+            }
+            self.prune();
+        }
+        self.report(out);
+    }
+
+    /// Q, next victim first; then the LIR blocks, longest unreferenced first.
+    fn residents(&self) -> Vec<Entry> {
+        let lir = self.stack.iter(S).filter(|&e| self.state(e) == State::Lir);
+        self.queues.iter(Q).chain(lir).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        self.stack.warm(entry) ^ self.state(entry) as u32
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity || self.lirs > self.lir_target {
+            return Err("more resident or LIR than allowed".into());
+        }
+        if !self.keep && self.queues.len(N) > self.ghost_bound {
+            return Err(format!("{} ghosts, bound {}", self.queues.len(N), self.ghost_bound));
+        }
+        if self.stack.front(S).is_some_and(|bottom| self.state(bottom) != State::Lir) {
+            return Err("the bottom of the stack is not LIR".into());
+        }
+        for (queue, state) in [(Q, State::Hir), (N, State::Ghost), (DROPPED, State::Dropped)] {
+            if let Some(entry) = self.queues.iter(queue).find(|&e| self.state(e) != state) {
+                return Err(format!("entry {entry} is in queue {queue} by mistake"));
+            }
+        }
+        let wrong = (0..self.stack.entries()).find(|&e| {
+            let (in_stack, in_queue) = (self.stack.linked(e), self.queues.linked(e));
+            (in_stack, in_queue)
+                != match self.state(e) {
+                    State::Unknown => (false, false),
+                    State::Dropped => (false, true),
+                    State::Ghost => (true, true),
+                    State::Hir => (in_stack, true),
+                    State::Lir => (true, false),
+                }
+        });
+        if let Some(entry) = wrong {
+            return Err(format!("entry {entry}: state and lists disagree"));
+        }
+        if self.stack.iter(S).filter(|&e| self.state(e) == State::Lir).count() as u32 != self.lirs {
+            return Err(format!("{} LIR blocks are counted", self.lirs));
+        }
+        self.stack.check().and_then(|()| self.queues.check())
+    }
+
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let kind = |e| match self.state(e) {
+            State::Lir => "L",
+            State::Hir => "H",
+            _ => "N",
+        };
+        let mut stack: Vec<_> = self.stack.iter(S).map(|e| (e, kind(e))).collect();
+        stack.reverse();
+        let queue: Vec<_> = self.queues.iter(Q).collect();
+        vec![("S_top_to_bottom", format!("{stack:?}")), ("Q_front_to_end", format!("{queue:?}"))]
+    }
+}

@@ -1,0 +1,424 @@
+//! MQ: several LRU queues by reference count, for caches below other caches.
+//!
+//! A second-level cache sees little locality but a skewed frequency: blocks come back, after long
+//! distances, many times or hardly ever. MQ therefore keeps a block the longer the oftener it was
+//! referenced: `Q_0` to `Q_(m-1)` are LRU queues, a block with `f` references is in queue
+//! `log2 f`, and the victim is the head of the lowest queue that holds anything. A block that stays
+//! unreferenced for `lifeTime` falls by one queue. `Q_out` remembers the counts of evicted blocks.
+//!
+//! The code follows TPDS 2004, figure 5, procedure by procedure (a queue's head is its front).
+//! Deviations and what the paper leaves open:
+//! * The missed block leaves `Q_out` before the victim enters it, which figure 5 does after: so a
+//!   full `Q_out` cannot drop the very record that is about to be read.
+//! * lifeTime is by default adaptive. Published is its aim, the temporal distance above the size of
+//!   the cache that most references have; how it is estimated here is said at [`PeakDistance`].
+//! * Counts stop at 2^32 - 1.
+//!
+//! Below another cache that keeps what it takes (TPDS 2004, section 6) the references that `take`
+//! and `note` report count like any other, though the block itself is then only in `Q_out`.
+//!
+//! Invariants:
+//! 1. an entry is linked in the queue that its block names, and in none if unknown, with count 0;
+//! 2. a block of `Q_0` to `Q_(m-1)` is resident and was referenced; `Q_out` keeps to its bound;
+//! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future.
+
+use std::collections::BTreeMap;
+
+use super::ghosts::Ghosts;
+use super::period::Period;
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Departures, Entry, Policy};
+use crate::lists::Lists;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "mq",
+    aliases: &[],
+    summary: "multi-queue: LRU queues by frequency, for second-level caches",
+    source: "Zhou, Philbin & Li, USENIX 2001; Zhou, Chen & Li, TPDS 2004",
+    parameters: &[
+        Parameter { name: "m", kind: Kind::Integer(1, 32), default: "8", help: "number of queues" },
+        Parameter {
+            name: "lifetime",
+            kind: Kind::IntegerOr(1, 1 << 40, "adaptive"),
+            default: "adaptive",
+            help: "references after which an unreferenced block falls by one queue",
+        },
+        Parameter {
+            name: "qout",
+            kind: Kind::Real(0.0, 1000.0),
+            default: "4",
+            help: "evicted blocks remembered, times the capacity; 0 remembers none",
+        },
+    ],
+    build: |arguments, context| {
+        let m = arguments.integer("m") as u32;
+        let life_time = arguments.integer_or_word("lifetime");
+        Ok(Box::new(Mq::new(context.capacity, m, life_time, arguments.real("qout"))))
+    },
+};
+
+/// What is known of a block. The default is that nothing is.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// When an unreferenced block falls: the queues below the head may have it in any order.
+    expire_time: u64,
+    /// When it was last referenced.
+    last: u64,
+    /// Number of references.
+    count: u32,
+    /// The queue it is in; `m` is `Q_out`.
+    queue: u32,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { expire_time: 0, last: 0, count: 0, queue: NOWHERE }
+    }
+}
+
+struct Mq {
+    capacity: u32,
+    /// Number of queues of residents.
+    m: u32,
+    /// `Q_0` to `Q_(m-1)`, then `Q_out`; heads at the front.
+    queues: Lists<Block>,
+    q_out: Ghosts,
+    resident: u32,
+    /// References so far.
+    current_time: u64,
+    life_time: u64,
+    /// What adapts `life_time`, unless it is fixed.
+    peak_distance: Option<PeakDistance>,
+}
+
+/// The figure's procedures.
+impl Mq {
+    /// `life_time` is adaptive if not given; `q_out` is in multiples of the capacity.
+    fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64) -> Self {
+        let peak_distance =
+            if life_time.is_none() { Some(PeakDistance::new(capacity)) } else { None };
+        Self {
+            capacity,
+            m,
+            queues: Lists::new(m + 1),
+            q_out: Ghosts::new(m, q_out, capacity),
+            resident: 0,
+            current_time: 0,
+            life_time: life_time.unwrap_or(u64::from(capacity)),
+            peak_distance,
+        }
+    }
+
+    #[inline(always)]
+    fn queue_num(&self, count: u32) -> u32 {
+        count.ilog2().min(self.m - 1)
+    }
+
+    /// Puts an unlinked block at the tail of `Q_queue`, with its whole life before it.
+    #[inline(always)]
+    fn append(&mut self, queue: u32, entry: Entry) {
+        self.queues.push_back(queue, entry);
+        let block = self.queues.data_mut(entry);
+        block.queue = queue;
+        block.expire_time = self.current_time + self.life_time;
+    }
+
+    /// Counts the reference to a block: how long since the last one, and one more.
+    #[inline(always)]
+    fn count(&mut self, entry: Entry) -> u32 {
+        let block = self.queues.data_mut(entry);
+        if let (Some(peak), 1..) = (&mut self.peak_distance, block.count) {
+            peak.observe(self.current_time - block.last, self.capacity);
+        }
+        block.last = self.current_time;
+        block.count = block.count.saturating_add(1);
+        block.count
+    }
+
+    /// The tail of the procedure for a reference, from `b.reference++` on.
+    #[inline(always)]
+    fn reference(&mut self, entry: Entry) {
+        let count = self.count(entry);
+        self.append(self.queue_num(count), entry);
+        self.adjust();
+    }
+
+    #[inline(always)]
+    fn adjust(&mut self) {
+        self.current_time += 1;
+        for k in 1..self.m {
+            if let Some(head) = self.queues.front(k) {
+                if self.queues.data(head).expire_time < self.current_time {
+                    self.queues.remove(k, head);
+                    self.append(k - 1, head);
+                }
+            }
+        }
+        if let Some(peak) = &mut self.peak_distance {
+            self.life_time = peak.review(self.current_time).unwrap_or(self.life_time);
+        }
+    }
+
+    /// The head of the lowest queue that is not empty.
+    #[inline(always)]
+    fn next_victim(&self) -> Option<Entry> {
+        (0..self.m).find_map(|k| self.queues.front(k))
+    }
+
+    #[inline(always)]
+    fn evict_block(&mut self, out: &mut Departures) {
+        if let Some(victim) = self.next_victim() {
+            self.leave(victim);
+            self.q_out.evict(&mut self.queues, victim, out);
+        }
+    }
+
+    /// Unlinks a resident block that is about to enter `Q_out`.
+    #[inline(always)]
+    fn leave(&mut self, entry: Entry) {
+        let queue = std::mem::replace(&mut self.queues.data_mut(entry).queue, self.m);
+        self.queues.remove(queue, entry);
+        self.resident -= 1;
+    }
+
+    /// Makes room for a missed block: it leaves `Q_out`, and if need be another one the cache.
+    #[inline(always)]
+    fn make_room(&mut self, entry: Entry, out: &mut Departures) {
+        if self.remembers(entry) {
+            self.queues.remove(self.m, entry);
+        }
+        if self.resident == self.capacity {
+            self.evict_block(out);
+        }
+        self.resident += 1;
+    }
+}
+
+impl Policy for Mq {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.resident
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.queues.grow(entries);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.queues.data(entry).queue < self.m
+    }
+
+    #[inline(always)]
+    fn remembers(&self, entry: Entry) -> bool {
+        self.queues.data(entry).queue == self.m
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        self.queues.remove(self.queues.data(entry).queue, entry);
+        self.reference(entry);
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        self.make_room(entry, out);
+        self.reference(entry);
+    }
+
+    /// A reference after which the block is in `Q_out`.
+    fn take(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            self.leave(entry);
+            self.count(entry);
+            self.q_out.keep(&mut self.queues, entry, out);
+            self.adjust();
+        }
+    }
+
+    /// A reference after which the block is in `Q_out`, as its newest.
+    fn note(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            return;
+        }
+        if self.remembers(entry) {
+            self.queues.remove(self.m, entry);
+        }
+        self.queues.data_mut(entry).queue = self.m;
+        self.count(entry);
+        self.q_out.keep(&mut self.queues, entry, out);
+        self.adjust();
+    }
+
+    /// The block goes where its count belongs; no reference is counted and no time passes.
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            let queue = self.queues.data(entry).queue;
+            self.queues.remove(queue, entry);
+            self.append(queue, entry);
+            return;
+        }
+        self.make_room(entry, out);
+        let block = self.queues.data_mut(entry);
+        if block.count == 0 {
+            (block.count, block.last) = (1, self.current_time);
+        }
+        let queue = self.queue_num(self.queues.data(entry).count);
+        self.append(queue, entry);
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+        let queue = self.queues.data(entry).queue;
+        if queue != NOWHERE {
+            self.resident -= u32::from(queue < self.m);
+            self.queues.remove(queue, entry);
+            *self.queues.data_mut(entry) = Block::default();
+        }
+    }
+
+    fn victim(&self) -> Option<Entry> {
+        if self.resident == self.capacity { self.next_victim() } else { None }
+    }
+
+    /// lifeTime stays what it is until it is next reviewed.
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.capacity = capacity;
+        if let Some(peak) = &mut self.peak_distance {
+            peak.period = PeakDistance::period(capacity, self.current_time);
+        }
+        self.q_out.resize(&mut self.queues, capacity, out);
+        while self.resident > capacity {
+            self.evict_block(out);
+        }
+    }
+
+    /// Lowest queue first, each from its head.
+    fn residents(&self) -> Vec<Entry> {
+        (0..self.m).flat_map(|k| self.queues.iter(k)).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        self.queues.warm(entry)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let held: u32 = (0..self.m).map(|k| self.queues.len(k)).sum();
+        if held != self.resident || held > self.capacity {
+            return Err(format!("{held} held, {} counted", self.resident));
+        }
+        for queue in 0..=self.m {
+            for entry in self.queues.iter(queue) {
+                let block = self.queues.data(entry);
+                let due =
+                    block.count > 0 && (queue == self.m || queue <= self.queue_num(block.count));
+                if block.queue != queue || !due || block.last > self.current_time {
+                    return Err(format!("entry {entry} in queue {queue}: {block:?}"));
+                }
+            }
+        }
+        let unknown = |e: &Entry| !self.queues.linked(*e);
+        match (0..self.queues.entries())
+            .filter(unknown)
+            .map(|e| self.queues.data(e))
+            .find(|b| b.queue != NOWHERE || b.count != 0)
+        {
+            Some(block) => Err(format!("a block in no queue: {block:?}")),
+            None => self.q_out.check(&self.queues).and_then(|()| self.queues.check()),
+        }
+    }
+
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let queues: Vec<Vec<_>> = (0..self.m).map(|k| self.queues.iter(k).collect()).collect();
+        let block = |e: Entry| (e, self.queues.data(e));
+        let residents = || self.residents().into_iter().map(block);
+        let state = residents().map(|(e, b)| (e, [b.count.into(), b.queue.into(), b.expire_time]));
+        let counts = residents().map(|(e, b)| (e, b.count));
+        let q_out = self.queues.iter(self.m).map(block).map(|(e, b)| (e, b.count));
+        let bins = self.peak_distance.iter().flat_map(PeakDistance::filled);
+        vec![
+            ("queues", format!("{queues:?}")),
+            ("entry_ref_queue_expire", format!("{:?}", state.collect::<BTreeMap<_, _>>())),
+            ("ref", format!("{:?}", counts.collect::<BTreeMap<_, _>>())),
+            ("qout", format!("{:?}", q_out.collect::<BTreeMap<_, _>>())),
+            ("life_time", format!("{}", self.life_time)),
+            ("hist_bins_log2", format!("{:?}", bins.collect::<BTreeMap<_, _>>())),
+        ]
+    }
+}
+
+/// The temporal distance, beyond the size of the cache, that most references have of late: what
+/// lifeTime should be. Distances are counted in bins, each up to a power of two; Q_out makes those
+/// visible that the cache is too small for. Now and then the fullest bin is read off and all are
+/// halved, so that the past fades.
+struct PeakDistance {
+    /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
+    bins: [u64; 64],
+    period: Period,
+}
+
+impl PeakDistance {
+    fn new(capacity: u32) -> Self {
+        Self { bins: [0; 64], period: Self::period(capacity, 0) }
+    }
+
+    /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
+    fn period(capacity: u32, now: u64) -> Period {
+        Period::new(u64::from(capacity.max(16)), now)
+    }
+
+    /// A block was referenced again. Distances within the cache are no reason to keep anything
+    /// longer.
+    #[inline(always)]
+    fn observe(&mut self, distance: u64, capacity: u32) {
+        if distance > u64::from(capacity) {
+            self.bins[distance.next_power_of_two().ilog2() as usize] += 1;
+        }
+    }
+
+    /// The lifeTime from now on, when it is time to think about it and anything was seen.
+    #[inline(always)]
+    fn review(&mut self, now: u64) -> Option<u64> {
+        if self.period.ends(now) { self.peak() } else { None }
+    }
+
+    #[cold]
+    fn peak(&mut self) -> Option<u64> {
+        // The smaller one of equals: the fullest from the end on is the last maximum.
+        let (bin, _) = self.filled().rev().max_by_key(|&(_, count)| count)?;
+        self.bins.iter_mut().for_each(|count| *count /= 2);
+        Some(1 << bin)
+    }
+
+    fn filled(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
+        self.bins.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.
+    #[test]
+    fn life_time_finds_the_distance_of_a_loop() {
+        let mut mq = Mq::new(2, 8, None, 4.0);
+        mq.peak_distance.as_mut().expect("adaptive by default").period = Period::new(8, 0);
+        mq.grow(3);
+        for entry in [0, 1, 2].repeat(4) {
+            assert!(!mq.access(entry, &mut Departures::new()));
+        }
+        let state = mq.describe();
+        let value = |name| &state.iter().find(|(n, _)| *n == name).expect(name).1;
+        assert_eq!(value("queues"), "[[], [], [1, 2], [], [], [], [], []]");
+        assert_eq!(value("ref"), "{1: 4, 2: 4}");
+        assert_eq!(value("life_time"), "4");
+        assert_eq!(value("hist_bins_log2"), "{2: 6}");
+    }
+}

@@ -1,0 +1,118 @@
+//! `undercroft simulate`: one hierarchy on one trace.
+
+use std::io::{Write, stdout};
+
+use undercroft_sim::{Config, LevelSpec, Report, simulate, trace_report};
+
+use crate::error::Error;
+use crate::input::{SimulationOptions, TraceArg, TraceOptions, Warmup};
+use crate::progress::Simulating;
+use crate::table::{Table, bytes, count, percent};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trace: TraceArg,
+    /// The first level: SIZE:POLICY[,key=value...], as 64MiB:lru, 1000blk:mq,m=8 or 10%:arc
+    #[arg(long, value_name = "LEVEL")]
+    l1: LevelSpec,
+    /// The level below it
+    #[arg(long, value_name = "LEVEL")]
+    l2: Option<LevelSpec>,
+    /// The level below that
+    #[arg(long, value_name = "LEVEL", requires = "l2")]
+    l3: Option<LevelSpec>,
+    #[command(flatten)]
+    options: TraceOptions,
+    #[command(flatten)]
+    simulation: SimulationOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    args.simulation.check()?;
+    let path = &args.trace.path;
+    let (trace, block_bytes) = args.options.load(path, 1.0)?;
+    let specs = [Some(&args.l1), args.l2.as_ref(), args.l3.as_ref()];
+    let levels = specs.into_iter().flatten().map(|spec| spec.config(block_bytes, trace.unique()));
+    let config = Config {
+        levels: levels.collect::<Result<_, _>>()?,
+        write_mode: args.simulation.write_mode,
+        warmup_records: args.simulation.warmup.records(trace.seen().records),
+    };
+    let bar = Simulating::start(trace.len());
+    let outcome = simulate(&trace, &config, |requests| bar.at(requests))?;
+    bar.done();
+    let about = trace_report(&path.display().to_string(), &trace);
+    let report = Report::new(about, block_bytes, &config, &outcome);
+    let mut out = stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&mut out, &report, args)?;
+    }
+    Ok(())
+}
+
+/// The answer first, the bookkeeping after it.
+fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error> {
+    let block = u64::from(report.block_bytes);
+    let mut table = Table::new(&["level", "policy", "size", "", "hit ratio", "of all reads"]);
+    for level in &report.levels {
+        let size = u64::from(level.capacity_blocks);
+        let share = level.read_hits as f64 / report.aggregate.reads.max(1) as f64;
+        table.row(vec![
+            level.name.clone(),
+            level.policy.clone(),
+            format!("{} blocks", count(size)),
+            bytes(size * block),
+            percent(level.read_hit_ratio),
+            percent(share),
+        ]);
+    }
+    if report.levels.len() > 1 {
+        let all = percent(report.aggregate.read_hit_ratio);
+        let dash = String::new;
+        table.row(vec!["all".into(), dash(), dash(), dash(), dash(), all]);
+    }
+    table.print(out, 2)?;
+    writeln!(out, "\nresponse time  {:.3} ms a read", report.response_time_ms)?;
+    let (reads, writes) = (count(report.disk.demand_reads), count(report.disk.writes));
+    writeln!(out, "disk           {reads} blocks read, {writes} written\n")?;
+
+    let columns = ["level", "reads", "hits", "cold", "writes", "write hits", "evictions"];
+    let mut table = Table::new(&columns);
+    for level in &report.levels {
+        let numbers = [
+            level.reads,
+            level.read_hits,
+            level.cold_reads,
+            level.writes,
+            level.write_hits,
+            level.evictions,
+        ];
+        let cells = numbers.into_iter().map(count);
+        table.row([level.name.clone()].into_iter().chain(cells).collect());
+    }
+    table.print(out, 1)?;
+    let trace = &report.trace;
+    writeln!(
+        out,
+        "\ntrace {} ({}): {} requests, {} distinct blocks of {}{}",
+        trace.path,
+        trace.format,
+        count(trace.requests),
+        count(trace.unique_blocks),
+        bytes(block),
+        match args.simulation.warmup {
+            Warmup::Records(0) => String::new(),
+            Warmup::Records(records) => format!("; the first {} records uncounted", count(records)),
+            Warmup::Percent(share) => format!("; the first {share} % of the records uncounted"),
+        }
+    )?;
+    let rate = report.requests_per_s / 1e6;
+    writeln!(out, "simulated in {:.2} s, {rate:.1} million requests/s", report.elapsed_s)?;
+    Ok(())
+}

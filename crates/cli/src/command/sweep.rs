@@ -1,0 +1,132 @@
+//! `undercroft sweep`: every combination of traces, sizes and policies.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+
+use undercroft_cache::policy::{Spec, policies};
+use undercroft_sim::{LevelSpec, Plan, Row, Size, Source, sweep};
+
+use crate::error::Error;
+use crate::input::{SimulationOptions, TraceOptions};
+use crate::progress::Sweeping;
+use crate::table::{Table, bytes, count, percent};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Trace files
+    #[arg(value_name = "TRACE", required = true)]
+    traces: Vec<PathBuf>,
+    /// A level above the one that varies: SIZE:POLICY[,key=value...]
+    #[arg(long, value_name = "LEVEL")]
+    l1: Option<LevelSpec>,
+    /// Sizes of the level that varies: a list, and ranges in doublings, as 1%,64MiB..4GiB
+    #[arg(long, value_name = "SIZES")]
+    l2: String,
+    /// Its policies: a list, as lru,arc,mq,m=8,2q; or all (but opt)
+    #[arg(long, value_name = "POLICIES", default_value = "all")]
+    policy: String,
+    #[command(flatten)]
+    options: TraceOptions,
+    #[command(flatten)]
+    simulation: SimulationOptions,
+    /// Folder of the results: results.csv, results.json, and runs.jsonl to resume from
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Runs side by side [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    args.simulation.check()?;
+    let plan = Plan {
+        upper: args.l1.clone(),
+        sizes: Size::parse_list(&args.l2)?,
+        policies: parse_policies(&args.policy)?,
+        write_mode: args.simulation.write_mode,
+    };
+    let runs = args.traces.len() * plan.sizes.len() * plan.policies.len();
+    let bar = Sweeping::start(runs);
+    let sources: Vec<_> = args.traces.iter().map(|path| source(path, args)).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.unwrap_or(0));
+    let pool = pool.build().map_err(|e| Error::Usage(format!("--jobs: {e}")))?;
+    let rows = pool.install(|| sweep(&plan, &sources, &args.output, &bar))?;
+    bar.done();
+    let mut out = stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        print(&mut out, &rows, &args.output)?;
+    }
+    Ok(())
+}
+
+fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
+    let path = path.to_path_buf();
+    Source {
+        path: path.clone(),
+        reading: format!("{} warmup={:?}", args.options.describe(), args.simulation.warmup),
+        load: Box::new(move || {
+            let load = || {
+                let (trace, block_bytes) = args.options.load(&path, 1.0)?;
+                let warmup = args.simulation.warmup.records(trace.seen().records);
+                Ok((trace, block_bytes, warmup))
+            };
+            load().map_err(|error: Error| match error {
+                Error::Trace(error) => error.into(),
+                Error::Simulation(error) => error,
+                other => undercroft_sim::Error::Request(other.to_string()),
+            })
+        }),
+    }
+}
+
+/// Splits at commas; a part with `=` belongs to the policy before it.
+fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
+    if text == "all" {
+        let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
+        return Ok(names.map(Spec::parse).collect::<Result<_, _>>()?);
+    }
+    let mut specs: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match specs.last_mut() {
+            Some(last) if part.contains('=') => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => specs.push(part.into()),
+        }
+    }
+    Ok(specs.iter().map(|spec| Spec::parse(spec)).collect::<Result<_, _>>()?)
+}
+
+/// A table a trace: policies down, sizes across, the hit ratio of the level in each cell.
+fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error> {
+    for of_trace in rows.chunk_by(|a, b| a.trace == b.trace) {
+        let first = &of_trace[0];
+        writeln!(
+            out,
+            "{}: read hit ratio{}; {} requests, {} distinct blocks of {}",
+            first.trace,
+            if first.upper.is_empty() { String::new() } else { format!(" below {}", first.upper) },
+            count(first.requests),
+            count(first.unique_blocks),
+            bytes(u64::from(first.block_bytes)),
+        )?;
+        let mut by_policy = of_trace.chunk_by(|a, b| a.policy == b.policy).peekable();
+        let sizes = by_policy.peek().map_or(&[][..], |rows| *rows).iter().map(|row| &*row.size);
+        let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
+        let mut table = Table::new(&heading);
+        for of_policy in by_policy {
+            let cells = of_policy.iter().map(|row| percent(row.read_hit_ratio));
+            table.row(std::iter::once(of_policy[0].policy.clone()).chain(cells).collect());
+        }
+        table.print(out, 1)?;
+        writeln!(out)?;
+    }
+    writeln!(out, "{} runs in {}", count(rows.len() as u64), folder.join("results.csv").display())?;
+    Ok(())
+}

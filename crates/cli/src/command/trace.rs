@@ -1,0 +1,263 @@
+//! `undercroft trace`: look at, convert, filter and generate traces.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use undercroft_sim::LevelSpec;
+use undercroft_trace::{GENERATORS, GeneratorSpec, Reader, Unit, create, formats};
+
+use crate::error::Error;
+use crate::input::{SimulationOptions, TraceArg, TraceOptions};
+use crate::progress::Reading;
+use crate::table::{Table, bytes, count, percent};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// What a trace holds
+    Info(Info),
+    /// Write a trace in another format; -o FILE.zst or FILE.gz compresses
+    Convert(Convert),
+    /// Write what one cache level misses (and all writes), as the trace for the level below
+    Filter(Filter),
+    /// Make a synthetic trace; without arguments, list the generators
+    Generate(Generate),
+    /// List the trace formats
+    Formats,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Error> {
+    match command {
+        Command::Info(args) => info(args),
+        Command::Convert(args) => convert(args),
+        Command::Filter(args) => filter_trace(args),
+        Command::Generate(args) => generate(args),
+        Command::Formats => list_formats(),
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    trace: TraceArg,
+    #[command(flatten)]
+    options: TraceOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Facts {
+    path: String,
+    format: &'static str,
+    /// `bytes` or `blocks`: what its numbers count.
+    unit: &'static str,
+    block_bytes: u32,
+    records: u64,
+    requests: u64,
+    reads: u64,
+    writes: u64,
+    unique_blocks: u64,
+    has_ops: bool,
+    has_time: bool,
+    has_buffers: bool,
+    spaces: Vec<String>,
+}
+
+fn info(args: &Info) -> Result<(), Error> {
+    let path = &args.trace.path;
+    let (mut stream, block_bytes) = args.options.stream(path, 1.0, false)?;
+    let bar = Reading::start(path);
+    let mut refs = Vec::new();
+    while stream.next_chunk(&mut refs)? {
+        bar.at(stream.seen().records);
+    }
+    bar.done();
+    let (meta, seen) = (stream.meta().clone(), stream.seen());
+    let facts = Facts {
+        path: path.display().to_string(),
+        format: meta.format,
+        unit: if meta.unit == Unit::Bytes { "bytes" } else { "blocks" },
+        block_bytes,
+        records: seen.records,
+        requests: seen.references(),
+        reads: seen.reads,
+        writes: seen.writes,
+        unique_blocks: u64::from(stream.unique()),
+        has_ops: meta.has_ops,
+        has_time: meta.has_time,
+        has_buffers: meta.has_buffers,
+        spaces: stream.spaces().to_vec(),
+    };
+    let mut out = stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&facts)?)?;
+        return Ok(());
+    }
+    print_facts(&mut out, &facts)
+}
+
+fn print_facts(out: &mut impl Write, facts: &Facts) -> Result<(), Error> {
+    let block = u64::from(facts.block_bytes);
+    writeln!(out, "trace     {}", facts.path)?;
+    writeln!(out, "format    {}, addresses in {}", facts.format, facts.unit)?;
+    writeln!(out, "records   {}", count(facts.records))?;
+    let size = bytes(block);
+    let reads = percent(facts.reads as f64 / facts.requests.max(1) as f64);
+    let marked = if facts.has_ops { "" } else { " (the trace does not tell reads from writes)" };
+    writeln!(
+        out,
+        "requests  {} of one {size} block, {reads} reads{marked}",
+        count(facts.requests)
+    )?;
+    let footprint = bytes(facts.unique_blocks * block);
+    writeln!(out, "distinct  {} blocks, {footprint}", count(facts.unique_blocks))?;
+    let has = [(facts.has_time, "times"), (facts.has_buffers, "buffer addresses")];
+    let has: Vec<_> = has.iter().filter(|(yes, _)| *yes).map(|(_, what)| *what).collect();
+    if !has.is_empty() {
+        writeln!(out, "carries   {}", has.join(", "))?;
+    }
+    if facts.spaces.len() > 1 {
+        let shown: Vec<_> = facts.spaces.iter().take(12).map(String::as_str).collect();
+        let more = if facts.spaces.len() > 12 { ", ..." } else { "" };
+        writeln!(out, "spaces    {}: {}{more}", facts.spaces.len(), shown.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Where a trace is written.
+#[derive(clap::Args)]
+struct Target {
+    /// File to write; an ending .zst or .gz compresses; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Format to write [default: what the name of the file says]
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Convert {
+    #[command(flatten)]
+    trace: TraceArg,
+    #[command(flatten)]
+    target: Target,
+    /// Format of the trace, with options [default: recognised]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+}
+
+fn convert(args: &Convert) -> Result<(), Error> {
+    let options = TraceOptions { format: args.format.clone(), block: None, unit: None };
+    copy(options.open(&args.trace.path)?, &args.target)
+}
+
+fn copy(mut reader: Box<dyn Reader>, target: &Target) -> Result<(), Error> {
+    let mut writer = create(&target.output, target.to.as_deref(), reader.meta())?;
+    let bar = Reading::start(&target.output);
+    let mut records = Vec::new();
+    let mut total = 0;
+    loop {
+        records.clear();
+        reader.read(&mut records)?;
+        if records.is_empty() {
+            break;
+        }
+        writer.write(&records, reader.spaces())?;
+        total += records.len() as u64;
+        bar.at(total);
+    }
+    writer.finish()?;
+    bar.done();
+    eprintln!("{} records to {}", count(total), target.output.display());
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Filter {
+    #[command(flatten)]
+    trace: TraceArg,
+    /// The level whose misses are written: SIZE:POLICY[,key=value...], without a share of the trace
+    #[arg(long, value_name = "LEVEL")]
+    l1: LevelSpec,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    options: TraceOptions,
+    #[command(flatten)]
+    simulation: SimulationOptions,
+}
+
+fn filter_trace(args: &Filter) -> Result<(), Error> {
+    args.simulation.check()?;
+    let path = &args.trace.path;
+    let (stream, block_bytes) = args.options.stream(path, 1.0, true)?;
+    let bar = Reading::start(path);
+    let warmup = match args.simulation.warmup {
+        crate::input::Warmup::Records(records) => records,
+        crate::input::Warmup::Percent(_) => {
+            return Err(Error::Usage("trace filter: give --warmup in records".into()));
+        }
+    };
+    let level = args.l1.config(block_bytes, 0)?;
+    let mut filter =
+        undercroft_sim::Filter::new(stream, &level, block_bytes, args.simulation.write_mode)?;
+    let mut writer = create(&args.target.output, args.target.to.as_deref(), filter.meta())?;
+    let mut records = Vec::new();
+    while filter.next(warmup, &mut records)? {
+        writer.write(&records, filter.spaces())?;
+        bar.at(filter.records());
+    }
+    writer.finish()?;
+    bar.done();
+    let counts = filter.counts();
+    eprintln!(
+        "{} of {} requests to {} (hit ratio of {}: {})",
+        count(filter.written()),
+        count(counts.reads + counts.writes),
+        args.target.output.display(),
+        args.l1,
+        percent(counts.read_hit_ratio()),
+    );
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Generate {
+    /// Generator with its parameters, as zipf,blocks=100000,alpha=0.9,requests=1000000,seed=42
+    #[arg(value_name = "GENERATOR", requires = "output")]
+    generator: Option<String>,
+    /// File to write; an ending .zst or .gz compresses; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Format to write [default: what the name of the file says]
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<String>,
+}
+
+fn generate(args: &Generate) -> Result<(), Error> {
+    let (Some(text), Some(output)) = (&args.generator, &args.output) else {
+        let mut out = stdout().lock();
+        for generator in GENERATORS {
+            writeln!(out, "{}", generator.help())?;
+        }
+        return Ok(());
+    };
+    let (name, parameters) = text.split_once(',').unwrap_or((text, ""));
+    let spec = GeneratorSpec::parse(name, parameters)?;
+    copy(spec.reader(), &Target { output: output.clone(), to: args.to.clone() })
+}
+
+fn list_formats() -> Result<(), Error> {
+    let mut out = stdout().lock();
+    let mut table = Table::new(&["format", "", "files", "about", "options"]);
+    for format in formats() {
+        let written = if format.writable { "read, write" } else { "read" };
+        let options = format.options.to_string();
+        let files = format.extensions.join(" ");
+        table.row(vec![format.name.into(), written.into(), files, format.about.into(), options]);
+    }
+    table.print(&mut out, 5)?;
+    Ok(())
+}

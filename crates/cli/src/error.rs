@@ -1,0 +1,42 @@
+//! The one error type of the program: what a person reads, and the exit code.
+
+use undercroft_cache::policy::SpecError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The command line asks for what makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Trace(#[from] undercroft_trace::Error),
+    #[error(transparent)]
+    Simulation(#[from] undercroft_sim::Error),
+    #[error(transparent)]
+    Generator(#[from] undercroft_trace::GeneratorError),
+    /// Standard output cannot be written.
+    #[error("standard output: {0}")]
+    Output(#[from] std::io::Error),
+    #[error("results: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("results: {0}")]
+    Csv(#[from] csv::Error),
+}
+
+impl From<SpecError> for Error {
+    fn from(error: SpecError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl Error {
+    /// 2 if the command line is wrong, 1 if the work failed.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_)
+            | Self::Generator(_)
+            | Self::Simulation(undercroft_sim::Error::Request(_)) => 2,
+            _ => 1,
+        }
+    }
+}

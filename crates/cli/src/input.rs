@@ -1,0 +1,173 @@
+//! The options that say how a trace is read, the same for every command, and reading it.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+use undercroft_cache::WriteMode;
+use undercroft_sim::Size;
+use undercroft_trace::{
+    BlockOptions, BlockStream, DenseTrace, OpenOptions, Reader, Unit, formats, open,
+};
+
+use crate::error::Error;
+use crate::progress::Reading;
+
+/// Block size where neither the command line nor the trace says another, in bytes.
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+
+/// How a trace is read.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TraceOptions {
+    /// Format of the trace, with options (`csv,id=2,op=4`) [default: recognised]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// Cache block size, for example 8KiB [default: what the trace says, else 4KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block: Option<String>,
+    /// The numbers of the trace are addresses in units of so many bytes [default: blocks]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) unit: Option<u32>,
+}
+
+impl TraceOptions {
+    /// Everything that decides what is read, as text.
+    pub(crate) fn describe(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// Opens a trace.
+    pub(crate) fn open(&self, path: &Path) -> Result<Box<dyn Reader>, Error> {
+        if let Some(wanted) = &self.format {
+            let name = wanted.split(',').next().unwrap_or("");
+            if !formats().any(|format| format.name == name) {
+                let names: Vec<_> = formats().map(|format| format.name).collect();
+                let names = names.join(", ");
+                return Err(Error::Usage(format!("no trace format '{name}'; there are {names}")));
+            }
+        }
+        Ok(open(path, &OpenOptions { format: self.format.clone() })?)
+    }
+
+    /// The block size for an open trace, in bytes.
+    pub(crate) fn block_bytes(&self, reader: &dyn Reader) -> Result<u32, Error> {
+        let Some(text) = &self.block else {
+            return Ok(reader.meta().block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES));
+        };
+        match text.parse() {
+            Ok(Size::Bytes(bytes)) if (512..=1 << 30).contains(&bytes) => Ok(bytes as u32),
+            _ => Err(Error::Usage(format!("--block {text}: expected 512 to 1GiB, as 8KiB"))),
+        }
+    }
+
+    /// Opens a trace as a stream of blocks, with their size in bytes.
+    pub(crate) fn stream(
+        &self,
+        path: &Path,
+        sample_rate: f64,
+        origins: bool,
+    ) -> Result<(BlockStream, u32), Error> {
+        let reader = self.open(path)?;
+        let block_bytes = self.block_bytes(reader.as_ref())?;
+        if self.unit.is_some() && reader.meta().unit == Unit::Bytes {
+            let why = format!("--unit: a {} trace has byte addresses", reader.meta().format);
+            return Err(Error::Usage(why));
+        }
+        let options = BlockOptions { block_bytes, unit_bytes: self.unit, sample_rate, origins };
+        Ok((BlockStream::new(reader, &options)?, block_bytes))
+    }
+
+    /// Reads a whole trace, with its block size in bytes.
+    pub(crate) fn load(&self, path: &Path, rate: f64) -> Result<(DenseTrace, u32), Error> {
+        let (stream, block_bytes) = self.stream(path, rate, false)?;
+        let bar = Reading::start(path);
+        let trace = DenseTrace::load(stream, |records| bar.at(records))?;
+        bar.done();
+        if trace.seen().records == 0 {
+            let what = format!("{}: the trace holds no requests", path.display());
+            return Err(undercroft_trace::Error::Format(what).into());
+        }
+        Ok((trace, block_bytes))
+    }
+}
+
+/// How a trace is simulated.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SimulationOptions {
+    /// When a block comes and goes between the levels
+    #[arg(long, value_name = "PLACEMENT", default_value = "access")]
+    pub(crate) placement: String,
+    /// What a write does to a level: allocate, no-allocate (update a copy only), invalidate
+    #[arg(long, value_name = "MODE", default_value = "allocate", value_parser = write_mode)]
+    pub(crate) write_mode: WriteMode,
+    /// Records that are simulated first and not counted: a number or a share (10%)
+    #[arg(long, value_name = "N|N%", default_value = "0")]
+    pub(crate) warmup: Warmup,
+}
+
+impl SimulationOptions {
+    /// Refuses placements that do not exist (yet).
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.placement.as_str() {
+            "access" => Ok(()),
+            other => Err(Error::Usage(format!(
+                "--placement {other}: this version places blocks at the access only (access)"
+            ))),
+        }
+    }
+}
+
+fn write_mode(text: &str) -> Result<WriteMode, String> {
+    match text {
+        "allocate" => Ok(WriteMode::Allocate),
+        "no-allocate" => Ok(WriteMode::NoAllocate),
+        "invalidate" => Ok(WriteMode::Invalidate),
+        _ => Err("expected allocate, no-allocate or invalidate".into()),
+    }
+}
+
+/// The start of a trace that is not counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Warmup {
+    Records(u64),
+    Percent(f64),
+}
+
+impl Warmup {
+    /// In records, for a trace of so many.
+    pub(crate) fn records(self, total: u64) -> u64 {
+        match self {
+            Self::Records(records) => records,
+            Self::Percent(percent) => (total as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+impl FromStr for Warmup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |_| "expected a number of records or a share, as 10%".to_string();
+        match text.strip_suffix('%') {
+            None => text.parse().map(Self::Records).map_err(|e: std::num::ParseIntError| {
+                format!("{e}: expected a number of records or a share, as 10%")
+            }),
+            Some(percent) => {
+                let percent: f64 = percent.parse().map_err(wrong)?;
+                if (0.0..=100.0).contains(&percent) {
+                    Ok(Self::Percent(percent))
+                } else {
+                    Err("expected a share from 0% to 100%".into())
+                }
+            }
+        }
+    }
+}
+
+/// The traces of a command.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TraceArg {
+    /// Trace file; zstd and gzip are undone; `-` is standard input
+    #[arg(value_name = "TRACE")]
+    pub(crate) path: PathBuf,
+}

@@ -1,0 +1,60 @@
+//! The `undercroft` program: reads the command line, runs one command, says what went wrong.
+//!
+//! Each command is a file in `command/`; the work itself is in the other crates.
+//! Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.
+#![forbid(unsafe_code)]
+
+mod command;
+mod error;
+mod input;
+mod progress;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use error::Error;
+
+/// The cache that sits below somebody else's cache: what would it be worth for your workload?
+#[derive(Parser)]
+#[command(name = "undercroft", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Simulate one or more cache levels on a trace
+    Simulate(command::simulate::Args),
+    /// Simulate many sizes and policies, on many traces, with all cores
+    Sweep(command::sweep::Args),
+    /// Miss ratio curves: all sizes in one pass (lru, opt), or sampled (every policy)
+    Curve(command::curve::Args),
+    /// Look at, convert, filter and generate traces
+    #[command(subcommand)]
+    Trace(command::trace::Command),
+    /// List the replacement policies and what can be set
+    Policies(command::policies::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Simulate(args) => command::simulate::run(&args),
+        Command::Sweep(args) => command::sweep::run(&args),
+        Command::Curve(args) => command::curve::run(&args),
+        Command::Trace(command) => command::trace::run(&command),
+        Command::Policies(args) => command::policies::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has closed it: nothing went wrong.
+        Err(Error::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("undercroft: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

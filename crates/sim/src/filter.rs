@@ -1,0 +1,104 @@
+//! What one level does not serve, as a trace for the level below: its misses and, as it is
+//! write-through, all its writes, one record a block, with time and place as in the original.
+
+use undercroft_cache::policy::Context;
+use undercroft_cache::{Counts, Level, Reference, WriteMode};
+use undercroft_trace::{BlockStream, Meta, Op, Record, Ref, Unit};
+
+use crate::{Error, LevelConfig};
+
+/// A level at work on a stream, and what it lets through.
+pub struct Filter {
+    stream: BlockStream,
+    level: Level,
+    meta: Meta,
+    /// Multiplies block numbers into addresses.
+    scale: u64,
+    chunk: Vec<Ref>,
+    written: u64,
+}
+
+impl Filter {
+    /// A level over a stream of blocks of `block_bytes`; the stream must carry origins.
+    ///
+    /// # Errors
+    /// The policy cannot be had; OPT, which would need the whole trace first, is refused.
+    pub fn new(
+        stream: BlockStream,
+        level: &LevelConfig,
+        block_bytes: u32,
+        mode: WriteMode,
+    ) -> Result<Self, Error> {
+        let policy = level.policy.build(&Context::new(level.capacity))?;
+        let meta =
+            Meta { block_bytes: Some(block_bytes), has_buffers: false, ..stream.meta().clone() };
+        let scale = if meta.unit == Unit::Bytes { u64::from(block_bytes) } else { 1 };
+        Ok(Self {
+            stream,
+            level: Level::new(policy, mode),
+            meta,
+            scale,
+            chunk: Vec::new(),
+            written: 0,
+        })
+    }
+
+    /// Replaces `records` by what the level lets through of the next stretch of the trace; false at
+    /// the end. Of the first `warmup` records nothing is let through.
+    ///
+    /// # Errors
+    /// The trace is damaged or has too many distinct blocks.
+    pub fn next(&mut self, warmup: u64, records: &mut Vec<Record>) -> Result<bool, Error> {
+        records.clear();
+        let mut ended = self.stream.seen().records;
+        if !self.stream.next_chunk(&mut self.chunk)? {
+            return Ok(false);
+        }
+        let mut ends = self.stream.record_ends().iter().copied().peekable();
+        for (i, (r, origin)) in self.chunk.iter().zip(self.stream.origins()).enumerate() {
+            let reference = Reference::new(r.block(), r.is_write());
+            let hit = self.level.reference(self.stream.unique(), reference);
+            if ended >= warmup && (!hit || r.is_write()) {
+                let (space, block) = self.stream.names().block(r.block()).expect("a known block");
+                records.push(Record {
+                    time_ns: origin.time_ns,
+                    op: if r.is_write() { Op::Write } else { Op::Read },
+                    space,
+                    address: block * self.scale,
+                    length: self.scale,
+                    buffer: None,
+                });
+            }
+            while ends.next_if(|&end| end as usize <= i + 1).is_some() {
+                ended += 1;
+            }
+        }
+        self.written += records.len() as u64;
+        Ok(true)
+    }
+
+    /// What the filtered trace is.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Names of the address spaces met so far.
+    pub fn spaces(&self) -> &[String] {
+        self.stream.spaces()
+    }
+
+    /// Records read so far.
+    pub fn records(&self) -> u64 {
+        self.stream.seen().records
+    }
+
+    /// Records let through so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// What the level counted, the warm-up included.
+    pub fn counts(&self) -> &Counts {
+        self.level.counts()
+    }
+}

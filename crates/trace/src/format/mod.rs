@@ -1,0 +1,186 @@
+//! The table of formats, one file each, and what they share in being chosen and configured.
+//!
+//! A new format is one file here and one entry in [`ENTRIES`].
+
+mod blkparse;
+mod csv;
+mod disksim;
+mod fiu;
+mod lis;
+mod msr;
+mod oraclegeneral;
+mod plain;
+mod recorded;
+mod spaces;
+mod spc;
+mod text;
+mod trc;
+mod uct;
+mod vscsi;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use crate::input::Input;
+use crate::write::Writer;
+use crate::{Error, Meta, Reader};
+use spaces::Spaces;
+use text::TextFormat;
+
+/// A trace format, as help texts and the guide show it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Format {
+    /// Name, as `--format` takes it.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Endings of file names that suggest it, before `.zst` or `.gz`.
+    pub extensions: &'static [&'static str],
+    /// Its options, as `key=value`, separated by commas; empty if it has none.
+    pub options: &'static str,
+    /// Whether it can be written too.
+    pub writable: bool,
+}
+
+/// Every format, the more distinctive ones first.
+pub fn formats() -> impl Iterator<Item = &'static Format> {
+    ENTRIES.iter().map(|entry| &entry.info)
+}
+
+type Open = fn(Input, &mut Options) -> Result<Box<dyn Reader>, Error>;
+type Create = fn(&Path, &Meta) -> Result<Box<dyn Writer>, Error>;
+
+/// What a format can do.
+pub(crate) struct Entry {
+    pub(crate) info: Format,
+    /// Whether a beginning of a trace looks like this format.
+    pub(crate) fits: fn(&Sample) -> bool,
+    pub(crate) open: Open,
+    pub(crate) create: Option<Create>,
+}
+
+/// Recognition asks in this order.
+pub(crate) static ENTRIES: [Entry; 13] = [
+    uct::ENTRY,
+    vscsi::ENTRY,
+    oraclegeneral::ENTRY,
+    recorded::ENTRY,
+    msr::ENTRY,
+    spc::ENTRY,
+    blkparse::ENTRY,
+    fiu::ENTRY,
+    disksim::ENTRY,
+    lis::ENTRY,
+    plain::ENTRY,
+    trc::ENTRY,
+    csv::ENTRY,
+];
+
+/// The format of that name.
+pub(crate) fn by_name(name: &str) -> Result<&'static Entry, Error> {
+    ENTRIES.iter().find(|entry| entry.info.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let names = formats().map(|format| format.name).collect::<Vec<_>>().join(", ");
+        Error::Format(format!("unknown trace format \"{name}\": the formats are {names}"))
+    })
+}
+
+/// The formats that the ending of a file name suggests.
+pub(crate) fn by_ending(path: &Path) -> impl Iterator<Item = &'static Entry> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("").to_lowercase();
+    let packed = [".zst", ".zstd", ".gz"].iter().find_map(|ending| name.strip_suffix(ending));
+    let bare = packed.unwrap_or(&name).to_owned();
+    ENTRIES.iter().filter(move |entry| {
+        entry.info.extensions.iter().any(|extension| {
+            let stem = bare.strip_suffix(&extension.to_lowercase());
+            stem.is_some_and(|stem| stem.ends_with('.'))
+        })
+    })
+}
+
+/// The beginning of a trace, for recognition.
+pub(crate) struct Sample<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether this is all of it.
+    pub(crate) whole: bool,
+}
+
+impl<'a> Sample<'a> {
+    pub(crate) fn new(bytes: &'a [u8], whole: bool) -> Sample<'a> {
+        Sample { bytes, whole }
+    }
+
+    /// The complete lines that are not blank.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let end = if self.whole {
+            self.bytes.len()
+        } else {
+            self.bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0)
+        };
+        let lines = self.bytes[..end].split(|&byte| byte == b'\n');
+        lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+    }
+
+    /// Whether the first lines parse, with at least one record among them.
+    pub(crate) fn parses(&self, mut format: impl TextFormat) -> bool {
+        let mut spaces = Spaces::default();
+        let mut records = 0;
+        let all = self.lines().take(20).all(|line| {
+            let parsed = format.line(line, &mut spaces);
+            records += usize::from(matches!(parsed, Ok(Some(_))));
+            parsed.is_ok()
+        });
+        all && records > 0
+    }
+}
+
+/// Options of a format: `key=value`, each to be taken once.
+#[derive(Default)]
+pub(crate) struct Options {
+    format: &'static str,
+    pairs: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Splits `key=value,key=value`.
+    pub(crate) fn parse(format: &'static str, text: &str) -> Result<Options, Error> {
+        let mut pairs = Vec::new();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let Some((key, value)) = item.split_once('=') else {
+                return Err(Error::Format(format!(
+                    "option \"{item}\" of format {format}: expected key=value"
+                )));
+            };
+            pairs.push((key.trim().to_lowercase(), value.trim().to_owned()));
+        }
+        Ok(Options { format, pairs })
+    }
+
+    /// The value of an option.
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(name, _)| name == key)?;
+        Some(self.pairs.remove(at).1)
+    }
+
+    /// All options that are left.
+    pub(crate) fn take_all(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.pairs)
+    }
+
+    /// A value that is none of the allowed ones.
+    pub(crate) fn wrong(&self, key: &str, value: &str, allowed: &str) -> Error {
+        let format = self.format;
+        Error::Format(format!(
+            "option {key} of format {format}: expected {allowed}, found \"{value}\""
+        ))
+    }
+
+    /// Every option must have been taken.
+    pub(crate) fn end(self, known: &str) -> Result<(), Error> {
+        let Some((key, _)) = self.pairs.first() else { return Ok(()) };
+        let known = if known.is_empty() { "there are none" } else { known };
+        Err(Error::Format(format!("format {} has no option {key}: {known}", self.format)))
+    }
+}

@@ -1,0 +1,467 @@
+//! What all text formats share: lines of limited length, fields, numbers, and a reader that turns
+//! lines into records one by one. What the fields mean is in the file of each format.
+//!
+//! In every text format lines end in LF or CRLF, the last one may have no end, and blank lines
+//! are nothing.
+
+use memchr::memchr;
+
+use crate::format::spaces::Spaces;
+use crate::input::Input;
+use crate::{Error, Meta, Reader, Record, Unit};
+
+/// Longest line that is accepted, in bytes.
+pub(crate) const MAX_LINE: usize = 64 << 10;
+
+/// Records appended by one call of [`Reader::read`].
+pub(crate) const BATCH: usize = 4096;
+
+/// Largest request in bytes (4 GiB) and in blocks: more is damage, not a request.
+const MAX_BYTES: u64 = 1 << 32;
+const MAX_BLOCKS: u64 = 1 << 24;
+
+/// Bytes in a sector, in every format that counts sectors.
+pub(crate) const SECTOR: u64 = 512;
+
+/// What a line should have been.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The line is not what the format promises.
+    Expected { expected: String, found: String },
+    /// A limit of ours.
+    Limit(String),
+}
+
+/// Outcome of parsing; boxed to keep the common way short.
+pub(crate) type Parse<T> = Result<T, Box<Fault>>;
+
+/// A parse error.
+#[cold]
+pub(crate) fn expected<T>(expected: impl Into<String>, found: &[u8]) -> Parse<T> {
+    Err(Box::new(Fault::Expected { expected: expected.into(), found: shown(found) }))
+}
+
+/// Input shortened and escaped for a message.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    const MOST: usize = 40;
+    if bytes.is_empty() {
+        return "nothing".into();
+    }
+    let cut = &bytes[..bytes.len().min(MOST)];
+    let dots = if cut.len() < bytes.len() { "..." } else { "" };
+    format!("\"{}\"{dots}", cut.escape_ascii())
+}
+
+/// A text format: one line in, at most one record out.
+pub(crate) trait TextFormat: Send {
+    /// Reads a line that is not blank. `None`: the line is none of the format's records.
+    fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>>;
+
+    /// Looks back at the end of the trace.
+    fn end(&self) -> Parse<()> {
+        Ok(())
+    }
+
+    /// See [`Reader::left_out`].
+    fn left_out(&self) -> u64 {
+        0
+    }
+}
+
+/// Cuts an input into lines.
+pub(crate) struct Lines {
+    input: Input,
+    number: u64,
+}
+
+impl Lines {
+    pub(crate) fn new(input: Input) -> Lines {
+        Lines { input, number: 0 }
+    }
+
+    /// The next line, without its end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Error> {
+        self.number += 1;
+        match self.find()? {
+            Some((length, count)) => Ok(Some(self.input.take(length, count))),
+            None => Ok(None),
+        }
+    }
+
+    /// The next line, which stays the next.
+    pub(crate) fn peek(&mut self) -> Result<Option<&[u8]>, Error> {
+        let found = self.find()?;
+        Ok(found.map(|(length, _)| &self.input.buffered()[..length]))
+    }
+
+    /// At least `wanted` bytes of what follows, if there is so much.
+    pub(crate) fn look_ahead(&mut self, wanted: usize) -> Result<&[u8], Error> {
+        self.input.peek(wanted)
+    }
+
+    /// Length of the next line without and with its end.
+    #[inline]
+    fn find(&mut self) -> Result<Option<(usize, usize)>, Error> {
+        let mut seen = 0;
+        let (line, count) = loop {
+            let data = self.input.buffered();
+            if let Some(at) = memchr(b'\n', &data[seen..]) {
+                break (seen + at, seen + at + 1);
+            }
+            seen = data.len();
+            if seen > MAX_LINE || !self.input.more()? {
+                break (seen, seen);
+            }
+        };
+        if line > MAX_LINE {
+            let start = shown(&self.input.buffered()[..MAX_LINE]);
+            let expected = format!("a line of at most {MAX_LINE} bytes");
+            let fault = Fault::Expected { expected, found: format!("one that begins {start}") };
+            return Err(self.error(fault));
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let crlf = line > 0 && self.input.buffered()[line - 1] == b'\r';
+        Ok(Some((line - usize::from(crlf), count)))
+    }
+
+    /// Says where the fault is: in the line that was taken last.
+    #[cold]
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        let path = self.input.path();
+        match fault {
+            Fault::Expected { expected, found } => Error::Damaged {
+                path: path.to_owned(),
+                place: format!("line {}", self.number.max(1)),
+                expected,
+                found,
+            },
+            Fault::Limit(text) => Error::Limit(format!("{}: {text}", path.display())),
+        }
+    }
+
+    /// The input cannot be read as its format with what was told about it.
+    pub(crate) fn unfit(&self, reason: &str) -> Error {
+        Error::Format(format!("{}: {reason}", self.input.path().display()))
+    }
+}
+
+/// The reader of every text format.
+pub(crate) struct TextReader<F> {
+    lines: Lines,
+    format: F,
+    meta: Meta,
+    spaces: Spaces,
+}
+
+impl<F: TextFormat + 'static> TextReader<F> {
+    pub(crate) fn boxed(lines: Lines, format: F, meta: Meta, spaces: Spaces) -> Box<dyn Reader> {
+        Box::new(TextReader { lines, format, meta, spaces })
+    }
+}
+
+impl<F: TextFormat> Reader for TextReader<F> {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
+        let full = records.len() + BATCH;
+        while records.len() < full {
+            let Some(line) = self.lines.next()? else {
+                return self.format.end().map_err(|fault| self.lines.error(*fault));
+            };
+            if line.first().is_none_or(|&byte| is_space(byte)) && is_blank(line) {
+                continue;
+            }
+            match self.format.line(line, &mut self.spaces) {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => {}
+                Err(fault) => return Err(self.lines.error(*fault)),
+            }
+        }
+        Ok(())
+    }
+
+    fn spaces(&self) -> &[String] {
+        self.spaces.names()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.format.left_out()
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+/// Checks a request of `unit`: at least one byte or block, not absurdly long, within 64 bits.
+#[inline]
+pub(crate) fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> {
+    let most = match unit {
+        Unit::Bytes => MAX_BYTES,
+        Unit::Blocks => MAX_BLOCKS,
+    };
+    if length == 0 || length > most {
+        let unit = if unit == Unit::Bytes { "bytes" } else { "blocks" };
+        return expected(format!("a length of 1 to {most} {unit}"), length.to_string().as_bytes());
+    }
+    if address.checked_add(length).is_none() {
+        let found = format!("{address} + {length}");
+        return expected("a request that ends below 2^64", found.as_bytes());
+    }
+    Ok(())
+}
+
+/// Turns sectors into bytes.
+#[inline]
+pub(crate) fn sectors(count: u64) -> Parse<u64> {
+    match count.checked_mul(SECTOR) {
+        Some(bytes) => Ok(bytes),
+        None => expected("a sector below 2^55", count.to_string().as_bytes()),
+    }
+}
+
+/// The fields of a line, taken one after another.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+    /// Delimiter; a blank stands for any run of blanks and tabs.
+    delimiter: u8,
+}
+
+impl<'a> Fields<'a> {
+    /// Fields between blanks and tabs.
+    #[inline]
+    pub(crate) fn blanks(line: &'a [u8]) -> Fields<'a> {
+        Fields { rest: line, delimiter: b' ' }
+    }
+
+    /// Fields between single delimiters, blanks around them not counted.
+    #[inline]
+    pub(crate) fn split(line: &'a [u8], delimiter: u8) -> Fields<'a> {
+        Fields { rest: line, delimiter }
+    }
+
+    /// What has not been taken yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// A decimal number.
+    #[inline(always)]
+    pub(crate) fn number(&mut self, what: &str) -> Parse<u64> {
+        self.skip_blanks();
+        match digits(self.rest) {
+            Some((value, used)) if self.ends_at(used) => {
+                self.pass(used);
+                Ok(value)
+            }
+            _ => self.fault(what, "a whole number below 2^64"),
+        }
+    }
+
+    /// A decimal fraction in units of 10^-`places`; further decimals are cut off.
+    #[inline(always)]
+    pub(crate) fn decimal(&mut self, what: &str, places: u32) -> Parse<u64> {
+        self.skip_blanks();
+        match decimal(self.rest, places) {
+            Some((value, used)) if self.ends_at(used) => {
+                self.pass(used);
+                Ok(value)
+            }
+            _ => self.fault(what, "a decimal number in range"),
+        }
+    }
+
+    #[cold]
+    fn fault(&mut self, what: &str, kind: &str) -> Parse<u64> {
+        let found = self.text();
+        expected(format!("{what}, {kind}"), found)
+    }
+
+    /// A field as it stands, without blanks around it; empty at the end of the line.
+    #[inline]
+    pub(crate) fn text(&mut self) -> &'a [u8] {
+        self.skip_blanks();
+        // Fields are too short for a search with vectors to be worth its start.
+        let end = if self.delimiter == b' ' {
+            self.rest.iter().position(|&byte| is_space(byte))
+        } else {
+            self.rest.iter().position(|&byte| byte == self.delimiter)
+        };
+        let end = end.unwrap_or(self.rest.len());
+        let field = &self.rest[..end];
+        self.pass(end);
+        if self.delimiter == b' ' { field } else { field.trim_ascii_end() }
+    }
+
+    /// Nothing may follow.
+    #[inline]
+    pub(crate) fn end(&self) -> Parse<()> {
+        if is_blank(self.rest) { Ok(()) } else { expected("the end of the line", self.rest) }
+    }
+
+    #[inline]
+    fn skip_blanks(&mut self) {
+        while let [first, rest @ ..] = self.rest {
+            if !is_space(*first) || *first == self.delimiter && self.delimiter != b' ' {
+                break;
+            }
+            self.rest = rest;
+        }
+    }
+
+    /// Whether a field that was read up to `used` is over there.
+    #[inline]
+    fn ends_at(&self, used: usize) -> bool {
+        match self.rest.get(used) {
+            None => true,
+            Some(&byte) if byte == self.delimiter => true,
+            Some(&byte) if !is_space(byte) => false,
+            Some(_) if self.delimiter == b' ' => true,
+            Some(_) => {
+                let tail = self.rest[used..].iter().find(|&&byte| !is_space(byte));
+                tail.is_none_or(|&byte| byte == self.delimiter)
+            }
+        }
+    }
+
+    /// Moves behind the field that ends at `used` and its delimiter.
+    #[inline]
+    fn pass(&mut self, used: usize) {
+        self.rest = &self.rest[used..];
+        if self.delimiter != b' ' {
+            self.skip_blanks();
+        }
+        if let [_, rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+}
+
+#[inline]
+fn is_space(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// The number that `bytes` begin with, and the count of its digits.
+#[inline]
+pub(crate) fn digits(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0_u64;
+    let mut used = 0;
+    while let Some(digit) = bytes.get(used).map(|byte| byte.wrapping_sub(b'0')) {
+        if digit > 9 {
+            break;
+        }
+        // Nineteen digits always fit: only longer numbers need the checks.
+        value = if used < 19 {
+            value * 10 + u64::from(digit)
+        } else {
+            value.checked_mul(10)?.checked_add(u64::from(digit))?
+        };
+        used += 1;
+    }
+    (used > 0).then_some((value, used))
+}
+
+/// The decimal fraction that `bytes` begin with, in units of 10^-`places`, and its length.
+#[inline]
+fn decimal(bytes: &[u8], places: u32) -> Option<(u64, usize)> {
+    let (whole, mut used) = digits(bytes)?;
+    let mut value = whole.checked_mul(POWERS[places as usize])?;
+    if bytes.get(used) == Some(&b'.') {
+        used += 1;
+        let fraction = &bytes[used..];
+        let count = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let kept = count.min(places as usize);
+        if let Some((part, _)) = digits(&fraction[..kept]) {
+            value = value.checked_add(part * POWERS[places as usize - kept])?;
+        }
+        used += count;
+    }
+    Some((value, used))
+}
+
+/// Powers of ten, as many as there are decimal places in a nanosecond.
+const POWERS: [u64; 10] =
+    [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
+
+/// A whole number field on its own.
+pub(crate) fn whole(field: &[u8]) -> Option<u64> {
+    digits(field).filter(|&(_, used)| used == field.len()).map(|(value, _)| value)
+}
+
+/// A decimal field on its own, in units of 10^-`places`.
+pub(crate) fn fraction(field: &[u8], places: u32) -> Option<u64> {
+    decimal(field, places).filter(|&(_, used)| used == field.len()).map(|(value, _)| value)
+}
+
+/// A hexadecimal field on its own, without prefix.
+#[inline]
+pub(crate) fn hex(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 16 {
+        return None;
+    }
+    field.iter().try_fold(0_u64, |value, &byte| {
+        let digit = char::from(byte).to_digit(16)?;
+        Some(value << 4 | u64::from(digit))
+    })
+}
+
+/// Leading zeros are no part of a device number: `08` and `8` are one device.
+pub(crate) fn without_zeros(field: &[u8]) -> &[u8] {
+    let zeros = field.iter().take_while(|&&byte| byte == b'0').count();
+    &field[zeros.min(field.len().saturating_sub(1))..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stop_at_64_bits() {
+        assert_eq!(digits(b"18446744073709551615,"), Some((u64::MAX, 20)));
+        assert_eq!(digits(b"18446744073709551616"), None);
+        assert_eq!(digits(b"000000000000000000000000007"), Some((7, 27)));
+        assert_eq!(digits(b""), None);
+        assert_eq!(digits(b"-1"), None);
+    }
+
+    #[test]
+    fn decimals_are_cut_not_rounded() {
+        assert_eq!(fraction(b"259.602049", 9), Some(259_602_049_000));
+        assert_eq!(fraction(b"1.9999999999", 9), Some(1_999_999_999));
+        assert_eq!(fraction(b"7", 3), Some(7_000));
+        assert_eq!(fraction(b"7.", 3), Some(7_000));
+        assert_eq!(fraction(b"1e3", 3), None);
+        assert_eq!(fraction(b"18446744073709551615", 9), None);
+    }
+
+    #[test]
+    fn fields_forgive_blanks_and_nothing_else() {
+        let mut fields = Fields::split(b" 1 ,2, x y ,,5", b',');
+        assert_eq!(fields.number("a").unwrap(), 1);
+        assert_eq!(fields.number("b").unwrap(), 2);
+        assert_eq!(fields.text(), b"x y");
+        assert_eq!(fields.text(), b"");
+        assert_eq!(fields.decimal("c", 0).unwrap(), 5);
+        assert!(fields.end().is_ok());
+        assert!(Fields::split(b"1 2,3", b',').number("a").is_err());
+        assert!(Fields::blanks(b"1x 2").number("a").is_err());
+        let mut fields = Fields::blanks(b"\t 1 \t 2 ");
+        assert_eq!((fields.number("a").unwrap(), fields.number("b").unwrap()), (1, 2));
+        assert!(fields.end().is_ok());
+        let mut tabs = Fields::split(b"\t2", b'\t');
+        assert_eq!(tabs.text(), b"");
+        assert_eq!(tabs.number("b").unwrap(), 2);
+    }
+
+    #[test]
+    fn messages_are_short_and_printable() {
+        assert_eq!(shown(b"a\x00\n\"\xff"), "\"a\\x00\\n\\\"\\xff\"");
+        assert_eq!(shown(&[b'x'; 100]).len(), 2 + 40 + 3);
+    }
+}

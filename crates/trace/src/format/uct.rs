@@ -1,0 +1,464 @@
+//! `.uct`, our own binary format: small, read at memory speed, and damage is noticed.
+//!
+//! All numbers are little-endian. A header of 24 bytes:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | magic `\x93UCT\r\n\x1a\n`, which a transfer as text destroys |
+//! | u16 | version, 1 |
+//! | u8 | unit: 0 blocks, 1 bytes |
+//! | u8 | flags: 1 reads and writes are told apart, 2 times, 4 buffer addresses |
+//! | u32 | block size in bytes, 0: not stated |
+//! | u32 | 0 |
+//! | u32 | CRC-32 of the 20 bytes before |
+//!
+//! Then chunks: u32 length of the body, u32 CRC-32 of the body, the body. A body begins with a u8.
+//! 1: u32 count of records (at most 65,536), u32 count of spaces that are new, their names (u16
+//! length, UTF-8), and six columns: time in ns, marks (1 write, 2 has a buffer), space, address,
+//! length - 1, buffer. 0: the end, with the u64 count of all records; nothing follows.
+//!
+//! A column is a u64 base, a u8 width from 0 to 8, and for each record the difference to the base
+//! in that many bytes. What does not change within a chunk thus costs 9 bytes, and a number of a
+//! small range one, two or three bytes a record.
+
+use std::path::Path;
+
+use crate::format::spaces::Spaces;
+use crate::format::text::{check_request, shown};
+use crate::format::vscsi::{damaged, eight, four};
+use crate::format::{Entry, Format, Options};
+use crate::input::{CAPACITY, Input};
+use crate::output::Output;
+use crate::write::{Writer, refused, space_name};
+use crate::{Error, Meta, Op, Reader, Record, Unit};
+
+pub(crate) const ENTRY: Entry = Entry {
+    info: Format {
+        name: "uct",
+        about: "our compact binary: everything a record can say, checksummed",
+        extensions: &["uct"],
+        options: "",
+        writable: true,
+    },
+    fits: |sample| sample.bytes.starts_with(MAGIC),
+    open,
+    create: Some(create),
+};
+
+const MAGIC: &[u8; 8] = b"\x93UCT\r\n\x1a\n";
+const VERSION: u16 = 1;
+const HEADER: usize = 24;
+const CHUNK_HEAD: usize = 8;
+/// Longest body: it must fit the input buffer, and no length read from a file may ask for more.
+const MAX_BODY: usize = CAPACITY - CHUNK_HEAD - SLACK;
+/// Bytes behind a body that we like to be able to look at.
+const SLACK: usize = 8;
+const MAX_RECORDS: usize = 1 << 16;
+/// Records that we put into a chunk, and bytes of new names that make us end it early.
+const CHUNK_RECORDS: usize = 4096;
+const CHUNK_NAMES: usize = 128 << 10;
+const WRITE: u64 = 1;
+const BUFFER: u64 = 2;
+
+fn open(mut input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
+    let bytes = input.peek(HEADER)?;
+    let found = shown(&bytes[..bytes.len().min(HEADER)]);
+    let meta = (bytes.len() >= HEADER).then(|| header(&bytes[..HEADER]));
+    let meta = match meta {
+        Some(Ok(meta)) => meta,
+        Some(Err(expected)) => return Err(input.damaged(expected, found)),
+        None => return Err(input.damaged("a header of 24 bytes", found)),
+    };
+    input.consume(HEADER);
+    Ok(Box::new(Uct { input, meta, spaces: Spaces::default(), count: 0, done: false }))
+}
+
+fn header(bytes: &[u8]) -> Result<Meta, String> {
+    if !bytes.starts_with(MAGIC) {
+        return Err("the magic of a .uct trace".into());
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if version != VERSION {
+        return Err(format!("version {VERSION}, not {version} (a newer program reads that)"));
+    }
+    if crc32fast::hash(&bytes[..20]).to_le_bytes() != four(bytes, 20) {
+        return Err("a header that fits its checksum".into());
+    }
+    let unit = match bytes[10] {
+        0 => Unit::Blocks,
+        1 => Unit::Bytes,
+        _ => return Err("unit 0 or 1 in the header".into()),
+    };
+    let flags = bytes[11];
+    let block_bytes = u32::from_le_bytes(four(bytes, 12));
+    Ok(Meta {
+        format: "uct",
+        unit,
+        block_bytes: (block_bytes > 0).then_some(block_bytes),
+        has_ops: flags & 1 != 0,
+        has_time: flags & 2 != 0,
+        has_buffers: flags & 4 != 0,
+    })
+}
+
+struct Uct {
+    input: Input,
+    meta: Meta,
+    spaces: Spaces,
+    count: u64,
+    done: bool,
+}
+
+impl Reader for Uct {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
+        let before = records.len();
+        while !self.done && records.len() == before {
+            let length = self.chunk()?;
+            // The chunk that follows each chunk of records is the slack behind its last column.
+            let bytes = self.input.peek(CHUNK_HEAD + length + SLACK)?;
+            let slack = (bytes.len() - CHUNK_HEAD - length).min(SLACK);
+            let body = &bytes[CHUNK_HEAD..CHUNK_HEAD + length + slack];
+            let end = decode(body, slack, self.meta.unit, &mut self.spaces, records);
+            self.count += (records.len() - before) as u64;
+            let end = end.map_err(|wrong| match wrong {
+                Wrong::Body(expected) => self.input.damaged(expected, "another"),
+                Wrong::Fault(fault) => damaged(&self.input, *fault),
+            })?;
+            self.input.consume(CHUNK_HEAD + length);
+            if let Some(total) = end {
+                self.end(total)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spaces(&self) -> &[String] {
+        self.spaces.names()
+    }
+}
+
+impl Uct {
+    /// Brings the next chunk into the buffer, checks it, and returns the length of its body.
+    fn chunk(&mut self) -> Result<usize, Error> {
+        let head = self.input.peek(CHUNK_HEAD)?;
+        if head.len() < CHUNK_HEAD {
+            let found = format!("the end of the file after {} records", self.count);
+            return Err(self.input.damaged("a chunk or the end mark", found));
+        }
+        let length = u32::from_le_bytes(four(head, 0)) as usize;
+        let checksum = u32::from_le_bytes(four(head, 4));
+        if length == 0 || length > MAX_BODY {
+            let expected = format!("a chunk of 1 to {MAX_BODY} bytes");
+            return Err(self.input.damaged(expected, length.to_string()));
+        }
+        let bytes = self.input.peek(CHUNK_HEAD + length)?;
+        if bytes.len() < CHUNK_HEAD + length {
+            let found = format!("{} bytes to the end of the file", bytes.len() - CHUNK_HEAD);
+            return Err(self.input.damaged(format!("a chunk of {length} bytes"), found));
+        }
+        let actual = crc32fast::hash(&bytes[CHUNK_HEAD..CHUNK_HEAD + length]);
+        if actual != checksum {
+            let expected = format!("a chunk with checksum {checksum:08x}");
+            return Err(self.input.damaged(expected, format!("{actual:08x}")));
+        }
+        Ok(length)
+    }
+
+    fn end(&mut self, total: u64) -> Result<(), Error> {
+        self.done = true;
+        if total != self.count {
+            return Err(self.input.damaged(format!("{total} records"), self.count.to_string()));
+        }
+        match self.input.peek(1)? {
+            [] => Ok(()),
+            rest => {
+                let found = shown(&rest[..rest.len().min(16)]);
+                Err(self.input.damaged("the end of the file", found))
+            }
+        }
+    }
+}
+
+/// What a chunk with a good checksum can still have wrong.
+enum Wrong {
+    Body(&'static str),
+    Fault(Box<crate::format::text::Fault>),
+}
+
+/// Appends the records of a body with so many foreign bytes behind it. `Some`: it is the end mark,
+/// with the count of all records.
+fn decode(
+    body: &[u8],
+    slack: usize,
+    unit: Unit,
+    spaces: &mut Spaces,
+    records: &mut Vec<Record>,
+) -> Result<Option<u64>, Wrong> {
+    if body[0] == 0 && body.len() - slack == 9 {
+        return Ok(Some(eight(body, 1)));
+    }
+    let mut rest = Bytes { rest: &body[1..] };
+    let count = rest.u32().ok_or(Wrong::Body("a count of records"))? as usize;
+    if body[0] != 1 || count > MAX_RECORDS {
+        return Err(Wrong::Body("a chunk of at most 65536 records, or the end mark"));
+    }
+    let names = rest.u32().ok_or(Wrong::Body("a count of names"))?;
+    for _ in 0..names {
+        let name = rest.name().ok_or(Wrong::Body("the name of a space"))?;
+        spaces.push(name).map_err(Wrong::Fault)?;
+    }
+    let columns = rest.columns(count, slack).ok_or(Wrong::Body("six columns of numbers"))?;
+    records.reserve(count);
+    let known = spaces.names().len() as u64;
+    if all_good(&columns, unit, known) {
+        append(&columns, count, records);
+        return Ok(None);
+    }
+    let before = records.len();
+    append(&columns, count, records);
+    for index in 0..count {
+        let bad_marks = columns[MARKS].at(index) > WRITE | BUFFER;
+        let Record { address, length, .. } = records[before + index];
+        let good = if bad_marks || columns[SPACE].at(index) >= known {
+            Err(Wrong::Body("the number of a known space, and known marks"))
+        } else {
+            check_request(unit, address, length).map_err(Wrong::Fault)
+        };
+        if good.is_err() {
+            records.truncate(before + index);
+            return good.map(|()| None);
+        }
+    }
+    Ok(None)
+}
+
+/// Places of the columns in a body.
+const MARKS: usize = 1;
+const SPACE: usize = 2;
+const ADDRESS: usize = 3;
+const LENGTH: usize = 4;
+
+/// Whether the bounds of the columns alone rule out a bad record, as they mostly do.
+fn all_good(columns: &[Column; 6], unit: Unit, known: u64) -> bool {
+    let most = |column: usize| columns[column].most().unwrap_or(u64::MAX);
+    let length = most(LENGTH).saturating_add(1);
+    most(MARKS) <= WRITE | BUFFER
+        && most(SPACE) < known
+        && check_request(unit, most(ADDRESS), length).is_ok()
+}
+
+/// Appends the records of the columns as they are.
+fn append(columns: &[Column; 6], count: usize, records: &mut Vec<Record>) {
+    let varies = |column: usize| columns[column].width > 0;
+    if count > 0 && (0..columns.len()).all(|column| column == ADDRESS || !varies(column)) {
+        // A bare list of block numbers: the other columns never change.
+        let (first, address) = (record(columns, 0), columns[ADDRESS]);
+        records.extend((0..count).map(|index| Record { address: address.at(index), ..first }));
+    } else {
+        records.extend((0..count).map(|index| record(columns, index)));
+    }
+}
+
+#[inline(always)]
+fn record(columns: &[Column; 6], index: usize) -> Record {
+    let [time, marks, space, address, length, buffer] = columns;
+    let mark = marks.at(index);
+    Record {
+        time_ns: time.at(index),
+        op: if mark & WRITE == 0 { Op::Read } else { Op::Write },
+        space: space.at(index) as u32,
+        address: address.at(index),
+        length: length.at(index).wrapping_add(1),
+        buffer: (mark & BUFFER != 0).then(|| buffer.at(index)),
+    }
+}
+
+/// A cursor over a body.
+struct Bytes<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(four(self.take(4)?, 0)))
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let length = self.take(2)?;
+        let name = self.take(usize::from(u16::from_le_bytes([length[0], length[1]])))?;
+        String::from_utf8(name.to_owned()).ok()
+    }
+
+    /// The columns; nothing may follow them but the slack.
+    fn columns(&mut self, count: usize, slack: usize) -> Option<[Column<'a>; 6]> {
+        let mut columns = [Column { base: 0, width: 0, mask: 0, bytes: &[] }; 6];
+        for column in &mut columns {
+            let base = eight(self.take(8)?, 0);
+            let width = usize::from(self.take(1)?[0]);
+            let mask = u64::MAX.checked_shr(64 - 8 * width.min(8) as u32).unwrap_or(0);
+            *column = Column { base, width, mask, bytes: self.rest };
+            self.take(if width <= 8 { width * count } else { return None })?;
+        }
+        (self.rest.len() == slack).then_some(columns)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Column<'a> {
+    base: u64,
+    width: usize,
+    mask: u64,
+    /// The differences, and all that follows them.
+    bytes: &'a [u8],
+}
+
+impl Column<'_> {
+    /// No number of the column is larger.
+    fn most(&self) -> Option<u64> {
+        self.base.checked_add(self.mask)
+    }
+
+    /// Reads eight bytes and forgets those behind the number: far quicker than to copy few.
+    #[inline]
+    fn at(&self, index: usize) -> u64 {
+        let start = index * self.width;
+        let number = match self.bytes.get(start..start + 8) {
+            Some(bytes) => eight(bytes, 0) & self.mask,
+            None => self.last(start),
+        };
+        self.base.wrapping_add(number)
+    }
+
+    /// The same at the end of the input, where there are no eight bytes.
+    #[cold]
+    #[inline(never)]
+    fn last(&self, start: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..self.width].copy_from_slice(&self.bytes[start..start + self.width]);
+        u64::from_le_bytes(bytes)
+    }
+}
+
+fn create(path: &Path, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
+    let mut output = Output::create(path)?;
+    let mut header = MAGIC.to_vec();
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.push(u8::from(meta.unit == Unit::Bytes));
+    let flags = [meta.has_ops, meta.has_time, meta.has_buffers];
+    header.push(flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u8::from(flag)));
+    header.extend_from_slice(&meta.block_bytes.unwrap_or(0).to_le_bytes());
+    header.extend_from_slice(&[0; 4]);
+    header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+    output.write(&header)?;
+    let unit = meta.unit;
+    let (pending, names) = (Vec::with_capacity(CHUNK_RECORDS), Vec::new());
+    Ok(Box::new(UctWriter { output, unit, pending, names, new_names: 0, known: 0, count: 0 }))
+}
+
+struct UctWriter {
+    output: Output,
+    unit: Unit,
+    pending: Vec<Record>,
+    /// Names of the new spaces as they will stand in the chunk, and how many they are.
+    names: Vec<u8>,
+    new_names: u32,
+    /// Spaces that have been named, in this chunk or before.
+    known: u32,
+    count: u64,
+}
+
+impl Writer for UctWriter {
+    fn write(&mut self, records: &[Record], spaces: &[String]) -> Result<(), Error> {
+        for record in records {
+            self.count += 1;
+            if check_request(self.unit, record.address, record.length).is_err() {
+                let Record { address, length, .. } = record;
+                let reason = format!("address {address}, length {length} is out of range");
+                return Err(refused(self.output.path(), self.count, &reason));
+            }
+            while self.known <= record.space {
+                self.name(spaces)?;
+            }
+            self.pending.push(*record);
+            if self.pending.len() == CHUNK_RECORDS {
+                self.chunk()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        self.chunk()?;
+        let mut body = vec![0];
+        body.extend_from_slice(&self.count.to_le_bytes());
+        self.body(&body)?;
+        self.output.finish()
+    }
+}
+
+impl UctWriter {
+    /// Puts down the name of the next space.
+    fn name(&mut self, spaces: &[String]) -> Result<(), Error> {
+        let name = space_name(self.known, spaces);
+        let Ok(length) = u16::try_from(name.len()) else {
+            let reason = format!("the name of its device or file has {} bytes", name.len());
+            return Err(refused(self.output.path(), self.count, &reason));
+        };
+        self.names.extend_from_slice(&length.to_le_bytes());
+        self.names.extend_from_slice(name.as_bytes());
+        self.new_names += 1;
+        self.known += 1;
+        if self.names.len() > CHUNK_NAMES { self.chunk() } else { Ok(()) }
+    }
+
+    /// Writes what is pending as one chunk.
+    fn chunk(&mut self) -> Result<(), Error> {
+        if self.pending.is_empty() && self.new_names == 0 {
+            return Ok(());
+        }
+        let mut body = vec![1];
+        body.extend_from_slice(&(self.pending.len() as u32).to_le_bytes());
+        body.extend_from_slice(&self.new_names.to_le_bytes());
+        body.append(&mut self.names);
+        self.new_names = 0;
+        let columns: [fn(&Record) -> u64; 6] = [
+            |record| record.time_ns,
+            |record| {
+                let write = if record.op == Op::Write { WRITE } else { 0 };
+                write | if record.buffer.is_some() { BUFFER } else { 0 }
+            },
+            |record| u64::from(record.space),
+            |record| record.address,
+            |record| record.length - 1,
+            |record| record.buffer.unwrap_or(0),
+        ];
+        for column in columns {
+            let numbers = || self.pending.iter().map(column);
+            let (base, most) = (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0));
+            let width = (64 - (most - base).leading_zeros()).div_ceil(8) as usize;
+            body.extend_from_slice(&base.to_le_bytes());
+            body.push(width as u8);
+            for number in numbers() {
+                body.extend_from_slice(&(number - base).to_le_bytes()[..width]);
+            }
+        }
+        self.pending.clear();
+        self.body(&body)
+    }
+
+    fn body(&mut self, body: &[u8]) -> Result<(), Error> {
+        self.output.write(&(body.len() as u32).to_le_bytes())?;
+        self.output.write(&crc32fast::hash(body).to_le_bytes())?;
+        self.output.write(body)
+    }
+}
