@@ -144,43 +144,66 @@ pub(crate) fn replay<P: Policy + ?Sized>(
     counts: &mut Counts,
     below: Option<&mut Vec<Reference>>,
 ) {
-    let mut none = Vec::new();
-    let keep = below.is_some();
-    let below = below.unwrap_or(&mut none);
+    // The common cases get loops of their own, without a test a reference.
+    let only_reads = !refs.iter().any(|r| r.is_write());
+    match (below, only_reads) {
+        (None, true) => run::<P, true, false>(policy, refs, mode, counts, &mut Vec::new()),
+        (None, false) => run::<P, false, false>(policy, refs, mode, counts, &mut Vec::new()),
+        (Some(below), true) => run::<P, true, true>(policy, refs, mode, counts, below),
+        (Some(below), false) => run::<P, false, true>(policy, refs, mode, counts, below),
+    }
+}
+
+fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
+    policy: &mut P,
+    refs: &[Reference],
+    mode: WriteMode,
+    counts: &mut Counts,
+    below: &mut Vec<Reference>,
+) {
     let mut out = Departures::new();
     let resident_before = u64::from(policy.len());
-    let (mut admitted, mut dropped) = (0, 0);
-    let mut batches = refs.chunks(BATCH).peekable();
-    while let Some(batch) = batches.next() {
-        if let Some(coming) = batches.peek() {
-            let near = coming.iter().fold(0, |x, r| x ^ policy.warm(r.entry()));
-            std::hint::black_box(near);
-        }
+    // Counted in locals, which stay in registers.
+    let (mut read_hits, mut writes, mut write_hits, mut cold_reads) = (0, 0, 0, 0);
+    let (mut admitted_by_writes, mut dropped) = (0, 0);
+    let mut known = counts.known;
+    let mut start = 0;
+    while start < refs.len() {
+        let end = refs.len().min(start + BATCH);
+        let coming = &refs[end..refs.len().min(end + BATCH)];
+        std::hint::black_box(coming.iter().fold(0, |x, r| x ^ policy.warm(r.entry())));
         out.clear();
-        for &reference in batch {
+        for &reference in &refs[start..end] {
             let entry = reference.entry();
-            let hit = if !reference.is_write() {
-                let hit = policy.access(entry, &mut out);
-                counts.reads += 1;
-                counts.read_hits += u64::from(hit);
-                counts.cold_reads += u64::from(entry >= counts.known);
-                admitted += u64::from(!hit);
-                hit
-            } else {
-                let hit = write(policy, entry, mode, &mut out);
-                counts.writes += 1;
-                counts.write_hits += u64::from(hit);
-                admitted += u64::from(!hit && mode == WriteMode::Allocate);
+            let is_write = !ONLY_READS && reference.is_write();
+            let hit;
+            if is_write {
+                hit = write(policy, entry, mode, &mut out);
+                writes += 1;
+                write_hits += u64::from(hit);
+                admitted_by_writes += u64::from(!hit && mode == WriteMode::Allocate);
                 dropped += u64::from(hit && mode == WriteMode::Invalidate);
-                hit
-            };
-            counts.known = counts.known.max(entry + 1);
-            if keep && (!hit || reference.is_write()) {
+            } else {
+                hit = policy.access(entry, &mut out);
+                read_hits += u64::from(hit);
+                cold_reads += u64::from(entry >= known);
+            }
+            known = known.max(entry + 1);
+            if KEEP && (is_write || !hit) {
                 below.push(reference);
             }
         }
+        start = end;
     }
+    let reads = refs.len() as u64 - writes;
+    let admitted = reads - read_hits + admitted_by_writes;
+    counts.reads += reads;
+    counts.read_hits += read_hits;
+    counts.writes += writes;
+    counts.write_hits += write_hits;
+    counts.cold_reads += cold_reads;
     counts.evictions += resident_before + admitted - dropped - u64::from(policy.len());
+    counts.known = known;
 }
 
 fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Departures) -> bool {

@@ -42,6 +42,8 @@ pub struct Outcome {
     pub references: u64,
     /// Time that the simulation took, without reading the trace.
     pub elapsed: Duration,
+    /// Processor time of the same.
+    pub cpu: Duration,
 }
 
 impl Outcome {
@@ -80,7 +82,7 @@ pub fn simulate(
     config: &Config,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
-    let started = Instant::now();
+    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
     let warmup = trace.references_of(config.warmup_records)?;
     let mut levels = build(trace, config, config.levels.len())?;
     run(trace, &mut levels, warmup, None, &mut progress)?;
@@ -88,7 +90,15 @@ pub fn simulate(
         levels: levels.iter().map(|level| *level.counts()).collect(),
         references: trace.len(),
         elapsed: started.elapsed(),
+        cpu: thread_cpu_time().saturating_sub(started_cpu),
     })
+}
+
+/// Processor time that this thread has used: unlike the time of day it does not count what other
+/// programs on the machine do.
+fn thread_cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// Makes the first `count` levels. One that runs OPT is told the references that will reach it,

@@ -25,6 +25,8 @@ pub struct Report {
     pub response_time_with_demotions_ms: f64,
     /// Duration of the simulation in seconds, without reading the trace.
     pub elapsed_s: f64,
+    /// Processor time of the same in seconds.
+    pub cpu_s: f64,
     /// Block requests simulated a second.
     pub requests_per_s: f64,
 }
@@ -171,6 +173,7 @@ impl Report {
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms,
             elapsed_s,
+            cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),
         }
     }

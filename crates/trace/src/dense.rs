@@ -188,7 +188,13 @@ impl DenseTrace {
     }
 
     fn chunks_of(&self, backward: bool) -> Chunks<'_> {
-        Chunks { trace: self, left: 0..self.chunks.len(), backward, refs: Vec::new(), bytes: vec![] }
+        Chunks {
+            trace: self,
+            left: 0..self.chunks.len(),
+            backward,
+            refs: Vec::new(),
+            bytes: vec![],
+        }
     }
 
     /// Calls `f` with every chunk and the number of its first reference, in order.

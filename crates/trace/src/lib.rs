@@ -5,8 +5,8 @@
 mod blocks;
 mod dense;
 mod error;
-mod generate;
 mod format;
+mod generate;
 mod input;
 mod open;
 mod output;
@@ -20,8 +20,8 @@ pub use blocks::{
 };
 pub use dense::{Chunks, DenseOptions, DenseTrace};
 pub use error::Error;
-pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
 pub use format::{Format, formats};
+pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
 pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};
 pub use renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};

@@ -38,13 +38,15 @@ pub trait Writer: Send {
 pub fn create(path: &Path, format: Option<&str>, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
     let entry = match format {
         Some(name) => format::by_name(name)?,
-        None => format::by_ending(path).find(|entry| entry.create.is_some()).ok_or_else(|| {
-            let names = writable().map(|format| format.name).collect::<Vec<_>>().join(", ");
-            Error::Format(format!(
-                "{}: the name does not tell which format to write: name one of {names}",
-                path.display()
-            ))
-        })?,
+        None => format::by_ending(path).filter(|entry| entry.create.is_some()).last().ok_or_else(
+            || {
+                let names = writable().map(|format| format.name).collect::<Vec<_>>().join(", ");
+                Error::Format(format!(
+                    "{}: the name does not tell which format to write: name one of {names}",
+                    path.display()
+                ))
+            },
+        )?,
     };
     let Some(create) = entry.create else {
         let names = writable().map(|format| format.name).collect::<Vec<_>>().join(", ");

@@ -153,7 +153,7 @@ impl Policy for Car {
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        self.directory.lists.warm_place(entry)
+        self.directory.lists.warm(entry)
     }
 
     fn validate(&self) -> Result<(), String> {

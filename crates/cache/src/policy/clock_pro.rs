@@ -136,8 +136,6 @@ impl ClockPro {
         hand
     }
 
-    /// Lets a resident cold page in test become a non-resident one where it stands.
-
     /// RUN_COLD of the specification: evicts the resident cold page nearest the tail, or spares it
     /// because it was referenced.
     #[inline(always)]
@@ -366,7 +364,7 @@ impl Policy for ClockPro {
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        u32::from(self.state[entry as usize])
+        self.lists.warm(entry) ^ u32::from(self.state[entry as usize])
     }
 
     fn validate(&self) -> Result<(), String> {

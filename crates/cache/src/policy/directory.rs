@@ -127,3 +127,24 @@ impl Directory {
         self.lists.check()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_real_or_cut() {
+        for (whole_steps, up, down) in [(false, 1.5, 0.5), (true, 1.0, 0.0)] {
+            let mut directory = Directory::new(8);
+            directory.lists.grow(8);
+            for (entry, list) in [B1, B1, B2, B2, B2].into_iter().enumerate() {
+                directory.lists.push(list, entry as Entry);
+            }
+            directory.adapt(B1, whole_steps);
+            assert_eq!(directory.p, up);
+            // 2/3 is below the least step, which is 1.
+            directory.adapt(B2, whole_steps);
+            assert_eq!(directory.p, down);
+        }
+    }
+}

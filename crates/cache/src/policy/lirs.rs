@@ -46,7 +46,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             name: "top",
             kind: Kind::Word(&["promote", "keep"]),
             default: "promote",
-            help: "HIR block referenced on top of the stack: made LIR (paper) or not (author's code)",
+            help: "HIR block referenced on top of the stack: made LIR (paper) or left HIR (author)",
         },
     ],
     build: |arguments, context| {
@@ -384,7 +384,7 @@ impl Policy for Lirs {
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        self.stack.warm(entry) ^ self.state(entry) as u32
+        self.stack.warm(entry) ^ self.queues.warm(entry) ^ self.state(entry) as u32
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -130,16 +130,10 @@ impl Queues {
         format!("{:?}", self.iter(list).collect::<Vec<_>>())
     }
 
-    /// See [`Lists::warm`].
+    /// See [`Lists::warm`]. Where a hit needs the place only the node still pays: for the misses.
     #[inline(always)]
     pub(super) fn warm(&self, entry: Entry) -> u32 {
         self.lists.warm(entry) ^ u32::from(self.place[entry as usize])
-    }
-
-    /// Brings only the place and the mark of `entry` near.
-    #[inline(always)]
-    pub(super) fn warm_place(&self, entry: Entry) -> u32 {
-        u32::from(self.place[entry as usize])
     }
 
     /// Checks the invariants in the head of this file.

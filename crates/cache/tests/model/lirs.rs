@@ -213,6 +213,10 @@ impl Model for Lirs {
     }
 
     fn discard(&mut self, b: Block) {
+        let known = [&self.s, &self.q].into_iter().any(|list| list.contains(&b));
+        if !known {
+            return;
+        }
         for list in [&mut self.s, &mut self.lir, &mut self.q, &mut self.nonres] {
             remove(list, b);
         }

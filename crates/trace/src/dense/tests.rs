@@ -42,7 +42,8 @@ fn backward(trace: &DenseTrace) -> Vec<Ref> {
 fn memory_and_spool_are_the_same_trace() {
     let mut random = SplitMix64::new(seed());
     for round in 0..8 {
-        let records = random_records(&mut random, 300);
+        let mut records = random_records(&mut random, 299);
+        records.insert(random.below(299) as usize, record(0, 3, 150_000, Op::Write));
         let rate = if round % 2 == 0 { 1.0 } else { 0.3 };
         let memory = load(&records, u64::MAX, rate);
         let expected = forward(&memory);
@@ -58,7 +59,7 @@ fn memory_and_spool_are_the_same_trace() {
             assert_eq!(spooled.seen(), memory.seen());
             assert_eq!(spooled.kept(), memory.kept());
             assert_eq!(spooled.unique(), memory.unique());
-            for n in 0..=records.len() as u64 + 1 {
+            for n in [0, 1, 2, 57, 150, 299, 300, 301] {
                 let end = spooled.references_of(n).unwrap();
                 assert_eq!(end, memory.references_of(n).unwrap());
                 let before = &records[..records.len().min(n as usize)];

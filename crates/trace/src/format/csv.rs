@@ -7,7 +7,7 @@
 //! | column | content |
 //! |---|---|
 //! | `time` (s, decimals allowed), `time_ms`, `time_us`, `time_ns` | time |
-//! | `op` | r, w, read, write, get, set, put in any case; without it all are reads |
+//! | `op` | r, w, read, write, get, set, put, SCSI 28, 2a, in any case; without it all reads |
 //! | `space` | device or file: any text |
 //! | `id`, `block`, `first_block` | a block number |
 //! | `byte`, `first_byte`, `offset` | a byte address |
@@ -295,9 +295,9 @@ fn number(field: &[u8], what: &str) -> Parse<u64> {
 
 fn op(field: &[u8]) -> Parse<Op> {
     let is = |words: &[&str]| words.iter().any(|word| field.eq_ignore_ascii_case(word.as_bytes()));
-    if is(&["r", "read", "get"]) {
+    if is(&["r", "read", "get", "28", "0x28"]) {
         Ok(Op::Read)
-    } else if is(&["w", "write", "set", "put"]) {
+    } else if is(&["w", "write", "set", "put", "2a", "0x2a"]) {
         Ok(Op::Write)
     } else {
         expected("op r, w, read, write, get, set or put", field)

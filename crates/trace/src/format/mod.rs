@@ -87,7 +87,8 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Entry, Error> {
     })
 }
 
-/// The formats that the ending of a file name suggests.
+/// The formats that the ending of a file name suggests; where several share one, the most general
+/// is the last.
 pub(crate) fn by_ending(path: &Path) -> impl Iterator<Item = &'static Entry> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("").to_lowercase();
     let packed = [".zst", ".zstd", ".gz"].iter().find_map(|ending| name.strip_suffix(ending));

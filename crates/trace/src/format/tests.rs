@@ -16,7 +16,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("spc", "0,303567,3584,w,0.000000\n1,55590,3072,R,12.5,x,y\n"),
     (
         "msr",
-        "128166385295514663,hm,0,Write,9056014336,2048,2833\n128166385295514878,hm,1,Read,512,1,0\n",
+        "128166385295514663,hm,0,Write,9056014336,2048,2833\n\
+         128166385295514878,hm,1,Read,512,1,0\n",
     ),
     ("blkparse", BLKPARSE),
     (
@@ -213,6 +214,8 @@ fn csv_columns_by_option() {
     let sample = b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n";
     let options = "time-col=2, obj-id-col=5, obj-size-col=4, delimiter=,, has-header=true";
     assert_eq!(read("csv", options, sample).unwrap().1[0].address, 42_932_745);
+    let (meta, records, ..) = read("csv", "", sample).unwrap();
+    assert_eq!((meta.unit, records[0].op), (Unit::Bytes, Op::Write));
     let (_, records, ..) = read("csv", "time=2,size=4,sector=5", sample).unwrap();
     assert_eq!((records[0].address, records[0].length), (42_932_745 * 512, 512));
     let (_, records, ..) =
@@ -623,6 +626,9 @@ fn a_trace_appears_whole_or_not_at_all() {
         assert_eq!(all(reader).unwrap().1, [block; 3]);
     }
     assert_eq!(files(), 3);
+    let csv = folder.path().join("t.csv");
+    create(&csv, None, &Meta { unit: Unit::Bytes, ..meta.clone() }).unwrap().finish().unwrap();
+    assert_eq!(std::fs::read(&csv).unwrap(), b"time_ns,op,space,first_byte,bytes\n");
     let error = create(&folder.path().join("t.xyz"), None, &meta).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("name one of uct, oraclegeneral"), "{error}");
 }

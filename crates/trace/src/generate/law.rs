@@ -34,8 +34,8 @@ impl Zipf {
     #[inline]
     pub(super) fn draw(&self, random: &mut SplitMix64) -> u64 {
         loop {
-            let u = self.integral_last
-                + random.next_f64() * (self.integral_first - self.integral_last);
+            let u =
+                self.integral_last + random.next_f64() * (self.integral_first - self.integral_last);
             let x = self.integral_inverse(u);
             // Truncated through an integer: `floor` is a call on machines without the instruction.
             let k = ((x + 0.5) as u64 as f64).clamp(1.0, self.ranks);

@@ -38,7 +38,7 @@ pub(super) const GENERATOR: Generator = Generator {
         },
         Parameter {
             key: "transactions",
-            about: "transactions, about 80 references each",
+            about: "transactions, about 125 references each",
             // Row numbers of order lines, ten an order, must stay below 2^32.
             kind: Kind::Whole { min: 0, max: 500_000_000, default: 100_000 },
         },

@@ -290,13 +290,7 @@ impl GrowingIndex {
     }
 
     /// Finds an entry and reads on to the leaf of the last of `count` entries.
-    pub(super) fn find_range(
-        &self,
-        district: u64,
-        place: u64,
-        count: u64,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn find_range(&self, district: u64, place: u64, count: u64, out: &mut Vec<Record>) {
         self.find(district, place, out);
         let leaf_of = |place: u64| place / self.entries_per_leaf;
         for leaf in leaf_of(place) + 1..=leaf_of(place + count - 1) {

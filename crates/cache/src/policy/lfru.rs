@@ -1,0 +1,262 @@
+//! LFRU, also LRFU: a spectrum from LRU to LFU. Every past reference weighs (1/2)^(lambda * age),
+//! and the block with the smallest sum of weights, its CRF, is evicted. `lambda` 1 is LRU, 0 is
+//! LFU; both papers tune it to the trace.
+//!
+//! Lee et al. keep nothing of evicted blocks; TPDS 2004 (section 7.1) extends the policy by a
+//! memory for them. All CRFs fade at the same rate, so their order between two references does not
+//! change, and log2(CRF) + lambda * LAST, which is the same at all times, can stand for it.
+//!
+//! The order is kept in a heap whose keys are brought up to date only when they come to the top: a
+//! reference only makes a key larger, so one that is out of date is too small, and none is
+//! overlooked. A hit is then O(1) and needs no logarithm.
+//!
+//! Invariants:
+//! 1. an entry is resident exactly if its `stamp` is not 0, and exactly if it is in the heap;
+//! 2. an entry is linked exactly if it is a ghost; CRF is 0 exactly if the entry is unknown;
+//! 3. no key in the heap is larger than what it stands for.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::ghosts::{GHOST, Ghosts};
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Departures, Entry, Policy};
+use crate::heap::Heap;
+use crate::lists::Lists;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "lfru",
+    aliases: &[("lrfu", "")],
+    summary: "least weight of past references, each fading with time",
+    source: "Lee et al., SIGMETRICS 1999; Zhou, Chen & Li, TPDS 2004",
+    parameters: &[
+        Parameter {
+            name: "lambda",
+            kind: Kind::Real(0.0, 1.0),
+            default: "0.001",
+            help: "halvings of a reference's weight a reference: 1 is LRU, 0 is LFU",
+        },
+        GHOST,
+    ],
+    build: |arguments, context| {
+        Ok(Box::new(Lfru {
+            capacity: context.capacity,
+            lambda: arguments.real("lambda"),
+            ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
+            blocks: Lists::new(1),
+            heap: Heap::new(),
+            now: 0,
+            uses: 0,
+        }))
+    },
+};
+
+/// Oldest at the front.
+const GHOSTS: u32 = 0;
+
+/// What is known of a block. The default is that nothing is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Sum of the weights of its references, as it was at the last one.
+    crf: f64,
+    /// LAST: when that was.
+    last: u64,
+    /// Orders uses (accesses and placements); 0 if it is not resident.
+    stamp: u64,
+}
+
+/// The order of eviction: fading CRF, then LAST, then order of use.
+type Key = (f64, u64, u64);
+
+struct Lfru {
+    capacity: u32,
+    lambda: f64,
+    ghosts: Ghosts,
+    blocks: Lists<Block>,
+    heap: Heap<Key>,
+    now: u64,
+    uses: u64,
+}
+
+impl Lfru {
+    fn key(&self, entry: Entry) -> Key {
+        let Block { crf, last, stamp } = self.blocks.data(entry);
+        (crf.log2() + self.lambda * last as f64, last, stamp)
+    }
+
+    /// Records a use, which need not be a reference.
+    #[inline(always)]
+    fn stamp(&mut self, entry: Entry) {
+        self.uses += 1;
+        self.blocks.data_mut(entry).stamp = self.uses;
+    }
+
+    /// Counts a reference: 1 and what is left of the earlier ones, if any are known.
+    #[inline(always)]
+    fn reference(&mut self, entry: Entry) {
+        self.now += 1;
+        let block = self.blocks.data_mut(entry);
+        if block.crf == 0.0 {
+            block.crf = 1.0;
+        } else {
+            let fading = (-self.lambda * (self.now - block.last) as f64).exp2();
+            block.crf = 1.0 + block.crf * fading;
+        }
+        block.last = self.now;
+    }
+
+    /// Takes an entry out of the ghosts, if it is one, and if need be evicts another.
+    fn make_room(&mut self, entry: Entry, out: &mut Departures) {
+        if self.remembers(entry) {
+            self.blocks.remove(GHOSTS, entry);
+        }
+        if self.len() == self.capacity {
+            self.evict(out);
+        }
+    }
+
+    /// Ranks an entry that is not resident, by what is known of it.
+    fn enter(&mut self, entry: Entry) {
+        self.stamp(entry);
+        self.heap.push(self.key(entry), entry);
+    }
+
+    fn evict(&mut self, out: &mut Departures) {
+        while let Some((key, entry)) = self.heap.first() {
+            let true_key = self.key(entry);
+            if key == true_key {
+                self.leave(entry);
+                self.ghosts.evict(&mut self.blocks, entry, out);
+                return;
+            }
+            self.heap.update(true_key, entry);
+        }
+    }
+
+    fn leave(&mut self, entry: Entry) {
+        self.heap.remove(entry);
+        self.blocks.data_mut(entry).stamp = 0;
+    }
+}
+
+impl Policy for Lfru {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.heap.len()
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.blocks.grow(entries);
+        self.heap.grow(entries);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.blocks.data(entry).stamp != 0
+    }
+
+    fn remembers(&self, entry: Entry) -> bool {
+        self.blocks.linked(entry)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry) {
+        self.reference(entry);
+        self.stamp(entry);
+    }
+
+    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+        self.make_room(entry, out);
+        self.reference(entry);
+        self.enter(entry);
+    }
+
+    fn take(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            self.leave(entry);
+            self.ghosts.keep(&mut self.blocks, entry, out);
+        }
+    }
+
+    /// A use, but no reference: CRF and LAST are as remembered, and begin now if they are not.
+    fn place(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            self.stamp(entry);
+            return;
+        }
+        self.make_room(entry, out);
+        if self.blocks.data(entry).crf == 0.0 {
+            *self.blocks.data_mut(entry) = Block { crf: 1.0, last: self.now, stamp: 0 };
+        }
+        self.enter(entry);
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+        if self.contains(entry) {
+            self.leave(entry);
+        } else if self.remembers(entry) {
+            self.blocks.remove(GHOSTS, entry);
+        }
+        *self.blocks.data_mut(entry) = Block::default();
+    }
+
+    /// O(capacity).
+    fn victim(&self) -> Option<Entry> {
+        let order = |a: &Entry, b: &Entry| {
+            self.key(*a).partial_cmp(&self.key(*b)).unwrap_or(Ordering::Equal)
+        };
+        let full = self.len() == self.capacity;
+        self.residents().into_iter().filter(|_| full).min_by(order)
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+        self.capacity = capacity;
+        self.ghosts.resize(&mut self.blocks, capacity, out);
+        while self.len() > capacity {
+            self.evict(out);
+        }
+    }
+
+    /// In no particular order.
+    fn residents(&self) -> Vec<Entry> {
+        self.heap.iter().map(|(_, entry)| entry).collect()
+    }
+
+    #[inline(always)]
+    fn warm(&self, entry: Entry) -> u32 {
+        self.blocks.warm(entry)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity {
+            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
+        }
+        for entry in 0..self.blocks.entries() {
+            let block = self.blocks.data(entry);
+            let (resident, ghost) = (self.heap.contains(entry), self.blocks.linked(entry));
+            if (block.stamp != 0) != resident
+                || (block.crf > 0.0) != (resident || ghost)
+                || (resident && ghost)
+                || block.last > self.now
+            {
+                return Err(format!("entry {entry}: {block:?}, in heap {resident}, ghost {ghost}"));
+            }
+        }
+        if self.heap.iter().any(|(key, e)| key > self.key(e)) {
+            return Err("a key is larger than what it stands for".into());
+        }
+        self.ghosts.check(&self.blocks)?;
+        self.heap.check().and_then(|()| self.blocks.check())
+    }
+
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let block = |e| (e, self.blocks.data(e));
+        let weights = self.residents().into_iter().map(block);
+        let weights: BTreeMap<_, _> = weights.map(|(e, b)| (e, [b.crf, b.last as f64])).collect();
+        vec![("crf_last", format!("{weights:?}"))]
+    }
+}
