@@ -5,7 +5,7 @@ undercroft=$1
 trace=examples/postgres-tpcc.uct.zst
 out=out/demo
 
-say() { printf '\n\033[1m$ undercroft %s\033[0m\n' "$*"; "$undercroft" "$@"; }
+say() { printf '\n$ undercroft %s\n' "$*"; "$undercroft" "$@"; }
 
 echo "PostgreSQL under TPC-C, recorded at its buffer pool ($trace)."
 echo "32 MiB of cache in the database, 64 MiB in the storage server below it:"

@@ -37,11 +37,6 @@ impl<K: PartialOrd + Copy> Heap<K> {
         self.at[entry as usize] != ABSENT
     }
 
-    /// The key of an entry that is present.
-    pub(crate) fn key(&self, entry: Entry) -> K {
-        self.items[self.at[entry as usize] as usize].0
-    }
-
     /// The entry with the smallest key.
     pub(crate) fn first(&self) -> Option<(K, Entry)> {
         self.items.first().copied()

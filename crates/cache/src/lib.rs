@@ -15,6 +15,7 @@ mod level;
 mod lists;
 pub mod policy;
 mod positions;
+mod ring;
 
 pub use hashed::{Evicted, Found, Frame, HashedCache};
 pub use level::{Counts, Level, Reference, WriteMode};

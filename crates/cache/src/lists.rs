@@ -164,13 +164,6 @@ impl<T: Copy + Default> Lists<T> {
         Some(entry)
     }
 
-    #[inline(always)]
-    pub(crate) fn pop_back(&mut self, list: u32) -> Option<Entry> {
-        let entry = self.back(list)?;
-        self.remove(list, entry);
-        Some(entry)
-    }
-
     /// Moves an entry of `list` to its back; cheap when it is there already.
     #[inline(always)]
     pub(crate) fn move_to_back(&mut self, list: u32, entry: Entry) {

@@ -30,6 +30,21 @@ impl From<SpecError> for Error {
 }
 
 impl Error {
+    /// Whether whoever reads our output has closed it: nothing went wrong then.
+    pub(crate) fn is_closed_output(&self) -> bool {
+        let source = match self {
+            Self::Output(source) | Self::Trace(undercroft_trace::Error::Io { source, .. }) => {
+                source
+            }
+            Self::Csv(error) => match error.kind() {
+                csv::ErrorKind::Io(source) => source,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        source.kind() == std::io::ErrorKind::BrokenPipe
+    }
+
     /// 2 if the command line is wrong, 1 if the work failed.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

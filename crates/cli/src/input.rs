@@ -26,7 +26,7 @@ pub(crate) struct TraceOptions {
     #[arg(long, value_name = "SIZE")]
     pub(crate) block: Option<String>,
     /// The numbers of the trace are addresses in units of so many bytes [default: blocks]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) unit: Option<u32>,
 }
 
@@ -46,7 +46,12 @@ impl TraceOptions {
                 return Err(Error::Usage(format!("no trace format '{name}'; there are {names}")));
             }
         }
-        Ok(open(path, &OpenOptions { format: self.format.clone() })?)
+        let opened = open(path, &OpenOptions { format: self.format.clone() });
+        opened.map_err(|error| match error {
+            // With a format given, it is its options that are wrong.
+            undercroft_trace::Error::Format(what) if self.format.is_some() => Error::Usage(what),
+            error => error.into(),
+        })
     }
 
     /// The block size for an open trace, in bytes.
@@ -134,12 +139,17 @@ pub(crate) enum Warmup {
 }
 
 impl Warmup {
-    /// In records, for a trace of so many.
-    pub(crate) fn records(self, total: u64) -> u64 {
-        match self {
+    /// In records, for a trace of so many, of which some must be left to count.
+    pub(crate) fn records(self, total: u64) -> Result<u64, Error> {
+        let records = match self {
             Self::Records(records) => records,
             Self::Percent(percent) => (total as f64 * percent / 100.0) as u64,
+        };
+        if records < total {
+            return Ok(records);
         }
+        let why = format!("--warmup: the trace has {total} records, so nothing would be counted");
+        Err(Error::Usage(why))
     }
 }
 

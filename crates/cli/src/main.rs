@@ -14,8 +14,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use error::Error;
-
 /// The cache that sits below somebody else's cache: what would it be worth for your workload?
 #[derive(Parser)]
 #[command(name = "undercroft", version, arg_required_else_help = true)]
@@ -50,8 +48,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has closed it: nothing went wrong.
-        Err(Error::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_output() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("undercroft: {error}");
             ExitCode::from(error.exit_code())

@@ -78,7 +78,7 @@ impl Sweeping {
 impl undercroft_sim::Progress for Sweeping {
     fn reading(&self, path: &Path) {
         let name = path.file_name().unwrap_or(path.as_os_str());
-        self.0.set_message(name.display().to_string());
+        self.0.set_message(Path::new(name).display().to_string());
     }
 
     fn advanced(&self, share: f64) {

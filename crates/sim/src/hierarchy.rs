@@ -131,12 +131,15 @@ fn foretell(trace: &DenseTrace, config: &Config, above: usize) -> Result<Arc<Fut
     Ok(Arc::new(Future::new(coming)?))
 }
 
+/// Is handed stretches of the stream that reaches the disk.
+type Sink<'a> = &'a mut dyn FnMut(&[Reference]);
+
 /// Drives levels through a trace; `bottom` gets what reaches the disk.
 fn run(
     trace: &DenseTrace,
     levels: &mut [Level],
     warmup: u64,
-    mut bottom: Option<&mut dyn FnMut(&[Reference])>,
+    mut bottom: Option<Sink<'_>>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
     let entries = trace.unique();

@@ -48,6 +48,8 @@ pub struct TraceReport {
     pub writes: u64,
     /// Distinct blocks.
     pub unique_blocks: u64,
+    /// Records left out because they neither read nor write (discards, flushes).
+    pub left_out: u64,
 }
 
 /// What one level counted after the warm-up.
@@ -131,6 +133,7 @@ pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
         reads: seen.reads,
         writes: seen.writes,
         unique_blocks: u64::from(trace.unique()),
+        left_out: trace.left_out(),
     }
 }
 

@@ -236,6 +236,11 @@ impl BlockStream {
         self.numbering.len()
     }
 
+    /// Records that are no reads or writes and that the format says to leave out, so far.
+    pub fn left_out(&self) -> u64 {
+        self.reader.left_out()
+    }
+
     /// Facts about the trace.
     pub fn meta(&self) -> &Meta {
         self.reader.meta()

@@ -40,6 +40,7 @@ pub struct DenseTrace {
     names: BlockNames,
     seen: Counts,
     kept: Counts,
+    left_out: u64,
 }
 
 /// Index entry of a chunk.
@@ -102,8 +103,14 @@ impl DenseTrace {
             spaces: stream.spaces().to_vec(),
             seen: stream.seen(),
             kept: stream.kept(),
+            left_out: stream.left_out(),
             names: stream.into_names(),
         })
+    }
+
+    /// Records that are no reads or writes and that the format says to leave out.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// References, those of [`DenseTrace::kept`].

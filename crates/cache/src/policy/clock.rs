@@ -6,11 +6,11 @@
 //! 2^bits - 1 and the hand counts down.
 //!
 //! Invariants: `state` is 0 for an entry that is not resident, else 1 + its counter; an entry is
-//! linked exactly if it is resident.
+//! in the ring exactly if it is resident.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
-use crate::lists::Lists;
+use crate::ring::Ring;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock",
@@ -27,34 +27,31 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         Ok(Box::new(Clock {
             capacity: context.capacity,
             max: 1 << arguments.integer("bits"),
-            ring: Lists::new(1),
+            ring: Ring::new(),
             state: Vec::new(),
         }))
     },
 };
-
-const RING: u32 = 0;
 
 struct Clock {
     capacity: u32,
     /// `state` of an entry whose counter is full.
     max: u8,
     /// Front: at the hand.
-    ring: Lists,
+    ring: Ring,
     state: Vec<u8>,
 }
 
 impl Clock {
     fn evict(&mut self, out: &mut Departures) {
-        while let Some(at_hand) = self.ring.front(RING) {
+        while let Some(at_hand) = self.ring.pop_front() {
             let state = &mut self.state[at_hand as usize];
             *state -= 1;
             if *state == 0 {
-                self.ring.remove(RING, at_hand);
                 out.push(at_hand, Fate::Evicted);
                 return;
             }
-            self.ring.move_to_back(RING, at_hand);
+            self.ring.push_back(at_hand);
         }
     }
 }
@@ -66,12 +63,12 @@ impl Policy for Clock {
 
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.ring.len(RING)
+        self.ring.len()
     }
 
     fn grow(&mut self, entries: u32) {
         self.ring.grow(entries);
-        self.state.resize(self.ring.entries() as usize, 0);
+        self.state.resize(self.state.len().max(entries as usize), 0);
     }
 
     #[inline(always)]
@@ -92,7 +89,7 @@ impl Policy for Clock {
         if self.len() == self.capacity {
             self.evict(out);
         }
-        self.ring.push_back(RING, entry);
+        self.ring.push_back(entry);
         self.state[entry as usize] = 1;
     }
 
@@ -108,7 +105,7 @@ impl Policy for Clock {
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
         if self.contains(entry) {
-            self.ring.remove(RING, entry);
+            self.ring.remove(entry);
             self.state[entry as usize] = 0;
         }
     }
@@ -117,7 +114,7 @@ impl Policy for Clock {
     /// takes one from every counter. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
         let full = self.len() == self.capacity;
-        self.ring.iter(RING).filter(|_| full).min_by_key(|&e| self.state[e as usize])
+        self.ring.iter().filter(|_| full).min_by_key(|&e| self.state[e as usize])
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -128,7 +125,7 @@ impl Policy for Clock {
     }
 
     fn residents(&self) -> Vec<Entry> {
-        self.ring.iter(RING).collect()
+        self.ring.iter().collect()
     }
 
     #[inline(always)]
@@ -140,13 +137,15 @@ impl Policy for Clock {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
         }
-        let wrong = (0..self.ring.entries()).find(|&e| {
-            self.contains(e) != self.ring.linked(e) || self.state[e as usize] > self.max
-        });
-        match wrong {
-            Some(entry) => Err(format!("entry {entry}: state and ring disagree")),
-            None => self.ring.check(),
+        let resident = self.state.iter().filter(|&&state| state != 0).count();
+        let in_ring = self.ring.iter().filter(|&e| self.contains(e)).count();
+        if resident != in_ring || in_ring != self.len() as usize {
+            return Err(format!("{resident} say they are in the ring, {in_ring} are"));
         }
+        if self.state.iter().any(|&state| state > self.max) {
+            return Err("a counter is beyond its width".into());
+        }
+        self.ring.check()
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {

@@ -2,7 +2,7 @@
 //!
 //! The residents are a recency stack. References to its *new* section, at the top, are taken for
 //! one use and not counted; the victim is the least counted block of the *old* section, at the
-//! bottom, so that a block has time to earn its count. Among equals the one nearest the bottom goes.
+//! bottom, so that a block has time to earn its count; among equals the one nearest the bottom.
 //! Counts above `cmax` do not compete: if all old blocks have such, the bottom of the stack goes.
 //! When the mean count exceeds `amax` all counts are halved.
 //!
@@ -86,7 +86,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-/// The recency stack; its top (the most recent) is at the back.
+/// The recency stack, with its top (the most recent) at the back: `next` is above, `prev` below.
 const STACK: u32 = 0;
 /// Oldest at the front.
 const GHOSTS: u32 = 1;
@@ -131,17 +131,6 @@ impl Fbr {
         (self.n_new, self.n_old) = (new, old.max(1));
     }
 
-    /// The block below another in the stack.
-    #[inline(always)]
-    fn below(&self, entry: Entry) -> Option<Entry> {
-        self.lists.prev(entry)
-    }
-
-    #[inline(always)]
-    fn above(&self, entry: Entry) -> Option<Entry> {
-        self.lists.next(entry)
-    }
-
     /// Counts above `cmax` have no chain.
     #[inline(always)]
     fn chain_of(&self, count: u32) -> Option<u32> {
@@ -149,7 +138,6 @@ impl Fbr {
     }
 
     /// A block enters the old section, which it does above all others.
-    #[inline(always)]
     fn enter_old(&mut self, entry: Entry) {
         self.first_old = Some(entry);
         self.lists.data_mut(entry).old = true;
@@ -158,7 +146,6 @@ impl Fbr {
         }
     }
 
-    #[inline(always)]
     fn leave_old(&mut self, entry: Entry) {
         self.lists.data_mut(entry).old = false;
         if let Some(chain) = self.chain_of(self.lists.data(entry).count) {
@@ -167,25 +154,24 @@ impl Fbr {
     }
 
     /// Takes a block out of the stack; its neighbours move up into the sections.
-    #[inline(always)]
     fn pull(&mut self, entry: Entry) {
         let Block { new, old, count, .. } = self.lists.data(entry);
         self.sum -= u64::from(count);
         if let (true, Some(last)) = (new, self.last_new) {
             self.lists.data_mut(entry).new = false;
-            if let Some(next) = self.below(last) {
+            if let Some(next) = self.lists.prev(last) {
                 self.lists.data_mut(next).new = true;
                 self.last_new = Some(next);
             } else if last == entry {
-                self.last_new = self.above(entry);
+                self.last_new = self.lists.next(entry);
             }
         }
         if let (true, Some(first)) = (old, self.first_old) {
             self.leave_old(entry);
-            if let Some(next) = self.above(first) {
+            if let Some(next) = self.lists.next(first) {
                 self.enter_old(next);
             } else if first == entry {
-                self.first_old = self.below(entry);
+                self.first_old = self.lists.prev(entry);
             }
         }
         self.lists.remove(STACK, entry);
@@ -193,7 +179,6 @@ impl Fbr {
 
     /// Puts a block on top of the stack, which pushes another out of the new section. It is old at
     /// once only where everything is.
-    #[inline(always)]
     fn push(&mut self, entry: Entry, count: u32) {
         self.lists.push_back(STACK, entry);
         self.sum += u64::from(count);
@@ -202,7 +187,7 @@ impl Fbr {
         match self.last_new {
             Some(last) if self.len() > self.n_new => {
                 self.lists.data_mut(last).new = false;
-                self.last_new = self.above(last);
+                self.last_new = self.lists.next(last);
             }
             None if new => self.last_new = Some(entry),
             _ => {}
@@ -223,7 +208,7 @@ impl Fbr {
             return;
         }
         if self.last_new == Some(entry) {
-            self.last_new = self.above(entry).or(self.last_new);
+            self.last_new = self.lists.next(entry).or(self.last_new);
         }
         self.lists.move_to_back(STACK, entry);
     }
@@ -256,7 +241,6 @@ impl Fbr {
 impl Fbr {
     /// Halves all counts if they have become too large on average: O(capacity), but then not again
     /// before about half as many references as counts were lost.
-    #[inline(always)]
     fn age(&mut self) {
         if self.sum as f64 > self.a_max * f64::from(self.len()) {
             self.halve();
@@ -275,13 +259,11 @@ impl Fbr {
         self.mark_sections();
     }
 
-    #[inline(always)]
     fn next_victim(&self) -> Option<Entry> {
         let chained = (0..self.chains.count()).find_map(|chain| self.chains.front(chain));
         chained.or_else(|| self.lists.front(STACK))
     }
 
-    #[inline(always)]
     fn evict(&mut self, out: &mut Departures) {
         if let Some(victim) = self.next_victim() {
             self.pull(victim);
@@ -301,6 +283,18 @@ impl Fbr {
             self.evict(out);
         }
         count
+    }
+
+    /// The part of [`Policy::validate`] that is about ghosts and unknown entries.
+    fn check_places(&self) -> Result<(), String> {
+        if self.lists.iter(GHOSTS).any(|e| !self.remembers(e)) {
+            return Err("a ghost that is none".into());
+        }
+        let known = |e| self.lists.data(e).place != Place::Unknown;
+        match (0..self.lists.entries()).find(|&e| known(e) != self.lists.linked(e)) {
+            Some(entry) => Err(format!("entry {entry}: linked and known disagree")),
+            None => self.ghosts.check(&self.lists),
+        }
     }
 }
 
@@ -422,7 +416,9 @@ impl Policy for Fbr {
         for (height, &entry) in stack.iter().enumerate() {
             let block = self.lists.data(entry);
             let (new, old) = (stack.len() - height <= n_new, height < n_old);
-            if block.place != Place::Resident || block.count == 0 || (block.new, block.old) != (new, old)
+            if block.place != Place::Resident
+                || block.count == 0
+                || (block.new, block.old) != (new, old)
             {
                 return Err(format!("entry {entry} at height {height}: {block:?}"));
             }
@@ -431,14 +427,16 @@ impl Policy for Fbr {
             }
             sum += u64::from(block.count);
         }
-        let kept: Vec<Vec<_>> = (0..self.chains.count()).map(|c| self.chains.iter(c).collect()).collect();
+        let kept: Vec<Vec<_>> =
+            (0..self.chains.count()).map(|c| self.chains.iter(c).collect()).collect();
         let last_new = stack.len().checked_sub(n_new.min(stack.len())).and_then(|at| stack.get(at));
         let first_old = n_old.min(stack.len()).checked_sub(1).map(|at| stack[at]);
-        if kept != chains || self.last_new != last_new.copied() || self.first_old != first_old {
-            return Err("the ends of the sections or the chains are wrong".into());
+        let ends = (last_new.copied(), first_old);
+        if kept != chains || (self.last_new, self.first_old) != ends || self.sum != sum {
+            return Err("the ends of the sections, the chains or the sum are wrong".into());
         }
-        if self.sum != sum || stack.len() > self.capacity as usize {
-            return Err(format!("{} resident, sum {sum}, counted {}", stack.len(), self.sum));
+        if stack.len() > self.capacity as usize {
+            return Err(format!("{} resident, capacity {}", stack.len(), self.capacity));
         }
         self.check_places().and_then(|()| self.lists.check()).and_then(|()| self.chains.check())
     }
@@ -448,19 +446,5 @@ impl Policy for Fbr {
         let count = |e: Entry| (e, self.lists.data(e).count);
         let counts: BTreeMap<_, _> = stack.iter().copied().map(count).collect();
         vec![("stack_mru_to_lru", format!("{stack:?}")), ("count", format!("{counts:?}"))]
-    }
-}
-
-impl Fbr {
-    /// The part of [`Policy::validate`] that is about ghosts and unknown entries.
-    fn check_places(&self) -> Result<(), String> {
-        if self.lists.iter(GHOSTS).any(|e| !self.remembers(e)) {
-            return Err("a ghost that is none".into());
-        }
-        let known = |e| self.lists.data(e).place != Place::Unknown;
-        match (0..self.lists.entries()).find(|&e| known(e) != self.lists.linked(e)) {
-            Some(entry) => Err(format!("entry {entry}: linked and known disagree")),
-            None => self.ghosts.check(&self.lists),
-        }
     }
 }

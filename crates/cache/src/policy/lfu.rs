@@ -369,9 +369,6 @@ impl Policy for Lfu {
             State::Ghost { epoch, count } => (e, halved(count, self.epoch.wrapping_sub(epoch))),
         };
         let counts = |list| self.lists.iter(list).map(count).collect::<BTreeMap<_, _>>();
-        vec![
-            ("freq", format!("{:?}", counts(RANKING))),
-            ("ghost", format!("{:?}", counts(GHOSTS))),
-        ]
+        vec![("freq", format!("{:?}", counts(RANKING))), ("ghost", format!("{:?}", counts(GHOSTS)))]
     }
 }

@@ -15,6 +15,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 struct Lru;
 
 impl Rule for Lru {
-    const MOVES: bool = true;
     const EVICTS_NEWEST: bool = false;
 }

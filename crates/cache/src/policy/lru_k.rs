@@ -321,8 +321,9 @@ impl Policy for LruK {
         {
             return Err("a key is larger than what it stands for".into());
         }
+        let block = |e: Entry| self.blocks.data(e);
         let mut uses: Vec<_> =
-            self.residents().iter().map(|&e| self.blocks.data(e)).map(|b| (b.stamp, b.last)).collect();
+            self.residents().into_iter().map(block).map(|b| (b.stamp, b.last)).collect();
         uses.sort_unstable();
         if !uses.is_sorted_by_key(|&(_, last)| last) {
             return Err("stamps and LAST do not rise together".into());

@@ -15,6 +15,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 struct Mru;
 
 impl Rule for Mru {
-    const MOVES: bool = true;
     const EVICTS_NEWEST: bool = true;
 }

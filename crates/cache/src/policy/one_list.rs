@@ -1,27 +1,24 @@
-//! What LRU, MRU and FIFO share: one list, no ghosts. The rules that tell them apart are in their
-//! own files.
+//! What LRU and MRU share: one list in recency order, no ghosts.
 
 use std::marker::PhantomData;
 
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
 
-/// How a policy of one list orders it.
+/// Which end of the list gives way.
 pub(super) trait Rule: Send {
-    /// Whether a reference moves its entry to the new end.
-    const MOVES: bool;
-    /// Whether the victim is the newest entry instead of the oldest.
+    /// Whether the victim is the most recently used entry instead of the least.
     const EVICTS_NEWEST: bool;
 }
 
 const LIST: u32 = 0;
 
-/// A policy of one list.
+/// A policy of one recency list.
 ///
 /// Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
 pub(super) struct OneList<R> {
     capacity: u32,
-    /// Front: oldest.
+    /// Front: least recently used.
     list: Lists,
     rule: PhantomData<R>,
 }
@@ -66,9 +63,7 @@ impl<R: Rule> Policy for OneList<R> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry) {
-        if R::MOVES {
-            self.list.move_to_back(LIST, entry);
-        }
+        self.list.move_to_back(LIST, entry);
     }
 
     #[inline(always)]

@@ -185,6 +185,8 @@ impl Context {
 #[derive(Clone)]
 pub struct Spec {
     info: &'static PolicyInfo,
+    /// The name it was asked for by, and what that name sets.
+    called: (&'static str, &'static str),
     arguments: Arguments,
 }
 
@@ -197,14 +199,14 @@ impl Spec {
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut words = text.split(',').map(str::trim);
         let name = words.next().unwrap_or("").to_ascii_lowercase();
-        let (info, implied) = find(&name)?;
+        let (info, called) = find(&name)?;
         let default = |p: &Parameter| p.kind.parse(p.default).expect("defaults are in range");
         let mut arguments = Arguments {
             names: info.parameters.iter().map(|p| p.name).collect(),
             values: info.parameters.iter().map(default).collect(),
         };
         let mut given = vec![false; info.parameters.len()];
-        for word in implied.split(',').filter(|word| !word.is_empty()).chain(words) {
+        for word in called.1.split(',').filter(|word| !word.is_empty()).chain(words) {
             let (key, value) = word.split_once('=').ok_or_else(|| {
                 SpecError(format!("policy {}: expected key=value, found '{word}'", info.name))
             })?;
@@ -224,7 +226,7 @@ impl Spec {
                 ))
             })?;
         }
-        Ok(Self { info, arguments })
+        Ok(Self { info, called, arguments })
     }
 
     /// The policy.
@@ -249,12 +251,16 @@ impl Spec {
     }
 }
 
-/// The name, and the parameters that are not at their default.
+/// The name, and the parameters that differ from what it stands for.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info.name)?;
+        let (name, implied) = self.called;
+        f.write_str(name)?;
         for (parameter, value) in self.info.parameters.iter().zip(&self.arguments.values) {
-            if parameter.kind.parse(parameter.default) != Some(*value) {
+            let implied = implied.split(',').filter_map(|word| word.split_once('='));
+            let implied = implied.into_iter().find(|(key, _)| *key == parameter.name);
+            let usual = implied.map_or(parameter.default, |(_, value)| value);
+            if parameter.kind.parse(usual) != Some(*value) {
                 write!(f, ",{}={value}", parameter.name)?;
             }
         }
@@ -282,13 +288,14 @@ impl std::str::FromStr for Spec {
     }
 }
 
-fn find(name: &str) -> Result<(&'static PolicyInfo, &'static str), SpecError> {
+/// The policy of a name, the name, and the parameters that it implies.
+fn find(name: &str) -> Result<(&'static PolicyInfo, (&'static str, &'static str)), SpecError> {
     for info in policies() {
         if info.name == name {
-            return Ok((info, ""));
+            return Ok((info, (info.name, "")));
         }
-        if let Some((_, implied)) = info.aliases.iter().find(|(alias, _)| *alias == name) {
-            return Ok((info, implied));
+        if let Some(&called) = info.aliases.iter().find(|(alias, _)| *alias == name) {
+            return Ok((info, called));
         }
     }
     let names: Vec<_> = policies().iter().map(|info| info.name).collect();

@@ -77,8 +77,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             .map(|size| size.blocks(block_bytes, estimated_blocks))
             .collect::<Result<_, _>>()?,
         None if args.csv && exact => (1..=estimated_blocks.max(1)).collect(),
-        None => spread(estimated_blocks.max(1), 20),
+        // A cache of less than ten sampled blocks says nothing.
+        None => spread((10.0 / args.rate) as u32 * u32::from(!exact), estimated_blocks, 20),
     };
+    let least = (1.0 / args.rate).ceil();
+    if let Some(small) = capacities.iter().find(|&&size| f64::from(size) < least) {
+        return Err(Error::Usage(format!(
+            "--rate {}: a cache of {small} blocks is less than one sampled block; from {least} on",
+            args.rate
+        )));
+    }
     let ratios = if exact {
         ratios(&exact_curve(&trace, name)?, &capacities)
     } else {
@@ -124,11 +132,12 @@ fn ratios(curve: &Curve, capacities: &[u32]) -> Vec<f64> {
     capacities.iter().map(|c| at(c) as f64 / curve.reads.max(1) as f64).collect()
 }
 
-/// About `points` sizes from 1 to `max`, in equal ratios.
-fn spread(max: u32, points: u32) -> Vec<u32> {
-    let step = f64::from(max).ln() / f64::from(points - 1);
+/// About `points` sizes from `min` (at least 1) to `max`, in equal ratios.
+fn spread(min: u32, max: u32, points: u32) -> Vec<u32> {
+    let min = f64::from(min.max(1));
+    let step = (f64::from(max) / min).max(1.0).ln() / f64::from(points - 1);
     let mut sizes: Vec<_> =
-        (0..points).map(|i| (step * f64::from(i)).exp().round() as u32).collect();
+        (0..points).map(|i| (min * (step * f64::from(i)).exp()).round() as u32).collect();
     sizes.dedup();
     sizes
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let config = Config {
         levels: levels.collect::<Result<_, _>>()?,
         write_mode: args.simulation.write_mode,
-        warmup_records: args.simulation.warmup.records(trace.seen().records),
+        warmup_records: args.simulation.warmup.records(trace.seen().records)?,
     };
     let bar = Simulating::start(trace.len());
     let outcome = simulate(&trace, &config, |requests| bar.at(requests))?;
@@ -112,6 +112,9 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error
             Warmup::Percent(share) => format!("; the first {share} % of the records uncounted"),
         }
     )?;
+    if trace.left_out > 0 {
+        writeln!(out, "{} records neither read nor write: left out", count(trace.left_out))?;
+    }
     let rate = report.requests_per_s / 1e6;
     writeln!(out, "simulated in {:.2} s, {rate:.1} million requests/s", report.elapsed_s)?;
     Ok(())

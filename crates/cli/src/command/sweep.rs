@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Sizes of the level that varies: a list, and ranges in doublings, as 1%,64MiB..4GiB
     #[arg(long, value_name = "SIZES")]
     l2: String,
-    /// Its policies: a list, as lru,arc,mq,m=8,2q; or all (but opt)
+    /// Its policies: a list, as lru,arc,mq,m=8,2q; all stands for all but opt
     #[arg(long, value_name = "POLICIES", default_value = "all")]
     policy: String,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     args.simulation.check()?;
     let plan = Plan {
         upper: args.l1.clone(),
-        sizes: Size::parse_list(&args.l2)?,
+        sizes: distinct(Size::parse_list(&args.l2)?),
         policies: parse_policies(&args.policy)?,
         write_mode: args.simulation.write_mode,
     };
@@ -72,7 +72,7 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
         load: Box::new(move || {
             let load = || {
                 let (trace, block_bytes) = args.options.load(&path, 1.0)?;
-                let warmup = args.simulation.warmup.records(trace.seen().records);
+                let warmup = args.simulation.warmup.records(trace.seen().records)?;
                 Ok((trace, block_bytes, warmup))
             };
             load().map_err(|error: Error| match error {
@@ -86,13 +86,13 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
 
 /// Splits at commas; a part with `=` belongs to the policy before it.
 fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
-    if text == "all" {
-        let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
-        return Ok(names.map(Spec::parse).collect::<Result<_, _>>()?);
-    }
     let mut specs: Vec<String> = Vec::new();
     for part in text.split(',') {
         match specs.last_mut() {
+            _ if part == "all" => {
+                let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
+                specs.extend(names.map(String::from));
+            }
             Some(last) if part.contains('=') => {
                 last.push(',');
                 last.push_str(part);
@@ -100,7 +100,18 @@ fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
             _ => specs.push(part.into()),
         }
     }
-    Ok(specs.iter().map(|spec| Spec::parse(spec)).collect::<Result<_, _>>()?)
+    Ok(distinct(specs.iter().map(|spec| Spec::parse(spec)).collect::<Result<_, _>>()?))
+}
+
+/// The same without what is there already.
+fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
 }
 
 /// A table a trace: policies down, sizes across, the hit ratio of the level in each cell.

@@ -4,8 +4,10 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use serde::Serialize;
-use undercroft_sim::LevelSpec;
-use undercroft_trace::{GENERATORS, GeneratorSpec, Reader, Unit, create, formats};
+use undercroft_sim::{LevelSpec, Size};
+use undercroft_trace::{
+    GENERATORS, GeneratorSpec, Meta, OpenOptions, Reader, Unit, Writer, create, formats, open,
+};
 
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions};
@@ -59,6 +61,7 @@ struct Facts {
     reads: u64,
     writes: u64,
     unique_blocks: u64,
+    left_out: u64,
     has_ops: bool,
     has_time: bool,
     has_buffers: bool,
@@ -85,6 +88,7 @@ fn info(args: &Info) -> Result<(), Error> {
         reads: seen.reads,
         writes: seen.writes,
         unique_blocks: u64::from(stream.unique()),
+        left_out: stream.left_out(),
         has_ops: meta.has_ops,
         has_time: meta.has_time,
         has_buffers: meta.has_buffers,
@@ -113,6 +117,9 @@ fn print_facts(out: &mut impl Write, facts: &Facts) -> Result<(), Error> {
     )?;
     let footprint = bytes(facts.unique_blocks * block);
     writeln!(out, "distinct  {} blocks, {footprint}", count(facts.unique_blocks))?;
+    if facts.left_out > 0 {
+        writeln!(out, "left out  {} records that neither read nor write", count(facts.left_out))?;
+    }
     let has = [(facts.has_time, "times"), (facts.has_buffers, "buffer addresses")];
     let has: Vec<_> = has.iter().filter(|(yes, _)| *yes).map(|(_, what)| *what).collect();
     if !has.is_empty() {
@@ -137,6 +144,32 @@ struct Target {
     to: Option<String>,
 }
 
+impl Target {
+    /// Begins to write a trace of this kind. A format that does not exist or cannot carry it is a
+    /// mistake in the command line.
+    fn create(&self, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
+        create(&self.output, self.to.as_deref(), meta).map_err(|error| match error {
+            undercroft_trace::Error::Format(what) => Error::Usage(what),
+            error => error.into(),
+        })
+    }
+}
+
+impl Target {
+    /// Says so if the file does not state the block size that the trace had: sizes in bytes would
+    /// then mean another number of blocks.
+    fn say_what_is_lost(&self, meta: &Meta) {
+        let (Some(had), Unit::Blocks) = (meta.block_bytes, meta.unit) else { return };
+        if self.output.as_os_str() == "-" {
+            return;
+        }
+        let options = OpenOptions { format: self.to.clone() };
+        if open(&self.output, &options).is_ok_and(|file| file.meta().block_bytes != Some(had)) {
+            eprintln!("note: the file does not state the block size; read it with --block {had}");
+        }
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct Convert {
     #[command(flatten)]
@@ -154,7 +187,7 @@ fn convert(args: &Convert) -> Result<(), Error> {
 }
 
 fn copy(mut reader: Box<dyn Reader>, target: &Target) -> Result<(), Error> {
-    let mut writer = create(&target.output, target.to.as_deref(), reader.meta())?;
+    let mut writer = target.create(reader.meta())?;
     let bar = Reading::start(&target.output);
     let mut records = Vec::new();
     let mut total = 0;
@@ -168,9 +201,11 @@ fn copy(mut reader: Box<dyn Reader>, target: &Target) -> Result<(), Error> {
         total += records.len() as u64;
         bar.at(total);
     }
+    let meta = reader.meta().clone();
     writer.finish()?;
     bar.done();
     eprintln!("{} records to {}", count(total), target.output.display());
+    target.say_what_is_lost(&meta);
     Ok(())
 }
 
@@ -200,10 +235,18 @@ fn filter_trace(args: &Filter) -> Result<(), Error> {
             return Err(Error::Usage("trace filter: give --warmup in records".into()));
         }
     };
+    if let Size::Percent(_) = args.l1.size {
+        let why = "trace filter reads the trace only once: give --l1 a size in bytes or blocks";
+        return Err(Error::Usage(why.into()));
+    }
+    if args.l1.policy.info().name == "opt" {
+        let why = "trace filter reads the trace only once, and opt must know all of it";
+        return Err(Error::Usage(why.into()));
+    }
     let level = args.l1.config(block_bytes, 0)?;
     let mut filter =
         undercroft_sim::Filter::new(stream, &level, block_bytes, args.simulation.write_mode)?;
-    let mut writer = create(&args.target.output, args.target.to.as_deref(), filter.meta())?;
+    let mut writer = args.target.create(filter.meta())?;
     let mut records = Vec::new();
     while filter.next(warmup, &mut records)? {
         writer.write(&records, filter.spaces())?;
@@ -211,6 +254,7 @@ fn filter_trace(args: &Filter) -> Result<(), Error> {
     }
     writer.finish()?;
     bar.done();
+    args.target.say_what_is_lost(filter.meta());
     let counts = filter.counts();
     eprintln!(
         "{} of {} requests to {} (hit ratio of {}: {})",

@@ -72,7 +72,7 @@ impl Stack {
             place = self.next_above(place + 1, end, sinking_key);
         }
         self.put(end, sinking, sinking_key);
-        (former != NOWHERE).then_some(former + 1)
+        (former != NOWHERE).then(|| former + 1)
     }
 
     fn put(&mut self, place: u32, block: u32, key: u32) {

@@ -25,13 +25,18 @@ pub struct Point {
 /// read with the sample rate `rate`.
 ///
 /// # Errors
-/// The policy cannot be had, or a spooled trace cannot be read back.
+/// The policy cannot be had, the sample holds none of the blocks, or a spooled trace cannot be read
+/// back.
 pub fn sampled_curve(
     sample: &DenseTrace,
     rate: f64,
     policy: &Spec,
     capacities: &[u32],
 ) -> Result<Vec<Point>, Error> {
+    if sample.is_empty() && sample.seen().references() > 0 {
+        let why = format!("a sample of {rate} of the blocks holds none: use a larger rate");
+        return Err(Error::Request(why));
+    }
     let expected = sample.seen().reads as f64 * rate;
     let surplus = sample.kept().reads as f64 - expected;
     let point = |&capacity: &u32| {

@@ -56,7 +56,8 @@ fn fits(sample: &Sample) -> bool {
         }
         let Ok(next) = usize::try_from(next) else { return false };
         let target = next.checked_sub(1).and_then(|next| records.get(next));
-        next > index + 1 && target.is_none_or(|target| eight(target, 4) == eight(record, 4))
+        // Beyond the sample is beyond the file if the sample is the whole of it.
+        next > index + 1 && target.map_or(!sample.whole, |t| eight(t, 4) == eight(record, 4))
     });
     rising && linked
 }
