@@ -8,7 +8,7 @@ UNDERCROFT = target/release/undercroft
 help:
 	@echo "make run    build, and simulate the bundled trace"
 	@echo "make test   formatting, lints, and every test"
-	@echo "make bench  speed and memory against libCacheSim (takes about half an hour)"
+	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 
 build:
 	@tools/setup.sh build
@@ -24,7 +24,7 @@ test:
 	$(CARGO) test --workspace --locked
 
 bench: build
-	@tools/bench/run.sh $(UNDERCROFT)
+	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)
 
 clean:
 	$(CARGO) clean

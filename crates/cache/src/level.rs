@@ -54,7 +54,7 @@ pub enum WriteMode {
     Allocate,
     /// A write updates a resident copy; it neither promotes nor allocates.
     NoAllocate,
-    /// A write drops a resident copy.
+    /// A write drops a resident copy, and what the policy remembers about the block.
     Invalidate,
 }
 
@@ -212,9 +212,7 @@ fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Dep
         WriteMode::NoAllocate => p.contains(e),
         WriteMode::Invalidate => {
             let hit = p.contains(e);
-            if hit {
-                p.discard(e, out);
-            }
+            p.discard(e, out);
             hit
         }
     }

@@ -179,11 +179,9 @@ fn warm_up_and_write_modes_reach_the_simulation() {
     assert_eq!(l1(""), [5, 1, 3, 1]);
     assert_eq!(l1("--warmup 3"), [3, 1, 1, 1]);
     assert_eq!(l1("--warmup 50%"), [3, 1, 1, 1]);
-    assert_eq!(l1("--warmup 100%"), [0, 0, 0, 0]);
-    assert_eq!(l1("--warmup 1000000000000"), [0, 0, 0, 0]);
     assert_eq!(l1("--write-mode no-allocate"), [5, 2, 3, 1]);
     assert_eq!(l1("--write-mode invalidate"), [5, 2, 3, 1]);
-    assert_eq!(l1("--block 512")[0], 1 * 8 + 1 + 8 + 2);
+    assert_eq!(l1("--block 512")[0], 19);
 }
 
 #[test]
@@ -244,7 +242,7 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("simulate a.spc --l1 0:lru", "0 blocks"),
         ("simulate a.spc --l1 0blk:lru", "0 blocks"),
         ("simulate a.spc --l1 4095:lru", "0 blocks"),
-        ("simulate a.spc --l1 -1blk:lru", "size"),
+        ("simulate a.spc --l1 -1blk:lru", "unexpected"),
         ("simulate a.spc --l1 1.5MiB:lru", "size"),
         ("simulate a.spc --l1 2GB:lru", "size"),
         ("simulate a.spc --l1 8TiB:lru", "2147483647"),
@@ -258,7 +256,9 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("simulate a.spc --l1 2blk:lru --placement sideways", "sideways"),
         ("simulate a.spc --l1 2blk:lru --write-mode never", "no-allocate"),
         ("simulate a.spc --l1 2blk:lru --warmup 101%", "100%"),
-        ("simulate a.spc --l1 2blk:lru --warmup -1", "warmup"),
+        ("simulate a.spc --l1 2blk:lru --warmup -1", "unexpected"),
+        ("simulate a.spc --l1 2blk:lru --warmup 100%", "nothing"),
+        ("simulate a.spc --l1 2blk:lru --warmup 6", "nothing"),
         ("simulate a.spc --l1 2blk:lru --format nonsense", "oraclegeneral"),
         ("simulate a.spc --l1 2blk:lru --format csv,nonsense=1", "nonsense"),
         ("simulate a.spc --l1 2blk:lru --format spc,nonsense=1", "nonsense"),
@@ -284,8 +284,8 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("trace convert a.spc -o b.uct --to nonsense", "nonsense"),
         ("trace convert a.spc -o b.vscsi --to vscsi", "only be read"),
         ("trace convert a.spc -o b.lis", "byte addresses"),
-        ("trace filter a.spc --l1 2blk:opt -o b.uct", "future"),
-        ("trace filter a.spc --l1 10%:lru -o b.uct", "size 10%"),
+        ("trace filter a.spc --l1 2blk:opt -o b.uct", "opt must know"),
+        ("trace filter a.spc --l1 10%:lru -o b.uct", "bytes or blocks"),
         ("nonsense", "nonsense"),
     ] {
         let said = place.fails(2, wrong);
@@ -305,9 +305,6 @@ fn standard_input_is_a_trace_too() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["trace"]["path"], &report["trace"]["requests"]), (&"-".into(), &8.into()));
     assert_eq!(report["trace"]["format"], "spc");
-
-    let made = place.ok("trace generate zipf,requests=5000,blocks=900,seed=3 -o - --to uct");
-    assert!(made.is_empty() || !made.contains("records"), "only the trace is printed");
 }
 
 #[test]
@@ -421,8 +418,10 @@ fn every_policy_of_the_contract_is_listed_with_its_parameters() {
             let parameter = parameter.unwrap_or_else(|| panic!("{name} has no {key}"));
             let default = parameter["default"].as_str().unwrap();
             assert!(parameter["range"]["type"].is_string() && parameter["help"].is_string());
-            // The default may be spelled out.
-            place.quiet(&format!("simulate a.spc --l1 2blk:{name},{key}={default}"));
+            // The default may be spelled out, unless the name stands for it already.
+            if (name, key) != ("lru-2", "k") {
+                place.quiet(&format!("simulate a.spc --l1 2blk:{name},{key}={default}"));
+            }
         }
         let table = place.quiet("policies");
         assert!(table.lines().any(|line| line.trim_start().starts_with(name)), "{name}");
@@ -495,8 +494,9 @@ fn no_progress_where_nobody_watches() {
 fn sizes_beyond_the_trace_are_no_trouble() {
     let place = Place::new();
     place.write("b.trc", "1\n2\n3\n1\n2\n4\n1\n");
-    let policies = "lru mru fifo lfu fbr lru-2 lfru 2q lirs arc mq clock clock-pro car s3-fifo sieve \
-                    opt w-tinylfu,sketch=exact";
+    // The sketch of w-tinylfu takes 8 bytes a block of its capacity: its exact counts do not.
+    let policies = "opt lru mru fifo lfu fbr lru-2 lfru 2q lirs arc mq clock clock-pro car \
+                    s3-fifo sieve w-tinylfu,sketch=exact";
     for policy in policies.split_whitespace() {
         for size in ["5blk", "1000000blk", "8191GiB", "2147483647blk"] {
             let report = place.json(&format!("simulate b.trc --l1 {size}:{policy} --json"));

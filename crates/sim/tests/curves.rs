@@ -303,8 +303,8 @@ fn a_sample_of_nearly_all_blocks_is_exact() {
     }
 }
 
-/// From 1 % of the blocks upwards. Below that the caches of the sample hold a handful of blocks, and
-/// whether the few most popular ones are among them decides: errors of 0.1 and more occur.
+/// From 1 % of the blocks upwards. Below that the caches of the sample hold a handful of blocks,
+/// and whether the few most popular ones are among them decides: errors of 0.1 and more occur.
 const SIZES_FROM_A_HUNDREDTH: [u32; 7] = [300, 600, 1200, 3000, 6000, 12_000, 24_000];
 
 #[test]

@@ -88,9 +88,7 @@ impl Chain {
                     link.policy.access(block, &mut out);
                 }
                 (true, WriteMode::NoAllocate) => {}
-                // Drops a resident copy; what is known of a block that is not resident stays.
-                (true, WriteMode::Invalidate) if hit => link.policy.discard(block, &mut out),
-                (true, WriteMode::Invalidate) => {}
+                (true, WriteMode::Invalidate) => link.policy.discard(block, &mut out),
             }
             if counted {
                 let counts = &mut link.counts;

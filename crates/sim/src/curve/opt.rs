@@ -2,9 +2,10 @@
 //!
 //! On a reference the block goes on top and the former top sinks: at each place it meets a block,
 //! and the one whose next use is farther goes on sinking, as far as the place that the referenced
-//! block left. So the sinking block changes only where a block's next use is farther than all
-//! before it, and those places are found by a tree of maxima over the stack: a reference costs
-//! O(changes * log(stack)) where the walk costs O(stack).
+//! block left. That sorts: most of the stack ascends by next use at any time, and there every
+//! block gives way to the one above it. So the stack is cut into rings of 512 places. A ring that
+//! ascends moves on by turning, one whose farthest block is nearer than the sinking one stays as
+//! it is, and only the others are walked through.
 
 use undercroft_cache::Reference;
 use undercroft_cache::policy::{Future, SpecError};
@@ -31,87 +32,146 @@ pub fn opt_curve(refs: &[Reference]) -> Result<Curve, SpecError> {
 
 const NOWHERE: u32 = u32::MAX;
 
-/// The stack, top at place 0.
+/// Places in a chunk.
+const CHUNK: usize = 512;
+
+/// A block and its key in one number that orders by key: no two blocks have the same.
+fn item(block: u32, key: u32) -> u64 {
+    u64::from(key) << 32 | u64::from(block)
+}
+
+fn block_of(item: u64) -> u32 {
+    item as u32
+}
+
+/// `CHUNK` consecutive places of the stack, as a ring, so that all can move on by one at once.
+/// Places below the bottom of the stack hold `u64::MAX`, which is no block.
+struct Chunk {
+    ring: Box<[u64; CHUNK]>,
+    /// Where in the ring the first place is.
+    start: usize,
+    /// Largest item.
+    max: u64,
+    /// Whether the items ascend.
+    ascending: bool,
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { ring: Box::new([u64::MAX; CHUNK]), start: 0, max: u64::MAX, ascending: false }
+    }
+
+    fn slot(&self, place: usize) -> usize {
+        (self.start + place) % CHUNK
+    }
+
+    fn find(&self, block: u32) -> Option<usize> {
+        let slot = self.ring.iter().position(|&item| block_of(item) == block)?;
+        Some((slot + CHUNK - self.start) % CHUNK)
+    }
+
+    /// Lets `sinking` sink through the places `from..to`: wherever a farther block is, that one
+    /// sinks on in its stead. Returns the one that leaves at the bottom.
+    fn sink(&mut self, mut sinking: u64, from: usize, to: usize) -> u64 {
+        for place in from..to {
+            let slot = self.slot(place);
+            if self.ring[slot] > sinking {
+                std::mem::swap(&mut self.ring[slot], &mut sinking);
+            }
+        }
+        sinking
+    }
+
+    /// The same through all places of a full chunk.
+    fn sink_through(&mut self, sinking: u64) -> u64 {
+        if sinking > self.max {
+            return sinking;
+        }
+        if self.ascending && sinking < self.ring[self.start] {
+            // Every block here is farther than the one before it: all move on by one place.
+            self.start = (self.start + CHUNK - 1) % CHUNK;
+            let last = std::mem::replace(&mut self.ring[self.start], sinking);
+            self.max = self.ring[self.slot(CHUNK - 1)];
+            return last;
+        }
+        let last = self.sink(sinking, 0, CHUNK);
+        self.inspect();
+        last
+    }
+
+    /// Finds out what is known about a full chunk after a change.
+    fn inspect(&mut self) {
+        let (older, newer) = self.ring.split_at(self.start);
+        let items = || newer.iter().chain(older);
+        self.ascending = items().zip(items().skip(1)).all(|(a, b)| a < b);
+        self.max = items().copied().max().unwrap_or(0);
+    }
+}
+
+/// The stack, top at place 0, in chunks of which all but the last are full.
 struct Stack {
-    /// Block at each place.
-    blocks: Vec<u32>,
-    /// Place of each block.
-    places: Vec<u32>,
-    /// `maxima[leaves + place]` is the key of the block there, `maxima[node]` the largest key below
-    /// the node; 0 where there is nothing.
-    maxima: Vec<u32>,
-    leaves: usize,
+    chunks: Vec<Chunk>,
+    len: usize,
+    /// Chunk of each block.
+    chunk_of: Vec<u32>,
 }
 
 impl Stack {
     fn new(entries: usize) -> Self {
-        let leaves = entries.next_power_of_two();
-        Self {
-            blocks: Vec::with_capacity(entries),
-            places: vec![NOWHERE; entries],
-            maxima: vec![0; 2 * leaves],
-            leaves,
-        }
+        Self { chunks: Vec::new(), len: 0, chunk_of: vec![NOWHERE; entries] }
     }
 
     /// Puts a block with its new key on top; its former depth, 1 for the top.
     fn reference(&mut self, block: u32, key: u32) -> Option<u32> {
-        let former = self.places[block as usize];
-        let end = if former == NOWHERE { self.blocks.len() as u32 } else { former };
-        if former == NOWHERE {
-            self.blocks.push(block);
-        }
-        let (mut sinking, mut sinking_key) = (block, key);
-        let mut place = 0;
-        // The top always gives way; below it only a farther block does, before the vacated place.
-        while place < end {
-            let found = self.blocks[place as usize];
-            let found_key = self.maxima[self.leaves + place as usize];
-            self.put(place, sinking, sinking_key);
-            (sinking, sinking_key) = (found, found_key);
-            place = self.next_above(place + 1, end, sinking_key);
-        }
-        self.put(end, sinking, sinking_key);
-        (former != NOWHERE).then(|| former + 1)
-    }
-
-    fn put(&mut self, place: u32, block: u32, key: u32) {
-        self.blocks[place as usize] = block;
-        self.places[block as usize] = place;
-        let mut node = self.leaves + place as usize;
-        self.maxima[node] = key;
-        while node > 1 {
-            node /= 2;
-            let max = self.maxima[2 * node].max(self.maxima[2 * node + 1]);
-            if self.maxima[node] == max {
-                return;
+        let former = self.place(block);
+        let end = former.unwrap_or(self.len);
+        if end == self.len {
+            self.len += 1;
+            if end % CHUNK == 0 {
+                self.chunks.push(Chunk::new());
             }
-            self.maxima[node] = max;
         }
-    }
-
-    /// The first place in `from..end` whose key is above `key`, or `end`.
-    fn next_above(&self, from: u32, end: u32, key: u32) -> u32 {
-        if from >= end {
-            return end;
-        }
-        let mut node = self.leaves + from as usize;
-        // Up, until a subtree that starts at or after `from` holds a larger key.
-        while self.maxima[node] <= key {
-            while node % 2 == 1 {
-                node /= 2;
-                if node <= 1 {
-                    return end;
+        let last = end / CHUNK;
+        let mut sinking = item(block, key);
+        for at in 0..=last {
+            let chunk = &mut self.chunks[at];
+            let entering = block_of(sinking);
+            if at > 0 && at < last {
+                sinking = chunk.sink_through(sinking);
+            } else {
+                let to = if at == last { end % CHUNK } else { CHUNK };
+                let mut from = 0;
+                if at == 0 && to > 0 {
+                    // The top gives way whatever its key.
+                    let slot = chunk.slot(0);
+                    std::mem::swap(&mut chunk.ring[slot], &mut sinking);
+                    from = 1;
+                }
+                sinking = chunk.sink(sinking, from, to);
+                if at == last {
+                    let slot = chunk.slot(to);
+                    chunk.ring[slot] = sinking;
+                }
+                if at > 0 {
+                    chunk.inspect();
                 }
             }
-            node += 1;
-        }
-        while node < self.leaves {
-            node *= 2;
-            if self.maxima[node] <= key {
-                node += 1;
+            if at == last || block_of(sinking) != entering {
+                self.chunk_of[entering as usize] = at as u32;
+            }
+            if at == last {
+                self.chunk_of[block_of(sinking) as usize] = at as u32;
             }
         }
-        ((node - self.leaves) as u32).min(end)
+        former.map(|place| place as u32 + 1)
+    }
+
+    fn place(&self, block: u32) -> Option<usize> {
+        let at = self.chunk_of[block as usize];
+        if at == NOWHERE {
+            return None;
+        }
+        let within = self.chunks[at as usize].find(block).expect("a block is where it is noted");
+        Some(at as usize * CHUNK + within)
     }
 }
