@@ -84,10 +84,21 @@ impl TraceOptions {
 
     /// Reads a whole trace, with its block size in bytes.
     pub(crate) fn load(&self, path: &Path, rate: f64) -> Result<(DenseTrace, u32), Error> {
-        let (stream, block_bytes) = self.stream(path, rate, false)?;
         let bar = Reading::start(path);
-        let trace = DenseTrace::load(stream, |records| bar.at(records))?;
+        let loaded = self.load_silently(path, rate, |records| bar.at(records))?;
         bar.done();
+        Ok(loaded)
+    }
+
+    /// The same under somebody else's progress bar.
+    pub(crate) fn load_silently(
+        &self,
+        path: &Path,
+        rate: f64,
+        progress: impl FnMut(u64),
+    ) -> Result<(DenseTrace, u32), Error> {
+        let (stream, block_bytes) = self.stream(path, rate, false)?;
+        let trace = DenseTrace::load(stream, progress)?;
         if trace.seen().records == 0 {
             let what = format!("{}: the trace holds no requests", path.display());
             return Err(undercroft_trace::Error::Format(what).into());

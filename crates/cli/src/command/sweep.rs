@@ -71,7 +71,7 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
         reading: format!("{} warmup={:?}", args.options.describe(), args.simulation.warmup),
         load: Box::new(move || {
             let load = || {
-                let (trace, block_bytes) = args.options.load(&path, 1.0)?;
+                let (trace, block_bytes) = args.options.load_silently(&path, 1.0, |_| ())?;
                 let warmup = args.simulation.warmup.records(trace.seen().records)?;
                 Ok((trace, block_bytes, warmup))
             };
