@@ -106,7 +106,8 @@ impl HashedCache {
         if frame == NO_FRAME {
             return None;
         }
-        self.policy.touch(entry);
+        self.policy.touch(entry, &mut self.out);
+        self.settle();
         Some(frame)
     }
 

@@ -390,7 +390,7 @@ fn hashed_equals_dense() {
                     18 => {
                         let hit = dense.contains(e);
                         if hit {
-                            dense.touch(e);
+                            dense.touch(e, &mut out);
                         }
                         assert_eq!(hit, hashed.touch(name(e)).is_some());
                     }

@@ -108,7 +108,7 @@ impl Policy for Arc {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         if self.directory.lists.is_in(T2, entry) {
             self.directory.lists.renew(T2, entry);
         } else {

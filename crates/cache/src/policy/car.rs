@@ -92,7 +92,7 @@ impl Policy for Car {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.directory.lists.mark(entry);
     }
 

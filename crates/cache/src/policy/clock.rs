@@ -77,7 +77,7 @@ impl Policy for Clock {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let state = &mut self.state[entry as usize];
         if *state < self.max {
             *state += 1;

@@ -288,7 +288,7 @@ impl Policy for ClockPro {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.state[entry as usize] |= REFERENCED;
     }
 

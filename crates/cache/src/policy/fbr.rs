@@ -323,7 +323,7 @@ impl Policy for Fbr {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let Block { count, new, .. } = self.lists.data(entry);
         self.raise(entry, count.saturating_add(u32::from(!new)));
         self.age();

@@ -50,7 +50,7 @@ impl Policy for Fifo {
     }
 
     #[inline(always)]
-    fn touch(&mut self, _: Entry) {}
+    fn touch(&mut self, _: Entry, _: &mut Departures) {}
 
     #[inline(always)]
     fn admit(&mut self, entry: Entry, out: &mut Departures) {

@@ -164,7 +164,7 @@ impl Policy for Lfru {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.reference(entry);
         self.stamp(entry);
     }

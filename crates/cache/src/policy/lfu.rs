@@ -260,7 +260,7 @@ impl Policy for Lfu {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let count = self.bucket(self.bucket_of(entry)).count + 1;
         let below = self.pull(entry);
         self.rank(entry, count, below);

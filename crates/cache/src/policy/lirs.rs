@@ -16,9 +16,6 @@
 //! 2. LIR blocks are in S only; resident HIR blocks in Q and maybe in S; ghosts in N and in S;
 //! 3. at most `lir_target` blocks are LIR, which is below the capacity: a full cache has a Q;
 //! 4. |N| is at most `ghost_bound` (with `top=keep`: after pruning).
-//!
-//! A hit may drop ghosts, and `touch` cannot say so: dropped ghosts wait, out of S and N, until the
-//! next call that can, and count as remembered until then. Nothing else depends on them.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
@@ -59,7 +56,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             ghost_bound: 0,
             lirs: 0,
             stack: Lists::new(1),
-            queues: Lists::new(3),
+            queues: Lists::new(2),
             state: Vec::new(),
         };
         policy.derive_sizes(context.capacity);
@@ -73,13 +70,10 @@ const S: u32 = 0;
 const Q: u32 = 0;
 /// Ghosts, front: evicted longest ago.
 const N: u32 = 1;
-/// Ghosts dropped, but not reported yet.
-const DROPPED: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum State {
     Unknown,
-    Dropped,
     Ghost,
     Hir,
     Lir,
@@ -124,55 +118,47 @@ impl Lirs {
 
     /// Removes what is not LIR from the bottom of S. Ghosts that go are forgotten.
     #[inline(always)]
-    fn trim(&mut self) {
+    fn trim(&mut self, out: &mut Departures) {
         while let Some(bottom) = self.stack.front(S) {
             match self.state(bottom) {
                 State::Lir => return,
-                State::Ghost => self.forget(bottom),
+                State::Ghost => self.forget(bottom, out),
                 _ => self.stack.remove(S, bottom),
             }
         }
     }
 
     #[inline(always)]
-    fn bound_ghosts(&mut self) {
+    fn bound_ghosts(&mut self, out: &mut Departures) {
         while self.queues.len(N) > self.ghost_bound {
             if let Some(oldest) = self.queues.front(N) {
-                self.forget(oldest);
+                self.forget(oldest, out);
             }
         }
     }
 
     #[inline(always)]
-    fn prune(&mut self) {
-        self.trim();
+    fn prune(&mut self, out: &mut Departures) {
+        self.trim(out);
         if self.keep {
-            self.bound_ghosts();
+            self.bound_ghosts(out);
         }
     }
 
-    fn forget(&mut self, ghost: Entry) {
+    fn forget(&mut self, ghost: Entry, out: &mut Departures) {
         self.stack.remove(S, ghost);
         self.queues.remove(N, ghost);
-        self.queues.push_back(DROPPED, ghost);
-        self.set(ghost, State::Dropped);
-    }
-
-    #[inline(always)]
-    fn report(&mut self, out: &mut Departures) {
-        while let Some(ghost) = self.queues.pop_front(DROPPED) {
-            self.set(ghost, State::Unknown);
-            out.push(ghost, Fate::Forgotten);
-        }
+        self.set(ghost, State::Unknown);
+        out.push(ghost, Fate::Forgotten);
     }
 
     /// The hit of a LIR block.
     #[inline(always)]
-    fn renew_lir(&mut self, entry: Entry) {
+    fn renew_lir(&mut self, entry: Entry, out: &mut Departures) {
         let was_bottom = self.stack.front(S) == Some(entry);
         self.stack.move_to_back(S, entry);
         if was_bottom {
-            self.prune();
+            self.prune(out);
         }
     }
 
@@ -189,26 +175,26 @@ impl Lirs {
     /// Makes LIR of a block that is in S and not in Q, and HIR of the last LIR block if there are
     /// too many.
     #[inline(always)]
-    fn promote(&mut self, entry: Entry) {
+    fn promote(&mut self, entry: Entry, out: &mut Departures) {
         self.stack.move_to_back(S, entry);
         self.set(entry, State::Lir);
         self.lirs += 1;
         if self.lirs > self.lir_target {
-            self.demote();
+            self.demote(out);
         }
-        self.prune();
+        self.prune(out);
     }
 
     /// Makes HIR of the last LIR block.
     #[inline(always)]
-    fn demote(&mut self) {
+    fn demote(&mut self, out: &mut Departures) {
         if let Some(bottom) = self.stack.pop_front(S) {
             debug_assert_eq!(self.state(bottom), State::Lir, "the bottom of S is LIR");
             self.set(bottom, State::Hir);
             self.queues.push_back(Q, bottom);
             self.lirs -= 1;
         }
-        self.trim();
+        self.trim(out);
     }
 
     /// Evicts the front of Q. If it is in S it stays there as a ghost.
@@ -224,7 +210,7 @@ impl Lirs {
             out.push(victim, Fate::Evicted);
         }
         if !self.keep {
-            self.bound_ghosts();
+            self.bound_ghosts(out);
         }
     }
 
@@ -234,7 +220,6 @@ impl Lirs {
             State::Lir => self.lirs -= 1,
             State::Hir => self.queues.remove(Q, entry),
             State::Ghost => self.queues.remove(N, entry),
-            State::Dropped => self.queues.remove(DROPPED, entry),
             State::Unknown => {}
         }
         self.set(entry, State::Unknown);
@@ -264,18 +249,18 @@ impl Policy for Lirs {
 
     #[inline(always)]
     fn remembers(&self, entry: Entry) -> bool {
-        matches!(self.state(entry), State::Ghost | State::Dropped)
+        self.state(entry) == State::Ghost
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, out: &mut Departures) {
         if self.state(entry) == State::Lir {
-            return self.renew_lir(entry);
+            return self.renew_lir(entry, out);
         }
         let stays = self.keep && self.stack.back(S) == Some(entry);
         if self.stack.linked(entry) && !stays {
             self.queues.remove(Q, entry);
-            self.promote(entry);
+            self.promote(entry, out);
         } else {
             self.put_on_top(entry);
             self.queues.move_to_back(Q, entry);
@@ -292,7 +277,7 @@ impl Policy for Lirs {
             self.evict(out);
         }
         if self.stack.linked(entry) {
-            self.promote(entry);
+            self.promote(entry, out);
         } else if self.lirs < self.lir_target {
             self.set(entry, State::Lir);
             self.lirs += 1;
@@ -301,19 +286,6 @@ impl Policy for Lirs {
             self.put_on_top(entry);
             self.queues.push_back(Q, entry);
         }
-        self.report(out);
-    }
-
-    #[inline(always)]
-    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
-        let hit = self.contains(entry);
-        if hit {
-            self.touch(entry);
-            self.report(out);
-        } else {
-            self.admit(entry, out);
-        }
-        hit
     }
 
     fn take(&mut self, entry: Entry, out: &mut Departures) {
@@ -323,25 +295,20 @@ impl Policy for Lirs {
                 self.set(entry, State::Ghost);
                 self.queues.push_back(N, entry);
             }
-            self.trim();
-            self.bound_ghosts();
-            if self.state(entry) == State::Dropped {
-                self.withdraw(entry);
-            }
+            self.trim(out);
+            self.bound_ghosts(out);
         }
-        self.report(out);
     }
 
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         match self.state(entry) {
-            State::Lir => self.renew_lir(entry),
+            State::Lir => self.renew_lir(entry, out),
             State::Hir => {
                 self.put_on_top(entry);
                 self.queues.move_to_back(Q, entry);
             }
             _ => self.admit(entry, out),
         }
-        self.report(out);
     }
 
     fn discard(&mut self, entry: Entry, out: &mut Departures) {
@@ -351,9 +318,8 @@ impl Policy for Lirs {
             self.stack.remove(S, entry);
         }
         if known {
-            self.prune();
+            self.prune(out);
         }
-        self.report(out);
     }
 
     fn victim(&self) -> Option<Entry> {
@@ -365,15 +331,14 @@ impl Policy for Lirs {
         self.derive_sizes(capacity);
         if shrinks {
             while self.lirs > self.lir_target {
-                self.demote();
+                self.demote(out);
             }
-            self.bound_ghosts();
+            self.bound_ghosts(out);
             while self.len() > capacity {
                 self.evict(out);
             }
-            self.prune();
+            self.prune(out);
         }
-        self.report(out);
     }
 
     /// Q, next victim first; then the LIR blocks, longest unreferenced first.
@@ -397,7 +362,7 @@ impl Policy for Lirs {
         if self.stack.front(S).is_some_and(|bottom| self.state(bottom) != State::Lir) {
             return Err("the bottom of the stack is not LIR".into());
         }
-        for (queue, state) in [(Q, State::Hir), (N, State::Ghost), (DROPPED, State::Dropped)] {
+        for (queue, state) in [(Q, State::Hir), (N, State::Ghost)] {
             if let Some(entry) = self.queues.iter(queue).find(|&e| self.state(e) != state) {
                 return Err(format!("entry {entry} is in queue {queue} by mistake"));
             }
@@ -407,7 +372,6 @@ impl Policy for Lirs {
             (in_stack, in_queue)
                 != match self.state(e) {
                     State::Unknown => (false, false),
-                    State::Dropped => (false, true),
                     State::Ghost => (true, true),
                     State::Hir => (in_stack, true),
                     State::Lir => (true, false),

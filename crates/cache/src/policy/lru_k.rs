@@ -227,7 +227,7 @@ impl Policy for LruK {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.now += 1;
         let last = self.blocks.data(entry).last;
         if self.is_eligible(entry, self.now) {

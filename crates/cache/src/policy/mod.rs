@@ -136,8 +136,8 @@ pub trait Policy: Send {
         false
     }
 
-    /// A reference to a resident entry.
-    fn touch(&mut self, entry: Entry);
+    /// A reference to a resident entry. It evicts nothing, but may drop ghosts.
+    fn touch(&mut self, entry: Entry, out: &mut Departures);
 
     /// A reference to an entry that is not resident: makes it resident, evicting where it must.
     /// W-TinyLFU alone may evict what it admitted earlier in place of its victim.
@@ -148,7 +148,7 @@ pub trait Policy: Send {
     fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
         let hit = self.contains(entry);
         if hit {
-            self.touch(entry);
+            self.touch(entry, out);
         } else {
             self.admit(entry, out);
         }

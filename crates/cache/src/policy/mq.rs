@@ -221,7 +221,7 @@ impl Policy for Mq {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.queues.remove(self.queues.data(entry).queue, entry);
         self.reference(entry);
     }

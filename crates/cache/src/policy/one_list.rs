@@ -62,7 +62,7 @@ impl<R: Rule> Policy for OneList<R> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.list.move_to_back(LIST, entry);
     }
 

@@ -159,7 +159,7 @@ impl Policy for Opt {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let next = self.step(entry);
         self.pull(entry);
         self.put(entry, next);

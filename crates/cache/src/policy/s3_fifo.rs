@@ -177,7 +177,7 @@ impl Policy for S3Fifo {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let state = &mut self.state[entry as usize];
         if *state & COUNT < COUNT {
             *state += 1;

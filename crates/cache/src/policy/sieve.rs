@@ -84,7 +84,7 @@ impl Policy for Sieve {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.state[entry as usize] = VISITED;
     }
 

@@ -122,7 +122,7 @@ impl Policy for TwoQ {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         if self.queues.is_in(AM, entry) {
             self.queues.renew(AM, entry);
         }

@@ -179,7 +179,7 @@ impl Policy for WTinyLfu {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry) {
+    fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.count(entry);
         let list = self.lists.data(entry);
         if list != PROBATION {
