@@ -70,12 +70,12 @@ impl Chunk {
         Some((slot + CHUNK - self.start) % CHUNK)
     }
 
-    /// Lets `sinking` sink through the places `from..to`: wherever a farther block is, that one
-    /// sinks on in its stead. Returns the one that leaves at the bottom.
-    fn sink(&mut self, mut sinking: u64, from: usize, to: usize) -> u64 {
-        for place in from..to {
+    /// Lets `sinking` sink through the first `to` places: wherever a farther block is, that one
+    /// sinks on in its stead, and on top of the stack any block does. Returns what leaves below.
+    fn sink(&mut self, mut sinking: u64, to: usize, is_top: bool) -> u64 {
+        for place in 0..to {
             let slot = self.slot(place);
-            if self.ring[slot] > sinking {
+            if self.ring[slot] > sinking || (is_top && place == 0) {
                 std::mem::swap(&mut self.ring[slot], &mut sinking);
             }
         }
@@ -83,7 +83,11 @@ impl Chunk {
     }
 
     /// The same through all places of a full chunk.
-    fn sink_through(&mut self, sinking: u64) -> u64 {
+    fn sink_through(&mut self, sinking: u64, is_top: bool) -> u64 {
+        if is_top {
+            // Changes with every reference: nothing is worth knowing about it.
+            return self.sink(sinking, CHUNK, true);
+        }
         if sinking > self.max {
             return sinking;
         }
@@ -94,9 +98,21 @@ impl Chunk {
             self.max = self.ring[self.slot(CHUNK - 1)];
             return last;
         }
-        let last = self.sink(sinking, 0, CHUNK);
+        let last = self.sink(sinking, CHUNK, false);
         self.inspect();
         last
+    }
+
+    /// Lets `sinking` sink as far as place `end`, where whatever sinks then comes to rest: that is
+    /// returned.
+    fn settle(&mut self, sinking: u64, end: usize, is_top: bool) -> u64 {
+        let resting = self.sink(sinking, end, is_top);
+        let slot = self.slot(end);
+        self.ring[slot] = resting;
+        if !is_top {
+            self.inspect();
+        }
+        resting
     }
 
     /// Finds out what is known about a full chunk after a change.
@@ -133,36 +149,16 @@ impl Stack {
         }
         let last = end / CHUNK;
         let mut sinking = item(block, key);
-        for at in 0..=last {
-            let chunk = &mut self.chunks[at];
+        for at in 0..last {
             let entering = block_of(sinking);
-            if at > 0 && at < last {
-                sinking = chunk.sink_through(sinking);
-            } else {
-                let to = if at == last { end % CHUNK } else { CHUNK };
-                let mut from = 0;
-                if at == 0 && to > 0 {
-                    // The top gives way whatever its key.
-                    let slot = chunk.slot(0);
-                    std::mem::swap(&mut chunk.ring[slot], &mut sinking);
-                    from = 1;
-                }
-                sinking = chunk.sink(sinking, from, to);
-                if at == last {
-                    let slot = chunk.slot(to);
-                    chunk.ring[slot] = sinking;
-                }
-                if at > 0 {
-                    chunk.inspect();
-                }
-            }
-            if at == last || block_of(sinking) != entering {
+            sinking = self.chunks[at].sink_through(sinking, at == 0);
+            if block_of(sinking) != entering {
                 self.chunk_of[entering as usize] = at as u32;
             }
-            if at == last {
-                self.chunk_of[block_of(sinking) as usize] = at as u32;
-            }
         }
+        let resting = self.chunks[last].settle(sinking, end % CHUNK, last == 0);
+        self.chunk_of[block_of(sinking) as usize] = last as u32;
+        self.chunk_of[block_of(resting) as usize] = last as u32;
         former.map(|place| place as u32 + 1)
     }
 
