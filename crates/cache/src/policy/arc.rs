@@ -10,7 +10,7 @@
 //!
 //! Invariants: those of the directory.
 
-use super::directory::{B1, B2, Directory, T1, T2};
+use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 
@@ -51,11 +51,9 @@ impl Arc {
     /// REPLACE of the paper.
     #[inline(always)]
     fn replace(&mut self, for_b2: bool, out: &mut Departures) {
-        if self.victim_list(for_b2) == T1 {
-            self.directory.lists.evict(T1, B1, out);
-        } else {
-            self.directory.lists.evict(T2, B2, out);
-        }
+        // Which of the two it is cannot be foretold: better an index than a branch.
+        let list = self.victim_list(for_b2);
+        self.directory.lists.evict(list, ghosts_of(list), out);
     }
 
     /// Makes `entry` resident as cases II to IV of the paper do, without moving `p`.
@@ -109,11 +107,7 @@ impl Policy for Arc {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        if self.directory.lists.is_in(T2, entry) {
-            self.directory.lists.renew(T2, entry);
-        } else {
-            self.directory.shift(T2, entry);
-        }
+        self.directory.shift(T2, entry);
     }
 
     #[inline(always)]

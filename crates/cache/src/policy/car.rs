@@ -9,7 +9,7 @@
 //!
 //! Invariants: those of the directory; a page's reference bit is its mark.
 
-use super::directory::{B1, B2, Directory, T1, T2};
+use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Policy};
 
@@ -39,10 +39,10 @@ impl Car {
         loop {
             let lists = &self.directory.lists;
             let t1_turn = self.takes_t1(lists.len(T1));
-            let (clock, ghosts) = if t1_turn { (T1, B1) } else { (T2, B2) };
+            let clock = if t1_turn { T1 } else { T2 };
             let Some(at_hand) = lists.front(clock) else { return };
             if !lists.is_marked(at_hand) {
-                self.directory.lists.evict(clock, ghosts, out);
+                self.directory.lists.evict(clock, ghosts_of(clock), out);
                 return;
             }
             self.directory.shift(T2, at_hand);

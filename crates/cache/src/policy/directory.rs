@@ -13,6 +13,12 @@ pub(super) const B1: u32 = 2;
 pub(super) const B2: u32 = 3;
 const RESIDENT: u32 = 2;
 
+/// The ghost list of T1 or T2.
+#[inline(always)]
+pub(super) fn ghosts_of(list: u32) -> u32 {
+    list + RESIDENT
+}
+
 pub(super) struct Directory {
     pub(super) capacity: u32,
     /// Target size of T1.
@@ -79,7 +85,8 @@ impl Directory {
     /// Turns a resident entry into a ghost of the list it was in.
     pub(super) fn take(&mut self, entry: Entry) {
         if self.contains(entry) {
-            self.shift(if self.lists.is_in(T1, entry) { B1 } else { B2 }, entry);
+            let list = if self.lists.is_in(T1, entry) { T1 } else { T2 };
+            self.shift(ghosts_of(list), entry);
         }
     }
 

@@ -20,7 +20,8 @@
 //! Invariants:
 //! 1. an entry is linked in the queue that its block names, and in none if unknown, with count 0;
 //! 2. a block of `Q_0` to `Q_(m-1)` is resident and was referenced; `Q_out` keeps to its bound;
-//! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future.
+//! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future;
+//! 4. no head of `Q_1` to `Q_(m-1)` expires before `due`.
 
 use std::collections::BTreeMap;
 
@@ -89,6 +90,8 @@ struct Mq {
     /// References so far.
     current_time: u64,
     life_time: u64,
+    /// Up to this time `Adjust` finds nothing to do.
+    due: u64,
     /// What adapts `life_time`, unless it is fixed.
     peak_distance: Option<PeakDistance>,
 }
@@ -107,6 +110,7 @@ impl Mq {
             resident: 0,
             current_time: 0,
             life_time: life_time.unwrap_or(u64::from(capacity)),
+            due: u64::MAX,
             peak_distance,
         }
     }
@@ -123,14 +127,17 @@ impl Mq {
         let block = self.queues.data_mut(entry);
         block.queue = queue;
         block.expire_time = self.current_time + self.life_time;
+        self.due = self.due.min(block.expire_time);
     }
 
     /// Counts the reference to a block: how long since the last one, and one more.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
         let block = self.queues.data_mut(entry);
-        if let (Some(peak), 1..) = (&mut self.peak_distance, block.count) {
-            peak.observe(self.current_time - block.last, self.capacity);
+        if let Some(peak) = &mut self.peak_distance {
+            let distance = self.current_time - block.last;
+            let known = block.count > 0;
+            peak.observe(distance, known & (distance > u64::from(self.capacity)));
         }
         block.last = self.current_time;
         block.count = block.count.saturating_add(1);
@@ -148,17 +155,46 @@ impl Mq {
     #[inline(always)]
     fn adjust(&mut self) {
         self.current_time += 1;
-        for k in 1..self.m {
-            if let Some(head) = self.queues.front(k) {
-                if self.queues.data(head).expire_time < self.current_time {
-                    self.queues.remove(k, head);
-                    self.append(k - 1, head);
-                }
-            }
+        if self.current_time > self.due {
+            self.demote_expired();
         }
         if let Some(peak) = &mut self.peak_distance {
             self.life_time = peak.review(self.current_time).unwrap_or(self.life_time);
         }
+    }
+
+    /// The loop of `Adjust`: each head that has expired falls by one queue.
+    #[inline(never)]
+    fn demote_expired(&mut self) {
+        self.due = u64::MAX;
+        for k in 1..self.m {
+            let Some(head) = self.queues.front(k) else { continue };
+            if self.queues.data(head).expire_time < self.current_time {
+                self.queues.remove(k, head);
+                self.append(k - 1, head);
+            }
+            self.note_head(k);
+        }
+    }
+
+    /// The head of a queue may be another than before, and expire earlier: lifeTime changes.
+    #[inline(always)]
+    fn note_head(&mut self, queue: u32) {
+        if let Some(head) = self.queues.front(queue) {
+            self.due = self.due.min(self.queues.data(head).expire_time);
+        }
+    }
+
+    /// Takes a block out of the queue that it is in: which one?
+    #[inline(always)]
+    fn detach(&mut self, entry: Entry) -> u32 {
+        let queue = self.queues.data(entry).queue;
+        let was_head = self.queues.front(queue) == Some(entry);
+        self.queues.remove(queue, entry);
+        if was_head {
+            self.note_head(queue);
+        }
+        queue
     }
 
     /// The head of the lowest queue that is not empty.
@@ -178,8 +214,8 @@ impl Mq {
     /// Unlinks a resident block that is about to enter `Q_out`.
     #[inline(always)]
     fn leave(&mut self, entry: Entry) {
-        let queue = std::mem::replace(&mut self.queues.data_mut(entry).queue, self.m);
-        self.queues.remove(queue, entry);
+        self.detach(entry);
+        self.queues.data_mut(entry).queue = self.m;
         self.resident -= 1;
     }
 
@@ -222,7 +258,7 @@ impl Policy for Mq {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.queues.remove(self.queues.data(entry).queue, entry);
+        self.detach(entry);
         self.reference(entry);
     }
 
@@ -259,8 +295,7 @@ impl Policy for Mq {
     /// The block goes where its count belongs; no reference is counted and no time passes.
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            let queue = self.queues.data(entry).queue;
-            self.queues.remove(queue, entry);
+            let queue = self.detach(entry);
             self.append(queue, entry);
             return;
         }
@@ -277,7 +312,7 @@ impl Policy for Mq {
         let queue = self.queues.data(entry).queue;
         if queue != NOWHERE {
             self.resident -= u32::from(queue < self.m);
-            self.queues.remove(queue, entry);
+            self.detach(entry);
             *self.queues.data_mut(entry) = Block::default();
         }
     }
@@ -309,6 +344,10 @@ impl Policy for Mq {
     }
 
     fn validate(&self) -> Result<(), String> {
+        let mut heads = (1..self.m).filter_map(|k| self.queues.front(k));
+        if heads.any(|head| self.queues.data(head).expire_time < self.due) {
+            return Err(format!("a head expires before {}", self.due));
+        }
         let held: u32 = (0..self.m).map(|k| self.queues.len(k)).sum();
         if held != self.resident || held > self.capacity {
             return Err(format!("{held} held, {} counted", self.resident));
@@ -359,13 +398,13 @@ impl Policy for Mq {
 /// halved, so that the past fades.
 struct PeakDistance {
     /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
-    bins: [u64; 64],
+    bins: [u64; 65],
     period: Period,
 }
 
 impl PeakDistance {
     fn new(capacity: u32) -> Self {
-        Self { bins: [0; 64], period: Self::period(capacity, 0) }
+        Self { bins: [0; 65], period: Self::period(capacity, 0) }
     }
 
     /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
@@ -373,13 +412,13 @@ impl PeakDistance {
         Period::new(u64::from(capacity.max(16)), now)
     }
 
-    /// A block was referenced again. Distances within the cache are no reason to keep anything
-    /// longer.
+    /// A block was referenced again, for the first time since `distance` references. `counts`: it
+    /// is farther than the cache is large; nearer ones are no reason to keep anything longer.
     #[inline(always)]
-    fn observe(&mut self, distance: u64, capacity: u32) {
-        if distance > u64::from(capacity) {
-            self.bins[distance.next_power_of_two().ilog2() as usize] += 1;
-        }
+    fn observe(&mut self, distance: u64, counts: bool) {
+        // Without a branch: which it is cannot be foretold.
+        let bin = (u64::BITS - distance.saturating_sub(1).leading_zeros()) as usize;
+        self.bins[bin] += u64::from(counts);
     }
 
     /// The lifeTime from now on, when it is time to think about it and anything was seen.
