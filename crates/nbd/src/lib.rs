@@ -3,9 +3,19 @@
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
 //! see `service.rs`.
 
+mod failure;
+mod link;
+mod mailbox;
+mod outbox;
+mod reply;
+mod server;
 mod service;
+pub mod wire;
 
+pub use link::{Ended, Transport};
+pub use reply::{Answer, Awaited, Reply};
+pub use server::{Listener, Server, ServerOptions, Tls, TlsError, TlsFiles, TlsKeys};
 pub use service::{
-    Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Reply,
-    Request, Session,
+    Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Request,
+    Session,
 };
