@@ -5,11 +5,13 @@
 
 mod failure;
 mod link;
+pub mod load;
 mod mailbox;
 mod outbox;
 mod reply;
 mod server;
 mod service;
+mod uri;
 pub mod wire;
 
 pub use link::{Ended, Transport};
@@ -19,3 +21,4 @@ pub use service::{
     Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Request,
     Session,
 };
+pub use uri::{Endpoint, Uri, UriError};

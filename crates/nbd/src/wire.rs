@@ -27,6 +27,11 @@ impl Malformed {
     pub(crate) fn new(what: impl Into<String>) -> Malformed {
         Malformed { what: what.into() }
     }
+
+    /// What is wrong, in words.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
 }
 
 /// Reads big-endian numbers and strings off the front of a message, never beyond its end.
