@@ -69,16 +69,22 @@ fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// A request in flight; its cookie is its place among the others.
+/// A place for a request in flight; its cookie is its place among the others.
 #[derive(Clone, Copy)]
 struct Slot {
-    sent: Instant,
+    /// When its request was sent; none while there is none.
+    sent: Option<Instant>,
     read: bool,
 }
 
 /// A connection, its handshake done.
 pub(super) struct Connection {
     runtime: Runtime,
+    traffic: Traffic,
+}
+
+/// What goes on while it is loaded.
+struct Traffic {
     socket: Socket,
     load: Load,
     blocks: u64,
@@ -103,15 +109,8 @@ impl Connection {
             return Err(other("the load generator does not speak TLS"));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let opened = runtime.block_on(timeout(PATIENCE, async {
-            let mut socket = Socket::connect(&uri.endpoint).await?;
-            let told = match &mut socket {
-                Socket::Tcp(stream) => handshake(stream, &uri.export).await,
-                Socket::Unix(stream) => handshake(stream, &uri.export).await,
-            };
-            Ok::<_, io::Error>((socket, told?))
-        }));
-        let (socket, (size, flags)) = opened.map_err(|_| other("the server is silent"))??;
+        let opened = runtime.block_on(async { timeout(PATIENCE, open(uri)).await });
+        let (socket, size, flags) = opened.map_err(|_| other("the server is silent"))??;
         let blocks = size / u64::from(load.block_bytes);
         if blocks == 0 {
             return Err(other(&format!("the export has only {size} bytes")));
@@ -120,14 +119,13 @@ impl Connection {
             return Err(other("the export is read-only"));
         }
         let share = u128::from(number) * u128::from(blocks) / u128::from(load.connections);
-        Ok(Connection {
-            runtime,
+        let traffic = Traffic {
             socket,
             load: load.clone(),
             blocks,
             next_block: share as u64,
             random: load.seed.wrapping_add(u64::from(number) << 32),
-            slots: vec![Slot { sent: Instant::now(), read: true }; load.depth as usize],
+            slots: vec![Slot { sent: None, read: true }; load.depth as usize],
             free: (0..load.depth).collect(),
             output: Vec::new(),
             sent: 0,
@@ -135,18 +133,18 @@ impl Connection {
             filled: 0,
             skip: 0,
             report: LoadReport::new(load.block_bytes),
-        })
+        };
+        Ok(Connection { runtime, traffic })
     }
 
-    pub(super) fn run(mut self) -> io::Result<LoadReport> {
-        let runtime = std::mem::replace(
-            &mut self.runtime,
-            tokio::runtime::Builder::new_current_thread().build()?,
-        );
-        runtime.block_on(self.drive())?;
-        Ok(self.report)
+    pub(super) fn run(self) -> io::Result<LoadReport> {
+        let Connection { runtime, mut traffic } = self;
+        runtime.block_on(traffic.drive())?;
+        Ok(traffic.report)
     }
+}
 
+impl Traffic {
     async fn drive(&mut self) -> io::Result<()> {
         let begin = Instant::now();
         let mut now = begin;
@@ -203,7 +201,7 @@ impl Connection {
                 let end = self.output.len() + self.load.block_bytes as usize;
                 self.output.resize(end, slot as u8);
             }
-            self.slots[slot as usize] = Slot { sent: now, read };
+            self.slots[slot as usize] = Slot { sent: Some(now), read };
         }
     }
 
@@ -259,13 +257,10 @@ impl Connection {
     }
 
     fn finish(&mut self, error: u32, cookie: u64, now: Instant) -> io::Result<()> {
-        let slot = usize::try_from(cookie).ok().and_then(|place| self.slots.get(place));
-        let Some(&Slot { sent, read }) = slot else {
+        let slot = usize::try_from(cookie).ok().and_then(|place| self.slots.get_mut(place));
+        let Some((sent, read)) = slot.and_then(|slot| Some((slot.sent.take()?, slot.read))) else {
             return Err(other("the server answered what was not asked"));
         };
-        if self.free.len() == self.slots.len() {
-            return Err(other("the server answered twice"));
-        }
         let latencies = if read { &mut self.report.reads } else { &mut self.report.writes };
         latencies.record(now - sent);
         if error != 0 {
@@ -280,6 +275,15 @@ impl Connection {
 
 fn other(what: &str) -> io::Error {
     io::Error::other(what.to_owned())
+}
+
+async fn open(uri: &Uri) -> io::Result<(Socket, u64, u16)> {
+    let mut socket = Socket::connect(&uri.endpoint).await?;
+    let (size, flags) = match &mut socket {
+        Socket::Tcp(stream) => handshake(stream, &uri.export).await?,
+        Socket::Unix(stream) => handshake(stream, &uri.export).await?,
+    };
+    Ok((socket, size, flags))
 }
 
 /// The shortest handshake that there is; gives size and flags of the export.
