@@ -1,9 +1,12 @@
 //! A byte stream with what was read ahead of it, as the handshakes use it.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::wire::Malformed;
 
@@ -81,4 +84,13 @@ impl Link {
         self.transport.write_all(bytes).await?;
         self.transport.flush().await
     }
+}
+
+/// Silence after which the system asks whether the other machine is still there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Small packets at once; a machine that vanished is noticed.
+pub(crate) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }

@@ -10,7 +10,6 @@ mod handshake;
 mod inbox;
 mod listen;
 mod offer;
-mod tls;
 mod transmission;
 
 use std::collections::HashMap;
@@ -26,10 +25,9 @@ use crate::link::{Ended, Link, Transport};
 use crate::mailbox::{Mailbox, Stop};
 use crate::reply::Answers;
 use crate::service::{Exports, Peer};
+use crate::tls::Tls;
 
 pub use listen::Listener;
-pub use tls::{Tls, TlsError, TlsFiles, TlsKeys};
-pub(crate) use tls::{load_certificates, load_roots, provider};
 
 use handshake::Handshake;
 use transmission::Transmission;
@@ -136,8 +134,7 @@ impl Server {
         let _serving = Serving::enter(&self.inner, Arc::clone(&mailbox));
         let handshake::Opened { link, session, offer, .. } = opened;
         let options = &self.inner.options;
-        let mut transport =
-            Transmission::new(link, session, offer, options, mailbox).run().await?;
+        let mut transport = Transmission::new(link, session, offer, options, mailbox).run().await?;
         // A client that has left already makes this fail, as it may.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())

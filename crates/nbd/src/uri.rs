@@ -72,10 +72,10 @@ fn parse(uri: &str) -> Result<Uri, String> {
     if export.len() > MAX_STRING {
         return Err(format!("the export's name is longer than {MAX_STRING} bytes"));
     }
-    let socket = match query.filter(|query| !query.is_empty()) {
-        None => None,
-        Some(query) => Some(query.strip_prefix("socket=").filter(|path| !path.contains('&'))),
-    };
+    // Known parameter or none of ours, if there is any at all.
+    let socket = query
+        .filter(|query| !query.is_empty())
+        .map(|query| query.strip_prefix("socket=").filter(|path| !path.contains('&')));
     let endpoint = match (unix, socket) {
         (_, Some(None)) => return Err("the one parameter that is known is 'socket'".to_owned()),
         (true, None) => return Err("the parameter 'socket' is missing".to_owned()),

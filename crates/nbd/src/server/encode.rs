@@ -17,7 +17,9 @@ const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
 /// Appends the answer to a request. One that does not fit the request becomes EIO.
 pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     match (answer, ticket.wants) {
-        (Answer::Failed(failure, text), _) => put_failure(out, offer, ticket.cookie, failure, &text),
+        (Answer::Failed(failure, text), _) => {
+            put_failure(out, offer, ticket.cookie, failure, &text)
+        }
         (Answer::Done, Wants::Nothing) => out.head(&ReplyHeader::simple(0, ticket.cookie)),
         (Answer::Data(pieces), Wants::Data) => put_data(out, offer, ticket, pieces),
         (Answer::Extents(contexts), Wants::Extents { one }) => {

@@ -9,9 +9,9 @@ use super::Inner;
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
-use super::tls::Tls;
 use crate::link::{Ended, Link};
 use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
+use crate::tls::Tls;
 use crate::wire::*;
 
 /// Longest option that is looked at.

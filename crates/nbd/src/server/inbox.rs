@@ -143,7 +143,8 @@ impl Inbox {
     fn collect(&mut self, mut payload: Payload) -> Option<Incoming> {
         if payload.own.is_none() && self.buffer.len() >= payload.missing {
             let data = self.buffer.split_to(payload.missing);
-            let data = if data.len() < COPIED { Bytes::copy_from_slice(&data) } else { data.into() };
+            let data =
+                if data.len() < COPIED { Bytes::copy_from_slice(&data) } else { data.into() };
             return Some(complete(payload.header, payload.checked, vec![data]));
         }
         if payload.own.is_none() && payload.missing <= SMALL {
@@ -152,9 +153,8 @@ impl Inbox {
             let there = self.buffer.split();
             payload.missing -= there.len();
             let copied = there.len() < COPIED;
-            let mut own = BytesMut::with_capacity(
-                payload.missing + if copied { there.len() } else { 0 },
-            );
+            let mut own =
+                BytesMut::with_capacity(payload.missing + if copied { there.len() } else { 0 });
             if copied {
                 own.put_slice(&there);
             } else {

@@ -7,19 +7,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, UnixListener, UnixStream};
+use tokio::net::{TcpListener, ToSocketAddrs, UnixListener, UnixStream};
 
 use super::Server;
-use crate::link::Transport;
+use crate::link::{Transport, prepare_tcp};
 use crate::mailbox::Stop;
 use crate::service::Peer;
 
 /// Pause after the system refused a new connection, for want of file descriptors say.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Silence after which the system asks whether a client's machine is still there.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// A socket that clients connect to.
 #[derive(Debug)]
@@ -92,7 +88,7 @@ impl Listener {
         match &self.kind {
             Kind::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                prepare(&stream)?;
+                prepare_tcp(&stream)?;
                 let peer = Peer { address: address.to_string(), ..Peer::default() };
                 Ok((Box::new(stream), peer))
             }
@@ -103,11 +99,6 @@ impl Listener {
             }
         }
     }
-}
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 fn unix_peer(stream: &UnixStream, path: &Path) -> String {

@@ -70,9 +70,7 @@ impl Offer {
         self.check_flags(header)?;
         self.check_range(header)?;
         let (command, wants) = match header.command {
-            CMD_READ => {
-                (Command::Read { one_chunk: header.flags & CMD_FLAG_DF != 0 }, Wants::Data)
-            }
+            CMD_READ => (Command::Read { one_chunk: header.flags & CMD_FLAG_DF != 0 }, Wants::Data),
             CMD_WRITE => (Command::Write { data: Vec::new() }, Wants::Nothing),
             CMD_FLUSH => (Command::Flush, Wants::Nothing),
             CMD_TRIM => (Command::Trim, Wants::Nothing),

@@ -103,11 +103,7 @@ impl OptionReplyHeader {
         if magic != OPTION_REPLY_MAGIC {
             return Err(Malformed::new(format!("an option's answer begins with {magic:#018x}")));
         }
-        Ok(OptionReplyHeader {
-            option: fields.u32()?,
-            reply: fields.u32()?,
-            length: fields.u32()?,
-        })
+        Ok(OptionReplyHeader { option: fields.u32()?, reply: fields.u32()?, length: fields.u32()? })
     }
 }
 

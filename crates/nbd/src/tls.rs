@@ -1,15 +1,15 @@
-//! TLS towards clients: keys that can be renewed while the server runs, and the name in a
-//! client's certificate.
+//! TLS: what a server shows and asks for, renewable while it runs, and what a client trusts.
+//!
+//! Not here: the handshakes, and what is read out of a certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::RootCertStore;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// Whether connections are encrypted.
 #[derive(Clone, Debug, Default)]
@@ -114,13 +114,45 @@ impl TlsFiles {
     }
 }
 
+/// What a client trusts and shows, on disk, in PEM.
+#[derive(Clone, Debug)]
+pub struct ClientTlsFiles {
+    /// Roots that the server's certificate must come from.
+    pub roots: PathBuf,
+    /// The client's own certificate, and its private key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl ClientTlsFiles {
+    /// Reads them: TLS 1.2 and 1.3.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read or holds nothing of use.
+    pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::at(&self.roots)(&error))?
+            .with_root_certificates(load_roots(&self.roots)?);
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificates, key_path)) => {
+                let at = TlsError::at(key_path);
+                let key = PrivateKeyDer::from_pem_file(key_path).map_err(|error| at(&error))?;
+                let certificates = load_certificates(certificates)?;
+                builder.with_client_auth_cert(certificates, key).map_err(|error| at(&error))?
+            }
+        };
+        Ok(Arc::new(config))
+    }
+}
+
 /// The cryptography that this crate is built with, whatever else is linked into the program.
-pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// All certificates of a PEM file; at least one.
-pub(crate) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let at = TlsError::at(path);
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -129,7 +161,7 @@ pub(crate) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
 }
 
 /// The certificates of a PEM file as roots.
-pub(crate) fn load_roots(path: &Path) -> Result<RootCertStore, TlsError> {
+fn load_roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in load_certificates(path)? {
         roots.add(certificate).map_err(|error| TlsError::at(path)(&error))?;
