@@ -3,9 +3,26 @@
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
 //! see `service.rs`.
 
+mod client;
+mod failure;
+mod link;
+pub mod load;
+mod mailbox;
+mod outbox;
+mod reply;
+mod server;
 mod service;
+mod tls;
+mod uri;
+pub mod wire;
 
+pub use client::{Buffer, Client, ClientError, ClientOptions, ReadDone, Remote};
+pub use link::{Ended, Transport};
+pub use reply::{Answer, Awaited, Reply};
+pub use server::{Listener, Server, ServerOptions};
 pub use service::{
-    Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Reply,
-    Request, Session,
+    Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Request,
+    Session,
 };
+pub use tls::{ClientTlsFiles, Tls, TlsError, TlsFiles, TlsKeys};
+pub use uri::{Endpoint, Uri, UriError};

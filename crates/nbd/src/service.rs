@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::reply::Reply;
+
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
@@ -194,30 +196,4 @@ pub enum Failure {
     NotSupported,
     /// ESHUTDOWN
     ShuttingDown,
-}
-
-/// The handle to answer one request with.
-pub struct Reply {
-    // The protocol's own: the cookie, the kind of answer that was negotiated, the way back.
-    _private: (),
-}
-
-impl Reply {
-    /// Done; no data.
-    pub fn done(self) {}
-
-    /// The data of a read: `length` bytes in pieces, sent from where they lie.
-    pub fn data(self, pieces: Vec<Bytes>) {
-        drop(pieces);
-    }
-
-    /// The status of a range: for each selected context its key and extents.
-    pub fn extents(self, contexts: Vec<(u32, Vec<Extent>)>) {
-        drop(contexts);
-    }
-
-    /// It failed; the text goes to clients that understand it.
-    pub fn fail(self, failure: Failure, message: String) {
-        drop((failure, message));
-    }
 }

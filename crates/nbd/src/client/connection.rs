@@ -1,0 +1,182 @@
+//! The task that owns a client's socket.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::replies::{InFlight, Replies};
+use super::{Buffer, ClientError, ReadDone, Remote, Shared};
+use crate::link::{Link, Transport};
+use crate::mailbox::Stop;
+use crate::outbox::Outbox;
+use crate::service::Extent;
+use crate::wire::{CMD_DISC, RequestHeader};
+
+/// Most requests in flight; more wait here. Servers need not take more.
+const MAX_IN_FLIGHT: usize = 1024;
+
+/// How long a server may take to hear the good-bye.
+const GOOD_BYE: Duration = Duration::from_secs(2);
+
+/// A request that a caller queued.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) command: u16,
+    pub(super) flags: u16,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) data: Vec<Bytes>,
+    pub(super) waiter: Waiter,
+}
+
+/// Who waits for its answer, and what has come of it so far.
+pub(super) enum Waiter {
+    Done(oneshot::Sender<Result<(), ClientError>>),
+    Read { into: Vec<Buffer>, sender: oneshot::Sender<ReadDone> },
+    Extents { found: Vec<(u32, Vec<Extent>)>, sender: ExtentsSender },
+}
+
+type ExtentsSender = oneshot::Sender<Result<Vec<(u32, Vec<Extent>)>, ClientError>>;
+
+impl Waiter {
+    /// Gives the answer to who waits, if anybody still does.
+    pub(super) fn finish(self, result: Result<(), ClientError>) {
+        match self {
+            Waiter::Done(sender) => drop(sender.send(result)),
+            Waiter::Read { into, sender } => drop(sender.send((into, result))),
+            Waiter::Extents { found, sender } => drop(sender.send(result.map(|()| found))),
+        }
+    }
+
+    pub(super) fn fail(self, error: ClientError) {
+        self.finish(Err(error));
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waiter")
+    }
+}
+
+/// A connection in transmission.
+pub(super) struct Connection {
+    transport: Box<dyn Transport>,
+    shared: Arc<Shared>,
+    outbox: Outbox,
+    in_flight: InFlight,
+    replies: Replies,
+    /// Calls that are not on their way yet.
+    waiting: VecDeque<Call>,
+    /// Calls just taken; empty between turns.
+    taken: Vec<Call>,
+    /// Good-bye was queued.
+    parted: bool,
+}
+
+impl Connection {
+    pub(super) fn new(link: Link, remote: &Remote, shared: Arc<Shared>) -> Connection {
+        let contexts = remote.contexts.iter().map(|(id, _)| *id).collect();
+        Connection {
+            transport: link.transport,
+            shared,
+            outbox: Outbox::default(),
+            in_flight: InFlight::default(),
+            replies: Replies::new(link.input, remote.structured, contexts),
+            waiting: VecDeque::new(),
+            taken: Vec::new(),
+            parted: false,
+        }
+    }
+
+    /// Works until the last caller is gone or the connection breaks; then everything that is
+    /// still open fails.
+    pub(super) async fn run(mut self) {
+        let result = std::future::poll_fn(|cx| self.poll(cx)).await;
+        let graceful = result.is_ok();
+        if let Err(error) = result {
+            tracing::debug!("connection ended: {error}");
+            let _ = self.shared.lost.set(error);
+        }
+        self.fail_all();
+        if graceful {
+            // The server may be gone already, as it may.
+            let _ = timeout(GOOD_BYE, self.transport.shutdown()).await;
+        }
+    }
+
+    /// Whoever waits, or will call, learns that there is no connection.
+    fn fail_all(&mut self) {
+        let late = self.shared.calls.close();
+        let reason = self.shared.reason();
+        let queued = self.waiting.drain(..).chain(self.taken.drain(..)).chain(late);
+        for waiter in self.in_flight.drain().chain(queued.map(|call| call.waiter)) {
+            waiter.fail(reason.clone());
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
+        loop {
+            let stop = self.shared.calls.take(&mut self.taken);
+            let called = !self.taken.is_empty();
+            self.waiting.extend(self.taken.drain(..));
+            self.send_calls();
+            let idle = self.waiting.is_empty() && self.in_flight.is_empty();
+            if stop != Stop::No && idle && !self.parted {
+                self.say_good_bye();
+            }
+            let queued = self.outbox.bytes();
+            let sent_all = match self.outbox.poll_send(cx, &mut *self.transport) {
+                Poll::Ready(result) => result.map(|()| true)?,
+                Poll::Pending => false,
+            };
+            if self.parted && sent_all {
+                return Poll::Ready(Ok(()));
+            }
+            let sent = self.outbox.bytes() < queued;
+            let answered = match self.replies.poll(cx, &mut *self.transport, &mut self.in_flight) {
+                Poll::Ready(result) => result.map(|()| true)?,
+                Poll::Pending => false,
+            };
+            let progress = called || sent || answered;
+            if !progress && self.shared.calls.sleep(cx.waker(), stop) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Puts calls on their way, as many as may be.
+    fn send_calls(&mut self) {
+        while self.in_flight.len() < MAX_IN_FLIGHT {
+            let Some(call) = self.waiting.pop_front() else { return };
+            let Call { command, flags, offset, length, data, waiter } = call;
+            let payload_length = data.iter().map(|piece| piece.len() as u64).sum();
+            let cookie = self.in_flight.add(offset, length, waiter);
+            let header = RequestHeader { flags, command, cookie, offset, length, payload_length };
+            self.outbox.head(&header.bytes());
+            data.into_iter().for_each(|piece| self.outbox.data(piece));
+        }
+    }
+
+    fn say_good_bye(&mut self) {
+        let (flags, command, cookie) = (0, CMD_DISC, u64::MAX);
+        let header =
+            RequestHeader { flags, command, cookie, offset: 0, length: 0, payload_length: 0 };
+        self.outbox.head(&header.bytes());
+        self.parted = true;
+    }
+}
+
+impl Drop for Connection {
+    /// Also when the runtime goes away under the task, nobody waits for ever.
+    fn drop(&mut self) {
+        self.fail_all();
+        self.shared.ended.send_replace(true);
+    }
+}

@@ -1,0 +1,142 @@
+//! The handle that a request is answered with, and the answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::mailbox::Mailbox;
+use crate::service::{Extent, Failure};
+
+/// What a request was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done; no data.
+    Done,
+    /// The data of a read, in pieces.
+    Data(Vec<Bytes>),
+    /// For each context its key and extents.
+    Extents(Vec<(u32, Vec<Extent>)>),
+    /// It failed, with a text for people.
+    Failed(Failure, String),
+}
+
+/// Which kind of answer a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    Nothing,
+    Data,
+    Extents { one: bool },
+}
+
+/// What a connection remembers of a request while it is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) cookie: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) wants: Wants,
+    /// Bytes that it counts for towards the limit of its connection.
+    pub(crate) charge: u64,
+}
+
+/// Where the answers of a connection go.
+pub(crate) type Answers = Mailbox<(Ticket, Answer)>;
+
+enum Way {
+    Connection(Arc<Answers>, Ticket),
+    Awaited(oneshot::Sender<Answer>),
+}
+
+/// The handle to answer one request with: at once or later, from any thread. Dropping it unused
+/// answers EIO. An answer that does not fit the request (data for a write, data of another length
+/// than was asked) reaches the client as EIO.
+pub struct Reply {
+    way: Option<Way>,
+}
+
+impl Reply {
+    pub(crate) fn new(answers: Arc<Answers>, ticket: Ticket) -> Reply {
+        Reply { way: Some(Way::Connection(answers, ticket)) }
+    }
+
+    /// A handle without any connection, and its answer to wait for: for callers of a
+    /// [`Session`](crate::Session) other than the protocol, tests above all.
+    pub fn detached() -> (Reply, Awaited) {
+        let (sender, receiver) = oneshot::channel();
+        (Reply { way: Some(Way::Awaited(sender)) }, Awaited { receiver })
+    }
+
+    /// Done; no data.
+    pub fn done(self) {
+        self.answer(Answer::Done);
+    }
+
+    /// The data of a read: `length` bytes in pieces, sent from where they lie.
+    pub fn data(self, pieces: Vec<Bytes>) {
+        self.answer(Answer::Data(pieces));
+    }
+
+    /// The status of a range: for each selected context its key and extents. Extents go on from
+    /// the request's offset, each at least 1 byte; the last one may pass the end of the request.
+    pub fn extents(self, contexts: Vec<(u32, Vec<Extent>)>) {
+        self.answer(Answer::Extents(contexts));
+    }
+
+    /// It failed; the text goes to clients that understand it.
+    pub fn fail(self, failure: Failure, message: String) {
+        self.answer(Answer::Failed(failure, message));
+    }
+
+    /// Any of these.
+    pub fn answer(mut self, answer: Answer) {
+        self.send(answer);
+    }
+
+    /// Nobody may be waiting any more: the client is gone, or the test lost interest.
+    fn send(&mut self, answer: Answer) {
+        match self.way.take() {
+            Some(Way::Connection(answers, ticket)) => drop(answers.push((ticket, answer))),
+            Some(Way::Awaited(sender)) => drop(sender.send(answer)),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.way.is_some() {
+            self.send(Answer::Failed(Failure::Io, "the request was dropped".to_owned()));
+        }
+    }
+}
+
+/// The answer to come of a [detached](Reply::detached) handle.
+#[derive(Debug)]
+pub struct Awaited {
+    receiver: oneshot::Receiver<Answer>,
+}
+
+impl Awaited {
+    /// Waits for it on a thread that runs no asynchronous tasks.
+    pub fn wait(self) -> Answer {
+        self.receiver.blocking_recv().expect("a handle answers, at the latest when dropped")
+    }
+
+    /// The answer, if it was given already.
+    pub fn now(&mut self) -> Option<Answer> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl Future for Awaited {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let answer = Pin::new(&mut self.receiver).poll(cx);
+        answer.map(|answer| answer.expect("a handle answers, at the latest when dropped"))
+    }
+}

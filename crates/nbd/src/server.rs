@@ -1,0 +1,209 @@
+//! The server side: accepts connections, negotiates, serves.
+//!
+//! Here: the server, its limits, and how it stops. Not here: what it serves; see
+//! [`Exports`].
+
+mod certificate;
+mod context;
+mod encode;
+mod handshake;
+mod inbox;
+mod listen;
+mod offer;
+mod transmission;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::link::{Ended, Link, Transport};
+use crate::mailbox::{Mailbox, Stop};
+use crate::reply::Answers;
+use crate::service::{Exports, Peer};
+use crate::tls::Tls;
+
+pub use listen::Listener;
+
+use handshake::Handshake;
+use transmission::Transmission;
+
+/// How long a client may take to read the last bytes before the connection closes.
+const GOOD_BYE: Duration = Duration::from_secs(2);
+
+/// What a server bounds.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Whether connections are encrypted.
+    pub tls: Tls,
+    /// From the first byte to the first request.
+    pub handshake_timeout: Duration,
+    /// Most connections at a time; more are closed at once.
+    pub max_connections: usize,
+    /// Most requests in flight on one connection; more wait in the socket.
+    pub max_requests: usize,
+    /// Most bytes of data in flight on one connection, and of answers not yet sent. A single
+    /// request may pass it.
+    pub max_bytes: u64,
+}
+
+impl Default for ServerOptions {
+    /// No TLS, 20 s, 4096 connections, 1024 requests and 64 MiB each.
+    fn default() -> ServerOptions {
+        ServerOptions {
+            tls: Tls::Off,
+            handshake_timeout: Duration::from_secs(20),
+            max_connections: 4096,
+            max_requests: 1024,
+            max_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A server. Clones are the same server.
+#[derive(Clone)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    exports: Arc<dyn Exports>,
+    options: ServerOptions,
+    stop: watch::Sender<Stop>,
+    /// Connections that there are, in either phase.
+    count: watch::Sender<usize>,
+    /// The mailboxes of those in transmission.
+    serving: Mutex<HashMap<u64, Arc<Answers>>>,
+    next_id: AtomicU64,
+}
+
+impl Inner {
+    fn stopping(&self) -> bool {
+        *self.stop.borrow() != Stop::No
+    }
+
+    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Arc<Answers>>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// A server of these exports, with nobody connected.
+    pub fn new(exports: Arc<dyn Exports>, options: ServerOptions) -> Server {
+        let inner = Inner {
+            exports,
+            options,
+            stop: watch::Sender::new(Stop::No),
+            count: watch::Sender::new(0),
+            serving: Mutex::default(),
+            next_id: AtomicU64::new(0),
+        };
+        Server { inner: Arc::new(inner) }
+    }
+
+    /// Connections that there are now.
+    pub fn connections(&self) -> usize {
+        *self.inner.count.borrow()
+    }
+
+    /// Serves one client over any transport until it leaves; `peer` says who it is as far as that
+    /// is known.
+    ///
+    /// # Errors
+    /// Why it ended other than by the client's leave. Nothing needs to be done about it.
+    pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
+        let Some(_guest) = Guest::enter(&self.inner) else {
+            return Err(Ended::Refused("too many connections".to_owned()));
+        };
+        let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
+        let mut stop = self.inner.stop.subscribe();
+        let opened = tokio::select! {
+            opened = timeout(self.inner.options.handshake_timeout, handshake) => match opened {
+                Ok(opened) => opened?,
+                Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),
+            },
+            _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(()),
+        };
+        let Some(opened) = opened else { return Ok(()) };
+        tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
+        let mailbox: Arc<Answers> = Arc::new(Mailbox::new());
+        let _serving = Serving::enter(&self.inner, Arc::clone(&mailbox));
+        let handshake::Opened { link, session, offer, .. } = opened;
+        let options = &self.inner.options;
+        let mut transport = Transmission::new(link, session, offer, options, mailbox).run().await?;
+        // A client that has left already makes this fail, as it may.
+        let _ = timeout(GOOD_BYE, transport.shutdown()).await;
+        Ok(())
+    }
+
+    /// Takes no more connections, refuses new requests with ESHUTDOWN, and waits until what is in
+    /// flight is answered; after `grace` closes what is left. Gives the number of connections
+    /// that had to be cut. Flushing dirty data is up to the owner of the exports, afterwards.
+    pub async fn shutdown(&self, grace: Duration) -> usize {
+        self.stop_all(Stop::Drain);
+        let mut count = self.inner.count.subscribe();
+        if timeout(grace, count.wait_for(|count| *count == 0)).await.is_ok() {
+            return 0;
+        }
+        let cut = self.connections();
+        self.stop_all(Stop::Now);
+        let _ = count.wait_for(|count| *count == 0).await;
+        cut
+    }
+
+    fn stop_all(&self, stop: Stop) {
+        self.inner.stop.send_modify(|now| *now = stop.max(*now));
+        self.inner.serving().values().for_each(|mailbox| mailbox.stop(stop));
+    }
+}
+
+/// A connection, counted for as long as this lives.
+struct Guest<'a> {
+    inner: &'a Inner,
+}
+
+impl Guest<'_> {
+    fn enter(inner: &Inner) -> Option<Guest<'_>> {
+        let limit = inner.options.max_connections;
+        let entered = inner.count.send_if_modified(|count| {
+            let room = *count < limit;
+            *count += usize::from(room);
+            room
+        });
+        entered.then_some(Guest { inner })
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.inner.count.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A connection in transmission, reached by [`Server::shutdown`] for as long as this lives.
+struct Serving<'a> {
+    inner: &'a Inner,
+    id: u64,
+    mailbox: Arc<Answers>,
+}
+
+impl Serving<'_> {
+    fn enter(inner: &Inner, mailbox: Arc<Answers>) -> Serving<'_> {
+        let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
+        inner.serving().insert(id, Arc::clone(&mailbox));
+        // The server may have begun to stop before the mailbox could be reached.
+        mailbox.stop(*inner.stop.borrow());
+        Serving { inner, id, mailbox }
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.inner.serving().remove(&self.id);
+        self.mailbox.close();
+    }
+}

@@ -1,0 +1,58 @@
+//! Metadata contexts: which ones a client's queries select.
+
+use bytes::BytesMut;
+
+use super::handshake::OptionError;
+use crate::service::{Context, Export};
+use crate::wire::*;
+
+/// Most contexts of a session. There is one standard one, and few others.
+const MAX_CONTEXTS: usize = 64;
+
+/// The contexts that a client selected, or had listed.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    /// The export's name as the client wrote it: they count only if it opens the same.
+    pub(super) export: String,
+    pub(super) contexts: Vec<Context>,
+}
+
+impl Selection {
+    /// Asks the export. No query at all lists everything, and selects nothing; a namespace
+    /// without a name in it (`base:`) is a wildcard that only lists.
+    pub(super) fn new(
+        export: &dyn Export,
+        query: ContextQuery,
+        set: bool,
+    ) -> Result<Selection, OptionError> {
+        let mut contexts: Vec<Context> = Vec::new();
+        let all = [String::new()];
+        let queries = match query.queries.as_slice() {
+            [] if !set => &all[..],
+            queries => queries,
+        };
+        let wildcard = |query: &str| query.is_empty() || query.ends_with(':');
+        for query in queries.iter().filter(|query| !(set && wildcard(query))) {
+            for context in export.contexts(query) {
+                let known = contexts.iter().any(|other| other.name == context.name);
+                if !known && context.name.len() <= MAX_STRING {
+                    contexts.push(context);
+                }
+            }
+            if contexts.len() > MAX_CONTEXTS {
+                return Err((REP_ERR_TOO_BIG, "too many metadata contexts".to_owned()));
+            }
+        }
+        Ok(Selection { export: query.name, contexts })
+    }
+
+    /// Appends the answers. A listed context has no id.
+    pub(super) fn put(&self, out: &mut BytesMut, option: u32) {
+        for (place, context) in (1u32..).zip(&self.contexts) {
+            let id = if option == OPT_SET_META_CONTEXT { place } else { 0 };
+            let mut data = BytesMut::from(&id.to_be_bytes()[..]);
+            data.extend_from_slice(context.name.as_bytes());
+            put_option_reply(out, option, REP_META_CONTEXT, &data);
+        }
+    }
+}

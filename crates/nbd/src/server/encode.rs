@@ -1,0 +1,152 @@
+//! Answers as bytes: simple replies, and chunks of structured ones.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::offer::Offer;
+use crate::outbox::Outbox;
+use crate::reply::{Answer, Ticket, Wants};
+use crate::service::{Extent, Failure};
+use crate::wire::*;
+
+/// Longest text of an error, in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// Largest extent that a 32-bit length can say, in whole blocks of any size.
+const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
+
+/// Appends the answer to a request. One that does not fit the request becomes EIO.
+pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
+    match (answer, ticket.wants) {
+        (Answer::Failed(failure, text), _) => {
+            put_failure(out, offer, ticket.cookie, failure, &text)
+        }
+        (Answer::Done, Wants::Nothing) => out.head(&ReplyHeader::simple(0, ticket.cookie)),
+        (Answer::Data(pieces), Wants::Data) => put_data(out, offer, ticket, pieces),
+        (Answer::Extents(contexts), Wants::Extents { one }) => {
+            match status_chunks(offer, ticket, one, &contexts) {
+                Ok(chunks) => put_status(out, ticket.cookie, chunks),
+                Err(text) => put_failure(out, offer, ticket.cookie, Failure::Io, text),
+            }
+        }
+        _ => {
+            let text = "the export gave an answer of the wrong kind";
+            put_failure(out, offer, ticket.cookie, Failure::Io, text);
+        }
+    }
+}
+
+/// Appends an error. Clients that negotiated chunks get the text.
+pub(crate) fn put_failure(
+    out: &mut Outbox,
+    offer: &Offer,
+    cookie: u64,
+    failure: Failure,
+    text: &str,
+) {
+    if !offer.structured {
+        out.head(&ReplyHeader::simple(failure.number(), cookie));
+        return;
+    }
+    let text = cut(text, MAX_TEXT);
+    let length = 6 + text.len() as u32;
+    let header = ChunkHeader { flags: CHUNK_DONE, kind: CHUNK_ERROR, cookie, length };
+    let mut head = [0; ReplyHeader::CHUNK_SIZE + 6];
+    head[..20].copy_from_slice(&header.bytes());
+    head[20..24].copy_from_slice(&failure.number().to_be_bytes());
+    head[24..].copy_from_slice(&(text.len() as u16).to_be_bytes());
+    out.head(&head);
+    out.data(Bytes::copy_from_slice(text.as_bytes()));
+}
+
+fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Vec<Bytes>) {
+    let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    if length != ticket.length {
+        let text = format!("the export gave {length} of {} bytes", ticket.length);
+        put_failure(out, offer, ticket.cookie, Failure::Io, &text);
+        return;
+    }
+    if offer.structured {
+        let length = 8 + length as u32;
+        let (flags, kind) = (CHUNK_DONE, CHUNK_DATA);
+        let header = ChunkHeader { flags, kind, cookie: ticket.cookie, length };
+        let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
+        head[..20].copy_from_slice(&header.bytes());
+        head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
+        out.head(&head);
+    } else {
+        out.head(&ReplyHeader::simple(0, ticket.cookie));
+    }
+    pieces.into_iter().for_each(|piece| out.data(piece));
+}
+
+/// The payloads of the chunks: one for each selected context.
+fn status_chunks(
+    offer: &Offer,
+    ticket: &Ticket,
+    one: bool,
+    contexts: &[(u32, Vec<Extent>)],
+) -> Result<Vec<Bytes>, &'static str> {
+    let mut chunks = Vec::with_capacity(offer.contexts.len());
+    for (id, key) in (1u32..).zip(&offer.contexts) {
+        let found = contexts.iter().find(|(given, _)| given == key);
+        let (_, extents) = found.ok_or("the export left out a context")?;
+        let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(MAX_EXTENTS));
+        chunk.put_u32(id);
+        put_extents(&mut chunk, offer, ticket, one, extents)?;
+        chunks.push(chunk.freeze());
+    }
+    Ok(chunks)
+}
+
+/// Extents up to the end of the request; the last one may go on to the end of the export, unless
+/// the client wants only what it asked for.
+fn put_extents(
+    chunk: &mut BytesMut,
+    offer: &Offer,
+    ticket: &Ticket,
+    one: bool,
+    extents: &[Extent],
+) -> Result<(), &'static str> {
+    let end = ticket.offset + ticket.length;
+    let limit = if one { end } else { offer.size };
+    let most = if one { 1 } else { MAX_EXTENTS };
+    let mut at = ticket.offset;
+    for extent in extents.iter().take(most) {
+        if at >= end {
+            break;
+        }
+        if extent.length == 0 {
+            return Err("the export gave an empty extent");
+        }
+        let length = extent.length.min(limit - at);
+        let told = length.min(MAX_EXTENT);
+        chunk.put_u32(told as u32);
+        chunk.put_u32(extent.status);
+        at += told;
+        if told < length {
+            break;
+        }
+    }
+    if at == ticket.offset { Err("the export gave no extent") } else { Ok(()) }
+}
+
+fn put_status(out: &mut Outbox, cookie: u64, chunks: Vec<Bytes>) {
+    let last = chunks.len() - 1;
+    for (index, chunk) in chunks.into_iter().enumerate() {
+        let flags = if index == last { CHUNK_DONE } else { 0 };
+        let length = chunk.len() as u32;
+        let header = ChunkHeader { flags, kind: CHUNK_BLOCK_STATUS, cookie, length };
+        out.head(&header.bytes());
+        out.data(chunk);
+    }
+}
+
+/// The text, or what is whole of it in so many bytes. (`floor_char_boundary` is younger than the
+/// oldest Rust that we build with.)
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

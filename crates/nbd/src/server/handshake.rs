@@ -1,0 +1,357 @@
+//! The handshake: fixed newstyle, option after option until one begins transmission.
+//!
+//! A client may send anything here, in any order and for as long as the deadline allows. Options
+//! are counted, their bytes too, and none is kept in memory that is longer than [`MAX_OPTION`].
+
+use bytes::BytesMut;
+
+use super::Inner;
+use super::certificate::common_name;
+use super::context::Selection;
+use super::offer::Offer;
+use crate::link::{Ended, Link};
+use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
+use crate::tls::Tls;
+use crate::wire::*;
+
+/// Longest option that is looked at.
+const MAX_OPTION: u32 = 64 << 10;
+/// Most options of a connection.
+const MAX_OPTIONS: u32 = 4096;
+/// Most bytes of all options of a connection.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// A connection that is ready for transmission.
+pub(crate) struct Opened {
+    pub(crate) link: Link,
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) offer: Offer,
+    pub(crate) export: String,
+    pub(crate) peer: Peer,
+}
+
+/// One handshake.
+pub(super) struct Handshake<'a> {
+    server: &'a Inner,
+    link: Link,
+    peer: Peer,
+    /// The 124 zero bytes after EXPORT_NAME, as old as the protocol.
+    zeroes: bool,
+    structured: bool,
+    selection: Option<Selection>,
+    options: u32,
+    bytes: u64,
+}
+
+/// An error answer to an option.
+pub(super) type OptionError = (u32, String);
+
+/// What an option led to.
+enum Step {
+    Next,
+    Begin(Box<dyn Session>, Offer, String),
+    End,
+}
+
+impl<'a> Handshake<'a> {
+    pub(super) fn new(server: &'a Inner, link: Link, peer: Peer) -> Handshake<'a> {
+        let (zeroes, structured, selection) = (true, false, None);
+        Handshake { server, link, peer, zeroes, structured, selection, options: 0, bytes: 0 }
+    }
+
+    /// Negotiates; `None` if the client had enough.
+    pub(super) async fn run(mut self) -> Result<Option<Opened>, Ended> {
+        let offered = FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES;
+        self.link.send(&Greeting { flags: offered }.bytes()).await?;
+        let flags = u32::from_be_bytes(self.link.array().await?);
+        if flags & !u32::from(offered) != 0 {
+            return Err(refused(format!("the client has flags that were not offered: {flags:#x}")));
+        }
+        self.zeroes = flags & u32::from(FLAG_NO_ZEROES) == 0;
+        loop {
+            let (option, data) = self.next_option().await?;
+            match self.answer(option, data).await? {
+                Step::Next => {}
+                Step::End => return Ok(None),
+                Step::Begin(session, offer, export) => {
+                    let (link, peer) = (self.link, self.peer);
+                    return Ok(Some(Opened { link, session, offer, export, peer }));
+                }
+            }
+        }
+    }
+
+    /// The next option; without its data if that was too long.
+    async fn next_option(&mut self) -> Result<(u32, Option<BytesMut>), Ended> {
+        let header = OptionHeader::parse(&self.link.array().await?)?;
+        self.options += 1;
+        self.bytes += u64::from(header.length);
+        if self.options > MAX_OPTIONS || self.bytes > MAX_BYTES {
+            return Err(refused("the client sends options without end".to_owned()));
+        }
+        if header.length > MAX_OPTION {
+            self.link.discard(header.length.into()).await?;
+            return Ok((header.option, None));
+        }
+        Ok((header.option, Some(self.link.bytes(header.length as usize).await?)))
+    }
+
+    async fn answer(&mut self, option: u32, data: Option<BytesMut>) -> Result<Step, Ended> {
+        if self.server.stopping() && option != OPT_ABORT {
+            self.reply_error(option, (REP_ERR_SHUTDOWN, "the server is going away".into())).await?;
+            return Ok(Step::End);
+        }
+        let forced = matches!(self.server.options.tls, Tls::Required(_));
+        if forced && !self.peer.encrypted && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
+            return self.fail(option, (REP_ERR_TLS_REQD, "begin with STARTTLS".into())).await;
+        }
+        let Some(data) = data else {
+            return self.fail(option, (REP_ERR_TOO_BIG, "the option is too long".into())).await;
+        };
+        match option {
+            OPT_EXPORT_NAME => self.export_name(&data).await,
+            OPT_ABORT => {
+                // The client may be gone already, as it may be.
+                let _ = self.reply(option, REP_ACK, &[]).await;
+                Ok(Step::End)
+            }
+            OPT_LIST => self.list(&data).await,
+            OPT_STARTTLS => self.start_tls(&data).await,
+            OPT_INFO | OPT_GO => self.info(option, &data).await,
+            OPT_STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                self.acknowledge(option).await
+            }
+            OPT_STRUCTURED_REPLY => self.fail(option, no_data()).await,
+            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.contexts(option, &data).await,
+            unknown => {
+                let text = format!("option {unknown} is not supported");
+                self.fail(option, (REP_ERR_UNSUP, text)).await
+            }
+        }
+    }
+
+    async fn reply(&mut self, option: u32, reply: u32, data: &[u8]) -> Result<(), Ended> {
+        let mut out = BytesMut::new();
+        put_option_reply(&mut out, option, reply, data);
+        Ok(self.link.send(&out).await?)
+    }
+
+    async fn acknowledge(&mut self, option: u32) -> Result<Step, Ended> {
+        self.reply(option, REP_ACK, &[]).await?;
+        Ok(Step::Next)
+    }
+
+    async fn reply_error(&mut self, option: u32, error: OptionError) -> Result<(), Ended> {
+        self.reply(option, error.0, error.1.as_bytes()).await
+    }
+
+    /// Refuses an option and goes on; EXPORT_NAME has no way to say no but to hang up.
+    async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step, Ended> {
+        if option == OPT_EXPORT_NAME {
+            return Err(refused(error.1));
+        }
+        self.reply_error(option, error).await?;
+        Ok(Step::Next)
+    }
+
+    async fn list(&mut self, data: &[u8]) -> Result<Step, Ended> {
+        if !data.is_empty() {
+            return self.fail(OPT_LIST, no_data()).await;
+        }
+        let mut out = BytesMut::new();
+        for (name, description) in self.server.exports.list(&self.peer) {
+            if name.len() > MAX_STRING || description.len() > MAX_STRING {
+                continue;
+            }
+            let mut entry = BytesMut::new();
+            put_string(&mut entry, &name);
+            entry.extend_from_slice(description.as_bytes());
+            put_option_reply(&mut out, OPT_LIST, REP_SERVER, &entry);
+        }
+        put_option_reply(&mut out, OPT_LIST, REP_ACK, &[]);
+        self.link.send(&out).await?;
+        Ok(Step::Next)
+    }
+
+    async fn start_tls(&mut self, data: &[u8]) -> Result<Step, Ended> {
+        if !data.is_empty() {
+            return self.fail(OPT_STARTTLS, no_data()).await;
+        }
+        if self.peer.encrypted {
+            let text = "the connection is encrypted already".to_owned();
+            return self.fail(OPT_STARTTLS, (REP_ERR_INVALID, text)).await;
+        }
+        let Some(keys) = self.server.options.tls.keys().cloned() else {
+            let text = "TLS is not configured here".to_owned();
+            return self.fail(OPT_STARTTLS, (REP_ERR_POLICY, text)).await;
+        };
+        // What came before the keys were agreed could be anybody's.
+        if !self.link.input.is_empty() {
+            return Err(refused("the client went on in plain text after STARTTLS".to_owned()));
+        }
+        self.reply(OPT_STARTTLS, REP_ACK, &[]).await?;
+        let plain = std::mem::replace(&mut self.link.transport, Box::new(tokio::io::empty()));
+        let stream = tokio_rustls::TlsAcceptor::from(keys.current()).accept(plain).await?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        self.peer.certificate = certificate.and_then(|certificate| common_name(certificate));
+        self.peer.encrypted = true;
+        self.link.transport = Box::new(stream);
+        self.structured = false;
+        self.selection = None;
+        Ok(Step::Next)
+    }
+
+    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+        let set = option == OPT_SET_META_CONTEXT;
+        if set {
+            // Also a SET that fails replaces the one before.
+            self.selection = None;
+        }
+        match self.try_contexts(set, data) {
+            Err(error) => self.fail(option, error).await,
+            Ok(selection) => {
+                let mut out = BytesMut::new();
+                selection.put(&mut out, option);
+                put_option_reply(&mut out, option, REP_ACK, &[]);
+                if set {
+                    self.selection = Some(selection);
+                }
+                self.link.send(&out).await?;
+                Ok(Step::Next)
+            }
+        }
+    }
+
+    fn try_contexts(&self, set: bool, data: &[u8]) -> Result<Selection, OptionError> {
+        if !self.structured {
+            return Err((REP_ERR_INVALID, "needs structured replies first".to_owned()));
+        }
+        let query = ContextQuery::parse(data).map_err(invalid)?;
+        let export = self.find(&query.name)?;
+        Selection::new(export.as_ref(), query, set)
+    }
+
+    fn find(&self, name: &str) -> Result<std::sync::Arc<dyn Export>, OptionError> {
+        self.server.exports.find(name, &self.peer).map_err(|refusal| refusal_reply(name, refusal))
+    }
+
+    /// The export of a name, and what a session of this connection would see of it.
+    fn open(&self, name: &str) -> Result<Candidate, OptionError> {
+        let export = self.find(name)?;
+        let contexts = match &self.selection {
+            Some(selection) if selection.export == name => selection.contexts.clone(),
+            _ => Vec::new(),
+        };
+        let info = export.info(&self.peer, &contexts);
+        let keys = contexts.iter().map(|context| context.key).collect();
+        let offer = Offer::new(&info, self.structured, keys).map_err(|error| {
+            tracing::error!(export = name, "the export cannot be served: {error}");
+            (REP_ERR_POLICY, "the export is not configured well".to_owned())
+        })?;
+        Ok(Candidate { export, contexts, info, offer })
+    }
+
+    fn connect(&self, name: &str, found: &Candidate) -> Result<Box<dyn Session>, OptionError> {
+        let session = found.export.connect(&self.peer, &found.contexts);
+        session.map_err(|refusal| refusal_reply(name, refusal))
+    }
+
+    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+        let request = match InfoRequest::parse(data) {
+            Ok(request) => request,
+            Err(error) => return self.fail(option, invalid(error)).await,
+        };
+        let found = match self.open(&request.name) {
+            Ok(found) => found,
+            Err(error) => return self.fail(option, error).await,
+        };
+        let asked = |info| request.wanted.contains(&info);
+        let info = &found.info;
+        if !asked(INFO_BLOCK_SIZE) && (info.min_block > 1 || info.max_block < DEFAULT_MAX_PAYLOAD) {
+            let text = "ask for the block sizes, and keep to them".to_owned();
+            return self.fail(option, (REP_ERR_BLOCK_SIZE_REQD, text)).await;
+        }
+        let session = match option {
+            OPT_GO => match self.connect(&request.name, &found) {
+                Ok(session) => Some(session),
+                Err(error) => return self.fail(option, error).await,
+            },
+            _ => None,
+        };
+        let mut out = BytesMut::new();
+        for info in info_replies(&found, &request.wanted) {
+            put_option_reply(&mut out, option, REP_INFO, &info.bytes());
+        }
+        put_option_reply(&mut out, option, REP_ACK, &[]);
+        self.link.send(&out).await?;
+        Ok(match session {
+            Some(session) => Step::Begin(session, found.offer, found.info.name),
+            None => Step::Next,
+        })
+    }
+
+    async fn export_name(&mut self, data: &[u8]) -> Result<Step, Ended> {
+        let name = text(data)?;
+        let opened = self.open(&name);
+        let opened =
+            opened.and_then(|found| Ok((self.connect(&name, &found)?, found.offer, found.info)));
+        let (session, offer, info) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
+        };
+        let mut out = BytesMut::new();
+        out.extend_from_slice(&offer.size.to_be_bytes());
+        out.extend_from_slice(&offer.flags.to_be_bytes());
+        if self.zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        self.link.send(&out).await?;
+        Ok(Step::Begin(session, offer, info.name))
+    }
+}
+
+/// An export that a client asked for.
+struct Candidate {
+    export: std::sync::Arc<dyn Export>,
+    contexts: Vec<Context>,
+    info: ExportInfo,
+    offer: Offer,
+}
+
+fn info_replies(found: &Candidate, wanted: &[u16]) -> Vec<InfoReply> {
+    let Candidate { info, offer, .. } = found;
+    let mut replies = vec![InfoReply::Export { size: offer.size, flags: offer.flags }];
+    if wanted.contains(&INFO_NAME) {
+        replies.push(InfoReply::Name(info.name.clone()));
+    }
+    if wanted.contains(&INFO_DESCRIPTION) && !info.description.is_empty() {
+        replies.push(InfoReply::Description(info.description.clone()));
+    }
+    if wanted.contains(&INFO_BLOCK_SIZE) {
+        let (min, preferred, max) = (info.min_block, info.preferred_block, info.max_block);
+        replies.push(InfoReply::BlockSize { min, preferred, max });
+    }
+    replies
+}
+
+fn refused(text: String) -> Ended {
+    Ended::Refused(text)
+}
+
+fn no_data() -> OptionError {
+    (REP_ERR_INVALID, "the option has no data".to_owned())
+}
+
+fn invalid(error: Malformed) -> OptionError {
+    (REP_ERR_INVALID, error.to_string())
+}
+
+fn refusal_reply(name: &str, refusal: Refusal) -> OptionError {
+    match refusal {
+        Refusal::Unknown => (REP_ERR_UNKNOWN, format!("there is no export '{name}'")),
+        Refusal::Denied(text) => (REP_ERR_POLICY, text),
+        Refusal::TlsRequired => (REP_ERR_TLS_REQD, format!("export '{name}' needs TLS")),
+        Refusal::ShuttingDown => (REP_ERR_SHUTDOWN, "the server is going away".to_owned()),
+    }
+}

@@ -1,0 +1,151 @@
+//! Sockets to listen on.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, ToSocketAddrs, UnixListener, UnixStream};
+
+use super::Server;
+use crate::link::{Transport, prepare_tcp};
+use crate::mailbox::Stop;
+use crate::service::Peer;
+
+/// Pause after the system refused a new connection, for want of file descriptors say.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub struct Listener {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a unix socket, removed with the listener if it is still the same file.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Ok(found) = fs::symlink_metadata(&self.path) {
+            if (found.dev(), found.ino()) == (self.device, self.inode) {
+                let _ = fs::remove_file(&self.path);
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// TCP, IPv4 or IPv6: `("127.0.0.1", 10809)`, `"[::1]:10809"`. Port 0 takes any free one.
+    ///
+    /// # Errors
+    /// When the address is not ours or already taken.
+    pub async fn tcp(address: impl ToSocketAddrs) -> io::Result<Listener> {
+        Ok(Listener { kind: Kind::Tcp(TcpListener::bind(address).await?) })
+    }
+
+    /// A unix socket. A file that a dead server left there is replaced.
+    ///
+    /// # Errors
+    /// When a server listens there, when the file is no socket, or when the folder does not allow
+    /// it.
+    pub fn unix(path: impl AsRef<Path>) -> io::Result<Listener> {
+        let path = path.as_ref();
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                remove_stale(path)?;
+                UnixListener::bind(path)?
+            }
+            result => result?,
+        };
+        let made = fs::symlink_metadata(path)?;
+        let path = std::path::absolute(path)?;
+        let file = SocketFile { path, device: made.dev(), inode: made.ino() };
+        Ok(Listener { kind: Kind::Unix(listener, file) })
+    }
+
+    /// The address of a TCP listener, with the port that it got.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix(..) => None,
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Box<dyn Transport>, Peer)> {
+        match &self.kind {
+            Kind::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                prepare_tcp(&stream)?;
+                let peer = Peer { address: address.to_string(), ..Peer::default() };
+                Ok((Box::new(stream), peer))
+            }
+            Kind::Unix(listener, file) => {
+                let (stream, _) = listener.accept().await?;
+                let address = unix_peer(&stream, &file.path);
+                Ok((Box::new(stream), Peer { address, ..Peer::default() }))
+            }
+        }
+    }
+}
+
+fn unix_peer(stream: &UnixStream, path: &Path) -> String {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    format!("unix:{}{pid}", path.display())
+}
+
+/// Removes the socket file of a server that no longer runs.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let refuse = |what: &str| {
+        let text = format!("{}: {what}", path.display());
+        Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+    };
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return refuse("there is a file of this name, and it is no socket");
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => refuse("another server listens here"),
+    }
+}
+
+impl Server {
+    /// Accepts clients until the server is shut down; each gets a task of its own.
+    pub async fn listen(&self, listener: Listener) {
+        let mut stop = self.inner.stop.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop != Stop::No) => return,
+            };
+            match accepted {
+                Ok((transport, peer)) => {
+                    let server = self.clone();
+                    tokio::spawn(async move {
+                        let address = peer.address.clone();
+                        if let Err(error) = server.attend(transport, peer).await {
+                            tracing::info!(peer = address, "connection ended: {error}");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}

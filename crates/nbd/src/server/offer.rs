@@ -1,0 +1,172 @@
+//! What a session was offered, and which requests fit it.
+
+use crate::reply::Wants;
+use crate::service::{Command, ExportInfo, Failure};
+use crate::wire::*;
+
+/// What holds for one session from its handshake on.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) size: u64,
+    /// The transmission flags that the client was told.
+    pub(crate) flags: u16,
+    pub(crate) min_block: u64,
+    pub(crate) max_payload: u64,
+    pub(crate) structured: bool,
+    /// Keys of the selected contexts; on the wire a context's id is its place here, from 1.
+    pub(crate) contexts: Vec<u32>,
+}
+
+/// A request that fits; a write's data is still to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub(crate) command: Command,
+    pub(crate) wants: Wants,
+    /// Bytes of memory that it may cost.
+    pub(crate) charge: u64,
+}
+
+/// Why a request does not fit.
+pub(crate) type Misfit = (Failure, &'static str);
+
+/// Largest smallest-unit that the protocol allows.
+const MAX_MIN_BLOCK: u32 = 64 << 10;
+
+impl Offer {
+    /// What to offer of an export.
+    ///
+    /// # Errors
+    /// When the export says of itself what the protocol does not allow.
+    pub(crate) fn new(
+        info: &ExportInfo,
+        structured: bool,
+        contexts: Vec<u32>,
+    ) -> Result<Offer, String> {
+        let (min, preferred, max) = (info.min_block, info.preferred_block, info.max_block);
+        if !min.is_power_of_two() || min > MAX_MIN_BLOCK {
+            return Err(format!("min_block {min}: must be a power of two up to {MAX_MIN_BLOCK}"));
+        }
+        if !preferred.is_power_of_two() || preferred < min {
+            return Err(format!("preferred_block {preferred}: must be a power of two >= {min}"));
+        }
+        if max < preferred || max % min != 0 {
+            return Err(format!("max_block {max}: must be a multiple of {min} >= {preferred}"));
+        }
+        if info.size % u64::from(min) != 0 || i64::try_from(info.size).is_err() {
+            let size = info.size;
+            return Err(format!("size {size}: must be a multiple of {min} below 2^63"));
+        }
+        let flags = transmission_flags(info, structured);
+        let (min_block, max_payload) = (u64::from(min), u64::from(max));
+        Ok(Offer { size: info.size, flags, min_block, max_payload, structured, contexts })
+    }
+
+    /// Checks a request against what was offered.
+    ///
+    /// # Errors
+    /// The answer that the protocol wants instead.
+    pub(crate) fn check(&self, header: &RequestHeader) -> Result<Checked, Misfit> {
+        self.check_command(header.command)?;
+        self.check_flags(header)?;
+        self.check_range(header)?;
+        let (command, wants) = match header.command {
+            CMD_READ => (Command::Read { one_chunk: header.flags & CMD_FLAG_DF != 0 }, Wants::Data),
+            CMD_WRITE => (Command::Write { data: Vec::new() }, Wants::Nothing),
+            CMD_FLUSH => (Command::Flush, Wants::Nothing),
+            CMD_TRIM => (Command::Trim, Wants::Nothing),
+            CMD_CACHE => (Command::Cache, Wants::Nothing),
+            CMD_WRITE_ZEROES => {
+                let keep_allocated = header.flags & CMD_FLAG_NO_HOLE != 0;
+                let fast = header.flags & CMD_FLAG_FAST_ZERO != 0;
+                (Command::WriteZeroes { keep_allocated, fast }, Wants::Nothing)
+            }
+            _ => {
+                let one = header.flags & CMD_FLAG_REQ_ONE != 0;
+                (Command::BlockStatus { one_extent: one }, Wants::Extents { one })
+            }
+        };
+        let moves_data = matches!(header.command, CMD_READ | CMD_WRITE);
+        let charge = if moves_data { header.length } else { 0 };
+        Ok(Checked { command, wants, charge })
+    }
+
+    fn offers(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn check_command(&self, command: u16) -> Result<(), Misfit> {
+        let offered = match command {
+            CMD_READ | CMD_WRITE | CMD_FLUSH => true,
+            CMD_TRIM => self.offers(SEND_TRIM),
+            CMD_WRITE_ZEROES => self.offers(SEND_WRITE_ZEROES),
+            CMD_CACHE => self.offers(SEND_CACHE),
+            CMD_BLOCK_STATUS if self.contexts.is_empty() => {
+                return Err((Failure::Invalid, "no metadata context was selected"));
+            }
+            CMD_BLOCK_STATUS => true,
+            _ => return Err((Failure::Invalid, "unknown command")),
+        };
+        let changes = matches!(command, CMD_WRITE | CMD_TRIM | CMD_WRITE_ZEROES);
+        if changes && self.offers(READ_ONLY) {
+            return Err((Failure::NotPermitted, "the export is read-only"));
+        }
+        if offered { Ok(()) } else { Err((Failure::Invalid, "the command was not offered")) }
+    }
+
+    /// FUA is allowed on every command once offered.
+    fn check_flags(&self, header: &RequestHeader) -> Result<(), Misfit> {
+        let allowed = match header.command {
+            CMD_READ if self.offers(SEND_DF) => CMD_FLAG_DF,
+            CMD_WRITE_ZEROES if self.offers(SEND_FAST_ZERO) => {
+                CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO
+            }
+            CMD_WRITE_ZEROES => CMD_FLAG_NO_HOLE,
+            CMD_BLOCK_STATUS => CMD_FLAG_REQ_ONE,
+            _ => 0,
+        };
+        if header.flags & !(allowed | CMD_FLAG_FUA) != 0 {
+            return Err((Failure::Invalid, "a flag that was not offered for this command"));
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, header: &RequestHeader) -> Result<(), Misfit> {
+        let (offset, length) = (header.offset, header.length);
+        if header.command == CMD_FLUSH {
+            let whole = offset == 0 && length == 0;
+            return if whole { Ok(()) } else { Err((Failure::Invalid, "a flush has no range")) };
+        }
+        if length == 0 {
+            return Err((Failure::Invalid, "an empty range"));
+        }
+        if matches!(header.command, CMD_READ | CMD_WRITE) && length > self.max_payload {
+            return Err((Failure::Invalid, "longer than the largest payload"));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.size) {
+            let adds = matches!(header.command, CMD_WRITE | CMD_WRITE_ZEROES);
+            let failure = if adds { Failure::NoSpace } else { Failure::Invalid };
+            return Err((failure, "the range passes the end of the export"));
+        }
+        if (offset | length) & (self.min_block - 1) != 0 {
+            return Err((Failure::Invalid, "the range does not keep to the smallest block"));
+        }
+        Ok(())
+    }
+}
+
+fn transmission_flags(info: &ExportInfo, structured: bool) -> u16 {
+    let can = info.flags;
+    let changes = !can.read_only;
+    let flag = |on: bool, flag: u16| if on { flag } else { 0 };
+    HAS_FLAGS
+        | SEND_FLUSH
+        | SEND_FUA
+        | flag(structured, SEND_DF)
+        | flag(can.read_only, READ_ONLY)
+        | flag(can.rotational, ROTATIONAL)
+        | flag(can.trim && changes, SEND_TRIM)
+        | flag(can.write_zeroes && changes, SEND_WRITE_ZEROES)
+        | flag(can.write_zeroes && can.fast_zero && changes, SEND_FAST_ZERO)
+        | flag(can.multi_conn, CAN_MULTI_CONN)
+        | flag(can.cache, SEND_CACHE)
+}
