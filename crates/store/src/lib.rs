@@ -3,6 +3,13 @@
 //! Here: the [`Store`] trait and what implements it. Not here: caching, policies, the NBD protocol
 //! towards clients.
 
+mod file;
+mod medium;
+mod memory;
+mod pool;
 mod store;
 
+pub use file::{FileOptions, FileStore};
+pub use medium::os_error;
+pub use memory::MemoryStore;
 pub use store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
