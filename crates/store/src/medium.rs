@@ -186,7 +186,6 @@ pub(crate) fn gather(pieces: &[Bytes], mut skip: usize, into: &mut [u8]) -> usiz
 }
 
 /// The part of a list of pieces that begins after `skip` bytes and is `length` long, shared.
-#[allow(dead_code)]
 pub(crate) fn cut(pieces: &[Bytes], mut skip: u64, mut length: u64) -> Vec<Bytes> {
     let mut out = Vec::new();
     for piece in pieces {
