@@ -8,9 +8,13 @@ mod fail;
 mod file;
 mod medium;
 mod memory;
+#[cfg(feature = "object")]
+mod object;
+mod open;
 mod pool;
 mod random;
 mod span;
+mod spec;
 mod store;
 
 pub use delay::{Delay, DelayStore};
@@ -18,5 +22,12 @@ pub use fail::{FailHandle, FailRule, FailStore, FailWith, Failure, RequestKind, 
 pub use file::{FileOptions, FileStore};
 pub use medium::os_error;
 pub use memory::MemoryStore;
+#[cfg(feature = "object")]
+pub use object::BucketStore;
+pub use open::{OpenOptions, Upstream, open};
 pub use span::SpanStore;
+pub use spec::{
+    FileSpec, NbdAddress, NbdTransport, ObjectPlace, ObjectService, ObjectSpec, SpecError,
+    StoreSpec,
+};
 pub use store::{Answer, Buffer, Extent, Facts, Store, Zeroing};

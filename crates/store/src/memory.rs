@@ -34,6 +34,10 @@ impl MemoryStore {
     /// # Errors
     /// If the size is beyond what can be addressed, 2^63 - 1.
     pub fn new(size: u64) -> io::Result<MemoryStore> {
+        MemoryStore::with_access(size, false)
+    }
+
+    pub(crate) fn with_access(size: u64, read_only: bool) -> io::Result<MemoryStore> {
         if size > MAX_BYTES {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
@@ -41,7 +45,7 @@ impl MemoryStore {
             ));
         }
         let name = "mem:".to_owned();
-        let facts = Facts { size, alignment: 1, read_only: false, zeroes_fast: true, name };
+        let facts = Facts { size, alignment: 1, read_only, zeroes_fast: !read_only, name };
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         Ok(MemoryStore { medium: Medium::new(facts), shards })
     }
