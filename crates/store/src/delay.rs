@@ -1,0 +1,143 @@
+//! A store that takes its time: a disk with a service time and a queue in front of another store.
+//!
+//! Only reads, writes, zeroes, trims and flushes wait. Each is given its time when it is asked
+//! for, so the schedule does not depend on who looks at the answer when. The other store is asked
+//! when that time has come, so a change happens then and not before. Waiting needs a tokio runtime
+//! with timers, whose steps are a millisecond: shorter times are kept by the schedule, but an
+//! answer comes up to a step later.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
+
+use crate::random::Random;
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+
+/// How long requests take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// Shortest service time.
+    pub min: Duration,
+    /// Longest; each request's is drawn evenly from between. Equal to `min`: a fixed time.
+    pub max: Duration,
+    /// Requests that are served at once, at least 1; others wait in order. `None`: all.
+    pub queue: Option<u32>,
+    /// Of the random times.
+    pub seed: u64,
+}
+
+impl Delay {
+    /// Longest service time that is taken.
+    pub const MAX: Duration = Duration::from_secs(3600);
+
+    /// Most requests served at once.
+    pub const QUEUE_MAX: u32 = 65_536;
+}
+
+/// The wrapper.
+pub struct DelayStore {
+    inner: Arc<dyn Store>,
+    delay: Delay,
+    schedule: Mutex<Schedule>,
+}
+
+struct Schedule {
+    random: Random,
+    /// When each place of the queue is free again.
+    free: BinaryHeap<Reverse<Instant>>,
+}
+
+impl DelayStore {
+    /// Puts a delay before a store.
+    ///
+    /// # Errors
+    /// If the times are not in order or beyond [`Delay::MAX`], or the queue is 0 or too long.
+    pub fn new(inner: Arc<dyn Store>, delay: Delay) -> io::Result<DelayStore> {
+        let queue_fits = delay.queue.is_none_or(|queue| (1..=Delay::QUEUE_MAX).contains(&queue));
+        if delay.min > delay.max || delay.max > Delay::MAX || !queue_fits {
+            let why = format!(
+                "delay: times in order and up to {} s, a queue of 1 to {}",
+                Delay::MAX.as_secs(),
+                Delay::QUEUE_MAX
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let schedule = Schedule { random: Random::new(delay.seed), free: BinaryHeap::new() };
+        Ok(DelayStore { inner, delay, schedule: Mutex::new(schedule) })
+    }
+
+    /// Takes a place in the queue: when the request will have been served.
+    fn turn(&self) -> Instant {
+        let now = Instant::now();
+        let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let spread = self.delay.max - self.delay.min;
+        let service = self.delay.min + spread.mul_f64(schedule.random.fraction());
+        let Some(queue) = self.delay.queue else { return now + service };
+        let free = &mut schedule.free;
+        let start = if free.len() < queue as usize {
+            now
+        } else {
+            free.pop().map_or(now, |Reverse(at)| at.max(now))
+        };
+        free.push(Reverse(start + service));
+        start + service
+    }
+
+    fn wait<T: 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Store) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        let served = self.turn();
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            sleep_until(served).await;
+            ask(&*inner).await
+        })
+    }
+}
+
+impl Store for DelayStore {
+    fn facts(&self) -> Facts {
+        let facts = self.inner.facts();
+        Facts { name: format!("delay:{}", facts.name), ..facts }
+    }
+
+    fn read(&self, offset: u64, into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        self.wait(move |store| store.read(offset, into))
+    }
+
+    fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {
+        self.wait(move |store| store.write(offset, data, durable))
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        durable: bool,
+    ) -> Answer<io::Result<()>> {
+        self.wait(move |store| store.zero(offset, length, how, durable))
+    }
+
+    fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
+        self.wait(move |store| store.trim(offset, length, durable))
+    }
+
+    fn flush(&self) -> Answer<io::Result<()>> {
+        self.wait(|store| store.flush())
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
+        self.inner.extents(offset, length)
+    }
+
+    fn reload(&self) -> Answer<io::Result<u64>> {
+        self.inner.reload()
+    }
+}

@@ -1,0 +1,339 @@
+//! A store that fails on purpose, by a rule that counts or draws requests: the same requests in
+//! the same order fail the same way. A test steers it through its [`FailHandle`].
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::sync::watch;
+
+use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
+use crate::random::Random;
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+
+/// The kinds of requests that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// [`Store::read`].
+    Read,
+    /// [`Store::write`].
+    Write,
+    /// [`Store::zero`].
+    Zero,
+    /// [`Store::trim`].
+    Trim,
+    /// [`Store::flush`].
+    Flush,
+    /// [`Store::extents`].
+    Extents,
+}
+
+/// Which of the requests of the right kind are met, counted from 1 when the rule was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trigger {
+    /// This one.
+    Nth(u64),
+    /// This one and all after it.
+    From(u64),
+    /// Every so many.
+    Every(u64),
+    /// Each with this probability, 0 to 1, drawn with this seed.
+    Chance {
+        /// 0: never, 1: always.
+        probability: f64,
+        /// Of the draws.
+        seed: u64,
+    },
+}
+
+/// What happens to a request that is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It has no effect and fails.
+    Error(FailWith),
+    /// Its first half takes effect (a flush: all of it), and it fails.
+    Short(FailWith),
+    /// It waits this long or until [`FailHandle::release`], then goes on as if nothing had been.
+    /// `None`: without end. Waiting for a time needs a tokio runtime with timers.
+    Stall(Option<Duration>),
+}
+
+/// The error that a request fails with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailWith {
+    /// EIO.
+    #[default]
+    Io,
+    /// ENOSPC.
+    NoSpace,
+    /// ENOMEM.
+    NoMemory,
+}
+
+/// When what fails how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FailRule {
+    /// The kind of requests; `None`: any.
+    pub kind: Option<RequestKind>,
+    /// Which of them.
+    pub trigger: Trigger,
+    /// How.
+    pub failure: Failure,
+}
+
+/// The wrapper.
+pub struct FailStore {
+    inner: Arc<dyn Store>,
+    handle: FailHandle,
+}
+
+/// Steers a [`FailStore`] from outside.
+#[derive(Clone)]
+pub struct FailHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Told on each release.
+    release: watch::Sender<()>,
+}
+
+struct State {
+    rule: Option<FailRule>,
+    random: Random,
+    seen: u64,
+    failed: u64,
+}
+
+impl FailHandle {
+    /// Sets another rule, or none. Counting begins anew.
+    pub fn set(&self, rule: Option<FailRule>) {
+        *self.lock() = State::new(rule);
+    }
+
+    /// Lets every stalled request go on.
+    pub fn release(&self) {
+        self.shared.release.send_replace(());
+    }
+
+    /// Requests that the rule has met since it was set.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.lock().failed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, and says what is to happen to it.
+    fn meet(&self, kind: RequestKind) -> Fate {
+        // Listened to from here on, so that a release right after is not missed.
+        let released = self.shared.release.subscribe();
+        match self.lock().meet(kind) {
+            None => Fate::Pass,
+            Some(Failure::Error(with)) => Fate::Fail(with),
+            Some(Failure::Short(with)) => Fate::Short(with),
+            Some(Failure::Stall(time)) => Fate::Stall(Stall { time, released }),
+        }
+    }
+}
+
+impl State {
+    fn new(rule: Option<FailRule>) -> State {
+        let seed = match rule {
+            Some(FailRule { trigger: Trigger::Chance { seed, .. }, .. }) => seed,
+            _ => 0,
+        };
+        State { rule, random: Random::new(seed), seen: 0, failed: 0 }
+    }
+
+    fn meet(&mut self, kind: RequestKind) -> Option<Failure> {
+        let rule = self.rule?;
+        if rule.kind.is_some_and(|only| only != kind) {
+            return None;
+        }
+        self.seen += 1;
+        let met = match rule.trigger {
+            Trigger::Nth(n) => self.seen == n,
+            Trigger::From(n) => self.seen >= n,
+            Trigger::Every(n) => n > 0 && self.seen % n == 0,
+            Trigger::Chance { probability, .. } => self.random.fraction() < probability,
+        };
+        self.failed += u64::from(met);
+        met.then_some(rule.failure)
+    }
+}
+
+/// What happens to one request.
+enum Fate {
+    Pass,
+    Fail(FailWith),
+    Short(FailWith),
+    Stall(Stall),
+}
+
+struct Stall {
+    time: Option<Duration>,
+    released: watch::Receiver<()>,
+}
+
+impl Stall {
+    async fn pass(mut self) {
+        // An error says that the store and all its handles are gone: nobody will release it.
+        let released = self.released.changed();
+        match self.time {
+            Some(time) => drop(tokio::time::timeout(time, released).await),
+            None => drop(released.await),
+        }
+    }
+}
+
+impl FailWith {
+    fn error(self, name: &str, doing: &'static str) -> io::Error {
+        let errno = match self {
+            FailWith::Io => Errno::IO,
+            FailWith::NoSpace => Errno::NOSPC,
+            FailWith::NoMemory => Errno::NOMEM,
+        };
+        wrap(format!("{name}: {doing} fails on purpose"), errno.into())
+    }
+}
+
+impl FailStore {
+    /// Puts a rule before a store.
+    pub fn new(inner: Arc<dyn Store>, rule: Option<FailRule>) -> FailStore {
+        let state = Mutex::new(State::new(rule));
+        let shared = Arc::new(Shared { state, release: watch::Sender::new(()) });
+        FailStore { inner, handle: FailHandle { shared } }
+    }
+
+    /// What steers it.
+    #[must_use]
+    pub fn handle(&self) -> FailHandle {
+        self.handle.clone()
+    }
+
+    /// A request without data for the caller: `part` sends its first half.
+    fn change(
+        &self,
+        (kind, doing): (RequestKind, &'static str),
+        all: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
+        part: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
+    ) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        match self.handle.meet(kind) {
+            Fate::Pass => all(&*inner),
+            Fate::Fail(with) => {
+                Box::pin(async move { Err(with.error(&inner.facts().name, doing)) })
+            }
+            Fate::Short(with) => Box::pin(async move {
+                part(&*inner).await?;
+                Err(with.error(&inner.facts().name, doing))
+            }),
+            Fate::Stall(stall) => Box::pin(async move {
+                stall.pass().await;
+                all(&*inner).await
+            }),
+        }
+    }
+
+    /// Half of a length, aligned.
+    fn half(&self, length: u64) -> u64 {
+        let alignment = u64::from(self.inner.facts().alignment);
+        length / 2 / alignment * alignment
+    }
+}
+
+impl Store for FailStore {
+    fn facts(&self) -> Facts {
+        let facts = self.inner.facts();
+        Facts { name: format!("fail:{}", facts.name), ..facts }
+    }
+
+    fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        let inner = Arc::clone(&self.inner);
+        match self.handle.meet(RequestKind::Read) {
+            Fate::Pass => inner.read(offset, into),
+            Fate::Fail(with) => {
+                Box::pin(async move { (into, Err(with.error(&inner.facts().name, "read"))) })
+            }
+            Fate::Short(with) => Box::pin(async move {
+                let length = buffers_bytes(&mut into);
+                let (mut into, result) = inner.read(offset, into).await;
+                // The second half is what a caller must not take for data.
+                let mut skip = length - length / 2;
+                for buffer in &mut into {
+                    let buffer = (**buffer).as_mut();
+                    let kept = skip.min(buffer.len() as u64);
+                    skip -= kept;
+                    buffer[kept as usize..].fill(0xdb);
+                }
+                (into, result.and_then(|()| Err(with.error(&inner.facts().name, "read"))))
+            }),
+            Fate::Stall(stall) => Box::pin(async move {
+                stall.pass().await;
+                inner.read(offset, into).await
+            }),
+        }
+    }
+
+    fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {
+        let half = self.half(pieces_bytes(&data));
+        let first = cut(&data, 0, half);
+        self.change(
+            (RequestKind::Write, "write"),
+            move |store| store.write(offset, data, durable),
+            move |store| store.write(offset, first, durable),
+        )
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        durable: bool,
+    ) -> Answer<io::Result<()>> {
+        let half = self.half(length);
+        self.change(
+            (RequestKind::Zero, "zero"),
+            move |store| store.zero(offset, length, how, durable),
+            move |store| store.zero(offset, half, how, durable),
+        )
+    }
+
+    fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
+        let half = self.half(length);
+        self.change(
+            (RequestKind::Trim, "trim"),
+            move |store| store.trim(offset, length, durable),
+            move |store| store.trim(offset, half, durable),
+        )
+    }
+
+    fn flush(&self) -> Answer<io::Result<()>> {
+        self.change((RequestKind::Flush, "flush"), |store| store.flush(), |store| store.flush())
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
+        let inner = Arc::clone(&self.inner);
+        match self.handle.meet(RequestKind::Extents) {
+            Fate::Pass => inner.extents(offset, length),
+            Fate::Fail(with) | Fate::Short(with) => {
+                Box::pin(async move { Err(with.error(&inner.facts().name, "extents")) })
+            }
+            Fate::Stall(stall) => Box::pin(async move {
+                stall.pass().await;
+                inner.extents(offset, length).await
+            }),
+        }
+    }
+
+    fn reload(&self) -> Answer<io::Result<u64>> {
+        self.inner.reload()
+    }
+}

@@ -1,0 +1,364 @@
+//! A regular file or a block device as a store: how it is opened and checked, and how requests
+//! reach the I/O threads. The I/O itself is in the modules below this one.
+
+mod holes;
+mod lock;
+mod medium_io;
+mod sync;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
+
+use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
+use crate::pool::IoPool;
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+
+use holes::Holes;
+use medium_io::MediumIo;
+use sync::Sync;
+
+/// Reads up to this size are first tried in the caller's thread, as far as they are cached. A
+/// larger one would hold that thread up by copying alone.
+const INLINE_BYTES: u64 = 128 << 10;
+
+/// Alignment for direct I/O where the file system does not say: no disk has larger sectors.
+const DIRECT_ALIGNMENT: u32 = 4096;
+
+/// How to open a file or block device.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// The size it must have; a regular file that does not exist is made, sparse, of this size.
+    pub size: Option<u64>,
+    /// Changes are refused, and others may read it at the same time.
+    pub read_only: bool,
+    /// Past the page cache of the kernel (`O_DIRECT`); offsets and lengths must then be aligned.
+    pub direct: bool,
+    /// I/O threads, 1 to 1024: requests that are at the disk at once.
+    pub threads: usize,
+}
+
+impl FileOptions {
+    /// I/O threads, if not told otherwise: they keep a fast disk busy and are cheap when idle.
+    pub const THREADS: usize = 16;
+
+    /// Most I/O threads.
+    pub const THREADS_MAX: usize = 1024;
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions { size: None, read_only: false, direct: false, threads: FileOptions::THREADS }
+    }
+}
+
+/// A store on a regular file or a block device.
+///
+/// The file is locked (`flock`): for this store alone, or for readers if it is read-only. A
+/// writable block device is also opened exclusively, so a mounted one is refused. Once a flush
+/// has failed, all further flushes and durable changes fail: the kernel forgets such data, and a
+/// later success would be a lie.
+pub struct FileStore {
+    inner: Arc<Inner>,
+    pool: IoPool,
+    /// Whether the caller's thread may read what is cached.
+    inline: bool,
+}
+
+/// What the I/O threads share.
+struct Inner {
+    medium: Medium,
+    io: MediumIo,
+    holes: Holes,
+    sync: Sync,
+}
+
+impl FileStore {
+    /// Opens a file or block device, or makes a file.
+    ///
+    /// # Errors
+    /// If it cannot be opened or made, is in use (the holder is named where the system tells), or
+    /// is not what the options say.
+    pub fn open(path: &Path, options: &FileOptions) -> io::Result<FileStore> {
+        let name = format!("file:{}", path.display());
+        Self::open_named(path, options, &name).map_err(|error| wrap(name, error))
+    }
+
+    fn open_named(path: &Path, options: &FileOptions, name: &str) -> io::Result<FileStore> {
+        if !(1..=FileOptions::THREADS_MAX).contains(&options.threads) {
+            return invalid(format!("threads must be 1 to {}", FileOptions::THREADS_MAX));
+        }
+        let opened = open_or_make(path, options)?;
+        let alignment = if options.direct { direct_alignment(&opened)? } else { 1 };
+        if opened.size % u64::from(alignment) != 0 {
+            return invalid(format!(
+                "direct I/O needs a size that is a multiple of {alignment}, not {}; \
+                 extend the file or open it without `direct`",
+                opened.size
+            ));
+        }
+        let holes = Holes::new(&opened.file, opened.sector_bytes, opened.size)?;
+        let facts = Facts {
+            size: opened.size,
+            alignment,
+            read_only: options.read_only,
+            zeroes_fast: !options.read_only && holes.are_fast(),
+            name: name.to_owned(),
+        };
+        let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
+        let inner = Inner { medium: Medium::new(facts), io, holes, sync: Sync::default() };
+        let pool = IoPool::new(options.threads)?;
+        Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct })
+    }
+
+    /// Checks a change and gives it to the pool; `change` says afterwards whether it must still
+    /// be made durable.
+    fn change(
+        &self,
+        doing: &'static str,
+        (offset, length): (u64, u64),
+        durable: bool,
+        change: impl FnOnce(&Inner) -> io::Result<Durable> + Send + 'static,
+    ) -> Answer<io::Result<()>> {
+        if let Err(error) = self.inner.medium.check_change(doing, offset, length) {
+            return ready(Err(error));
+        }
+        let inner = Arc::clone(&self.inner);
+        self.run(doing, move || {
+            let fault = |error| inner.medium.fault(doing, offset, length, error);
+            if durable {
+                inner.sync.check().map_err(fault)?;
+            }
+            match change(&inner).map_err(fault)? {
+                Durable::No if durable => inner.sync.sync(inner.io.file()).map_err(fault),
+                Durable::No | Durable::Already => Ok(()),
+            }
+        })
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        job: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Answer<io::Result<T>> {
+        let answer = self.pool.run(job);
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|_| Err(inner.medium.fault_of_all(doing, panicked())))
+        })
+    }
+}
+
+/// Whether a change is on the medium by itself.
+enum Durable {
+    Already,
+    No,
+}
+
+impl Store for FileStore {
+    fn facts(&self) -> Facts {
+        self.inner.medium.facts()
+    }
+
+    fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        let length = buffers_bytes(&mut into);
+        if let Err(error) = self.inner.medium.check("read", offset, length) {
+            return ready((into, Err(error)));
+        }
+        let mut done = 0;
+        if self.inline && length <= INLINE_BYTES {
+            done = self.inner.io.read_cached(offset, &mut into);
+            if done as u64 == length {
+                return ready((into, Ok(())));
+            }
+        }
+        let inner = Arc::clone(&self.inner);
+        let answer = self.pool.run(move || {
+            let read = inner.io.read(offset, &mut into, done);
+            let fault = |error| inner.medium.fault("read", offset, length, error);
+            (into, read.map_err(fault))
+        });
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let lost = |_| (Vec::new(), Err(inner.medium.fault_of_all("read", panicked())));
+            answer.await.unwrap_or_else(lost)
+        })
+    }
+
+    fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {
+        let length = pieces_bytes(&data);
+        self.change("write", (offset, length), durable, move |inner| {
+            if !durable {
+                return inner.io.write(offset, &data).map(|()| Durable::No);
+            }
+            inner.sync.watch(|| inner.io.write_durable(offset, &data))
+        })
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        durable: bool,
+    ) -> Answer<io::Result<()>> {
+        self.change("zero", (offset, length), durable, move |inner| {
+            inner.holes.zero(&inner.io, offset, length, how).map(|()| Durable::No)
+        })
+    }
+
+    fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
+        self.change("trim", (offset, length), durable, move |inner| {
+            inner.holes.trim(inner.io.file(), offset, length).map(|()| Durable::No)
+        })
+    }
+
+    fn flush(&self) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        self.run("flush", move || {
+            let flushed = inner.sync.sync(inner.io.file());
+            flushed.map_err(|error| inner.medium.fault_of_all("flush", error))
+        })
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
+        if let Err(error) = self.inner.medium.check("extents", offset, length) {
+            return ready(Err(error));
+        }
+        let inner = Arc::clone(&self.inner);
+        self.run("extents", move || {
+            let fault = |error| inner.medium.fault("extents", offset, length, error);
+            holes::extents(inner.io.file(), offset, length).map_err(fault)
+        })
+    }
+
+    fn reload(&self) -> Answer<io::Result<u64>> {
+        let inner = Arc::clone(&self.inner);
+        self.run("reload", move || {
+            let fault = |error| inner.medium.fault_of_all("reload", error);
+            // Positional I/O only everywhere else: nobody misses the file's own position.
+            let size = rustix::fs::seek(inner.io.file(), SeekFrom::End(0));
+            Ok(inner.medium.grow(size.map_err(|error| fault(error.into()))?))
+        })
+    }
+}
+
+/// A file as it was found.
+struct Opened {
+    file: File,
+    size: u64,
+    /// Of a block device: the unit of its requests.
+    sector_bytes: Option<u32>,
+}
+
+fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
+    // Asked before it is opened, as opening a pipe or a terminal has effects of its own.
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return make(path, options),
+        Err(error) => return Err(error),
+    };
+    let device = metadata.file_type().is_block_device();
+    if !device && !metadata.is_file() {
+        return invalid("is neither a regular file nor a block device".to_owned());
+    }
+    let mut flags = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
+    if device && !options.read_only {
+        flags |= OFlags::EXCL;
+    }
+    let opened = open_options(options, flags).open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::ResourceBusy => {
+            wrap("the device is mounted or otherwise in use".to_owned(), error)
+        }
+        ErrorKind::InvalidInput if options.direct => {
+            wrap("the file system may not know direct I/O".to_owned(), error)
+        }
+        _ => error,
+    })?;
+    lock::lock(&file, options.read_only)?;
+    let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
+    if let Some(wanted) = options.size.filter(|wanted| *wanted != size) {
+        return invalid(format!(
+            "exists with {size} bytes, not {wanted}; leave the size away, or resize it first"
+        ));
+    }
+    let sector_bytes = if device { Some(rustix::fs::ioctl_blksszget(&file)?) } else { None };
+    Ok(Opened { file, size, sector_bytes })
+}
+
+fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
+    let Some(size) = options.size else {
+        return Err(io::Error::new(
+            ErrorKind::NotFound,
+            "does not exist; give a size and it is made",
+        ));
+    };
+    if options.read_only {
+        return Err(io::Error::new(ErrorKind::NotFound, "does not exist, and is to be read-only"));
+    }
+    if size > MAX_BYTES {
+        return invalid(format!("at most {MAX_BYTES} bytes can be addressed, not {size}"));
+    }
+    let flags = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
+    let file = open_options(options, flags).create_new(true).open(path)?;
+    let made = lock::lock(&file, false).and_then(|()| {
+        file.set_len(size)?;
+        file.sync_all()?;
+        // The name, too, must survive a crash before anybody is told that data is safe.
+        File::open(directory(path))?.sync_all()
+    });
+    if let Err(error) = made {
+        // Half a volume would be taken for a whole one later.
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(Opened { file, size, sector_bytes: None })
+}
+
+fn open_options(options: &FileOptions, flags: OFlags) -> OpenOptions {
+    let mut how = OpenOptions::new();
+    // The flags are small positive numbers on every platform.
+    how.read(true).write(!options.read_only).custom_flags(flags.bits() as i32);
+    how
+}
+
+fn directory(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// What offsets, lengths and memory addresses must be multiples of for direct I/O.
+fn direct_alignment(opened: &Opened) -> io::Result<u32> {
+    if let Some(sector) = opened.sector_bytes {
+        return Ok(sector);
+    }
+    let told = rustix::fs::statx(&opened.file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let Ok(told) = told else { return Ok(DIRECT_ALIGNMENT) };
+    if told.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Ok(DIRECT_ALIGNMENT);
+    }
+    let alignment = told.stx_dio_offset_align.max(told.stx_dio_mem_align);
+    if alignment == 0 {
+        return Err(io::Error::new(
+            ErrorKind::Unsupported,
+            "the file system cannot do direct I/O on this file; open it without `direct`",
+        ));
+    }
+    Ok(if alignment.is_power_of_two() { alignment } else { DIRECT_ALIGNMENT })
+}
+
+fn invalid<T>(why: String) -> io::Result<T> {
+    Err(io::Error::new(ErrorKind::InvalidInput, why))
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("the I/O thread panicked")
+}

@@ -1,0 +1,72 @@
+//! Making a file's data durable, and remembering that it once failed.
+//!
+//! When the kernel cannot write dirty pages back, it reports that once and then counts them as
+//! clean: the next `fdatasync` would succeed although the data is lost. So the first failure is
+//! kept, and every later promise is refused.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+/// Whether the promise of a flush can still be given.
+#[derive(Default)]
+pub(super) struct Sync {
+    failed: OnceLock<Errno>,
+}
+
+impl Sync {
+    /// Refuses if an earlier flush failed.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let Some(errno) = self.failed.get() else { return Ok(()) };
+        let first = io::Error::from(*errno);
+        let why = format!(
+            "an earlier flush failed ({first}) and data may be lost; check the disk, then restart"
+        );
+        // EIO, whatever the first error was: waiting or freeing space does not bring it back.
+        Err(crate::medium::wrap(why, Errno::IO.into()))
+    }
+
+    /// Makes all data of the file durable.
+    pub(super) fn sync(&self, file: &File) -> io::Result<()> {
+        self.check()?;
+        // EINTR is no failure of the medium; what was written meanwhile is written again.
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)).map_err(|errno| {
+            let _ = self.failed.set(errno);
+            io::Error::from(errno)
+        })
+    }
+
+    /// Runs a durable write. Like a flush it may be what hears of an earlier page's failure, and
+    /// then nobody else will; running out of space, though, concerns this write alone.
+    pub(super) fn watch<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        write().inspect_err(|error| {
+            if error.raw_os_error() == Some(Errno::IO.raw_os_error())
+                || error.kind() == ErrorKind::StaleNetworkFileHandle
+            {
+                let _ = self.failed.set(Errno::IO);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::medium::os_error;
+
+    #[test]
+    fn after_a_failure_nothing_is_promised_any_more() {
+        let file = tempfile::tempfile().unwrap();
+        let sync = Sync::default();
+        sync.sync(&file).unwrap();
+        let full = || Err::<(), _>(io::Error::from(Errno::NOSPC));
+        assert!(sync.watch(full).is_err());
+        sync.sync(&file).expect("a full disk loses nothing that was written before");
+        assert!(sync.watch(|| Err::<(), _>(io::Error::from(Errno::IO))).is_err());
+        let error = sync.sync(&file).unwrap_err();
+        assert_eq!(os_error(&error), Some(Errno::IO.raw_os_error()));
+        assert!(error.to_string().contains("earlier flush failed"), "{error}");
+    }
+}

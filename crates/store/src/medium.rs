@@ -1,0 +1,207 @@
+//! What every store keeps of its medium: name, size and limits, the checks that come before each
+//! request, and errors that say what was done and where. No I/O.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use crate::store::{Answer, Buffer, Facts};
+
+/// No medium is larger: offsets stay positive as `i64`, as the kernel wants them.
+pub(crate) const MAX_BYTES: u64 = i64::MAX as u64;
+
+/// Name and limits of a store. Only the size changes, and it only grows.
+#[derive(Debug)]
+pub(crate) struct Medium {
+    name: Arc<str>,
+    size: AtomicU64,
+    alignment: u32,
+    read_only: bool,
+    zeroes_fast: bool,
+}
+
+impl Medium {
+    pub(crate) fn new(facts: Facts) -> Medium {
+        assert!(facts.alignment.is_power_of_two());
+        assert!(facts.size <= MAX_BYTES && facts.size % u64::from(facts.alignment) == 0);
+        Medium {
+            name: facts.name.into(),
+            size: AtomicU64::new(facts.size),
+            alignment: facts.alignment,
+            read_only: facts.read_only,
+            zeroes_fast: facts.zeroes_fast,
+        }
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        Facts {
+            size: self.size(),
+            alignment: self.alignment,
+            read_only: self.read_only,
+            zeroes_fast: self.zeroes_fast,
+            name: self.name.to_string(),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Takes note of a larger size, cut to the alignment; a smaller one changes nothing.
+    pub(crate) fn grow(&self, size: u64) -> u64 {
+        let size = size.min(MAX_BYTES) & !(u64::from(self.alignment) - 1);
+        self.size.fetch_max(size, Ordering::AcqRel).max(size)
+    }
+
+    /// Checks a request that changes nothing.
+    pub(crate) fn check(&self, doing: &'static str, offset: u64, length: u64) -> io::Result<()> {
+        let size = self.size();
+        let mask = u64::from(self.alignment) - 1;
+        let why = if offset.checked_add(length).is_none_or(|end| end > size) {
+            format!("the store ends at {size}")
+        } else if (offset | length) & mask != 0 {
+            format!("offset and length must be multiples of {}", self.alignment)
+        } else {
+            return Ok(());
+        };
+        Err(self.fault(doing, offset, length, io::Error::new(ErrorKind::InvalidInput, why)))
+    }
+
+    /// Checks a request that changes something.
+    pub(crate) fn check_change(
+        &self,
+        doing: &'static str,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<()> {
+        if self.read_only {
+            let why = io::Error::new(ErrorKind::ReadOnlyFilesystem, "the store is read-only");
+            return Err(self.fault(doing, offset, length, why));
+        }
+        self.check(doing, offset, length)
+    }
+
+    /// An error with what was done where; kind and OS number stay those of `source`.
+    pub(crate) fn fault(
+        &self,
+        doing: &'static str,
+        offset: u64,
+        length: u64,
+        source: io::Error,
+    ) -> io::Error {
+        let what = format!("{}: {doing} of {length} bytes at {offset}", self.name);
+        wrap(what, source)
+    }
+
+    /// An error that concerns the whole store.
+    pub(crate) fn fault_of_all(&self, doing: &'static str, source: io::Error) -> io::Error {
+        wrap(format!("{}: {doing}", self.name), source)
+    }
+}
+
+/// An error with more words in front. Made by [`wrap`].
+#[derive(Debug)]
+struct Fault {
+    what: String,
+    source: io::Error,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)
+    }
+}
+
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Puts words in front of an error and keeps its kind.
+pub(crate) fn wrap(what: String, source: io::Error) -> io::Error {
+    io::Error::new(source.kind(), Fault { what, source })
+}
+
+/// The operating system's number of a store's error, if the system raised it; unlike
+/// [`io::Error::raw_os_error`] this sees through the words that the store put around it.
+#[must_use]
+pub fn os_error(error: &io::Error) -> Option<i32> {
+    let mut error = error;
+    while let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<Fault>()) {
+        error = &fault.source;
+    }
+    error.raw_os_error()
+}
+
+/// An answer that is there at once.
+pub(crate) fn ready<T: Send + 'static>(answer: T) -> Answer<T> {
+    Box::pin(std::future::ready(answer))
+}
+
+/// Bytes that a list of buffers holds.
+pub(crate) fn buffers_bytes(buffers: &mut [Buffer]) -> u64 {
+    buffers.iter_mut().map(|buffer| (**buffer).as_mut().len() as u64).sum()
+}
+
+/// Bytes of a list of pieces.
+pub(crate) fn pieces_bytes(pieces: &[Bytes]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+/// Copies `from` into the buffers, beginning `skip` bytes after the first buffer's start.
+pub(crate) fn scatter(buffers: &mut [Buffer], mut skip: usize, mut from: &[u8]) {
+    for buffer in buffers {
+        let buffer = (**buffer).as_mut();
+        if skip >= buffer.len() {
+            skip -= buffer.len();
+            continue;
+        }
+        let count = from.len().min(buffer.len() - skip);
+        let (now, later) = from.split_at(count);
+        buffer[skip..skip + count].copy_from_slice(now);
+        (from, skip) = (later, 0);
+        if from.is_empty() {
+            return;
+        }
+    }
+    assert!(from.is_empty(), "more bytes than the buffers hold");
+}
+
+/// Copies from the pieces, beginning `skip` bytes after the first one's start, as much as there is
+/// or fits; says how much.
+pub(crate) fn gather(pieces: &[Bytes], mut skip: usize, into: &mut [u8]) -> usize {
+    let mut done = 0;
+    for piece in pieces {
+        let passed = skip.min(piece.len());
+        skip -= passed;
+        let count = (piece.len() - passed).min(into.len() - done);
+        into[done..done + count].copy_from_slice(&piece[passed..passed + count]);
+        done += count;
+    }
+    done
+}
+
+/// The part of a list of pieces that begins after `skip` bytes and is `length` long, shared.
+pub(crate) fn cut(pieces: &[Bytes], mut skip: u64, mut length: u64) -> Vec<Bytes> {
+    let mut out = Vec::new();
+    for piece in pieces {
+        if length == 0 {
+            break;
+        }
+        let bytes = piece.len() as u64;
+        if skip >= bytes {
+            skip -= bytes;
+            continue;
+        }
+        let count = length.min(bytes - skip);
+        // Both lie within the piece, whose length is a usize.
+        out.push(piece.slice(skip as usize..(skip + count) as usize));
+        (skip, length) = (0, length - count);
+    }
+    assert!(length == 0, "more bytes wanted than the pieces hold");
+    out
+}

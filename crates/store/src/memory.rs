@@ -1,0 +1,245 @@
+//! A store in memory. It takes memory for what was written, in chunks, and gives it back for what
+//! was trimmed or zeroed. Nothing outlives the process, so everything written counts as durable.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+
+use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready};
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+
+/// Bytes of a chunk: large enough that the map is small, small enough to follow sparse writes.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// The chunks are spread over this many maps, each with its lock.
+const SHARDS: u64 = 64;
+
+/// Most extents that one answer lists.
+const MAX_EXTENTS: usize = 1024;
+
+type Chunks = HashMap<u64, Box<[u8]>>;
+
+/// A sparse store in memory.
+pub struct MemoryStore {
+    medium: Medium,
+    shards: Vec<RwLock<Chunks>>,
+}
+
+impl MemoryStore {
+    /// A store of `size` bytes, all zero.
+    ///
+    /// # Errors
+    /// If the size is beyond what can be addressed, 2^63 - 1.
+    pub fn new(size: u64) -> io::Result<MemoryStore> {
+        MemoryStore::with_access(size, false)
+    }
+
+    pub(crate) fn with_access(size: u64, read_only: bool) -> io::Result<MemoryStore> {
+        if size > MAX_BYTES {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("mem: at most {MAX_BYTES} bytes can be addressed, not {size}"),
+            ));
+        }
+        let name = "mem:".to_owned();
+        let facts = Facts { size, alignment: 1, read_only, zeroes_fast: !read_only, name };
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Ok(MemoryStore { medium: Medium::new(facts), shards })
+    }
+
+    /// Bytes of memory that hold data now.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| read(shard).len() as u64 * CHUNK_BYTES).sum()
+    }
+
+    fn shard(&self, chunk: u64) -> &RwLock<Chunks> {
+        &self.shards[(chunk % SHARDS) as usize]
+    }
+
+    fn fill(&self, offset: u64, buffers: &mut [Buffer]) {
+        let mut at = offset;
+        for buffer in buffers {
+            let mut rest = (**buffer).as_mut();
+            while !rest.is_empty() {
+                let (chunk, range) = place(at, rest.len() as u64);
+                let (now, later) = rest.split_at_mut(range.len());
+                match read(self.shard(chunk)).get(&chunk) {
+                    Some(data) => now.copy_from_slice(&data[range]),
+                    None => now.fill(0),
+                }
+                at += now.len() as u64;
+                rest = later;
+            }
+        }
+    }
+
+    fn store(&self, offset: u64, data: &[Bytes]) -> io::Result<()> {
+        let mut at = offset;
+        for piece in data {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                let (chunk, range) = place(at, rest.len() as u64);
+                let (now, later) = rest.split_at(range.len());
+                let mut chunks = write(self.shard(chunk));
+                allocated(&mut chunks, chunk)?[range].copy_from_slice(now);
+                at += now.len() as u64;
+                rest = later;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range. Whole chunks are dropped, or else kept (and made) if they must be.
+    fn clear(&self, offset: u64, length: u64, keep_allocated: bool) -> io::Result<()> {
+        let end = offset + length;
+        let whole = offset.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
+        if !keep_allocated && !whole.is_empty() {
+            self.clear_part(offset, whole.start * CHUNK_BYTES, false)?;
+            self.drop_chunks(whole.clone());
+            return self.clear_part(whole.end * CHUNK_BYTES, end, false);
+        }
+        self.clear_part(offset, end, keep_allocated)
+    }
+
+    fn clear_part(&self, start: u64, end: u64, keep_allocated: bool) -> io::Result<()> {
+        let mut at = start;
+        while at < end {
+            let (chunk, range) = place(at, end - at);
+            at += range.len() as u64;
+            let mut chunks = write(self.shard(chunk));
+            if keep_allocated {
+                allocated(&mut chunks, chunk)?[range].fill(0);
+            } else if let Some(data) = chunks.get_mut(&chunk) {
+                data[range].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the chunks that exist, where they are fewer than those of the range.
+    fn drop_chunks(&self, range: Range<u64>) {
+        if range.end - range.start < SHARDS * 16 {
+            range.for_each(|chunk| drop(write(self.shard(chunk)).remove(&chunk)));
+            return;
+        }
+        for shard in &self.shards {
+            write(shard).retain(|chunk, _| !range.contains(chunk));
+        }
+    }
+
+    fn list(&self, offset: u64, length: u64) -> Vec<Extent> {
+        let end = offset + length;
+        let mut out: Vec<Extent> = Vec::new();
+        let mut at = offset;
+        // Bounds the answer and the time: a hole of a pebibyte is many absent chunks.
+        for _ in 0..MAX_EXTENTS * 16 {
+            if at == end || out.len() == MAX_EXTENTS {
+                break;
+            }
+            let (chunk, range) = place(at, end - at);
+            let hole = !read(self.shard(chunk)).contains_key(&chunk);
+            let bytes = range.len() as u64;
+            at += bytes;
+            match out.last_mut() {
+                Some(last) if last.hole == hole => last.length += bytes,
+                _ => out.push(Extent { length: bytes, hole, zero: hole }),
+            }
+        }
+        out
+    }
+}
+
+impl Store for MemoryStore {
+    fn facts(&self) -> Facts {
+        self.medium.facts()
+    }
+
+    fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        let checked = self.medium.check("read", offset, buffers_bytes(&mut into));
+        if checked.is_ok() {
+            self.fill(offset, &mut into);
+        }
+        ready((into, checked))
+    }
+
+    fn write(&self, offset: u64, data: Vec<Bytes>, _durable: bool) -> Answer<io::Result<()>> {
+        let length = pieces_bytes(&data);
+        let fault = |error| self.medium.fault("write", offset, length, error);
+        ready(
+            self.medium
+                .check_change("write", offset, length)
+                .and_then(|()| self.store(offset, &data).map_err(fault)),
+        )
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        _durable: bool,
+    ) -> Answer<io::Result<()>> {
+        let fault = |error| self.medium.fault("zero", offset, length, error);
+        ready(
+            self.medium
+                .check_change("zero", offset, length)
+                .and_then(|()| self.clear(offset, length, how.keep_allocated).map_err(fault)),
+        )
+    }
+
+    fn trim(&self, offset: u64, length: u64, _durable: bool) -> Answer<io::Result<()>> {
+        ready(
+            self.medium
+                .check_change("trim", offset, length)
+                .and_then(|()| self.clear(offset, length, false)),
+        )
+    }
+
+    fn flush(&self) -> Answer<io::Result<()>> {
+        ready(Ok(()))
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
+        let checked = self.medium.check("extents", offset, length);
+        ready(checked.map(|()| self.list(offset, length)))
+    }
+
+    fn reload(&self) -> Answer<io::Result<u64>> {
+        ready(Ok(self.medium.size()))
+    }
+}
+
+/// The chunk of an address, and the part of it that at most `length` bytes from there on cover.
+fn place(at: u64, length: u64) -> (u64, Range<usize>) {
+    let within = at % CHUNK_BYTES;
+    let count = length.min(CHUNK_BYTES - within);
+    (at / CHUNK_BYTES, within as usize..(within + count) as usize)
+}
+
+/// A chunk to write to; made, zeroed, if it is not there.
+fn allocated(chunks: &mut Chunks, chunk: u64) -> io::Result<&mut [u8]> {
+    use std::collections::hash_map::Entry;
+    match chunks.entry(chunk) {
+        Entry::Occupied(held) => Ok(held.into_mut()),
+        Entry::Vacant(vacant) => {
+            let mut data = Vec::new();
+            data.try_reserve_exact(CHUNK_BYTES as usize)?;
+            data.resize(CHUNK_BYTES as usize, 0);
+            Ok(vacant.insert(data.into_boxed_slice()))
+        }
+    }
+}
+
+// Chunks are whole after a panic in between: nothing but copies happens under these locks.
+
+fn read(shard: &RwLock<Chunks>) -> RwLockReadGuard<'_, Chunks> {
+    shard.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(shard: &RwLock<Chunks>) -> RwLockWriteGuard<'_, Chunks> {
+    shard.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! A fixed pool of threads for calls that block. Jobs own what they work on. Nothing of files or
+//! stores is known here.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tokio::sync::oneshot;
+
+/// The calls are system calls and copies: no deep stacks.
+const STACK_BYTES: usize = 256 << 10;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads. When it is dropped they do what is queued, and end.
+pub(crate) struct IoPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    closed: bool,
+}
+
+impl IoPool {
+    /// Starts `threads` threads.
+    pub(crate) fn new(threads: usize) -> io::Result<IoPool> {
+        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new() });
+        let pool = IoPool { shared };
+        for _ in 0..threads {
+            let shared = Arc::clone(&pool.shared);
+            thread::Builder::new()
+                .name("undercroft-io".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn(move || serve(&shared))?;
+        }
+        Ok(pool)
+    }
+
+    /// Runs a job on one of the threads, in the order of the calls as far as threads are free. It
+    /// runs also if the answer is not waited for. No answer comes if the job panics.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        let job = Box::new(move || {
+            // What the job held is gone before anybody hears of its end: a file is closed by then.
+            let answer = job();
+            let _ = sender.send(answer);
+        });
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(job);
+        let wake = queue.idle > 0;
+        drop(queue);
+        if wake {
+            self.shared.work.notify_one();
+        }
+        receiver
+    }
+}
+
+impl Drop for IoPool {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job, or nothing when there will be none.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    while let Some(job) = shared.next() {
+        // A panic has been reported by then; whoever waits learns of it from the closed channel.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+}
