@@ -12,7 +12,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 
+use crate::level::{Counts, WriteMode};
 use crate::policy::{Departures, Entry, Fate, Policy};
+use crate::tally::{Tally, refer};
 
 /// Number of a frame: where the data of a resident block lies.
 pub type Frame = u32;
@@ -32,6 +34,17 @@ pub struct Found {
     pub hit: bool,
     /// Its frame: with the data on a hit, to be filled on a miss.
     pub frame: Frame,
+}
+
+/// What a counted reference met, and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Whether the block was resident.
+    pub hit: bool,
+    /// The frame of the block if it is resident now; to be filled if it was not.
+    pub frame: Option<Frame>,
+    /// The frame that the block had until a write invalidated it.
+    pub left: Option<Frame>,
 }
 
 /// A block that was evicted, and the frame that it had. The frame may already belong to another.
@@ -54,6 +67,7 @@ pub struct HashedCache {
     hasher: FixedState,
     out: Departures,
     evicted: Vec<Evicted>,
+    counts: Counts,
 }
 
 impl HashedCache {
@@ -71,6 +85,7 @@ impl HashedCache {
             hasher: FixedState::with_seed(seed),
             out: Departures::new(),
             evicted: Vec::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -98,6 +113,46 @@ impl HashedCache {
         Found { hit, frame: self.give_frame(entry) }
     }
 
+    /// A reference that is counted just as a [`Level`](crate::Level) counts it. `cold` is asked on a
+    /// miss: whether it is known that nobody referenced the block before.
+    pub fn reference(
+        &mut self,
+        block: u64,
+        is_write: bool,
+        mode: WriteMode,
+        cold: impl FnOnce() -> bool,
+    ) -> Served {
+        let before = self.policy.len();
+        let entry = if is_write && mode != WriteMode::Allocate {
+            // These admit nothing, so that a block that is unknown stays so.
+            self.start();
+            self.find(block)
+        } else {
+            Some(self.enter(block))
+        };
+        let hit =
+            entry.is_some_and(|e| refer(self.policy.as_mut(), e, is_write, mode, &mut self.out));
+        let mut tally = Tally::default();
+        tally.add(is_write, hit, !hit && cold(), mode);
+        tally.count(before.into(), self.policy.len().into(), &mut self.counts);
+        let Some(entry) = entry else {
+            return Served { hit, frame: None, left: None };
+        };
+        self.settle();
+        if self.policy.contains(entry) {
+            return Served { hit, frame: Some(self.give_frame(entry)), left: None };
+        }
+        // Invalidated, or a ghost that such a write passed by.
+        let left = self.release_frame(entry);
+        self.drop_if_unknown(entry);
+        Served { hit, frame: None, left }
+    }
+
+    /// What [`reference`](Self::reference) counted, and the evictions of [`place`](Self::place).
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     /// A reference to a block if it is resident: its frame.
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
         self.start();
@@ -117,6 +172,7 @@ impl HashedCache {
         let hit = self.policy.contains(entry);
         self.policy.place(entry, &mut self.out);
         self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
         Found { hit, frame: self.give_frame(entry) }
     }
 
@@ -236,11 +292,13 @@ impl HashedCache {
         self.out = out;
     }
 
-    fn release_frame(&mut self, entry: Entry) {
+    fn release_frame(&mut self, entry: Entry) -> Option<Frame> {
         let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
-        if frame != NO_FRAME {
-            self.free_frames.push(frame);
+        if frame == NO_FRAME {
+            return None;
         }
+        self.free_frames.push(frame);
+        Some(frame)
     }
 
     /// The frame of a resident entry, given now if it has none yet.

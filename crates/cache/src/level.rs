@@ -4,6 +4,7 @@
 //! Placement other than at the access and the traffic between levels are not here yet.
 
 use crate::policy::{Departures, Entry, Policy};
+use crate::tally::{Tally, refer};
 
 /// A reference to one block: entry and direction in 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +164,8 @@ fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
 ) {
     let mut out = Departures::new();
     let resident_before = u64::from(policy.len());
-    // Counted in locals, which stay in registers.
-    let (mut read_hits, mut writes, mut write_hits, mut cold_reads) = (0, 0, 0, 0);
-    let (mut admitted_by_writes, mut dropped) = (0, 0);
+    // A local, which stays in registers.
+    let mut tally = Tally::default();
     let mut known = counts.known;
     let mut start = 0;
     while start < refs.len() {
@@ -176,18 +176,8 @@ fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
         for &reference in &refs[start..end] {
             let entry = reference.entry();
             let is_write = !ONLY_READS && reference.is_write();
-            let hit;
-            if is_write {
-                hit = write(policy, entry, mode, &mut out);
-                writes += 1;
-                write_hits += u64::from(hit);
-                admitted_by_writes += u64::from(!hit && mode == WriteMode::Allocate);
-                dropped += u64::from(hit && mode == WriteMode::Invalidate);
-            } else {
-                hit = policy.access(entry, &mut out);
-                read_hits += u64::from(hit);
-                cold_reads += u64::from(entry >= known);
-            }
+            let hit = refer(policy, entry, is_write, mode, &mut out);
+            tally.add(is_write, hit, entry >= known, mode);
             known = known.max(entry + 1);
             if KEEP && (is_write || !hit) {
                 below.push(reference);
@@ -195,25 +185,6 @@ fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
         }
         start = end;
     }
-    let reads = refs.len() as u64 - writes;
-    let admitted = reads - read_hits + admitted_by_writes;
-    counts.reads += reads;
-    counts.read_hits += read_hits;
-    counts.writes += writes;
-    counts.write_hits += write_hits;
-    counts.cold_reads += cold_reads;
-    counts.evictions += resident_before + admitted - dropped - u64::from(policy.len());
+    tally.count(resident_before, policy.len().into(), counts);
     counts.known = known;
-}
-
-fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Departures) -> bool {
-    match mode {
-        WriteMode::Allocate => p.access(e, out),
-        WriteMode::NoAllocate => p.contains(e),
-        WriteMode::Invalidate => {
-            let hit = p.contains(e);
-            p.discard(e, out);
-            hit
-        }
-    }
 }

@@ -16,7 +16,8 @@ mod lists;
 pub mod policy;
 mod positions;
 mod ring;
+mod tally;
 
-pub use hashed::{Evicted, Found, Frame, HashedCache};
+pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
 pub use level::{Counts, Level, Reference, WriteMode};
 pub use policy::{Departure, Departures, Entry, Fate, Policy};

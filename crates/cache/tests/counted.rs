@@ -1,0 +1,64 @@
+//! The hashed cache counts exactly what a level counts, for every policy and write mode.
+//!
+//! `UNDERCROFT_SEED=n` runs one seed again.
+
+use undercroft_cache::policy::{Context, Spec, policies};
+use undercroft_cache::{Counts, HashedCache, Level, Reference, WriteMode};
+
+fn seed() -> u64 {
+    let given = std::env::var("UNDERCROFT_SEED").ok();
+    let seed = given.map_or(20_261_121, |text| text.parse().expect("UNDERCROFT_SEED is a number"));
+    println!("UNDERCROFT_SEED={seed}");
+    seed
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[test]
+fn hashed_cache_and_level_agree() {
+    let mut random = seed();
+    let modes = [WriteMode::Allocate, WriteMode::NoAllocate, WriteMode::Invalidate];
+    for info in policies().iter().filter(|info| info.name != "opt") {
+        // The sketch hashes block numbers, which differ from a level's handles.
+        let exact = if info.name == "w-tinylfu" { ",sketch=exact" } else { "" };
+        let spec = Spec::parse(&format!("{}{exact}", info.name)).unwrap();
+        for mode in modes {
+            for capacity in [1, 2, 7, 50] {
+                agree(&spec, mode, capacity, &mut random);
+            }
+        }
+    }
+}
+
+fn agree(spec: &Spec, mode: WriteMode, capacity: u32, random: &mut u64) {
+    let build = || spec.build(&Context::new(capacity)).unwrap();
+    let mut level = Level::new(build(), mode);
+    let mut cache = HashedCache::new(build(), next(random));
+    // Blocks are numbered by first touch, as a trace's are, and lie far apart in the cache.
+    let mut known = 0_u32;
+    for step in 0..2_000 {
+        let world = u64::from(capacity) * 3;
+        let wanted = (next(random) % world).min(next(random) % world) as u32;
+        let entry = wanted.min(known);
+        let cold = entry == known;
+        known += u32::from(cold);
+        let is_write = next(random) % 4 == 0;
+        let hit = level.reference(known, Reference::new(entry, is_write));
+        let block = u64::from(entry) * 0x1_0000_0001;
+        let frame_before = cache.frame(block);
+        let served = cache.reference(block, is_write, mode, || cold);
+        assert_eq!(served.hit, hit, "{spec} {mode:?} capacity {capacity} step {step}");
+        assert_eq!(served.frame, cache.frame(block));
+        let invalidated = is_write && mode == WriteMode::Invalidate;
+        assert_eq!(served.left, frame_before.filter(|_| invalidated));
+        let counts = Counts { known, ..*cache.counts() };
+        assert_eq!(&counts, level.counts(), "{spec} {mode:?} capacity {capacity} step {step}");
+        cache.validate().unwrap();
+    }
+}

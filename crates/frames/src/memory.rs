@@ -1,0 +1,115 @@
+//! The mapping that all frames lie in, and its division into pools.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::pool::Pool;
+
+/// Huge pages are this large on the machines that matter; the budget is rounded up to it.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Why there is no memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The system refuses the mapping.
+    #[error("cannot map {bytes} bytes for the cache: {source}; give the cache less")]
+    Map {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A frame is a power of two from 512 bytes to 2 MiB.
+    #[error("a frame of {0} bytes is not a power of two from 512 to 2097152")]
+    FrameSize(usize),
+    /// The budget is used up.
+    #[error("{wanted} bytes for frames do not fit: {left} of the cache's memory are left")]
+    Budget {
+        /// Bytes that the pool needs.
+        wanted: usize,
+        /// Bytes not yet given to pools.
+        left: usize,
+    },
+}
+
+/// A fixed budget of memory for frames. Pages are touched, and so taken from the system, when
+/// their frame is first written.
+#[derive(Clone)]
+pub struct Memory(Arc<Mapping>);
+
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Bytes given to pools so far. They are never taken back: shares are fixed at the start.
+    given: Mutex<usize>,
+}
+
+// SAFETY: the mapping is plain memory, valid from any thread until it is dropped. The pointer is
+// handed to pools only, which keep to the rules 2 to 5 in lib.rs.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the methods take `&self` and touch no byte of the memory.
+unsafe impl Sync for Mapping {}
+
+impl Memory {
+    /// Reserves `bytes`, at least 1, rounded up to whole huge pages.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new(bytes: usize) -> Result<Self, MemoryError> {
+        let refused = |source| MemoryError::Map { bytes, source };
+        let rounded = bytes
+            .max(1)
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address that the system chooses replaces nothing.
+        let address = unsafe { mmap_anonymous(ptr::null_mut(), rounded, access, flags) }
+            .map_err(|e| refused(e.into()))?;
+        // SAFETY: the range is the mapping just made. The advice changes no content; a system
+        // without huge pages may refuse it, which costs speed only.
+        let _ = unsafe { madvise(address, rounded, Advice::LinuxHugepage) };
+        let base = NonNull::new(address.cast())
+            .ok_or_else(|| refused(io::Error::other("the system mapped the address zero")))?;
+        Ok(Self(Arc::new(Mapping { base, bytes: rounded, given: Mutex::new(0) })))
+    }
+
+    /// Gives a part of the budget to a pool of `count` frames of `frame_bytes` each.
+    ///
+    /// # Errors
+    /// The frame size is not allowed, or the budget does not suffice.
+    pub fn pool(&self, count: u32, frame_bytes: usize) -> Result<Pool, MemoryError> {
+        if !frame_bytes.is_power_of_two() || !(512..=HUGE_PAGE_BYTES).contains(&frame_bytes) {
+            return Err(MemoryError::FrameSize(frame_bytes));
+        }
+        let mut given = self.0.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = given.next_multiple_of(frame_bytes);
+        let wanted = (count as usize).saturating_mul(frame_bytes);
+        let left = self.0.bytes.saturating_sub(start);
+        if wanted > left {
+            return Err(MemoryError::Budget { wanted, left });
+        }
+        *given = start + wanted;
+        // SAFETY: `start` is within the mapping, or at its end if nothing is wanted.
+        let base = unsafe { self.0.base.add(start) };
+        Ok(Pool::new(Arc::clone(&self.0), base, count, frame_bytes))
+    }
+
+    /// Bytes of the budget.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: pools hold this mapping, and handles hold their pool (rule 1): nobody is left
+        // who could use the memory. Base and length are those of the mapping.
+        let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
+    }
+}

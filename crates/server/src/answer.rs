@@ -1,0 +1,103 @@
+//! What is asked of a volume and what it answers: a thin layer of our own between the volume and
+//! the protocol's reply handle, so that the one can be used and tested without the other.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use undercroft_nbd::{Command, Extent, Failure, Reply};
+
+/// Key of the context `base:allocation` within a session.
+pub(crate) const BASE_ALLOCATION: u32 = 0;
+
+/// A request to a volume.
+pub struct Ask {
+    /// What is asked.
+    pub command: Command,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes concerned.
+    pub length: u64,
+    /// Durable before the answer (FUA).
+    pub durable: bool,
+    /// Where the answer goes.
+    pub responder: Responder,
+}
+
+/// Where an answer goes. It is given exactly once, from any thread.
+pub enum Responder {
+    /// To a client.
+    Reply(Reply),
+    /// To a caller in this process; must not block.
+    Call(Box<dyn FnOnce(Outcome) + Send>),
+}
+
+/// How a request ended.
+pub type Outcome = Result<Answer, Failed>;
+
+/// The answer to a request that succeeded.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Done; nothing to tell.
+    Done,
+    /// The bytes of a read, in pieces.
+    Data(Vec<Bytes>),
+    /// The allocation of a range, as far as it was looked up: at least its first extent.
+    Extents(Vec<Extent>),
+}
+
+/// Why a request failed. Cheap to clone: several requests may fail for one reason.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failed {
+    /// What the client is told.
+    pub failure: Failure,
+    /// What a person is told: what was being done and where.
+    pub message: Arc<str>,
+}
+
+impl Failed {
+    /// A failure with its reason.
+    pub fn new(failure: Failure, message: &str) -> Self {
+        Self { failure, message: message.into() }
+    }
+
+    pub(crate) fn closing() -> Self {
+        Self::new(Failure::ShuttingDown, "the volume is being closed")
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{
+            FileTooLarge, InvalidInput, OutOfMemory, PermissionDenied, QuotaExceeded,
+            ReadOnlyFilesystem, StorageFull, Unsupported,
+        };
+        let failure = match error.kind() {
+            ReadOnlyFilesystem | PermissionDenied => Failure::NotPermitted,
+            StorageFull | QuotaExceeded | FileTooLarge => Failure::NoSpace,
+            OutOfMemory => Failure::NoMemory,
+            InvalidInput => Failure::Invalid,
+            Unsupported => Failure::NotSupported,
+            _ => Failure::Io,
+        };
+        Self::new(failure, &error.to_string())
+    }
+}
+
+impl Responder {
+    /// Answers.
+    pub fn send(self, outcome: Outcome) {
+        match (self, outcome) {
+            (Self::Call(call), outcome) => call(outcome),
+            (Self::Reply(reply), Ok(Answer::Done)) => reply.done(),
+            (Self::Reply(reply), Ok(Answer::Data(pieces))) => reply.data(pieces),
+            (Self::Reply(reply), Ok(Answer::Extents(extents))) => {
+                reply.extents(vec![(BASE_ALLOCATION, extents)]);
+            }
+            (Self::Reply(reply), Err(failed)) => {
+                reply.fail(failed.failure, failed.message.to_string());
+            }
+        }
+    }
+}

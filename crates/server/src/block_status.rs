@@ -1,0 +1,127 @@
+//! BLOCK_STATUS: what the store says is allocated, overlaid with what only the cache knows. (What
+//! was zeroed the store knows itself: it is told at once, in every write mode.)
+
+use std::sync::Arc;
+
+use undercroft_nbd::{Extent, Failure};
+use undercroft_store::Extent as StoreExtent;
+
+use crate::answer::Failed;
+use crate::volume::{Volume, ask_store};
+
+const HOLE: u32 = 1;
+const ZERO: u32 = 2;
+
+/// More extents than the protocol takes in one answer are not collected.
+const EXTENTS_MAX: usize = 1 << 20;
+
+impl Volume {
+    /// The extents of `base:allocation` from `offset` on, at least one and at most to the end of
+    /// the range.
+    pub(crate) async fn block_status(
+        self: Arc<Self>,
+        offset: u64,
+        length: u64,
+        one_extent: bool,
+    ) -> Result<Vec<Extent>, Failed> {
+        if length == 0 {
+            return Err(Failed::new(Failure::Invalid, "the status of no bytes was asked for"));
+        }
+        let unit = self.geometry.alignment;
+        // Dirty blocks are noted before the store is asked: one that is written out meanwhile is
+        // in one of the two answers at least.
+        let dirty = self.dirty_ranges(offset, length);
+        let from = offset / unit * unit;
+        let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
+        let store = Arc::clone(&self.store);
+        let extents = ask_store(async move { store.extents(from, to - from).await }).await?;
+        let mut status = overlay(&extents, &dirty, from, to);
+        clip(&mut status, offset - from, length);
+        if status.is_empty() {
+            return Err(Failed::new(Failure::Io, "the store knows nothing of this range"));
+        }
+        status.truncate(if one_extent { 1 } else { EXTENTS_MAX });
+        Ok(status)
+    }
+
+    /// The parts of a range that are dirty, in order.
+    fn dirty_ranges(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+        let blocks = self.geometry.blocks(offset, length);
+        let mut dirty: Vec<u64> = Vec::new();
+        for shard in 0..self.shards.len() {
+            let shard = self.lock(shard);
+            dirty.extend(shard.dirty.within(*blocks.start(), *blocks.end()));
+            dirty.extend(shard.being_written_out().filter(|block| blocks.contains(block)));
+        }
+        dirty.sort_unstable();
+        dirty.dedup();
+        let end = |block: u64| self.geometry.start(block) + self.geometry.len(block) as u64;
+        dirty.into_iter().map(|block| (self.geometry.start(block), end(block))).collect()
+    }
+}
+
+/// The store's extents from byte `from` on, with dirty parts as data, joined where equal.
+fn overlay(extents: &[StoreExtent], dirty: &[(u64, u64)], from: u64, to: u64) -> Vec<Extent> {
+    let mut status: Vec<Extent> = Vec::new();
+    let mut push = |length: u64, word: u32| match status.last_mut() {
+        _ if length == 0 => {}
+        Some(last) if last.status == word => last.length += length,
+        _ => status.push(Extent { length, status: word }),
+    };
+    let (mut at, mut dirty) = (from, dirty.iter().peekable());
+    for extent in extents {
+        let word = if extent.hole { HOLE } else { 0 } | if extent.zero { ZERO } else { 0 };
+        let end = at.saturating_add(extent.length).min(to);
+        while at < end {
+            while dirty.next_if(|&&(_, dirty_end)| dirty_end <= at).is_some() {}
+            match dirty.peek() {
+                Some(&&(start, dirty_end)) if start <= at => {
+                    push(dirty_end.min(end) - at, 0);
+                    at = dirty_end.min(end);
+                }
+                Some(&&(start, _)) if start < end => {
+                    push(start - at, word);
+                    at = start;
+                }
+                _ => {
+                    push(end - at, word);
+                    at = end;
+                }
+            }
+        }
+    }
+    status
+}
+
+/// Takes `skip` bytes off the front, and keeps at most `length`.
+fn clip(status: &mut Vec<Extent>, mut skip: u64, mut length: u64) {
+    for extent in status.iter_mut() {
+        let cut = extent.length.min(skip);
+        skip -= cut;
+        extent.length = (extent.length - cut).min(length);
+        length -= extent.length;
+    }
+    status.retain(|extent| extent.length > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dirty_blocks_are_data() {
+        let hole = StoreExtent { length: 100, hole: true, zero: true };
+        let data = StoreExtent { length: 50, hole: false, zero: false };
+        let status = |length, status| Extent { length, status };
+        let plain = overlay(&[hole, data], &[], 0, 150);
+        assert_eq!(plain, [status(100, 3), status(50, 0)]);
+        let over = overlay(&[hole, data], &[(10, 20), (20, 30), (90, 110)], 0, 150);
+        assert_eq!(over, [status(10, 3), status(20, 0), status(60, 3), status(60, 0)]);
+        // A store that tells more than was asked.
+        let over = overlay(&[hole, data], &[(0, 10)], 1000, 1020);
+        assert_eq!(over, [status(20, 3)]);
+        let mut clipped = plain;
+        clip(&mut clipped, 99, 10);
+        assert_eq!(clipped, [status(1, 3), status(9, 0)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! What the cache holds of one block, and the memory that a read from the store fills.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, Bytes};
+use undercroft_frames::{Frame, FrameMut};
+use undercroft_store::Buffer;
+
+use crate::job::BlockOp;
+
+/// The largest block.
+pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
+
+static ZEROES: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
+
+/// Up to a block of zero bytes, without memory.
+pub(crate) fn zeroes(length: usize) -> Bytes {
+    Bytes::from_static(&ZEROES[..length])
+}
+
+/// The data of a block.
+#[derive(Debug, Default)]
+pub(crate) enum Content {
+    /// Not here.
+    #[default]
+    Absent,
+    /// All zero; needs no frame.
+    Zero,
+    /// In a frame.
+    Frame(Frame),
+    /// In memory outside the cache, for want of a frame: only while somebody works on the block.
+    Loose(Bytes),
+}
+
+impl Content {
+    /// The bytes `from..to` of the block, pointing to where they lie; none if absent.
+    pub(crate) fn piece(&self, from: usize, to: usize) -> Option<Bytes> {
+        let mut bytes = match self {
+            Self::Absent => return None,
+            Self::Zero => return Some(zeroes(to - from)),
+            Self::Frame(frame) => Bytes::from_owner(frame.clone()),
+            Self::Loose(bytes) => bytes.clone(),
+        };
+        bytes.truncate(to);
+        bytes.advance(from);
+        Some(bytes)
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+/// What is known of a block whose data is here.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) content: Content,
+    /// Set if the store does not have this content: which change that was (see `dirty.rs`).
+    pub(crate) dirty: Option<u64>,
+}
+
+/// The place of a resident block: as many as the policy has frames, by its frame number. (Which
+/// frame of memory a block's data lies in changes with every copy-on-write.)
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) state: State,
+    /// The block's state is in its [`Active`] record.
+    pub(crate) active: bool,
+}
+
+/// A block that something is going on with, resident or not.
+#[derive(Default)]
+pub(crate) struct Active {
+    pub(crate) state: State,
+    pub(crate) running: Running,
+    /// Operations that have arrived and not taken effect, in order. While something runs for the
+    /// first one, it stays in front.
+    pub(crate) queue: VecDeque<BlockOp>,
+    /// Its write-out failed: not to be tried again until the flusher comes by.
+    pub(crate) cooling: bool,
+}
+
+/// What is under way at the store for a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Running {
+    #[default]
+    Nothing,
+    /// The block is being read, for the front of the queue.
+    Fetch,
+    /// The front of the queue is being written.
+    Write,
+    /// The dirty content of this change is being written; reads and changes of the copy go on.
+    WriteOut(u64),
+    /// The front of the queue waits for a frame, which a write-out will free.
+    Starved,
+}
+
+/// Memory that a block is read into.
+pub(crate) enum Memory {
+    Frame(FrameMut),
+    Heap(Box<[u8]>),
+}
+
+impl Memory {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Heap(bytes) => bytes,
+        }
+    }
+
+    pub(crate) fn into_content(self) -> Content {
+        match self {
+            Self::Frame(frame) => Content::Frame(frame.freeze()),
+            Self::Heap(bytes) => Content::Loose(Bytes::from(bytes)),
+        }
+    }
+}
+
+/// Memory lent to a store as a buffer. It comes home when the store lets the buffer go, however
+/// that happens, and only then.
+pub(crate) struct Loan {
+    memory: Option<Memory>,
+    length: usize,
+    home: Home,
+}
+
+/// Where lent memory comes back to.
+#[derive(Clone, Default)]
+pub(crate) struct Home(Arc<Mutex<Option<Memory>>>);
+
+impl Home {
+    /// The memory, if it is back.
+    pub(crate) fn collect(&self) -> Option<Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Loan {
+    /// Lends the first `length` bytes.
+    pub(crate) fn lend(memory: Memory, length: usize) -> (Buffer, Home) {
+        let home = Home::default();
+        (Box::new(Self { memory: Some(memory), length, home: home.clone() }), home)
+    }
+}
+
+impl AsMut<[u8]> for Loan {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // The memory is taken in `drop` only.
+        self.memory.as_mut().map_or(&mut [], |memory| &mut memory.bytes()[..self.length])
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = self.memory.take();
+    }
+}

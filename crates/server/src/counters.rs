@@ -1,0 +1,151 @@
+//! What a volume counts. The names that scripts rely on are those of the simulator.
+//!
+//! Counters of blocks lie in the shards, under the lock that a reference holds anyway; times and
+//! what has nothing to do with a shard are atomics.
+
+use serde::Serialize;
+use undercroft_cache::Counts;
+
+use crate::histogram::Histogram;
+
+/// Where the blocks of a request came from: the slowest of them decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// All were in memory. For what is not about blocks: always.
+    Hit,
+    /// At least one was on its way for an earlier request, or in use by one.
+    Joined,
+    /// At least one was not resident.
+    Miss,
+}
+
+/// What a request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// READ
+    Read,
+    /// WRITE
+    Write,
+    /// FLUSH
+    Flush,
+    /// TRIM
+    Trim,
+    /// WRITE_ZEROES
+    Zero,
+    /// CACHE
+    Cache,
+    /// BLOCK_STATUS
+    Status,
+}
+
+impl Operation {
+    /// All operations with their names in metrics.
+    pub const ALL: [(Self, &str); 7] = [
+        (Self::Read, "read"),
+        (Self::Write, "write"),
+        (Self::Flush, "flush"),
+        (Self::Trim, "trim"),
+        (Self::Zero, "write_zeroes"),
+        (Self::Cache, "cache"),
+        (Self::Status, "block_status"),
+    ];
+}
+
+impl Source {
+    /// All sources with their names in metrics.
+    pub const ALL: [(Self, &str); 3] =
+        [(Self::Hit, "hit"), (Self::Joined, "joined"), (Self::Miss, "miss")];
+}
+
+/// Times from the arrival of a request to its answer, by operation and source.
+#[derive(Default)]
+pub struct Latencies([[Histogram; 3]; 7]);
+
+impl Latencies {
+    /// The histogram of one kind of request.
+    pub fn of(&self, operation: Operation, source: Source) -> &Histogram {
+        &self.0[operation as usize][source as usize]
+    }
+}
+
+/// What one shard counts beside what its policy does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShardCounters {
+    pub(crate) joined_reads: u64,
+    pub(crate) served_around: u64,
+    pub(crate) prefetched: u64,
+    pub(crate) read_ahead: u64,
+    pub(crate) store_reads: u64,
+    pub(crate) store_writes: u64,
+    pub(crate) written_back: u64,
+    pub(crate) read_failures: u64,
+    pub(crate) write_failures: u64,
+}
+
+/// The counters of a volume. All numbers count since its start, except the last group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Blocks read by clients.
+    pub reads: u64,
+    /// Reads that found their block resident.
+    pub read_hits: u64,
+    /// Blocks written by clients, each block that a request touches once.
+    pub writes: u64,
+    /// Writes that found their block resident.
+    pub write_hits: u64,
+    /// Reads of blocks that nobody had referenced before; 0 where that is not known.
+    pub cold_reads: u64,
+    /// Blocks that replacement drove out.
+    pub evictions: u64,
+    /// Read hits that had to wait since the block was in use: on its way from the store for
+    /// another request, or being written.
+    pub joined_reads: u64,
+    /// Blocks that were read or written without a place in the cache, for want of a free frame:
+    /// clients that do not take their replies hold the others.
+    pub served_around: u64,
+    /// Blocks fetched for CACHE requests.
+    pub prefetched: u64,
+    /// Blocks fetched by sequential read-ahead.
+    pub read_ahead: u64,
+    /// Blocks read from the store, for whatever reason.
+    pub store_reads: u64,
+    /// Blocks written to the store, whole or in part, for whatever reason.
+    pub store_writes: u64,
+    /// Those of them that were dirty and written out later than answered.
+    pub written_back: u64,
+    /// Blocks whose read from the store failed.
+    pub read_failures: u64,
+    /// Blocks whose write to the store failed; dirty blocks are tried again.
+    pub write_failures: u64,
+    /// Blocks resident now.
+    pub resident: u64,
+    /// Blocks resident at most.
+    pub capacity_blocks: u64,
+    /// Blocks now that the store does not have yet.
+    pub dirty: u64,
+}
+
+impl Stats {
+    pub(crate) fn add(&mut self, counts: &Counts, own: &ShardCounters) {
+        self.reads += counts.reads;
+        self.read_hits += counts.read_hits;
+        self.writes += counts.writes;
+        self.write_hits += counts.write_hits;
+        self.cold_reads += counts.cold_reads;
+        self.evictions += counts.evictions;
+        self.joined_reads += own.joined_reads;
+        self.served_around += own.served_around;
+        self.prefetched += own.prefetched;
+        self.read_ahead += own.read_ahead;
+        self.store_reads += own.store_reads;
+        self.store_writes += own.store_writes;
+        self.written_back += own.written_back;
+        self.read_failures += own.read_failures;
+        self.write_failures += own.write_failures;
+    }
+
+    /// Read hits / reads; 0 where nothing was read.
+    pub fn read_hit_ratio(&self) -> f64 {
+        if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }
+    }
+}

@@ -1,0 +1,199 @@
+//! What one operation does to one block, given what is here of it: the rules of reading and
+//! writing. Called with the shard's lock held, and called again when what it asked for is there.
+
+use bytes::Bytes;
+use undercroft_frames::{FrameMut, Pool};
+
+use crate::content::{Content, State};
+use crate::counters::ShardCounters;
+use crate::dirty::DirtySet;
+use crate::geometry::Geometry;
+use crate::job::{Job, JobKind};
+
+/// What an operation needs before it can go on.
+pub(crate) enum Verdict {
+    /// Nothing: it took effect. The bytes are what a read found.
+    Done(Bytes),
+    /// The block from the store; then it is to be executed again.
+    Fetch,
+    /// A write to the store, with which it is done: of the job's own data, or of these bytes from
+    /// this byte of the volume on.
+    Write(Option<Bytes>, u64),
+    /// A free frame, which a write-out under way will bring.
+    Starve,
+    /// The end of the block's write-out.
+    Wait,
+}
+
+/// What a block's operation may look at and use.
+pub(crate) struct Tools<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) dirty: &'a mut DirtySet,
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) counters: &'a mut ShardCounters,
+    /// The policy holds the block.
+    pub(crate) resident: bool,
+    /// A write-out under way will free a frame.
+    pub(crate) can_wait: bool,
+    /// The block itself is being written out.
+    pub(crate) writing_out: bool,
+}
+
+pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
+    match job.kind {
+        JobKind::Read => {
+            let (from, to) = job.span(block, tools.geometry);
+            state.content.piece(from, to).map_or(Verdict::Fetch, Verdict::Done)
+        }
+        // Without a slot there is nowhere to put it.
+        JobKind::Prefetch if !tools.resident => Verdict::Done(Bytes::new()),
+        JobKind::Prefetch if state.content.is_absent() => Verdict::Fetch,
+        JobKind::Prefetch => Verdict::Done(Bytes::new()),
+        JobKind::Write(_) | JobKind::Zero => {
+            let keep = tools.resident || state.dirty.is_some();
+            match (keep, tools.geometry.write_back && !job.durable) {
+                // Two writes of a block are never at the store together.
+                (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
+                (false, _) => write_around(job, block, state, tools),
+                (true, false) => write_through(job, block, state, tools),
+                (true, true) => write_back(job, block, state, tools),
+            }
+        }
+    }
+}
+
+/// The block will not stay: only the store is concerned.
+fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verdict {
+    let part = Part::new(job, block, tools.geometry);
+    if part.is_aligned(tools.geometry) {
+        state.content = Content::Absent;
+        return Verdict::Write(None, part.at);
+    }
+    if state.content.is_absent() {
+        return Verdict::Fetch;
+    }
+    let bytes = part.patched(job, &state.content);
+    state.content = Content::Absent;
+    part.write_from(&bytes, tools.geometry)
+}
+
+/// Answered when the store has it. The copy is changed first, and dropped if the store fails.
+fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
+    let part = Part::new(job, block, tools.geometry);
+    if !part.is_full() && state.content.is_absent() {
+        return Verdict::Fetch;
+    }
+    if !part.apply(job, &mut state.content, tools.pool) {
+        if tools.can_wait {
+            return Verdict::Starve;
+        }
+        tools.counters.served_around += 1;
+        state.content = Content::Loose(part.patched(job, &state.content));
+    }
+    if state.dirty.is_some() {
+        // All of it: the rest of the block may be newer than the store, too.
+        let whole = state.content.piece(0, part.len);
+        return Verdict::Write(whole, part.start);
+    }
+    if part.is_aligned(tools.geometry) {
+        return Verdict::Write(None, part.at);
+    }
+    let bytes = state.content.piece(0, part.len).unwrap_or_default();
+    part.write_from(&bytes, tools.geometry)
+}
+
+/// Answered when the copy is changed.
+fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
+    let part = Part::new(job, block, tools.geometry);
+    if !part.is_full() && state.content.is_absent() {
+        return Verdict::Fetch;
+    }
+    if part.apply(job, &mut state.content, tools.pool) {
+        tools.dirty.mark(block, state, job.started);
+        return Verdict::Done(Bytes::new());
+    }
+    if tools.can_wait {
+        return Verdict::Starve;
+    }
+    // Clients that do not take their replies hold all frames: the store has to take the write.
+    write_through(job, block, state, tools)
+}
+
+/// The part of a block that a write concerns.
+struct Part {
+    /// Within the block.
+    from: usize,
+    to: usize,
+    /// Bytes of the block.
+    len: usize,
+    /// The block's first byte in the volume.
+    start: u64,
+    /// The part's first byte in the volume.
+    at: u64,
+}
+
+impl Part {
+    fn new(job: &Job, block: u64, geometry: &Geometry) -> Self {
+        let (from, to) = job.span(block, geometry);
+        let start = geometry.start(block);
+        Self { from, to, len: geometry.len(block), start, at: start + from as u64 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.from == 0 && self.to == self.len
+    }
+
+    /// Whether the store takes the part as it is.
+    fn is_aligned(&self, geometry: &Geometry) -> bool {
+        self.is_full()
+            || geometry.is_aligned(self.at) && geometry.is_aligned(self.start + self.to as u64)
+    }
+
+    /// Writes the part into the copy, in a frame that nobody else reads: false if there is none,
+    /// with the copy unchanged.
+    fn apply(&self, job: &Job, content: &mut Content, pool: &Pool) -> bool {
+        let Some(mut frame) = self.frame_to_write(content, pool) else { return false };
+        job.copy_to(self.at, &mut frame[self.from..self.to]);
+        *content = Content::Frame(frame.freeze());
+        true
+    }
+
+    /// A frame with the block's content as far as the part leaves it.
+    fn frame_to_write(&self, content: &mut Content, pool: &Pool) -> Option<FrameMut> {
+        let shared = match std::mem::take(content) {
+            Content::Frame(frame) => match frame.try_into_mut() {
+                Ok(own) => return Some(own),
+                Err(shared) => Content::Frame(shared),
+            },
+            other => other,
+        };
+        let Some(mut frame) = pool.take() else {
+            *content = shared;
+            return None;
+        };
+        if !self.is_full() {
+            match &shared {
+                Content::Frame(old) => frame.copy_from_slice(old.as_ref()),
+                Content::Loose(old) => frame[..old.len()].copy_from_slice(old),
+                Content::Zero | Content::Absent => frame.fill(0),
+            }
+        }
+        Some(frame)
+    }
+
+    /// The whole block with the part written, in memory outside the cache.
+    fn patched(&self, job: &Job, content: &Content) -> Bytes {
+        let old = content.piece(0, self.len);
+        let mut bytes = old.map_or_else(|| vec![0; self.len], |old| old.to_vec());
+        job.copy_to(self.at, &mut bytes[self.from..self.to]);
+        Bytes::from(bytes)
+    }
+
+    /// Writes the part from a copy of the whole block, widened to what the store takes.
+    fn write_from(&self, block: &Bytes, geometry: &Geometry) -> Verdict {
+        let unit = geometry.alignment as usize;
+        let from = self.from / unit * unit;
+        let to = self.to.next_multiple_of(unit).min(self.len);
+        Verdict::Write(Some(block.slice(from..to)), self.start + from as u64)
+    }
+}

@@ -1,0 +1,249 @@
+//! A request on its way: what is left of it, and its parts, one a block.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::answer::{Answer, Failed, Outcome, Responder};
+use crate::content::zeroes;
+use crate::counters::{Operation, Source};
+use crate::geometry::Geometry;
+
+/// A request that could not be answered at once.
+pub(crate) struct Job {
+    pub(crate) kind: JobKind,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) durable: bool,
+    pub(crate) started: Instant,
+    progress: Mutex<Progress>,
+}
+
+pub(crate) enum JobKind {
+    Read,
+    Write(Payload),
+    /// Writes zeroes to a part of a block.
+    Zero,
+    /// Reads for nobody.
+    Prefetch,
+}
+
+struct Progress {
+    /// Parts not yet done, and one for the submission itself.
+    left: u32,
+    /// A read's pieces by block; empty where not yet there.
+    pieces: Vec<Bytes>,
+    source: Source,
+    failed: Option<Failed>,
+    responder: Option<Responder>,
+}
+
+/// The part of a job that concerns one block.
+#[derive(Clone)]
+pub(crate) struct BlockOp {
+    pub(crate) job: Arc<Job>,
+    pub(crate) block: u64,
+}
+
+/// A request that is over, to be answered when no lock is held.
+pub(crate) struct Finished {
+    pub(crate) responder: Responder,
+    pub(crate) outcome: Outcome,
+    pub(crate) operation: Operation,
+    pub(crate) source: Source,
+    pub(crate) started: Instant,
+}
+
+impl Job {
+    pub(crate) fn new(
+        kind: JobKind,
+        offset: u64,
+        length: u64,
+        durable: bool,
+        started: Instant,
+    ) -> Self {
+        let progress = Progress {
+            left: 1,
+            pieces: Vec::new(),
+            source: Source::Hit,
+            failed: None,
+            responder: None,
+        };
+        Self { kind, offset, length, durable, started, progress: Mutex::new(progress) }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The part of `block` that the request covers: from where to where within the block.
+    pub(crate) fn span(&self, block: u64, geometry: &Geometry) -> (usize, usize) {
+        let start = geometry.start(block);
+        let from = self.offset.saturating_sub(start);
+        let to = (self.offset + self.length - start).min(geometry.block_bytes());
+        (from as usize, to as usize)
+    }
+
+    /// One more part has to be done.
+    pub(crate) fn expect_part(&self, source: Source) {
+        let mut progress = self.progress();
+        progress.left += 1;
+        progress.source = progress.source.max(source);
+    }
+
+    /// All parts have been submitted; `ready` has the pieces that were at hand, and empty ones for
+    /// the others.
+    pub(crate) fn submitted(
+        &self,
+        ready: Vec<Bytes>,
+        responder: Option<Responder>,
+    ) -> Option<Finished> {
+        let mut progress = self.progress();
+        progress.responder = responder;
+        if progress.pieces.is_empty() {
+            progress.pieces = ready;
+        } else {
+            for (piece, ready) in progress.pieces.iter_mut().zip(ready) {
+                if piece.is_empty() {
+                    *piece = ready;
+                }
+            }
+        }
+        self.one_less(progress)
+    }
+
+    /// The part of `block` is done. `piece`: what a read found.
+    pub(crate) fn part_done(
+        &self,
+        block: u64,
+        geometry: &Geometry,
+        result: Result<Bytes, Failed>,
+    ) -> Option<Finished> {
+        let mut progress = self.progress();
+        match result {
+            Ok(piece) if matches!(self.kind, JobKind::Read) => {
+                let blocks = geometry.blocks(self.offset, self.length);
+                let count = (blocks.end() - blocks.start() + 1) as usize;
+                if progress.pieces.is_empty() {
+                    progress.pieces.resize(count, Bytes::new());
+                }
+                progress.pieces[(block - blocks.start()) as usize] = piece;
+            }
+            Ok(_) => {}
+            // The first failure is the one that is told.
+            Err(failed) => {
+                progress.failed.get_or_insert(failed);
+            }
+        }
+        self.one_less(progress)
+    }
+
+    fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Finished> {
+        progress.left -= 1;
+        if progress.left > 0 {
+            return None;
+        }
+        let responder = progress.responder.take()?;
+        let (operation, answer) = match self.kind {
+            JobKind::Read => (Operation::Read, Answer::Data(std::mem::take(&mut progress.pieces))),
+            JobKind::Write(_) => (Operation::Write, Answer::Done),
+            JobKind::Zero => (Operation::Zero, Answer::Done),
+            JobKind::Prefetch => (Operation::Cache, Answer::Done),
+        };
+        let outcome = progress.failed.take().map_or(Ok(answer), Err);
+        let (source, started) = (progress.source, self.started);
+        Some(Finished { responder, outcome, operation, source, started })
+    }
+
+    /// Copies what the job writes to the volume from byte `at` on into `out`.
+    pub(crate) fn copy_to(&self, at: u64, out: &mut [u8]) {
+        match &self.kind {
+            JobKind::Write(payload) => payload.copy_to(at - self.offset, out),
+            _ => out.fill(0),
+        }
+    }
+
+    /// What the job writes to the bytes `from..to` of the volume.
+    pub(crate) fn data(&self, from: u64, to: u64) -> Vec<Bytes> {
+        match &self.kind {
+            JobKind::Write(payload) => payload.slices(from - self.offset, to - self.offset),
+            _ => vec![zeroes((to - from) as usize)],
+        }
+    }
+}
+
+/// The bytes of a write, in pieces.
+pub(crate) struct Payload {
+    pieces: Vec<Bytes>,
+    /// Where each piece ends.
+    ends: Vec<u64>,
+}
+
+impl Payload {
+    pub(crate) fn new(mut pieces: Vec<Bytes>) -> Self {
+        pieces.retain(|piece| !piece.is_empty());
+        let mut end = 0;
+        let ends = pieces.iter().map(|piece| {
+            end += piece.len() as u64;
+            end
+        });
+        Self { ends: ends.collect(), pieces }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The bytes `from..to`, which must be within it.
+    fn slices(&self, from: u64, to: u64) -> Vec<Bytes> {
+        let mut slices = Vec::with_capacity(1);
+        let mut at = from;
+        let mut index = self.ends.partition_point(|&end| end <= from);
+        while at < to {
+            let piece = &self.pieces[index];
+            let start = self.ends[index] - piece.len() as u64;
+            let end = self.ends[index].min(to);
+            slices.push(piece.slice((at - start) as usize..(end - start) as usize));
+            at = end;
+            index += 1;
+        }
+        slices
+    }
+
+    fn copy_to(&self, from: u64, out: &mut [u8]) {
+        let mut done = 0;
+        let mut index = self.ends.partition_point(|&end| end <= from);
+        while done < out.len() {
+            let piece = &self.pieces[index];
+            let start = self.ends[index] - piece.len() as u64;
+            let rest = &piece[(from + done as u64 - start) as usize..];
+            let count = rest.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&rest[..count]);
+            done += count;
+            index += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_in_pieces_is_one_sequence() {
+        let whole: Vec<u8> = (0..100).collect();
+        let cuts = [0_usize, 10, 10, 37, 99, 100];
+        let pieces = cuts.windows(2).map(|c| Bytes::copy_from_slice(&whole[c[0]..c[1]])).collect();
+        let payload = Payload::new(pieces);
+        assert_eq!(payload.len(), 100);
+        for from in 0..100 {
+            for to in from..=100 {
+                assert_eq!(payload.slices(from as u64, to as u64).concat(), &whole[from..to]);
+                let mut out = vec![0; to - from];
+                payload.copy_to(from as u64, &mut out);
+                assert_eq!(out, &whole[from..to]);
+            }
+        }
+    }
+}

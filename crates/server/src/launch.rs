@@ -1,0 +1,201 @@
+//! Store requests: neighbouring blocks of one request become one, a task each carries it out, and
+//! its end goes back to the shards.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use undercroft_nbd::Failure;
+use undercroft_store::Store;
+
+use crate::answer::Failed;
+use crate::content::{Content, Home, Loan, Memory};
+use crate::geometry::Geometry;
+use crate::job::Job;
+use crate::shard::{Action, Start};
+use crate::volume::{Volume, Work};
+
+/// Most bytes of dirty blocks in one store request.
+pub(crate) const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
+
+/// One store request.
+struct Run {
+    first: u64,
+    /// Blocks, consecutive.
+    count: u64,
+    /// First byte.
+    offset: u64,
+    end: u64,
+    work: Doing,
+}
+
+enum Doing {
+    Fetch(Arc<Job>, Vec<Memory>),
+    /// Of the job's own data.
+    Write(Arc<Job>),
+    /// Of these bytes, for a job or because they are dirty.
+    WriteBytes(Option<Arc<Job>>, Vec<Bytes>),
+}
+
+impl Run {
+    fn new(start: Start, geometry: &Geometry) -> Option<Self> {
+        let block = start.block;
+        let whole = geometry.start(block);
+        let whole_end = whole + geometry.len(block) as u64;
+        let (offset, end, work) = match start.action {
+            Action::Fetch(job, memory) => (whole, whole_end, Doing::Fetch(job, vec![memory?])),
+            Action::Write(job, None, at) => {
+                let (_, to) = job.span(block, geometry);
+                (at, whole + to as u64, Doing::Write(job))
+            }
+            Action::Write(job, Some(bytes), at) => {
+                (at, at + bytes.len() as u64, Doing::WriteBytes(Some(job), vec![bytes]))
+            }
+            Action::WriteOut(bytes) => (whole, whole_end, Doing::WriteBytes(None, vec![bytes])),
+        };
+        Some(Self { first: block, count: 1, offset, end, work })
+    }
+
+    /// Takes the next one in if it follows without a gap and is for the same purpose.
+    fn join(&mut self, next: Self) -> Option<Self> {
+        if self.first + self.count != next.first || self.end != next.offset {
+            return Some(next);
+        }
+        let bounded = next.end - self.offset <= WRITE_OUT_BYTES_MAX;
+        match (&mut self.work, next.work) {
+            (Doing::Fetch(job, memory), Doing::Fetch(other, more)) if Arc::ptr_eq(job, &other) => {
+                memory.extend(more);
+            }
+            (Doing::Write(job), Doing::Write(other)) if Arc::ptr_eq(job, &other) => {}
+            (Doing::WriteBytes(None, data), Doing::WriteBytes(None, more)) if bounded => {
+                data.extend(more);
+            }
+            (_, work) => return Some(Self { work, ..next }),
+        }
+        self.count += next.count;
+        self.end = next.end;
+        None
+    }
+}
+
+/// Orders what was started by purpose and place, and joins neighbours.
+fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
+    // Demand first. The sort is stable: a request's blocks stay in order.
+    starts.sort_by_key(|start| match &start.action {
+        Action::Fetch(..) => (0, 0),
+        Action::Write(..) => (1, 0),
+        Action::WriteOut(_) => (2, start.block),
+    });
+    let mut runs: Vec<Run> = Vec::new();
+    for run in starts.into_iter().filter_map(|start| Run::new(start, geometry)) {
+        let left = match runs.last_mut() {
+            Some(last) => last.join(run),
+            None => Some(run),
+        };
+        runs.extend(left);
+    }
+    runs
+}
+
+impl Volume {
+    /// Begins store requests.
+    pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>) {
+        for run in runs(starts, &self.geometry) {
+            let demand = matches!(run.work, Doing::Fetch(..));
+            if demand {
+                self.fetching.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut flight = Flight {
+                volume: Arc::clone(self),
+                first: run.first,
+                count: run.count,
+                kind: match &run.work {
+                    Doing::Fetch(..) => Kind::Fetch,
+                    Doing::Write(_) | Doing::WriteBytes(Some(_), _) => Kind::Write,
+                    Doing::WriteBytes(None, _) => Kind::WriteOut,
+                },
+                ended: false,
+            };
+            self.runtime.spawn(async move {
+                let store = Arc::clone(&flight.volume.store);
+                let result = carry_out(&*store, run, &flight.volume.geometry).await;
+                flight.end(result.map_err(Failed::from));
+            });
+        }
+    }
+}
+
+/// Asks the store; the memory that a fetch filled, one a block.
+async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Result<Vec<Memory>> {
+    match run.work {
+        Doing::Fetch(_, memory) => {
+            let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
+            let (buffers, homes): (Vec<_>, Vec<Home>) = (run.first..).zip(memory).map(lend).unzip();
+            let (buffers, result) = store.read(run.offset, buffers).await;
+            drop(buffers);
+            result?;
+            let all: Option<Vec<_>> = homes.iter().map(Home::collect).collect();
+            all.ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+        }
+        Doing::Write(job) => {
+            let data = job.data(run.offset, run.end);
+            store.write(run.offset, data, job.durable).await.map(|()| Vec::new())
+        }
+        Doing::WriteBytes(job, data) => {
+            let durable = job.is_some_and(|job| job.durable);
+            store.write(run.offset, data, durable).await.map(|()| Vec::new())
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Fetch,
+    Write,
+    WriteOut,
+}
+
+/// A store request under way. Its blocks hear of its end even if its task is lost.
+struct Flight {
+    volume: Arc<Volume>,
+    first: u64,
+    count: u64,
+    kind: Kind,
+    ended: bool,
+}
+
+impl Flight {
+    fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
+        self.ended = true;
+        let volume = Arc::clone(&self.volume);
+        if self.kind == Kind::Fetch {
+            volume.fetching.fetch_sub(1, Ordering::Relaxed);
+        }
+        let (failed, mut memory) = match result {
+            Ok(memory) => (None, memory.into_iter()),
+            Err(failed) => (Some(failed), Vec::new().into_iter()),
+        };
+        let outcome = || failed.clone().map_or(Ok(()), Err);
+        let mut work = Work::new(&volume);
+        for block in self.first..self.first + self.count {
+            let content = memory.next().map_or(Content::Absent, Memory::into_content);
+            let (shard, fx) = work.shard(block);
+            match self.kind {
+                Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
+                Kind::Write => shard.written(block, outcome(), fx),
+                Kind::WriteOut => shard.written_out(block, outcome(), fx),
+            }
+        }
+        work.finish();
+        volume.progress.notify_waiters();
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Err(Failed::new(Failure::Io, "a store request was lost")));
+        }
+    }
+}

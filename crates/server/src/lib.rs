@@ -1,0 +1,36 @@
+//! The storage server's core: volumes with a cache in front of their store.
+//!
+//! The policy of `undercroft-cache` decides what is kept; a [`Volume`] carries that out: it holds
+//! the data in frames, reads what is missing, writes what changed, and keeps the operations on
+//! each block in order. Driven by one client, one request after another, its counters are those
+//! of the simulator, exactly. `docs/server.md` follows a request through the files here.
+//!
+//! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), configuration files,
+//! HTTP, the program.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod block_status;
+mod content;
+mod counters;
+mod direct;
+mod dirty;
+mod execute;
+mod flush;
+mod geometry;
+mod histogram;
+mod job;
+mod launch;
+mod ranges;
+mod requests;
+mod session;
+mod shard;
+mod state;
+mod volume;
+
+pub use answer::{Answer, Ask, Failed, Outcome, Responder};
+pub use counters::{Latencies, Operation, Source, Stats};
+pub use histogram::Histogram;
+pub use session::{VolumeExport, Volumes};
+pub use state::{SavedContent, StateError};
+pub use volume::{Volume, VolumeConfig, VolumeError, Write};

@@ -1,0 +1,295 @@
+//! The arrival of requests: each is checked, and begun in the way of its command.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use undercroft_nbd::{Command, Failure};
+use undercroft_store::Zeroing;
+
+use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
+use crate::counters::{Operation, Source};
+use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
+use crate::ranges::RangeKind;
+use crate::volume::{Volume, Work};
+
+/// Most bytes that one CACHE request brings in.
+const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+
+/// What an answer needs to know of its request.
+pub(crate) struct Asked {
+    pub(crate) responder: Responder,
+    pub(crate) operation: Operation,
+    pub(crate) started: Instant,
+}
+
+impl Asked {
+    /// The request is over.
+    pub(crate) fn over(self, outcome: Outcome) -> Finished {
+        let Self { responder, operation, started } = self;
+        Finished { responder, outcome, operation, source: Source::Hit, started }
+    }
+}
+
+impl Volume {
+    /// Serves requests that arrived together. Never blocks; hits are answered before it returns.
+    /// To be called on the volume's runtime or anywhere else.
+    pub fn serve(self: &Arc<Self>, asks: impl IntoIterator<Item = Ask>) {
+        let started = Instant::now();
+        let mut work = Work::new(self);
+        for ask in asks {
+            self.pending.fetch_add(1, Ordering::SeqCst);
+            self.begin(ask, started, &mut work);
+        }
+        work.finish();
+    }
+
+    fn begin(self: &Arc<Self>, ask: Ask, started: Instant, work: &mut Work<'_>) {
+        let operation = operation(&ask.command);
+        if let Err(failed) = self.check(&ask) {
+            let asked = Asked { responder: ask.responder, operation, started };
+            return work.finished(asked.over(Err(failed)));
+        }
+        if self.shards.is_empty() {
+            return self.serve_directly(ask, operation, started);
+        }
+        let Ask { command, offset, length, durable, responder } = ask;
+        let asked = Asked { responder, operation, started };
+        match command {
+            Command::Flush => {
+                // What was answered by now: the lock must not be held while they are all asked.
+                work.release();
+                let bounds = self.changes_so_far();
+                let done = Arc::clone(self).flush(bounds);
+                self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
+            }
+            Command::BlockStatus { one_extent } => {
+                let status = Arc::clone(self).block_status(offset, length, one_extent);
+                self.finish_later(asked, async { status.await.map(Answer::Extents) });
+            }
+            _ if length == 0 => work.finished(asked.over(Ok(Answer::Done))),
+            Command::Read { .. } => self.read(offset, length, asked, work),
+            Command::Write { data } => {
+                let kind = JobKind::Write(Payload::new(data));
+                let job = Job::new(kind, offset, length, durable, started);
+                self.write(job, asked.responder, work);
+            }
+            Command::Trim => self.trim(offset, length, durable, asked, work),
+            Command::WriteZeroes { keep_allocated, fast } => {
+                let how = Zeroing { keep_allocated, only_if_fast: fast };
+                self.zero(offset, length, how, durable, asked, work);
+            }
+            Command::Cache => {
+                self.prefetch(offset, length, false, work);
+                work.finished(asked.over(Ok(Answer::Done)));
+            }
+        }
+    }
+
+    fn check(&self, ask: &Ask) -> Result<(), Failed> {
+        if self.closing.load(Ordering::SeqCst) {
+            return Err(Failed::closing());
+        }
+        let changes = match &ask.command {
+            Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. } => true,
+            Command::Read { .. } | Command::Flush | Command::Cache => false,
+            Command::BlockStatus { .. } => false,
+        };
+        if changes && self.is_read_only() {
+            return Err(Failed::new(Failure::NotPermitted, "the volume is read-only"));
+        }
+        let end = ask.offset.checked_add(ask.length);
+        if end.is_none_or(|end| end > self.geometry.size()) {
+            let failure = if changes { Failure::NoSpace } else { Failure::Invalid };
+            return Err(Failed::new(failure, "the range is not within the volume"));
+        }
+        if let Command::Write { data } = &ask.command {
+            let given: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+            if given != ask.length {
+                return Err(Failed::new(Failure::Invalid, "length and data do not agree"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hits are answered from where they lie, without a job.
+    fn read(&self, offset: u64, length: u64, asked: Asked, work: &mut Work<'_>) {
+        let geometry = &*self.geometry;
+        let blocks = geometry.blocks(offset, length);
+        let mut pieces = Vec::with_capacity((blocks.end() - blocks.start() + 1) as usize);
+        let mut job: Option<Arc<Job>> = None;
+        for block in blocks {
+            let start = geometry.start(block);
+            let from = offset.saturating_sub(start) as usize;
+            let to = (offset + length - start).min(geometry.block_bytes()) as usize;
+            let (shard, fx) = work.shard(block);
+            match shard.read_now(block, (from, to), fx) {
+                Ok(piece) => pieces.push(piece),
+                Err(source) => {
+                    let job = job.get_or_insert_with(|| {
+                        Arc::new(Job::new(JobKind::Read, offset, length, false, asked.started))
+                    });
+                    job.expect_part(source);
+                    pieces.push(Bytes::new());
+                    shard.enqueue(BlockOp { job: Arc::clone(job), block }, fx);
+                }
+            }
+        }
+        match job {
+            None => work.finished(asked.over(Ok(Answer::Data(pieces)))),
+            Some(job) => {
+                if let Some(finished) = job.submitted(pieces, Some(asked.responder)) {
+                    work.finished(finished);
+                }
+            }
+        }
+    }
+
+    /// Each block is a reference, and an operation in the order of the block.
+    fn write(&self, job: Job, responder: Responder, work: &mut Work<'_>) {
+        let job = Arc::new(job);
+        for block in self.geometry.blocks(job.offset, job.length) {
+            let (shard, fx) = work.shard(block);
+            let served = shard.refer(block, true, fx);
+            job.expect_part(if served.hit { Source::Hit } else { Source::Miss });
+            shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+        }
+        if let Some(finished) = job.submitted(Vec::new(), Some(responder)) {
+            work.finished(finished);
+        }
+    }
+
+    /// Whole blocks are dropped; what is left at the ends stays, since TRIM is advice.
+    fn trim(
+        self: &Arc<Self>,
+        offset: u64,
+        length: u64,
+        durable: bool,
+        asked: Asked,
+        work: &mut Work<'_>,
+    ) {
+        let Some(blocks) = self.whole_blocks(offset, length) else {
+            return work.finished(asked.over(Ok(Answer::Done)));
+        };
+        work.release();
+        let range = self.register_range(blocks, RangeKind::Trim, durable);
+        let done = Arc::clone(self).run_range(range, || ());
+        self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
+    }
+
+    /// Whole blocks become zero as a range; what is left at the ends is written.
+    fn zero(
+        self: &Arc<Self>,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        durable: bool,
+        asked: Asked,
+        work: &mut Work<'_>,
+    ) {
+        if how.only_if_fast && !self.store.facts().zeroes_fast {
+            let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
+            return work.finished(asked.over(Err(failed)));
+        }
+        let blocks = self.whole_blocks(offset, length);
+        let end = offset + length;
+        let (head_end, tail_start) = match &blocks {
+            Some(b) => (self.geometry.start(*b.start()), self.geometry.start(b.end() + 1).min(end)),
+            // Within one block, or over the border of two.
+            None => {
+                let border = self.geometry.start(self.geometry.block_of(end - 1)).max(offset);
+                (border, border)
+            }
+        };
+        let mut edges = Vec::new();
+        for (from, to) in [(offset, head_end), (tail_start, end)] {
+            if from < to {
+                let (sender, receiver) = tokio::sync::oneshot::channel();
+                let respond = Responder::Call(Box::new(move |outcome| {
+                    // Nobody waits any more if the server is going down.
+                    let _ = sender.send(outcome);
+                }));
+                let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
+                self.pending.fetch_add(1, Ordering::SeqCst);
+                self.write(job, respond, work);
+                edges.push(receiver);
+            }
+        }
+        work.release();
+        let range = blocks.map(|b| self.register_range(b, RangeKind::Zero(how), durable));
+        let volume = Arc::clone(self);
+        self.finish_later(asked, async move {
+            if let Some(range) = range {
+                volume.run_range(range, || ()).await?;
+            }
+            for edge in edges {
+                edge.await.unwrap_or_else(|_| Err(Failed::closing()))?;
+            }
+            Ok(Answer::Done)
+        });
+    }
+
+    /// The blocks that lie in a range as a whole.
+    fn whole_blocks(&self, offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
+        let size = self.geometry.block_bytes();
+        let end = offset + length;
+        let first = offset.div_ceil(size);
+        let last = if end == self.geometry.size() { end.div_ceil(size) } else { end / size };
+        (first < last).then(|| first..=last - 1)
+    }
+
+    /// Brings the first blocks of a range into the cache, if they are not there; nobody waits.
+    pub(crate) fn prefetch(&self, offset: u64, length: u64, ahead: bool, work: &mut Work<'_>) {
+        let length = length.min(self.geometry.size().saturating_sub(offset));
+        if length == 0 || self.shards.is_empty() {
+            return;
+        }
+        let most = (PREFETCH_BYTES_MAX >> self.geometry.block_bits)
+            .min(u64::from(self.config.cache_blocks / 2))
+            .max(1) as usize;
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
+        for block in self.geometry.blocks(offset, length).take(most) {
+            let (shard, fx) = work.shard(block);
+            if shard.place(block, fx) {
+                let count = &mut shard.counters;
+                *(if ahead { &mut count.read_ahead } else { &mut count.prefetched }) += 1;
+                job.expect_part(Source::Miss);
+                shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+            }
+        }
+        job.submitted(Vec::new(), None);
+    }
+
+    /// Fetches ahead of a sequential reader.
+    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) {
+        let mut work = Work::new(self);
+        self.prefetch(offset, length, true, &mut work);
+        work.finish();
+    }
+
+    /// Answers a request when its task is done.
+    pub(crate) fn finish_later(
+        self: &Arc<Self>,
+        asked: Asked,
+        task: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let volume = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let outcome = task.await;
+            volume.answer(vec![asked.over(outcome)]);
+        });
+    }
+}
+
+fn operation(command: &Command) -> Operation {
+    match command {
+        Command::Read { .. } => Operation::Read,
+        Command::Write { .. } => Operation::Write,
+        Command::Flush => Operation::Flush,
+        Command::Trim => Operation::Trim,
+        Command::WriteZeroes { .. } => Operation::Zero,
+        Command::Cache => Operation::Cache,
+        Command::BlockStatus { .. } => Operation::Status,
+    }
+}

@@ -1,0 +1,201 @@
+//! Volumes as the protocol sees them: exports and sessions. A thin face: a session collects the
+//! requests that arrived together and hands them to its volume.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use undercroft_nbd::{
+    Command, Context, Export, ExportInfo, Exports, Flags, Peer, Refusal, Request, Session,
+};
+
+use crate::answer::{Ask, BASE_ALLOCATION, Responder};
+use crate::volume::Volume;
+
+/// Most bytes of one payload: what clients that do not ask assume.
+const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+/// Sequential requests after which read-ahead begins.
+const SEQUENTIAL_MIN: u32 = 2;
+
+/// The volumes of a server by name.
+#[derive(Default)]
+pub struct Volumes {
+    by_name: RwLock<BTreeMap<String, Arc<Volume>>>,
+    default: RwLock<Option<String>>,
+}
+
+impl Volumes {
+    /// Adds a volume, in place of one of the same name. The first one is the default.
+    pub fn add(&self, volume: Arc<Volume>) {
+        let name = volume.config().name.clone();
+        let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
+        default.get_or_insert_with(|| name.clone());
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, volume);
+    }
+
+    /// The volume of a name; the empty name is the default's.
+    pub fn get(&self, name: &str) -> Option<Arc<Volume>> {
+        let default = self.default.read().unwrap_or_else(PoisonError::into_inner);
+        let name = if name.is_empty() { default.as_deref()? } else { name };
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// All volumes, by name.
+    pub fn all(&self) -> Vec<Arc<Volume>> {
+        let by_name = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        by_name.values().cloned().collect()
+    }
+}
+
+impl Exports for Volumes {
+    fn list(&self, _: &Peer) -> Vec<(String, String)> {
+        let entry = |volume: Arc<Volume>| {
+            let config = volume.config();
+            (config.name.clone(), config.description.clone())
+        };
+        self.all().into_iter().map(entry).collect()
+    }
+
+    fn find(&self, name: &str, _: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        let volume = self.get(name).ok_or(Refusal::Unknown)?;
+        if volume.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        Ok(Arc::new(VolumeExport(volume)))
+    }
+}
+
+/// A volume as an export.
+pub struct VolumeExport(pub Arc<Volume>);
+
+impl Export for VolumeExport {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        let volume = &self.0;
+        let config = volume.config();
+        let cached = config.cache_blocks > 0;
+        ExportInfo {
+            name: config.name.clone(),
+            description: config.description.clone(),
+            size: volume.size(),
+            flags: Flags {
+                read_only: volume.is_read_only(),
+                trim: true,
+                write_zeroes: true,
+                fast_zero: true,
+                // One cache, one store: what one connection was answered, all of them see.
+                multi_conn: true,
+                cache: cached,
+                rotational: false,
+            },
+            // The cache takes requests of any alignment; the store alone does not.
+            min_block: if cached { 1 } else { volume.alignment() },
+            preferred_block: config.block_bytes.max(volume.alignment()),
+            max_block: PAYLOAD_BYTES_MAX,
+        }
+    }
+
+    fn contexts(&self, query: &str) -> Vec<Context> {
+        let name = "base:allocation";
+        if matches!(query, "" | "base:" | "base:allocation") {
+            vec![Context { name: name.to_string(), key: BASE_ALLOCATION }]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        if self.0.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        Ok(Box::new(VolumeSession {
+            volume: Arc::clone(&self.0),
+            batch: Vec::new(),
+            ahead: ReadAhead::default(),
+        }))
+    }
+}
+
+/// One connection to a volume.
+struct VolumeSession {
+    volume: Arc<Volume>,
+    /// Requests that arrived together.
+    batch: Vec<Ask>,
+    ahead: ReadAhead,
+}
+
+impl Session for VolumeSession {
+    fn submit(&mut self, request: Request) {
+        let Request { command, offset, length, durable, reply } = request;
+        if matches!(command, Command::Read { .. }) {
+            self.ahead.note(offset, length);
+        }
+        let responder = Responder::Reply(reply);
+        self.batch.push(Ask { command, offset, length, durable, responder });
+    }
+
+    fn end_of_batch(&mut self) {
+        self.volume.serve(self.batch.drain(..));
+        let bytes = self.volume.config().read_ahead_bytes;
+        if let Some((offset, length)) = self.ahead.wanted(bytes) {
+            self.volume.read_ahead(offset, length);
+        }
+    }
+}
+
+/// Notices when a client reads one range after another.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// Where the last read ended.
+    end: u64,
+    /// Reads that began where the one before ended.
+    in_sequence: u32,
+    /// How far was fetched ahead.
+    fetched: u64,
+}
+
+impl ReadAhead {
+    fn note(&mut self, offset: u64, length: u64) {
+        if offset == self.end {
+            self.in_sequence = self.in_sequence.saturating_add(1);
+        } else {
+            *self = Self::default();
+        }
+        self.end = offset.saturating_add(length);
+    }
+
+    /// What to fetch now, if up to `bytes` may be ahead: in pieces of at least half of that.
+    fn wanted(&mut self, bytes: u64) -> Option<(u64, u64)> {
+        if bytes == 0 || self.in_sequence < SEQUENTIAL_MIN {
+            return None;
+        }
+        let from = self.fetched.max(self.end);
+        let to = self.end.saturating_add(bytes);
+        if to.saturating_sub(from) < bytes.div_ceil(2) {
+            return None;
+        }
+        self.fetched = to;
+        Some((from, to - from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_ahead_follows_a_sequence_only() {
+        let mut ahead = ReadAhead::default();
+        ahead.note(4096, 4096);
+        assert_eq!(ahead.wanted(16384), None);
+        ahead.note(8192, 4096);
+        assert_eq!(ahead.wanted(16384), None);
+        ahead.note(12288, 4096);
+        assert_eq!(ahead.wanted(16384), Some((16384, 16384)));
+        ahead.note(16384, 4096);
+        assert_eq!(ahead.wanted(16384), None, "less than half is missing");
+        ahead.note(20480, 4096);
+        assert_eq!(ahead.wanted(16384), Some((32768, 8192)));
+        ahead.note(0, 4096);
+        assert_eq!(ahead.wanted(16384), None);
+    }
+}

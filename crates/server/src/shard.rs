@@ -1,0 +1,451 @@
+//! A shard: the policy, the slots of the resident blocks, the blocks that something is going on
+//! with, and the rules by which a block moves between these. No I/O: what must be done at the
+//! store or said to a client is put into [`Effects`], and done when the lock is released.
+//!
+//! Invariants, checked by [`Shard::validate`] (docs/server.md explains them):
+//! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
+//!    so; any other resident block has its state in its slot.
+//! 2. A block that is not active and resident has content, unless an operation on it is parked.
+//! 3. An active record has something running, a queue, or dirty content that has no slot.
+//! 4. A block is in the dirty set exactly if its state says dirty.
+//! 5. Whoever is starved has a write-out to wait for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use undercroft_cache::{HashedCache, Policy, Served};
+use undercroft_frames::Pool;
+
+use crate::answer::Failed;
+use crate::content::{Active, Content, Memory, Running, Slot, State};
+use crate::counters::{ShardCounters, Source};
+use crate::dirty::DirtySet;
+use crate::execute::{Tools, Verdict, execute};
+use crate::geometry::Geometry;
+use crate::job::{BlockOp, Finished, Job, JobKind};
+use crate::ranges::Ranges;
+
+pub(crate) struct Shard {
+    pub(crate) cache: HashedCache,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) active: HashMap<u64, Active, RandomState>,
+    pub(crate) dirty: DirtySet,
+    pub(crate) ranges: Ranges,
+    pub(crate) counters: ShardCounters,
+    pub(crate) pool: Pool,
+    pub(crate) geometry: Arc<Geometry>,
+    /// Blocks whose first operation waits for a frame.
+    starved: VecDeque<u64>,
+    /// Write-outs at the store.
+    pub(crate) write_outs: u32,
+}
+
+/// What has to happen when the lock is released.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) finished: Vec<Finished>,
+    pub(crate) starts: Vec<Start>,
+}
+
+/// Something to begin at the store.
+pub(crate) struct Start {
+    pub(crate) block: u64,
+    pub(crate) action: Action,
+}
+
+pub(crate) enum Action {
+    /// Read the block for the job, into this memory (given by [`Shard::assign`]).
+    Fetch(Arc<Job>, Option<Memory>),
+    /// Write for the job: its own data of the block, or these bytes from byte `.2` of the volume.
+    Write(Arc<Job>, Option<Bytes>, u64),
+    /// Write dirty content.
+    WriteOut(Bytes),
+}
+
+impl Shard {
+    pub(crate) fn new(
+        policy: Box<dyn Policy>,
+        seed: u64,
+        pool: Pool,
+        geometry: Arc<Geometry>,
+    ) -> Self {
+        let slots = (0..policy.capacity()).map(|_| Slot::default()).collect();
+        Self {
+            cache: HashedCache::new(policy, seed),
+            slots,
+            active: HashMap::default(),
+            dirty: DirtySet::default(),
+            ranges: Ranges::default(),
+            counters: ShardCounters::default(),
+            pool,
+            geometry,
+            starved: VecDeque::new(),
+            write_outs: 0,
+        }
+    }
+
+    /// A counted reference: what the policy says, carried out on the slots.
+    pub(crate) fn refer(&mut self, block: u64, is_write: bool, fx: &mut Effects) -> Served {
+        let geometry = &self.geometry;
+        let cold = || geometry.first_touch(block);
+        let served = self.cache.reference(block, is_write, geometry.mode, cold);
+        self.leave_evicted(fx);
+        if let Some(left) = served.left {
+            self.leave(block, left, fx);
+        }
+        if let (false, Some(frame)) = (served.hit, served.frame) {
+            self.enter(block, frame);
+        }
+        served
+    }
+
+    /// Makes a block resident without counting a reference: true if it was not.
+    pub(crate) fn place(&mut self, block: u64, fx: &mut Effects) -> bool {
+        if self.cache.frame(block).is_some() {
+            return false;
+        }
+        self.geometry.first_touch(block);
+        let found = self.cache.place(block);
+        self.leave_evicted(fx);
+        self.enter(block, found.frame);
+        true
+    }
+
+    /// The newly resident block gets an empty slot.
+    fn enter(&mut self, block: u64, frame: u32) {
+        let active = !self.active.is_empty() && self.active.contains_key(&block);
+        self.slots[frame as usize] = Slot { state: State::default(), active };
+    }
+
+    fn leave_evicted(&mut self, fx: &mut Effects) {
+        for i in 0..self.cache.evicted().len() {
+            let evicted = self.cache.evicted()[i];
+            self.leave(evicted.block, evicted.frame, fx);
+        }
+    }
+
+    /// A block lost its slot. What the store does not have yet is kept until it has.
+    fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
+        let slot = std::mem::take(&mut self.slots[frame as usize]);
+        if !slot.active && slot.state.dirty.is_some() {
+            self.active.insert(block, Active { state: slot.state, ..Active::default() });
+            self.try_write_out(block, fx);
+        }
+    }
+
+    /// A read of a block: the bytes `span` of it if they can be had at once.
+    pub(crate) fn read_now(
+        &mut self,
+        block: u64,
+        span: (usize, usize),
+        fx: &mut Effects,
+    ) -> Result<Bytes, Source> {
+        let served = self.refer(block, false, fx);
+        let Some(frame) = served.frame.filter(|_| served.hit) else { return Err(Source::Miss) };
+        let slot = &self.slots[frame as usize];
+        let piece = slot.state.content.piece(span.0, span.1);
+        match piece {
+            Some(piece) if !slot.active && !self.ranges.cover(block) => Ok(piece),
+            _ => {
+                self.counters.joined_reads += 1;
+                Err(Source::Joined)
+            }
+        }
+    }
+
+    /// An operation takes its place behind all that arrived before it for the same block.
+    pub(crate) fn enqueue(&mut self, op: BlockOp, fx: &mut Effects) {
+        let Some(op) = self.ranges.park(op) else { return };
+        self.enqueue_unparked(op, fx);
+    }
+
+    pub(crate) fn enqueue_unparked(&mut self, op: BlockOp, fx: &mut Effects) {
+        let block = op.block;
+        self.activate(block).queue.push_back(op);
+        self.step(block, fx);
+    }
+
+    /// The block's active record, into which its state moves if there was none.
+    pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
+        let Self { active, cache, slots, .. } = self;
+        active.entry(block).or_insert_with(|| {
+            let slot = cache.frame(block).map(|frame| &mut slots[frame as usize]);
+            let state = slot.map(|slot| {
+                slot.active = true;
+                std::mem::take(&mut slot.state)
+            });
+            Active { state: state.unwrap_or_default(), ..Active::default() }
+        })
+    }
+
+    /// Carries out the operations of a block as far as possible.
+    pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
+        let resident = self.cache.frame(block).is_some();
+        let can_wait = self.write_outs > 0;
+        let Self { active, dirty, pool, geometry, counters, .. } = self;
+        let Some(record) = active.get_mut(&block) else { return };
+        loop {
+            if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
+                return;
+            }
+            let Some(op) = record.queue.front() else { break };
+            let writing_out = record.running != Running::Nothing;
+            let mut tools =
+                Tools { pool, dirty, geometry, counters, resident, can_wait, writing_out };
+            let verdict = execute(&op.job, block, &mut record.state, &mut tools);
+            let job = Arc::clone(&op.job);
+            match verdict {
+                Verdict::Done(piece) => {
+                    record.queue.pop_front();
+                    fx.finished.extend(job.part_done(block, geometry, Ok(piece)));
+                }
+                Verdict::Fetch => {
+                    record.running = Running::Fetch;
+                    fx.starts.push(Start { block, action: Action::Fetch(job, None) });
+                    return;
+                }
+                Verdict::Write(bytes, at) => {
+                    record.running = Running::Write;
+                    fx.starts.push(Start { block, action: Action::Write(job, bytes, at) });
+                    return;
+                }
+                // The block's own write-out will free one.
+                Verdict::Starve if writing_out => return,
+                Verdict::Starve => {
+                    record.running = Running::Starved;
+                    self.starved.push_back(block);
+                    return;
+                }
+                Verdict::Wait => return,
+            }
+        }
+        if record.running == Running::Nothing {
+            self.settle(block, fx);
+        }
+    }
+
+    /// Nothing is going on with the block any more: its state goes to its slot, or to the store,
+    /// or is not needed.
+    fn settle(&mut self, block: u64, fx: &mut Effects) {
+        let slot = self.cache.frame(block);
+        let Some(record) = self.active.get_mut(&block) else { return };
+        let state = &mut record.state;
+        if slot.is_some() {
+            if let Content::Loose(bytes) = &state.content {
+                if let Some(mut frame) = self.pool.take() {
+                    frame[..bytes.len()].copy_from_slice(bytes);
+                    state.content = Content::Frame(frame.freeze());
+                } else if state.dirty.is_none() {
+                    state.content = Content::Absent;
+                }
+            }
+        }
+        match slot {
+            Some(frame) if !state.content.is_absent() => {
+                let state = std::mem::take(state);
+                self.slots[frame as usize] = Slot { state, active: false };
+                self.active.remove(&block);
+            }
+            None if state.dirty.is_some() => self.try_write_out(block, fx),
+            Some(frame) => {
+                // A resident block without content: a failure, or no frame was free.
+                self.slots[frame as usize] = Slot::default();
+                self.cache.discard(block);
+                self.active.remove(&block);
+            }
+            None => {
+                self.active.remove(&block);
+            }
+        }
+    }
+
+    /// Begins to write an active block's dirty content, unless something forbids it just now.
+    pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
+        if self.ranges.cover(block) {
+            return;
+        }
+        let length = self.geometry.len(block);
+        let Some(record) = self.active.get_mut(&block) else { return };
+        if record.running != Running::Nothing || record.cooling {
+            return;
+        }
+        let Some(bytes) = record.state.content.piece(0, length) else { return };
+        if let Some(number) = self.dirty.start(block, &mut record.state) {
+            record.running = Running::WriteOut(number);
+            self.write_outs += 1;
+            fx.starts.push(Start { block, action: Action::WriteOut(bytes) });
+        }
+    }
+
+    /// Gives a fetch its memory, unless that has to wait. Done when the whole request has passed
+    /// the policy: a block that the request itself drove out again needs no frame.
+    pub(crate) fn assign(&mut self, mut start: Start) -> Option<Start> {
+        let block = start.block;
+        if let Action::Fetch(_, memory @ None) = &mut start.action {
+            let resident = self.cache.frame(block).is_some();
+            let frame = if resident { self.pool.take() } else { None };
+            if resident && frame.is_none() && self.write_outs > 0 {
+                self.starve(block);
+                return None;
+            }
+            self.counters.served_around += u64::from(resident && frame.is_none());
+            *memory = Some(match frame {
+                Some(frame) => Memory::Frame(frame),
+                None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
+            });
+        }
+        Some(start)
+    }
+
+    fn starve(&mut self, block: u64) {
+        if let Some(record) = self.active.get_mut(&block) {
+            record.running = Running::Starved;
+            self.starved.push_back(block);
+        }
+    }
+
+    /// Lets the starved go on, as far as there are frames; all of them, if none will be freed.
+    fn feed(&mut self, fx: &mut Effects) {
+        while self.write_outs == 0 || self.pool.free_count() > 0 {
+            let Some(block) = self.starved.pop_front() else { return };
+            if let Some(record) = self.active.get_mut(&block) {
+                record.running = Running::Nothing;
+            }
+            let begun = fx.starts.len();
+            self.step(block, fx);
+            for start in fx.starts.split_off(begun) {
+                fx.starts.extend(self.assign(start));
+            }
+        }
+    }
+
+    /// A fetch ended.
+    pub(crate) fn fetched(
+        &mut self,
+        block: u64,
+        result: Result<Content, Failed>,
+        fx: &mut Effects,
+    ) {
+        let Some(record) = self.active.get_mut(&block) else { return };
+        record.running = Running::Nothing;
+        self.counters.store_reads += 1;
+        match result {
+            Ok(content) => record.state.content = content,
+            Err(failed) => {
+                self.counters.read_failures += 1;
+                // It belongs to the operation that began it and to the reads that joined.
+                let mut first = true;
+                while let Some(op) = record.queue.front() {
+                    if !first && !matches!(op.job.kind, JobKind::Read | JobKind::Prefetch) {
+                        break;
+                    }
+                    first = false;
+                    let done = op.job.part_done(block, &self.geometry, Err(failed.clone()));
+                    fx.finished.extend(done);
+                    record.queue.pop_front();
+                }
+            }
+        }
+        self.step(block, fx);
+    }
+
+    /// A write for the front of the queue ended.
+    pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
+        let Some(record) = self.active.get_mut(&block) else { return };
+        record.running = Running::Nothing;
+        self.counters.store_writes += 1;
+        match &result {
+            // A dirty block was written as a whole.
+            Ok(()) => self.dirty.clean(block, &mut record.state),
+            Err(_) => {
+                self.counters.write_failures += 1;
+                // What the store has now is not known. Dirty content stays, it will replace it.
+                if record.state.dirty.is_none() {
+                    record.state.content = Content::Absent;
+                }
+            }
+        }
+        if let Some(op) = record.queue.pop_front() {
+            let result = result.map(|()| Bytes::new());
+            fx.finished.extend(op.job.part_done(block, &self.geometry, result));
+        }
+        self.step(block, fx);
+    }
+
+    /// A write-out ended.
+    pub(crate) fn written_out(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
+        self.write_outs -= 1;
+        self.counters.store_writes += 1;
+        self.counters.written_back += 1;
+        self.counters.write_failures += u64::from(result.is_err());
+        if let Some(record) = self.active.get_mut(&block) {
+            if let Running::WriteOut(number) = record.running {
+                record.running = Running::Nothing;
+                record.cooling = result.is_err();
+                self.dirty.end(block, number, &mut record.state, result);
+            }
+            self.step(block, fx);
+        }
+        self.feed(fx);
+    }
+
+    /// The blocks whose dirty content is on its way to the store.
+    pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
+        let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));
+        self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
+    }
+
+    /// Lets a failed write-out be tried again.
+    pub(crate) fn end_cooling(&mut self, block: u64) {
+        if let Some(record) = self.active.get_mut(&block) {
+            record.cooling = false;
+        }
+    }
+
+    /// Begins to write a dirty block out, resident or not.
+    pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
+        if self.ranges.cover(block) {
+            return;
+        }
+        self.activate(block);
+        self.end_cooling(block);
+        self.try_write_out(block, fx);
+        self.step(block, fx);
+    }
+
+    /// Checks the invariants in the head of this file.
+    ///
+    /// # Errors
+    /// Says which does not hold.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        self.cache.validate()?;
+        let mut dirty = 0;
+        for (block, frame) in self.cache.residents() {
+            let slot = &self.slots[frame as usize];
+            if slot.active != self.active.contains_key(&block) {
+                return Err(format!("block {block}: slot and active record disagree"));
+            }
+            if !slot.active && slot.state.content.is_absent() && !self.ranges.has_parked(block) {
+                return Err(format!("block {block} is resident without content"));
+            }
+            dirty += usize::from(slot.state.dirty.is_some());
+        }
+        for (block, record) in &self.active {
+            let idle = record.running == Running::Nothing && record.queue.is_empty();
+            if idle && record.state.dirty.is_none() {
+                return Err(format!("block {block} is active for nothing"));
+            }
+            dirty += usize::from(record.state.dirty.is_some());
+        }
+        if dirty != self.dirty.count() {
+            return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));
+        }
+        if !self.starved.is_empty() && self.write_outs == 0 {
+            return Err("starved without a write-out to wait for".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,433 @@
+//! A volume: a store with a cache in front. Here: how it is made, and the way of a request from
+//! its arrival through the shards to the store and back; `docs/server.md` follows one.
+
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use undercroft_cache::WriteMode;
+use undercroft_cache::policy::{Context, Spec, SpecError};
+use undercroft_frames::{Memory, MemoryError};
+use undercroft_nbd::Failure;
+use undercroft_store::Store;
+
+use crate::answer::Failed;
+use crate::content::BLOCK_BYTES_MAX;
+use crate::counters::{Latencies, Stats};
+use crate::flush::flusher;
+use crate::geometry::Geometry;
+use crate::job::Finished;
+use crate::ranges::RangeKind;
+use crate::shard::{Effects, Shard};
+
+/// Blocks that are handled before the lock is given to others for a moment.
+const BLOCKS_PER_LOCK: u32 = 64;
+
+/// When a write is answered, and whether it is cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Write {
+    /// Cached, and answered when the store has it.
+    #[default]
+    Through,
+    /// Cached, and answered at once; the store gets it later, at the latest for a FLUSH.
+    Back,
+    /// Not cached, and answered when the store has it; drops a cached copy.
+    Around,
+}
+
+/// What a volume is to be.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Name of its export.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
+    pub block_bytes: u32,
+    /// Blocks in the cache; 0: no cache, everything goes straight to the store.
+    pub cache_blocks: u32,
+    /// The replacement policy.
+    pub policy: Spec,
+    /// When writes are answered.
+    pub write: Write,
+    /// Whether a write brings its block into the cache (`Through` and `Back`).
+    pub write_allocate: bool,
+    /// Independent parts of the cache, each with a policy and a lock of its own; at least 1.
+    pub shards: u32,
+    /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
+    pub spare_frames: u32,
+    /// Refuse all changes.
+    pub read_only: bool,
+    /// Makes the index unpredictable for clients.
+    pub seed: u64,
+    /// Write-back: how long a change may wait.
+    pub dirty_age: Duration,
+    /// Write-back: share of the cache that may be dirty before that (0 to 1).
+    pub dirty_share: f64,
+    /// Write-back: store requests of the flusher and of flushes at a time, of up to 1 MiB each.
+    pub write_back_runs: u32,
+    /// Bytes that are fetched ahead of a sequential reader; 0: none.
+    pub read_ahead_bytes: u64,
+}
+
+impl VolumeConfig {
+    /// The defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
+    pub fn new(name: &str, cache_blocks: u32, policy: Spec) -> Self {
+        Self {
+            name: name.to_string(),
+            description: String::new(),
+            block_bytes: 4096,
+            cache_blocks,
+            policy,
+            write: Write::Through,
+            write_allocate: true,
+            shards: 1,
+            spare_frames: (cache_blocks / 16).clamp(64, 16_384),
+            read_only: false,
+            seed: 0,
+            dirty_age: Duration::from_secs(5),
+            dirty_share: 0.25,
+            write_back_runs: 4,
+            read_ahead_bytes: 0,
+        }
+    }
+
+    /// Bytes of frame memory that the volume takes from the budget.
+    pub fn memory_bytes(&self) -> u64 {
+        if self.cache_blocks == 0 {
+            return 0;
+        }
+        let spares = u64::from(self.spare_frames.div_ceil(self.shards.max(1)))
+            * u64::from(self.shards.max(1));
+        (u64::from(self.cache_blocks) + spares) * u64::from(self.block_bytes)
+    }
+
+    fn mode(&self) -> WriteMode {
+        match self.write {
+            Write::Around => WriteMode::Invalidate,
+            _ if self.write_allocate => WriteMode::Allocate,
+            _ => WriteMode::NoAllocate,
+        }
+    }
+}
+
+/// Why a volume cannot be had as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// Block size out of range.
+    #[error("volume {0}: a block of {1} bytes is not a power of two from 4096 to 65536")]
+    BlockSize(String, u32),
+    /// The store cannot be asked for single blocks.
+    #[error("volume {0}: the store takes units of {1} bytes; choose a block at least as large")]
+    Alignment(String, u32),
+    /// The size is no multiple of what the store takes.
+    #[error("volume {0}: the store's size of {1} bytes is no multiple of its unit of {2} bytes")]
+    Size(String, u64, u32),
+    /// More shards than blocks.
+    #[error("volume {0}: {1} shards need a cache of at least as many blocks")]
+    Shards(String, u32),
+    /// The policy cannot be built.
+    #[error("volume {0}: {1}")]
+    Policy(String, SpecError),
+    /// No memory for the frames.
+    #[error("volume {0}: {1}")]
+    Memory(String, MemoryError),
+}
+
+/// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
+pub struct Volume {
+    pub(crate) config: VolumeConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) geometry: Arc<Geometry>,
+    /// Empty for a volume without a cache.
+    pub(crate) shards: Box<[Mutex<Shard>]>,
+    pub(crate) runtime: Handle,
+    pub(crate) latencies: Latencies,
+    /// Something ended that somebody may be waiting for.
+    pub(crate) progress: Notify,
+    /// Too much is dirty.
+    pub(crate) flush_wanted: Arc<Notify>,
+    /// Number of the last range; held while a range registers.
+    pub(crate) range_order: Mutex<u64>,
+    /// Demand reads at the store.
+    pub(crate) fetching: AtomicUsize,
+    /// Requests not yet answered.
+    pub(crate) pending: AtomicU64,
+    pub(crate) closing: AtomicBool,
+}
+
+impl Volume {
+    /// Makes a volume, with frames from `memory`; its tasks run on `runtime`.
+    ///
+    /// # Errors
+    /// The configuration does not fit together, the store, or the memory.
+    pub fn open(
+        config: VolumeConfig,
+        store: Arc<dyn Store>,
+        memory: &Memory,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, VolumeError> {
+        let facts = store.facts();
+        check(&config, facts.size, facts.alignment)?;
+        let count = if config.cache_blocks == 0 { 0 } else { config.shards.max(1) };
+        let geometry = Arc::new(Geometry::new(
+            config.block_bytes,
+            facts.size,
+            facts.alignment,
+            config.mode(),
+            config.write == Write::Back,
+            count,
+        ));
+        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
+        let volume = Arc::new(Self {
+            shards: shards.collect::<Result<_, _>>()?,
+            config,
+            store,
+            geometry,
+            runtime,
+            latencies: Latencies::default(),
+            progress: Notify::new(),
+            flush_wanted: Arc::new(Notify::new()),
+            range_order: Mutex::new(0),
+            fetching: AtomicUsize::new(0),
+            pending: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+        });
+        if volume.geometry.write_back && count > 0 {
+            let age = volume.config.dirty_age;
+            volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        Ok(volume)
+    }
+
+    /// What the volume was made from.
+    pub fn config(&self) -> &VolumeConfig {
+        &self.config
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.geometry.size()
+    }
+
+    /// Whether it refuses changes, by its configuration or because its store does.
+    pub fn is_read_only(&self) -> bool {
+        self.config.read_only || self.store.facts().read_only
+    }
+
+    /// Whether [`Volume::close`] has begun.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Smallest unit in bytes that the store takes: a power of two.
+    pub fn alignment(&self) -> u32 {
+        self.geometry.alignment as u32
+    }
+
+    /// Times from arrival to answer.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for shard in 0..self.shards.len() {
+            let shard = self.lock(shard);
+            stats.add(shard.cache.counts(), &shard.counters);
+            stats.resident += u64::from(shard.cache.policy().len());
+            stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
+            stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
+        }
+        stats
+    }
+
+    /// Answers what is under way, refuses what comes, and makes everything durable. The volume
+    /// cannot be used afterwards.
+    ///
+    /// # Errors
+    /// The store failed to take what was dirty, or to make it durable: it may be tried again.
+    pub async fn close(self: &Arc<Self>) -> Result<(), Failed> {
+        self.closing.store(true, Ordering::SeqCst);
+        self.until(|| self.pending.load(Ordering::SeqCst) == 0).await;
+        let bounds = self.changes_so_far();
+        Arc::clone(self).flush(bounds).await
+    }
+
+    /// Looks whether the store has grown, and takes the new size: that.
+    ///
+    /// # Errors
+    /// The store cannot tell, or does not take what is dirty at the old end.
+    pub async fn grow(self: &Arc<Self>) -> Result<u64, Failed> {
+        let store = Arc::clone(&self.store);
+        let size = ask_store(async move { store.reload().await }).await?;
+        let old = self.geometry.size();
+        if size <= old {
+            return Ok(old);
+        }
+        // The last block becomes longer, if it was not whole: what is cached of it is too short.
+        if old % self.geometry.block_bytes() != 0 && !self.shards.is_empty() {
+            let tail = self.geometry.block_of(old);
+            let range = self.register_range(tail..=tail, RangeKind::Forget, false);
+            Arc::clone(self).run_range(range, || self.geometry.set_size(size)).await?;
+        } else {
+            self.geometry.set_size(size);
+        }
+        Ok(size)
+    }
+
+    /// Checks every invariant of the cache. Takes time; for tests.
+    ///
+    /// # Errors
+    /// Says which does not hold.
+    pub fn validate(&self) -> Result<(), String> {
+        (0..self.shards.len()).try_for_each(|shard| self.lock(shard).validate())
+    }
+
+    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something holds that the end of some request makes true.
+    pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if holds() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Answers what is over.
+    pub(crate) fn answer(&self, finished: Vec<Finished>) {
+        if finished.is_empty() {
+            return;
+        }
+        let (now, count) = (Instant::now(), finished.len() as u64);
+        for one in finished {
+            let time = now.saturating_duration_since(one.started);
+            self.latencies.of(one.operation, one.source).record(time);
+            one.responder.send(one.outcome);
+        }
+        self.pending.fetch_sub(count, Ordering::SeqCst);
+        if self.closing.load(Ordering::SeqCst) {
+            self.progress.notify_waiters();
+        }
+    }
+}
+
+fn check(config: &VolumeConfig, size: u64, alignment: u32) -> Result<(), VolumeError> {
+    let (name, block) = (|| config.name.clone(), config.block_bytes);
+    if !block.is_power_of_two() || !(4096..=BLOCK_BYTES_MAX as u32).contains(&block) {
+        return Err(VolumeError::BlockSize(name(), block));
+    }
+    if alignment > block {
+        return Err(VolumeError::Alignment(name(), alignment));
+    }
+    if size % u64::from(alignment.max(1)) != 0 {
+        return Err(VolumeError::Size(name(), size, alignment));
+    }
+    if config.cache_blocks > 0 && config.shards > config.cache_blocks {
+        return Err(VolumeError::Shards(name(), config.shards));
+    }
+    Ok(())
+}
+
+fn shard(
+    config: &VolumeConfig,
+    index: u32,
+    memory: &Memory,
+    geometry: &Arc<Geometry>,
+) -> Result<Mutex<Shard>, VolumeError> {
+    let count = config.shards.max(1);
+    let capacity = config.cache_blocks / count + u32::from(index < config.cache_blocks % count);
+    let frames = capacity.saturating_add(config.spare_frames.div_ceil(count));
+    let policy = config.policy.build(&Context::new(capacity));
+    let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+    let pool = memory.pool(frames, config.block_bytes as usize);
+    let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
+    let seed = config.seed.wrapping_add(u64::from(index));
+    Ok(Mutex::new(Shard::new(policy, seed, pool, Arc::clone(geometry))))
+}
+
+/// Asks the store, and survives a store that breaks down.
+pub(crate) async fn ask_store<T: Send + 'static>(
+    answer: impl Future<Output = io::Result<T>> + Send + 'static,
+) -> Result<T, Failed> {
+    match tokio::spawn(answer).await {
+        Ok(result) => result.map_err(Failed::from),
+        Err(_) => Err(Failed::new(Failure::Io, "a store request was lost")),
+    }
+}
+
+/// Some work on shards: holds one lock at a time, keeps it over neighbouring steps, and does what
+/// came out when it is released.
+pub(crate) struct Work<'v> {
+    volume: &'v Arc<Volume>,
+    guard: Option<(usize, MutexGuard<'v, Shard>)>,
+    steps: u32,
+    fx: Effects,
+}
+
+impl<'v> Work<'v> {
+    pub(crate) fn new(volume: &'v Arc<Volume>) -> Self {
+        Self { volume, guard: None, steps: 0, fx: Effects::default() }
+    }
+
+    /// The shard of a block.
+    #[inline]
+    pub(crate) fn shard(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
+        let index = self.volume.geometry.shard_of(block);
+        self.nth_shard(index)
+    }
+
+    pub(crate) fn nth_shard(&mut self, index: usize) -> (&mut Shard, &mut Effects) {
+        self.steps += 1;
+        let is_held = self.guard.as_ref().is_some_and(|(held, _)| *held == index);
+        if !is_held || self.steps >= BLOCKS_PER_LOCK {
+            self.release();
+        }
+        let volume = self.volume;
+        let (_, shard) = self.guard.get_or_insert_with(|| (index, volume.lock(index)));
+        (shard, &mut self.fx)
+    }
+
+    /// What is over without a shard's help.
+    pub(crate) fn finished(&mut self, one: Finished) {
+        self.fx.finished.push(one);
+    }
+
+    /// Lets others have the lock.
+    pub(crate) fn release(&mut self) {
+        self.steps = 0;
+        if let Some((_, shard)) = self.guard.take() {
+            if self.volume.geometry.write_back
+                && shard.dirty.count() > self.volume.dirty_high(&shard)
+            {
+                self.volume.flush_wanted.notify_one();
+            }
+        }
+    }
+
+    /// Begins what has to be begun at the store and answers what is over.
+    pub(crate) fn finish(mut self) {
+        let mut starts = Vec::new();
+        for start in std::mem::take(&mut self.fx.starts) {
+            let (shard, _) = self.shard(start.block);
+            starts.extend(shard.assign(start));
+        }
+        self.release();
+        if !starts.is_empty() {
+            self.volume.launch(starts);
+        }
+        self.volume.answer(self.fx.finished);
+    }
+}
