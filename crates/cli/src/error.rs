@@ -17,6 +17,11 @@ pub(crate) enum Error {
     /// Standard output cannot be written.
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
+    /// The work failed.
+    #[error("{0}")]
+    Work(String),
+    #[error(transparent)]
+    Serve(#[from] undercroft_server::serve::ServeError),
     #[error("results: {0}")]
     Json(#[from] serde_json::Error),
     #[error("results: {0}")]
@@ -50,6 +55,7 @@ impl Error {
         match self {
             Self::Usage(_)
             | Self::Generator(_)
+            | Self::Serve(undercroft_server::serve::ServeError::Plan(_))
             | Self::Simulation(undercroft_sim::Error::Request(_)) => 2,
             _ => 1,
         }

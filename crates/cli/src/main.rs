@@ -33,6 +33,15 @@ enum Command {
     /// Look at, convert, filter and generate traces
     #[command(subcommand)]
     Trace(command::trace::Command),
+    /// Serve volumes over NBD with a second-level cache in front
+    Serve(Box<command::serve::Args>),
+    /// Play a trace through a running server
+    Replay(command::replay::Args),
+    /// The counters of a running server
+    Stats(command::stats::Args),
+    /// Put load on a running server
+    #[command(subcommand)]
+    Bench(command::bench::Command),
     /// List the replacement policies and what can be set
     Policies(command::policies::Args),
 }
@@ -44,6 +53,10 @@ fn main() -> ExitCode {
         Command::Sweep(args) => command::sweep::run(&args),
         Command::Curve(args) => command::curve::run(&args),
         Command::Trace(command) => command::trace::run(&command),
+        Command::Serve(args) => command::serve::run(&args),
+        Command::Replay(args) => command::replay::run(&args),
+        Command::Stats(args) => command::stats::run(&args),
+        Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),
     };
     match result {

@@ -1,7 +1,11 @@
 //! The commands, one file each: their arguments, and what they print.
 
+pub(crate) mod bench;
 pub(crate) mod curve;
 pub(crate) mod policies;
+pub(crate) mod replay;
+pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod trace;

@@ -1,0 +1,108 @@
+//! `undercroft replay`: a trace through a running server.
+
+use std::io::{Write, stdout};
+
+use undercroft_cache::policy::Context;
+use undercroft_client::{Replay, ReplayReport, replay};
+use undercroft_nbd::Uri;
+use undercroft_sim::LevelSpec;
+
+use crate::error::Error;
+use crate::input::{SimulationOptions, TraceArg, TraceOptions};
+use crate::progress::Simulating;
+use crate::table::{count, percent};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trace: TraceArg,
+    /// The volume: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    #[arg(long, value_name = "URI")]
+    to: Uri,
+    /// A first-level cache in front of the server: SIZE:POLICY, as 32MiB:lru
+    #[arg(long, value_name = "LEVEL")]
+    l1: Option<LevelSpec>,
+    /// Requests in flight, all connections together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    depth: u32,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+    /// Check every byte: blocks that this replay wrote hold what it wrote, all others zeroes
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    options: TraceOptions,
+    #[command(flatten)]
+    simulation: SimulationOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    args.simulation.check()?;
+    if args.simulation.warmup != crate::input::Warmup::Records(0) {
+        let why = "--warmup: the server counts everything; replay the beginning on its own instead";
+        return Err(Error::Usage(why.into()));
+    }
+    let (trace, block_bytes) = args.options.load(&args.trace.path, 1.0)?;
+    let l1 = match &args.l1 {
+        None => None,
+        Some(spec) => {
+            let config = spec.config(block_bytes, trace.unique())?;
+            Some(config.policy.build(&Context::new(config.capacity))?)
+        }
+    };
+    let how = Replay {
+        l1,
+        write_mode: args.simulation.write_mode,
+        depth: args.depth as usize,
+        connections: args.connections as usize,
+        verify: args.verify,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bar = Simulating::start(trace.len());
+    let played = replay(&trace, block_bytes, &args.to, how, |requests| bar.at(requests));
+    let report = runtime.block_on(played).map_err(|error| Error::Work(error.to_string()))?;
+    bar.done();
+    let mut out = stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&mut out, &report)?;
+    }
+    match report.mismatches {
+        0 => Ok(()),
+        wrong => Err(Error::Work(format!("{wrong} blocks came back wrong"))),
+    }
+}
+
+fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
+    writeln!(out, "requests       {} block requests of the trace", count(report.requests))?;
+    if let Some(l1) = &report.l1 {
+        let ratio = percent(l1.read_hit_ratio);
+        writeln!(out, "first level    {ratio} of {} reads hit", count(l1.reads))?;
+    }
+    let (read, written) = (count(report.blocks_read), count(report.blocks_written));
+    writeln!(
+        out,
+        "to the server  {} requests: {read} blocks read, {written} written",
+        count(report.requests_sent)
+    )?;
+    let latency = &report.latency_us;
+    writeln!(
+        out,
+        "latency        {:.0} us median, {:.0} us at 99 %, {:.0} us at most",
+        latency.p50, latency.p99, latency.max
+    )?;
+    writeln!(out, "took           {:.2} s, {:.0} requests/s", report.elapsed_s, report.requests_per_s)?;
+    if report.blocks_verified > 0 {
+        let (checked, wrong) = (count(report.blocks_verified), count(report.mismatches));
+        writeln!(out, "verified       {checked} blocks, {wrong} wrong")?;
+    }
+    for text in &report.mismatched {
+        writeln!(out, "  {text}")?;
+    }
+    Ok(())
+}

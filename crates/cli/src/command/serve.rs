@@ -1,0 +1,169 @@
+//! `undercroft serve`: the storage server. Reads the settings, starts it, waits for signals.
+
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+
+use tokio::signal::unix::{SignalKind, signal};
+use undercroft_server::serve::{Plan, Running, Settings, VolumeSettings};
+
+use crate::error::Error;
+use crate::table::bytes;
+
+/// The file that is read if it is there and no other is named.
+const CONFIG: &str = "undercroft.toml";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Configuration file [default: undercroft.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen: 127.0.0.1:10809, [::1]:10809, unix:PATH; may be repeated
+    /// [default: 127.0.0.1:10809]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// A volume: NAME=STORE[,size=S][,block=B][,cache=SIZE|off][,policy=P][,write=through|back|
+    /// around][,read-only][,shards=N][,read-ahead=SIZE]...; may be repeated. STORE: file:PATH,
+    /// file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), ...
+    #[arg(long, value_name = "VOLUME", value_parser = VolumeSettings::parse)]
+    volume: Vec<VolumeSettings>,
+    /// Memory of all caches together [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<String>,
+    /// Replacement policy, as mq or lirs,hirs=0.02 [default: mq]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// When a block comes into the cache [default: access]
+    #[arg(long, value_name = "PLACEMENT")]
+    placement: Option<String>,
+    /// When a write is answered: through (the store has it), back (it is cached), around (the
+    /// store has it, and it is not cached) [default: through]
+    #[arg(long, value_name = "MODE")]
+    write: Option<String>,
+    /// Block size, 4KiB to 64KiB [default: 4KiB]
+    #[arg(long, value_name = "SIZE")]
+    block: Option<String>,
+    /// Parts of each cache with a policy and a lock of their own [default: 1]
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
+    /// Serve /stats, /metrics and /healthz here, as 127.0.0.1:10880 [default: nowhere]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// The server's certificate and the ones above it, PEM: TLS is offered
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The private key that belongs to it, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Roots of client certificates, PEM: clients must show one
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_roots: Option<PathBuf>,
+    /// Nothing without TLS
+    #[arg(long, requires = "tls_certificate")]
+    tls_required: bool,
+    /// More of what happens, on standard error; RUST_LOG says it in detail
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        let mut settings = Settings {
+            listen: self.listen.clone(),
+            volumes: self.volume.clone(),
+            cache: self.cache.clone(),
+            policy: self.policy.clone(),
+            placement: self.placement.clone(),
+            write: self.write.clone(),
+            block: self.block.clone(),
+            shards: self.shards,
+            http: self.http.clone(),
+            state: self.state.clone(),
+            ..Settings::default()
+        };
+        settings.tls.certificate = self.tls_certificate.clone();
+        settings.tls.key = self.tls_key.clone();
+        settings.tls.client_roots = self.tls_client_roots.clone();
+        settings.tls.mode = self.tls_required.then(|| "required".to_owned());
+        settings
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    log(args.verbose);
+    let file = match &args.config {
+        Some(path) => Settings::from_file(path),
+        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG)),
+        None => Ok(Settings::default()),
+    };
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = Settings::from_environment(variables).map_err(Error::Usage)?;
+    let settings = args.settings().or(file.map_err(Error::Usage)?).or(environment);
+    let plan = Plan::new(&settings).map_err(Error::Usage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(&plan))
+}
+
+async fn serve(plan: &Plan) -> Result<(), Error> {
+    // Before anything is opened, so that no signal is missed.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let running = Running::start(plan).await?;
+    announce(&running)?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => running.reload().await,
+        }
+    }
+    Ok(running.stop().await?)
+}
+
+/// Says what is served, and what one could do next.
+fn announce(running: &Running) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
+    for volume in running.volumes() {
+        let config = volume.config();
+        let read_only = if volume.is_read_only() { "  read-only" } else { "" };
+        let size = bytes(volume.size());
+        let (name, store) = (&config.name, volume.store_name());
+        let write = config.write.name();
+        writeln!(out, "  volume  {name}  {size}  {store}  write-{write}{read_only}")?;
+        let block = bytes(u64::from(config.block_bytes));
+        let cache = u64::from(config.cache_blocks) * u64::from(config.block_bytes);
+        match cache {
+            0 => writeln!(out, "          not cached")?,
+            cache => writeln!(
+                out,
+                "          cache {}  block {block}  policy {}  placement access",
+                bytes(cache),
+                config.policy
+            )?,
+        }
+    }
+    if let Some(address) = running.http() {
+        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Structured logs on standard error, one line an event.
+fn log(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+}

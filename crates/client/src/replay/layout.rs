@@ -1,0 +1,46 @@
+//! Where the blocks of a trace lie on a volume: block n at n times the block size, and the files of
+//! a trace one after another in the order in which they first occur.
+
+use undercroft_trace::DenseTrace;
+
+/// Offsets of the blocks of a trace.
+pub(super) struct Layout {
+    /// For each space its first block on the volume.
+    bases: Vec<u64>,
+    /// Blocks that the volume must have.
+    blocks: u64,
+}
+
+impl Layout {
+    /// None if the blocks do not fit 64 bits of bytes.
+    pub(super) fn new(trace: &DenseTrace, block_bytes: u32) -> Option<Self> {
+        let mut lengths = Vec::<u64>::new();
+        for number in 0..trace.unique() {
+            let (space, block) = trace.names().block(number)?;
+            let space = space as usize;
+            if lengths.len() <= space {
+                lengths.resize(space + 1, 0);
+            }
+            lengths[space] = lengths[space].max(block.checked_add(1)?);
+        }
+        let mut blocks = 0_u64;
+        let mut bases = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            bases.push(blocks);
+            blocks = blocks.checked_add(length)?;
+        }
+        blocks.checked_mul(u64::from(block_bytes))?;
+        Some(Self { bases, blocks })
+    }
+
+    /// Blocks that the volume must have.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The block on the volume of a dense number.
+    pub(super) fn place(&self, trace: &DenseTrace, number: u32) -> u64 {
+        let (space, block) = trace.names().block(number).unwrap_or_default();
+        self.bases[space as usize] + block
+    }
+}

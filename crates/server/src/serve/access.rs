@@ -1,0 +1,306 @@
+//! Who may use a volume, and how much: a layer between the protocol and the volumes.
+//!
+//! It refuses peers that a volume is not for, bounds connections and requests a second, and counts
+//! what each connection asks for, so that one client that scans is seen. The volumes behind it
+//! know nothing of clients.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use undercroft_nbd::{
+    Command, Context, Export, ExportInfo, Exports, Peer, Refusal, Request, Session,
+};
+
+use super::plan::Access;
+use crate::session::VolumeExport;
+use crate::volume::Volume;
+
+/// The volumes of a server, each behind its rules.
+#[derive(Default)]
+pub(crate) struct Doors {
+    by_name: RwLock<BTreeMap<String, Arc<Door>>>,
+    /// The export of the empty name.
+    default: RwLock<Option<String>>,
+}
+
+/// A volume behind its rules.
+pub(crate) struct Door {
+    volume: Arc<Volume>,
+    access: Access,
+    /// Connections that there are.
+    open: AtomicUsize,
+    bucket: Option<Mutex<Bucket>>,
+    clients: Mutex<Vec<Weak<Client>>>,
+}
+
+/// What one connection asked for.
+pub(crate) struct Client {
+    peer: String,
+    requests: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    delayed: AtomicU64,
+}
+
+/// The counters of a connection, as people read them.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClientStats {
+    /// Certificate or address.
+    pub(crate) client: String,
+    /// Requests of all kinds.
+    pub(crate) requests: u64,
+    /// Bytes asked for by READ.
+    pub(crate) bytes_read: u64,
+    /// Bytes sent by WRITE.
+    pub(crate) bytes_written: u64,
+    /// Requests that had to wait for the limit of requests a second.
+    pub(crate) delayed_requests: u64,
+}
+
+/// Lets so many requests through in a second, and a second's worth at once.
+struct Bucket {
+    per_second: f64,
+    /// Requests that may pass now; negative: that many are waiting.
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn new(per_second: u32, now: Instant) -> Bucket {
+        let per_second = f64::from(per_second.max(1));
+        Bucket { per_second, tokens: per_second, filled: now }
+    }
+
+    /// How long the request that arrives now has to wait.
+    fn wait(&mut self, now: Instant) -> Duration {
+        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + gained).min(self.per_second) - 1.0;
+        self.filled = now;
+        Duration::from_secs_f64((-self.tokens / self.per_second).max(0.0))
+    }
+}
+
+impl Doors {
+    /// Adds a volume. The first one is the default.
+    pub(crate) fn add(&self, volume: Arc<Volume>, access: Access) {
+        let name = volume.config().name.clone();
+        let now = Instant::now();
+        let bucket = access.requests_per_second.map(|limit| Mutex::new(Bucket::new(limit, now)));
+        let (open, clients) = (AtomicUsize::new(0), Mutex::default());
+        let door = Arc::new(Door { volume, access, open, bucket, clients });
+        let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
+        default.get_or_insert_with(|| name.clone());
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, door);
+    }
+
+    /// All doors, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Door>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn door(&self, name: &str) -> Option<Arc<Door>> {
+        let default = self.default.read().unwrap_or_else(PoisonError::into_inner);
+        let name = if name.is_empty() { default.as_deref()? } else { name };
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+impl Exports for Doors {
+    fn list(&self, peer: &Peer) -> Vec<(String, String)> {
+        let doors = self.all().into_iter().filter(|door| door.admits(peer).is_ok());
+        doors.map(|d| (d.volume.config().name.clone(), d.volume.config().description.clone())).collect()
+    }
+
+    fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        let door = self.door(name).ok_or(Refusal::Unknown)?;
+        door.admits(peer)?;
+        if door.volume.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        Ok(Arc::new(Opened { export: VolumeExport(Arc::clone(&door.volume)), door }))
+    }
+}
+
+impl Door {
+    /// The volume behind it.
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The connections that there are, the busiest first.
+    pub(crate) fn clients(&self) -> Vec<ClientStats> {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> =
+            clients.iter().filter_map(Weak::upgrade).map(|client| client.stats()).collect();
+        all.sort_by_key(|client| std::cmp::Reverse(client.requests));
+        all
+    }
+
+    fn admits(&self, peer: &Peer) -> Result<(), Refusal> {
+        if self.access.tls_required && !peer.encrypted {
+            return Err(Refusal::TlsRequired);
+        }
+        if !is_listed(&self.access.clients, peer) {
+            return Err(Refusal::Denied("this certificate may not open the export".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn may_write(&self, peer: &Peer) -> bool {
+        is_listed(&self.access.writers, peer)
+    }
+
+    fn enter(&self, peer: &Peer) -> Result<Arc<Client>, Refusal> {
+        let limit = self.access.connections.unwrap_or(usize::MAX);
+        let entered = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
+            (open < limit).then_some(open + 1)
+        });
+        if entered.is_err() {
+            return Err(Refusal::Denied(format!("the export has its {limit} connections")));
+        }
+        let client = Arc::new(Client {
+            peer: peer.certificate.clone().unwrap_or_else(|| peer.address.clone()),
+            requests: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+        });
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Arc::downgrade(&client));
+        Ok(client)
+    }
+}
+
+/// Whether a list of certificates is for everybody, or names the peer's.
+fn is_listed(list: &[String], peer: &Peer) -> bool {
+    list.is_empty() || peer.certificate.as_ref().is_some_and(|name| list.contains(name))
+}
+
+impl Client {
+    fn stats(&self) -> ClientStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ClientStats {
+            client: self.peer.clone(),
+            requests: get(&self.requests),
+            bytes_read: get(&self.bytes_read),
+            bytes_written: get(&self.bytes_written),
+            delayed_requests: get(&self.delayed),
+        }
+    }
+
+    fn count(&self, request: &Request) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        match request.command {
+            Command::Read { .. } => {
+                self.bytes_read.fetch_add(request.length, Ordering::Relaxed);
+            }
+            Command::Write { .. } => {
+                self.bytes_written.fetch_add(request.length, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A volume that a peer was let in to.
+struct Opened {
+    export: VolumeExport,
+    door: Arc<Door>,
+}
+
+impl Export for Opened {
+    fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
+        let mut info = self.export.info(peer, contexts);
+        info.flags.read_only |= !self.door.may_write(peer);
+        info
+    }
+
+    fn contexts(&self, query: &str) -> Vec<Context> {
+        self.export.contexts(query)
+    }
+
+    fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        let session = self.export.connect(peer, contexts)?;
+        let late = match self.door.bucket {
+            Some(_) => Some(Arc::new(Mutex::new(self.export.connect(peer, contexts)?))),
+            None => None,
+        };
+        let client = self.door.enter(peer)?;
+        Ok(Box::new(Visit { session, late, client, door: Arc::clone(&self.door) }))
+    }
+}
+
+/// A connection to a volume.
+struct Visit {
+    session: Box<dyn Session>,
+    /// For requests that have to wait, where requests a second are limited.
+    late: Option<Arc<Mutex<Box<dyn Session>>>>,
+    client: Arc<Client>,
+    door: Arc<Door>,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.door.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Session for Visit {
+    fn submit(&mut self, request: Request) {
+        self.client.count(&request);
+        if let (Some(bucket), Some(late)) = (&self.door.bucket, &self.late) {
+            let wait =
+                bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(Instant::now());
+            if !wait.is_zero() {
+                self.client.delayed.fetch_add(1, Ordering::Relaxed);
+                let late = Arc::clone(late);
+                tokio::spawn(async move {
+                    tokio::time::sleep(wait).await;
+                    let mut session = late.lock().unwrap_or_else(PoisonError::into_inner);
+                    session.submit(request);
+                    session.end_of_batch();
+                });
+                return;
+            }
+        }
+        self.session.submit(request);
+    }
+
+    fn end_of_batch(&mut self) {
+        self.session.end_of_batch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_at_once_and_then_one_after_another() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(10, start);
+        for _ in 0..10 {
+            assert!(bucket.wait(start).is_zero());
+        }
+        assert_eq!(bucket.wait(start).as_millis(), 100);
+        assert_eq!(bucket.wait(start).as_millis(), 200);
+        assert!(bucket.wait(start + Duration::from_secs(1)).is_zero());
+        // A long silence saves up one second's worth, no more.
+        let late = start + Duration::from_secs(100);
+        let passed = (0..20).filter(|_| bucket.wait(late).is_zero()).count();
+        assert_eq!(passed, 10);
+    }
+
+    #[test]
+    fn lists_are_of_certificates() {
+        let nobody = Peer::default();
+        let db = Peer { certificate: Some("db".to_owned()), ..Peer::default() };
+        assert!(is_listed(&[], &nobody));
+        assert!(!is_listed(&["db".to_owned()], &nobody));
+        assert!(is_listed(&["db".to_owned()], &db));
+    }
+}

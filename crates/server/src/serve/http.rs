@@ -1,0 +1,55 @@
+//! Counters and health over HTTP, for people, scripts and Prometheus.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::access::Doors;
+use super::report;
+
+/// Serves until `stop` becomes true.
+pub(crate) async fn serve(listener: TcpListener, doors: Arc<Doors>, mut stop: watch::Receiver<bool>) {
+    let pages = Router::new()
+        .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
+        .route("/stats", get(stats))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(health))
+        .with_state(doors);
+    let stopped = async move {
+        // An error means that the server is gone.
+        let _ = stop.wait_for(|&stop| stop).await;
+    };
+    if let Err(error) = axum::serve(listener, pages).with_graceful_shutdown(stopped).await {
+        tracing::warn!("http: {error}");
+    }
+}
+
+async fn stats(State(doors): State<Arc<Doors>>) -> Response {
+    let text = report::stats(&doors).to_string() + "\n";
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn metrics(State(doors): State<Arc<Doors>>) -> Response {
+    match report::metrics(&doors) {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Healthy while every volume takes requests.
+async fn health(State(doors): State<Arc<Doors>>) -> Response {
+    if doors.all().iter().any(|door| door.volume().is_closing()) {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response()
+    } else {
+        "ok\n".into_response()
+    }
+}

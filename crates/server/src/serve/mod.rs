@@ -1,0 +1,16 @@
+//! The server as a program runs it: settings and plan, volumes opened from them, listeners, who
+//! may come in, counters over HTTP, warm restart, and the way out.
+//!
+//! What a volume does with a request is outside of this folder.
+
+mod access;
+mod http;
+mod plan;
+mod report;
+mod run;
+mod settings;
+mod upstream;
+
+pub use plan::{Access, Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
+pub use run::{Running, ServeError};
+pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};
