@@ -72,7 +72,8 @@ pub(crate) fn requests(bytes: &[u8]) {
         header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         header[4] = 0;
         header[5] &= 0x1f;
-        header[6..8].copy_from_slice(&u16::from(header[7] % 9).to_be_bytes());
+        header[6] = 0;
+        header[7] %= 9;
         header[16..22].fill(0);
         header[24..26].fill(0);
         let header: &[u8; RequestHeader::SIZE] = (&*header).try_into().expect("as many bytes");

@@ -225,6 +225,35 @@ async fn a_client_may_leave_in_the_middle_of_the_tls_handshake() {
     deserted(&running.server).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nbdinfo_comes_in_over_tls_with_its_certificate() {
+    if !present("nbdinfo") {
+        return;
+    }
+    let keys = Keys::new("nbdinfo");
+    for (ours, theirs) in [
+        ("root.pem", "ca-cert.pem"),
+        ("client.pem", "client-cert.pem"),
+        ("client.key", "client-key.pem"),
+    ] {
+        fs::copy(keys.path(ours), keys.path(theirs)).unwrap();
+    }
+    let mut running = run(&keys, Tls::Required(keys.server(true)));
+    let listener = Listener::tcp("localhost:0").await.unwrap();
+    let port = listener.tcp_address().unwrap().port();
+    let server = running.server.clone();
+    tokio::spawn(async move { server.listen(listener).await });
+    let folder = keys.folder.display();
+    let uri = format!("nbds://localhost:{port}/ram?tls-certificates={folder}");
+    let mut command = std::process::Command::new("nbdinfo");
+    command.arg(&uri);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("with TLS") && told.contains("export=\"ram\""), "{told}{errors}");
+    assert_eq!(running.peers.recv().await.unwrap().certificate.as_deref(), Some("alice"));
+}
+
 #[test]
 fn missing_and_empty_files_are_named() {
     let keys = Keys::new("files");
