@@ -79,7 +79,7 @@ fn answers() {
         let mut out = vec![random.next() as u8];
         for _ in 0..random.below(20) {
             // Cookies as the client gives them: place 0 to 3, used once.
-            let cookie = 1 << 32 | random.next() % 5;
+            let cookie = (1 << 32) | (random.next() % 5);
             if random.below(4) == 0 {
                 out.extend_from_slice(&ReplyHeader::simple(random.below(3) as u32, cookie));
                 continue;

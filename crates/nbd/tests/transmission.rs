@@ -391,6 +391,18 @@ async fn shutdown_refuses_what_is_new_and_finishes_the_rest() {
 }
 
 #[tokio::test]
+async fn shutdown_waits_for_no_idle_client() {
+    let (server, mut raw) = ram(MIB);
+    raw.go(false, &[]).await;
+    let mut negotiating = connect(&server);
+    negotiating.greet(3).await;
+    let stopped = timeout(PATIENCE, server.shutdown(10 * PATIENCE)).await;
+    assert_eq!(stopped.expect("nothing is in flight"), 0);
+    raw.hung_up().await;
+    negotiating.hung_up().await;
+}
+
+#[tokio::test]
 async fn shutdown_cuts_what_does_not_end() {
     let (export, mut requests) = Held::new(MIB);
     let (server, mut raw) = serve(export, ServerOptions::default());
