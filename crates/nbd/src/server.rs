@@ -35,6 +35,10 @@ use transmission::Transmission;
 /// How long a client may take to read the last bytes before the connection closes.
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
+/// How long a client that still negotiates may take to ask something, and hear that the server is
+/// going away.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What a server bounds.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -126,7 +130,7 @@ impl Server {
                 Ok(opened) => opened?,
                 Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),
             },
-            _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(()),
+            () = last_words(&mut stop) => return Ok(()),
         };
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
@@ -159,6 +163,12 @@ impl Server {
         self.inner.stop.send_modify(|now| *now = stop.max(*now));
         self.inner.serving().values().for_each(|mailbox| mailbox.stop(stop));
     }
+}
+
+/// Waits until the server has stopped for long enough to hang up on who still negotiates.
+async fn last_words(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+    let _ = timeout(LAST_WORDS, stop.wait_for(|stop| *stop == Stop::Now)).await;
 }
 
 /// A connection, counted for as long as this lives.

@@ -186,7 +186,7 @@ async fn selected_contexts_count_only_for_the_export_they_were_selected_for() {
     let both = [structured.clone(), set.clone()];
     assert!(status_works(&server, &both, "ram").await);
     assert!(!status_works(&server, &both, "").await);
-    assert!(!status_works(&server, &[structured.clone()], "ram").await);
+    assert!(!status_works(&server, std::slice::from_ref(&structured), "ram").await);
     // A SET that fails forgets the one before.
     assert!(!status_works(&server, &[structured, set, failed], "ram").await);
 }

@@ -20,12 +20,15 @@ const ALLOCATION: u32 = 1;
 /// What a hole is called in `base:allocation`: not allocated, and reads as zeroes.
 const HOLE_AND_ZERO: u32 = 3;
 
+/// A page, if it was ever written.
+type Page = Option<Box<[u8]>>;
+
 /// One export in memory. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Ram {
     /// What clients are told.
     pub(crate) info: ExportInfo,
-    pages: Arc<RwLock<Vec<Option<Box<[u8]>>>>>,
+    pages: Arc<RwLock<Vec<Page>>>,
 }
 
 impl Ram {

@@ -74,3 +74,58 @@ fn text(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(content).ok()?;
     (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::common_name;
+
+    fn certificate(names: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::new(vec!["host".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, name) in names {
+            params.distinguished_name.push(kind.clone(), *name);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn the_one_common_name_is_found() {
+        let full = certificate(&[
+            (DnType::CountryName, "AT"),
+            (DnType::CommonName, "alice"),
+            (DnType::OrganizationalUnitName, "storage"),
+        ]);
+        assert_eq!(common_name(&full).as_deref(), Some("alice"));
+        let long = "n".repeat(300);
+        let found = common_name(&certificate(&[(DnType::CommonName, &long)]));
+        assert_eq!(found, Some(long));
+    }
+
+    #[test]
+    fn doubtful_ones_are_none() {
+        assert_eq!(common_name(&certificate(&[(DnType::OrganizationName, "a company")])), None);
+        assert_eq!(common_name(&certificate(&[(DnType::CommonName, "")])), None);
+        assert_eq!(common_name(&certificate(&[(DnType::CommonName, "a\nb")])), None);
+        let second = DnType::CustomDnType(vec![2, 5, 4, 3]);
+        let twice = certificate(&[(DnType::CommonName, "alice"), (second, "root")]);
+        assert_eq!(common_name(&twice), None);
+    }
+
+    #[test]
+    fn damage_is_survived() {
+        let good = certificate(&[(DnType::CommonName, "alice")]);
+        for length in 0..good.len() {
+            assert_eq!(common_name(&good[..length]), None);
+        }
+        for at in 0..good.len() {
+            for value in [0, 0x30, 0x7f, 0x80, 0x83, 0x84, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = value;
+                // Whatever it finds, it does not fail.
+                let _ = common_name(&bad);
+            }
+        }
+    }
+}

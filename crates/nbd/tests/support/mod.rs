@@ -216,3 +216,14 @@ pub(crate) fn request(command: u16, cookie: u64, offset: u64, length: u64) -> Re
     let payload_length = if command == CMD_WRITE { length } else { 0 };
     RequestHeader { flags: 0, command, cookie, offset, length, payload_length }
 }
+
+/// Whether a program is there; if not, says so.
+pub(crate) fn present(program: &str) -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    });
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
