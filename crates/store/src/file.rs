@@ -1,10 +1,10 @@
 //! A regular file or a block device as a store: how it is opened and checked, and how requests
 //! reach the I/O threads. The I/O itself is in the modules below this one.
 
+mod durability;
 mod holes;
 mod lock;
 mod medium_io;
-mod sync;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,9 +19,9 @@ use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap}
 use crate::pool::IoPool;
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 
+use durability::Durability;
 use holes::Holes;
 use medium_io::MediumIo;
-use sync::Sync;
 
 /// Reads up to this size are first tried in the caller's thread, as far as they are cached. A
 /// larger one would hold that thread up by copying alone.
@@ -75,7 +75,7 @@ struct Inner {
     medium: Medium,
     io: MediumIo,
     holes: Holes,
-    sync: Sync,
+    durability: Durability,
 }
 
 impl FileStore {
@@ -111,7 +111,8 @@ impl FileStore {
             name: name.to_owned(),
         };
         let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
-        let inner = Inner { medium: Medium::new(facts), io, holes, sync: Sync::default() };
+        let inner =
+            Inner { medium: Medium::new(facts), io, holes, durability: Durability::default() };
         let pool = IoPool::new(options.threads)?;
         Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct })
     }
@@ -132,10 +133,10 @@ impl FileStore {
         self.run(doing, move || {
             let fault = |error| inner.medium.fault(doing, offset, length, error);
             if durable {
-                inner.sync.check().map_err(fault)?;
+                inner.durability.check().map_err(fault)?;
             }
             match change(&inner).map_err(fault)? {
-                Durable::No if durable => inner.sync.sync(inner.io.file()).map_err(fault),
+                Durable::No if durable => inner.durability.sync(inner.io.file()).map_err(fault),
                 Durable::No | Durable::Already => Ok(()),
             }
         })
@@ -196,7 +197,7 @@ impl Store for FileStore {
             if !durable {
                 return inner.io.write(offset, &data).map(|()| Durable::No);
             }
-            inner.sync.watch(|| inner.io.write_durable(offset, &data))
+            inner.durability.watch(|| inner.io.write_durable(offset, &data))
         })
     }
 
@@ -221,7 +222,7 @@ impl Store for FileStore {
     fn flush(&self) -> Answer<io::Result<()>> {
         let inner = Arc::clone(&self.inner);
         self.run("flush", move || {
-            let flushed = inner.sync.sync(inner.io.file());
+            let flushed = inner.durability.sync(inner.io.file());
             flushed.map_err(|error| inner.medium.fault_of_all("flush", error))
         })
     }

@@ -77,7 +77,8 @@ impl BucketStore {
     /// If the service cannot be reached or refuses, there is no volume, or it is not what the
     /// specification says.
     pub async fn open(spec: &ObjectSpec, read_only: bool) -> io::Result<BucketStore> {
-        let name = spec.to_string();
+        // The size is said elsewhere, and it may grow.
+        let name = ObjectSpec { size: None, ..spec.clone() }.to_string();
         let opened = BucketStore::open_named(spec, read_only, name.clone()).await;
         opened.map_err(|error| wrap(name, error))
     }

@@ -4,5 +4,8 @@ mod delay;
 mod fail;
 mod file;
 mod memory;
+#[cfg(feature = "object")]
+mod object;
+mod open;
 mod span;
 mod suite;

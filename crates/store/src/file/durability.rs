@@ -12,11 +12,11 @@ use rustix::io::Errno;
 
 /// Whether the promise of a flush can still be given.
 #[derive(Default)]
-pub(super) struct Sync {
+pub(super) struct Durability {
     failed: OnceLock<Errno>,
 }
 
-impl Sync {
+impl Durability {
     /// Refuses if an earlier flush failed.
     pub(super) fn check(&self) -> io::Result<()> {
         let Some(errno) = self.failed.get() else { return Ok(()) };
@@ -59,13 +59,13 @@ mod tests {
     #[test]
     fn after_a_failure_nothing_is_promised_any_more() {
         let file = tempfile::tempfile().unwrap();
-        let sync = Sync::default();
-        sync.sync(&file).unwrap();
+        let durability = Durability::default();
+        durability.sync(&file).unwrap();
         let full = || Err::<(), _>(io::Error::from(Errno::NOSPC));
-        assert!(sync.watch(full).is_err());
-        sync.sync(&file).expect("a full disk loses nothing that was written before");
-        assert!(sync.watch(|| Err::<(), _>(io::Error::from(Errno::IO))).is_err());
-        let error = sync.sync(&file).unwrap_err();
+        assert!(durability.watch(full).is_err());
+        durability.sync(&file).expect("a full disk loses nothing that was written before");
+        assert!(durability.watch(|| Err::<(), _>(io::Error::from(Errno::IO))).is_err());
+        let error = durability.sync(&file).unwrap_err();
         assert_eq!(os_error(&error), Some(Errno::IO.raw_os_error()));
         assert!(error.to_string().contains("earlier flush failed"), "{error}");
     }
