@@ -130,9 +130,22 @@ impl Shard {
     /// A block lost its slot. What the store does not have yet is kept until it has.
     fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         let slot = std::mem::take(&mut self.slots[frame as usize]);
-        if !slot.active && slot.state.dirty.is_some() {
+        if slot.active {
+            self.let_go_of_frame(block);
+        } else if slot.state.dirty.is_some() {
             self.active.insert(block, Active { state: slot.state, ..Active::default() });
             self.try_write_out(block, fx);
+        }
+    }
+
+    /// A block lost its slot while it is written through: the store gets the data from elsewhere,
+    /// and the frame is needed for the blocks that stay.
+    fn let_go_of_frame(&mut self, block: u64) {
+        if let Some(record) = self.active.get_mut(&block) {
+            let is_written = matches!(record.running, Running::Write | Running::Starved);
+            if is_written && record.state.dirty.is_none() {
+                record.state.content = Content::Absent;
+            }
         }
     }
 

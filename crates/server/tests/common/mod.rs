@@ -1,6 +1,7 @@
 //! What the tests of the server share: a store that can be told to misbehave, random numbers with
 //! a seed, and short ways to ask a volume.
-#![allow(dead_code)] // each test file uses its own part
+// Each test file uses its own part.
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::VecDeque;
 use std::io;
