@@ -147,8 +147,8 @@ impl Job {
         let responder = progress.responder.take()?;
         let (operation, answer) = match self.kind {
             JobKind::Read => (Operation::Read, Answer::Data(std::mem::take(&mut progress.pieces))),
-            JobKind::Write(_) => (Operation::Write, Answer::Done),
-            JobKind::Zero => (Operation::Zero, Answer::Done),
+            // The ends of a WRITE_ZEROES are written like data.
+            JobKind::Write(_) | JobKind::Zero => (Operation::Write, Answer::Done),
             JobKind::Prefetch => (Operation::Cache, Answer::Done),
         };
         let outcome = progress.failed.take().map_or(Ok(answer), Err);
