@@ -3,11 +3,12 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run test bench clean
+.PHONY: help build run test sanitize bench clean
 
 help:
 	@echo "make run    build, and simulate the bundled trace"
 	@echo "make test   formatting, lints, and every test"
+	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 
 build:
@@ -22,6 +23,9 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked
+
+sanitize:
+	@tools/sanitize.sh
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)

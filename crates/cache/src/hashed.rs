@@ -113,8 +113,8 @@ impl HashedCache {
         Found { hit, frame: self.give_frame(entry) }
     }
 
-    /// A reference that is counted just as a [`Level`](crate::Level) counts it. `cold` is asked on a
-    /// miss: whether it is known that nobody referenced the block before.
+    /// A reference that is counted just as a [`Level`](crate::Level) counts it. `cold` is asked on
+    /// a miss: whether it is known that nobody referenced the block before.
     pub fn reference(
         &mut self,
         block: u64,

@@ -92,10 +92,12 @@ impl Volume {
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
+            let room = self.write_out_room(shard);
             let too_many = shard.dirty.count().saturating_sub(self.dirty_high(shard));
             let is_old = |since: Instant| now.duration_since(since) >= self.config.dirty_age;
-            let old = shard.dirty.oldest(u64::MAX).take_while(|&(_, since)| is_old(since));
-            let wanted = too_many.max(old.count()).min(self.write_out_room(shard));
+            let old = shard.dirty.oldest(u64::MAX).take(room);
+            let old = old.take_while(|&(_, since)| is_old(since)).count();
+            let wanted = too_many.max(old).min(room);
             shard.write_out_oldest(u64::MAX, wanted, self.write_out_blocks(), fx);
             work.finish();
         }

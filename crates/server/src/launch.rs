@@ -177,7 +177,7 @@ impl Flight {
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
-        let mut work = Work::new(&volume);
+        let mut work = Work::waking_flusher(&volume);
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);

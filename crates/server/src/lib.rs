@@ -15,6 +15,7 @@ mod content;
 mod counters;
 mod direct;
 mod dirty;
+mod ended;
 mod execute;
 mod flush;
 mod geometry;

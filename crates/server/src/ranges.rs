@@ -106,7 +106,7 @@ impl Shard {
                     record.running != Running::Nothing || !record.queue.is_empty()
                 })
         };
-        self.ranges.is_first(number, blocks) && !self.active.keys().any(|block| busy(block))
+        self.ranges.is_first(number, blocks) && !self.active.keys().any(busy)
     }
 
     /// The range is done. If the store did its part, `content` is what its blocks hold now.

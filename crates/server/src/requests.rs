@@ -37,7 +37,7 @@ impl Volume {
     /// To be called on the volume's runtime or anywhere else.
     pub fn serve(self: &Arc<Self>, asks: impl IntoIterator<Item = Ask>) {
         let started = Instant::now();
-        let mut work = Work::new(self);
+        let mut work = Work::waking_flusher(self);
         for ask in asks {
             self.pending.fetch_add(1, Ordering::SeqCst);
             self.begin(ask, started, &mut work);

@@ -19,13 +19,12 @@ use hashbrown::HashMap;
 use undercroft_cache::{HashedCache, Policy, Served};
 use undercroft_frames::Pool;
 
-use crate::answer::Failed;
 use crate::content::{Active, Content, Memory, Running, Slot, State};
 use crate::counters::{ShardCounters, Source};
 use crate::dirty::DirtySet;
 use crate::execute::{Tools, Verdict, execute};
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Finished, Job, JobKind};
+use crate::job::{BlockOp, Finished, Job};
 use crate::ranges::Ranges;
 
 pub(crate) struct Shard {
@@ -130,9 +129,22 @@ impl Shard {
     /// A block lost its slot. What the store does not have yet is kept until it has.
     fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         let slot = std::mem::take(&mut self.slots[frame as usize]);
-        if !slot.active && slot.state.dirty.is_some() {
+        if slot.active {
+            self.let_go_of_frame(block);
+        } else if slot.state.dirty.is_some() {
             self.active.insert(block, Active { state: slot.state, ..Active::default() });
             self.try_write_out(block, fx);
+        }
+    }
+
+    /// A block lost its slot while it is written through: the store gets the data from elsewhere,
+    /// and the frame is needed for the blocks that stay.
+    fn let_go_of_frame(&mut self, block: u64) {
+        if let Some(record) = self.active.get_mut(&block) {
+            let is_written = matches!(record.running, Running::Write | Running::Starved);
+            if is_written && record.state.dirty.is_none() {
+                record.state.content = Content::Absent;
+            }
         }
     }
 
@@ -308,7 +320,7 @@ impl Shard {
     }
 
     /// Lets the starved go on, as far as there are frames; all of them, if none will be freed.
-    fn feed(&mut self, fx: &mut Effects) {
+    pub(crate) fn feed(&mut self, fx: &mut Effects) {
         while self.write_outs == 0 || self.pool.free_count() > 0 {
             let Some(block) = self.starved.pop_front() else { return };
             if let Some(record) = self.active.get_mut(&block) {
@@ -322,87 +334,10 @@ impl Shard {
         }
     }
 
-    /// A fetch ended.
-    pub(crate) fn fetched(
-        &mut self,
-        block: u64,
-        result: Result<Content, Failed>,
-        fx: &mut Effects,
-    ) {
-        let Some(record) = self.active.get_mut(&block) else { return };
-        record.running = Running::Nothing;
-        self.counters.store_reads += 1;
-        match result {
-            Ok(content) => record.state.content = content,
-            Err(failed) => {
-                self.counters.read_failures += 1;
-                // It belongs to the operation that began it and to the reads that joined.
-                let mut first = true;
-                while let Some(op) = record.queue.front() {
-                    if !first && !matches!(op.job.kind, JobKind::Read | JobKind::Prefetch) {
-                        break;
-                    }
-                    first = false;
-                    let done = op.job.part_done(block, &self.geometry, Err(failed.clone()));
-                    fx.finished.extend(done);
-                    record.queue.pop_front();
-                }
-            }
-        }
-        self.step(block, fx);
-    }
-
-    /// A write for the front of the queue ended.
-    pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
-        let Some(record) = self.active.get_mut(&block) else { return };
-        record.running = Running::Nothing;
-        self.counters.store_writes += 1;
-        match &result {
-            // A dirty block was written as a whole.
-            Ok(()) => self.dirty.clean(block, &mut record.state),
-            Err(_) => {
-                self.counters.write_failures += 1;
-                // What the store has now is not known. Dirty content stays, it will replace it.
-                if record.state.dirty.is_none() {
-                    record.state.content = Content::Absent;
-                }
-            }
-        }
-        if let Some(op) = record.queue.pop_front() {
-            let result = result.map(|()| Bytes::new());
-            fx.finished.extend(op.job.part_done(block, &self.geometry, result));
-        }
-        self.step(block, fx);
-    }
-
-    /// A write-out ended.
-    pub(crate) fn written_out(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
-        self.write_outs -= 1;
-        self.counters.store_writes += 1;
-        self.counters.written_back += 1;
-        self.counters.write_failures += u64::from(result.is_err());
-        if let Some(record) = self.active.get_mut(&block) {
-            if let Running::WriteOut(number) = record.running {
-                record.running = Running::Nothing;
-                record.cooling = result.is_err();
-                self.dirty.end(block, number, &mut record.state, result);
-            }
-            self.step(block, fx);
-        }
-        self.feed(fx);
-    }
-
     /// The blocks whose dirty content is on its way to the store.
     pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
         let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));
         self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
-    }
-
-    /// Lets a failed write-out be tried again.
-    pub(crate) fn end_cooling(&mut self, block: u64) {
-        if let Some(record) = self.active.get_mut(&block) {
-            record.cooling = false;
-        }
     }
 
     /// Begins to write a dirty block out, resident or not.
@@ -410,8 +345,7 @@ impl Shard {
         if self.ranges.cover(block) {
             return;
         }
-        self.activate(block);
-        self.end_cooling(block);
+        self.activate(block).cooling = false;
         self.try_write_out(block, fx);
         self.step(block, fx);
     }

@@ -374,12 +374,19 @@ pub(crate) struct Work<'v> {
     volume: &'v Arc<Volume>,
     guard: Option<(usize, MutexGuard<'v, Shard>)>,
     steps: u32,
+    /// Whether the flusher is told when too much is dirty. It must not tell itself.
+    wakes_flusher: bool,
     fx: Effects,
 }
 
 impl<'v> Work<'v> {
     pub(crate) fn new(volume: &'v Arc<Volume>) -> Self {
-        Self { volume, guard: None, steps: 0, fx: Effects::default() }
+        Self { volume, guard: None, steps: 0, wakes_flusher: false, fx: Effects::default() }
+    }
+
+    /// As `new`, and the flusher hears of it if too much is dirty.
+    pub(crate) fn waking_flusher(volume: &'v Arc<Volume>) -> Self {
+        Self { wakes_flusher: volume.geometry.write_back, ..Self::new(volume) }
     }
 
     /// The shard of a block.
@@ -409,9 +416,7 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, shard)) = self.guard.take() {
-            if self.volume.geometry.write_back
-                && shard.dirty.count() > self.volume.dirty_high(&shard)
-            {
+            if self.wakes_flusher && shard.dirty.count() > self.volume.dirty_high(&shard) {
                 self.volume.flush_wanted.notify_one();
             }
         }

@@ -12,7 +12,7 @@ use undercroft_server::{VolumeConfig, Write};
 const BLOCKS: u64 = 96;
 
 /// The next request: first block and count.
-fn draw(random: &mut Random, zipf: bool) -> (u64, u64) {
+fn draw(random: &mut Random, zipf: bool, most: u64) -> (u64, u64) {
     // The harmonic law by rejection: block k with weight 1 / (k + 1).
     let first = loop {
         let block = random.below(BLOCKS);
@@ -25,10 +25,13 @@ fn draw(random: &mut Random, zipf: bool) -> (u64, u64) {
         1..=4 => 1 + random.below(6),
         _ => 1,
     };
-    (first, count.min(BLOCKS - first))
+    (first, count.min(BLOCKS - first).min(most))
 }
 
-async fn agree(config: VolumeConfig, mode: WriteMode, steps: u32, random: &mut Random) {
+async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
+    // A request holds the frames that it hits and drives out again itself: until it is answered
+    // they are missing, so that it must not have more blocks than there are spare frames.
+    let (steps, most) = (250, u64::from(config.spare_frames));
     let block_bytes = u64::from(config.block_bytes);
     let what = format!("{} {:?} {mode:?} of {}", config.policy, config.write, config.cache_blocks);
     let store = TestStore::new((BLOCKS * block_bytes) as usize, 512, random.next());
@@ -40,7 +43,7 @@ async fn agree(config: VolumeConfig, mode: WriteMode, steps: u32, random: &mut R
     let mut known = 0;
     let mut model = vec![0_u8; BLOCKS as usize];
     for step in 0..steps {
-        let (first, count) = draw(random, step % 2 == 0);
+        let (first, count) = draw(random, step % 2 == 0, most);
         let is_write = random.one_in(3);
         for block in first..first + count {
             let entry = &mut entries[block as usize];
@@ -96,7 +99,7 @@ async fn every_policy_counts_what_the_simulator_counts() {
                 let mut config = config(capacity, &policy);
                 config.write = write;
                 config.write_allocate = allocate;
-                agree(config, mode, 250, &mut random).await;
+                agree(config, mode, &mut random).await;
             }
         }
     }
@@ -111,7 +114,7 @@ async fn few_spare_frames_and_large_blocks_change_nothing() {
             config.write = write;
             config.block_bytes = block_bytes;
             config.spare_frames = 2;
-            agree(config, WriteMode::Allocate, 300, &mut random).await;
+            agree(config, WriteMode::Allocate, &mut random).await;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests of the server share: a store that can be told to misbehave, random numbers with
 //! a seed, and short ways to ask a volume.
-#![allow(dead_code)] // each test file uses its own part
+// Each test file uses its own part.
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -85,20 +86,37 @@ pub struct TestStore {
 pub struct Images {
     pub live: Vec<u8>,
     pub durable: Vec<u8>,
-    /// Answered, but not durable.
-    pub volatile: VecDeque<(u64, Vec<u8>)>,
+    /// Answered, in order: number, place, bytes. They become durable with a flush.
+    pub volatile: VecDeque<(u64, u64, Vec<u8>)>,
+    /// Number of the next write.
+    pub next: u64,
+    /// For each 512 bytes the last write that is durable.
+    pub newest: Vec<u64>,
     pub log: Vec<Request>,
 }
 
 impl Images {
     fn put(&mut self, offset: u64, bytes: &[u8], durable: bool) {
         let range = offset as usize..offset as usize + bytes.len();
-        self.live[range.clone()].copy_from_slice(bytes);
+        self.live[range].copy_from_slice(bytes);
+        self.next += 1;
         if durable {
-            self.durable[range].copy_from_slice(bytes);
+            self.keep(self.next, offset, bytes);
+        } else {
+            self.volatile.push_back((self.next, offset, bytes.to_vec()));
         }
-        // In order with what is durable later: kept in any case.
-        self.volatile.push_back((offset, bytes.to_vec()));
+    }
+
+    /// Makes a write durable, except where a later one is.
+    fn keep(&mut self, number: u64, offset: u64, bytes: &[u8]) {
+        self.newest.resize(self.durable.len() / 512 + 1, 0);
+        for (at, &byte) in (offset as usize..).zip(bytes) {
+            let newest = &mut self.newest[at / 512];
+            if *newest <= number {
+                *newest = number;
+                self.durable[at] = byte;
+            }
+        }
     }
 }
 
@@ -259,10 +277,10 @@ impl Store for Shared {
 
     fn flush(&self) -> StoreAnswer<io::Result<()>> {
         let store = Arc::clone(&self.0);
-        let count = {
+        let last = {
             let mut images = store.inner.lock().unwrap();
             images.log.push(Request::Flush);
-            images.volatile.len()
+            images.next
         };
         Box::pin(async move {
             store.pause(&AtomicBool::new(false)).await;
@@ -271,10 +289,9 @@ impl Store for Shared {
             }
             let mut images = store.inner.lock().unwrap();
             // Only what was answered when the flush was asked for.
-            for _ in 0..count.min(images.volatile.len()) {
-                if let Some((offset, bytes)) = images.volatile.pop_front() {
-                    let range = offset as usize..offset as usize + bytes.len();
-                    images.durable[range].copy_from_slice(&bytes);
+            while images.volatile.front().is_some_and(|&(number, ..)| number <= last) {
+                if let Some((number, offset, bytes)) = images.volatile.pop_front() {
+                    images.keep(number, offset, &bytes);
                 }
             }
             Ok(())

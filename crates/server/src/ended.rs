@@ -1,0 +1,81 @@
+//! What a shard does when a store request ends, well or badly: to whom the end belongs, and what
+//! may be believed of the block afterwards.
+
+use bytes::Bytes;
+
+use crate::answer::Failed;
+use crate::content::{Content, Running};
+use crate::job::JobKind;
+use crate::shard::{Effects, Shard};
+
+impl Shard {
+    /// A fetch ended.
+    pub(crate) fn fetched(
+        &mut self,
+        block: u64,
+        result: Result<Content, Failed>,
+        fx: &mut Effects,
+    ) {
+        let Some(record) = self.active.get_mut(&block) else { return };
+        record.running = Running::Nothing;
+        self.counters.store_reads += 1;
+        match result {
+            Ok(content) => record.state.content = content,
+            Err(failed) => {
+                self.counters.read_failures += 1;
+                // It belongs to the operation that began it and to the reads that joined.
+                let mut first = true;
+                while let Some(op) = record.queue.front() {
+                    if !first && !matches!(op.job.kind, JobKind::Read | JobKind::Prefetch) {
+                        break;
+                    }
+                    first = false;
+                    let done = op.job.part_done(block, &self.geometry, Err(failed.clone()));
+                    fx.finished.extend(done);
+                    record.queue.pop_front();
+                }
+            }
+        }
+        self.step(block, fx);
+    }
+
+    /// A write for the front of the queue ended.
+    pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
+        let Some(record) = self.active.get_mut(&block) else { return };
+        record.running = Running::Nothing;
+        self.counters.store_writes += 1;
+        match &result {
+            // A dirty block was written as a whole.
+            Ok(()) => self.dirty.clean(block, &mut record.state),
+            Err(_) => {
+                self.counters.write_failures += 1;
+                // What the store has now is not known. Dirty content stays, it will replace it.
+                if record.state.dirty.is_none() {
+                    record.state.content = Content::Absent;
+                }
+            }
+        }
+        if let Some(op) = record.queue.pop_front() {
+            let result = result.map(|()| Bytes::new());
+            fx.finished.extend(op.job.part_done(block, &self.geometry, result));
+        }
+        self.step(block, fx);
+    }
+
+    /// A write-out ended.
+    pub(crate) fn written_out(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
+        self.write_outs -= 1;
+        self.counters.store_writes += 1;
+        self.counters.written_back += 1;
+        self.counters.write_failures += u64::from(result.is_err());
+        if let Some(record) = self.active.get_mut(&block) {
+            if let Running::WriteOut(number) = record.running {
+                record.running = Running::Nothing;
+                record.cooling = result.is_err();
+                self.dirty.end(block, number, &mut record.state, result);
+            }
+            self.step(block, fx);
+        }
+        self.feed(fx);
+    }
+}

@@ -1,0 +1,56 @@
+//! What a hit costs. Prints figures; fails only when they are out of all proportion. Run it alone,
+//! optimised: `cargo test --release -p undercroft-server --test cost -- --nocapture`.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use common::{READ, Random, TestStore, config, open, read, write_of};
+use undercroft_server::{Answer, Ask, Responder, Write};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 4096;
+
+#[tokio::test]
+async fn a_hit_costs_little() {
+    let rounds = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
+    for policy in ["lru", "mq", "w-tinylfu"] {
+        for batch in [1, 16_u64] {
+            let store = TestStore::new((BLOCKS * BLOCK) as usize, 1, 1);
+            let mut config = config(BLOCKS as u32, policy);
+            config.write = Write::Back;
+            config.dirty_share = 1.0;
+            let volume = open(config, &store);
+            for block in (0..BLOCKS).step_by(256) {
+                read(&volume, block * BLOCK, 256 * BLOCK).await.unwrap();
+            }
+            let sum = Arc::new(AtomicU64::new(0));
+            let mut random = Random(7);
+            let mut ask = |write: bool| {
+                let sum = Arc::clone(&sum);
+                let responder = Responder::Call(Box::new(move |outcome| {
+                    if let Ok(Answer::Data(pieces)) = outcome {
+                        sum.fetch_add(pieces[0].len() as u64, Ordering::Relaxed);
+                    }
+                }));
+                let command = if write { write_of(&[1_u8; 4096][..]) } else { READ };
+                let offset = random.below(BLOCKS) * BLOCK;
+                Ask { command, offset, length: BLOCK, durable: false, responder }
+            };
+            for write in [false, true] {
+                let start = Instant::now();
+                for _ in 0..rounds {
+                    volume.serve((0..batch).map(|_| ask(write)));
+                }
+                let ns = start.elapsed().as_nanos() as f64 / (rounds * batch) as f64;
+                let what = if write { "write-back hit" } else { "read hit" };
+                println!("{policy}, batches of {batch}: {what} {ns:.0} ns");
+                assert!(ns < 100_000.0, "{ns} ns");
+            }
+            assert_eq!(sum.load(Ordering::Relaxed), rounds * batch * BLOCK);
+            assert_eq!(volume.stats().read_hits, rounds * batch);
+        }
+    }
+}
