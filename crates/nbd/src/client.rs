@@ -175,6 +175,11 @@ impl Client {
         Client { handle: Arc::new(Handle { shared, remote }) }
     }
 
+    /// Whether the connection has ended: every further request fails.
+    pub fn is_lost(&self) -> bool {
+        *self.handle.shared.ended.borrow()
+    }
+
     /// What the server told of the export.
     pub fn remote(&self) -> &Remote {
         &self.handle.remote

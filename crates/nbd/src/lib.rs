@@ -19,6 +19,7 @@ pub mod wire;
 pub use client::{Buffer, Client, ClientError, ClientOptions, ReadDone, Remote};
 pub use link::{Ended, Transport};
 pub use reply::{Answer, Awaited, Reply};
+pub use rustls::ServerConfig as ServerTlsConfig;
 pub use server::{Listener, Server, ServerOptions};
 pub use service::{
     Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Request,

@@ -144,6 +144,28 @@ impl Stats {
         self.write_failures += own.write_failures;
     }
 
+    /// Adds another volume's.
+    pub fn sum(&mut self, other: &Stats) {
+        self.reads += other.reads;
+        self.read_hits += other.read_hits;
+        self.writes += other.writes;
+        self.write_hits += other.write_hits;
+        self.cold_reads += other.cold_reads;
+        self.evictions += other.evictions;
+        self.joined_reads += other.joined_reads;
+        self.served_around += other.served_around;
+        self.prefetched += other.prefetched;
+        self.read_ahead += other.read_ahead;
+        self.store_reads += other.store_reads;
+        self.store_writes += other.store_writes;
+        self.written_back += other.written_back;
+        self.read_failures += other.read_failures;
+        self.write_failures += other.write_failures;
+        self.resident += other.resident;
+        self.capacity_blocks += other.capacity_blocks;
+        self.dirty += other.dirty;
+    }
+
     /// Read hits / reads; 0 where nothing was read.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }

@@ -5,8 +5,9 @@
 //! each block in order. Driven by one client, one request after another, its counters are those
 //! of the simulator, exactly. `docs/server.md` follows a request through the files here.
 //!
-//! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), configuration files,
-//! HTTP, the program.
+//! [`serve`] is the server around the volumes: configuration, listeners, access, HTTP.
+//!
+//! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), the program.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -24,6 +25,7 @@ mod job;
 mod launch;
 mod ranges;
 mod requests;
+pub mod serve;
 mod session;
 mod shard;
 mod state;
@@ -32,6 +34,7 @@ mod volume;
 pub use answer::{Answer, Ask, Failed, Outcome, Responder};
 pub use counters::{Latencies, Operation, Source, Stats};
 pub use histogram::Histogram;
-pub use session::{VolumeExport, Volumes};
+pub use serve::status_over_nbd;
+pub use session::VolumeExport;
 pub use state::{SavedContent, StateError};
 pub use volume::{Volume, VolumeConfig, VolumeError, Write};

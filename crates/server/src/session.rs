@@ -1,11 +1,10 @@
 //! Volumes as the protocol sees them: exports and sessions. A thin face: a session collects the
 //! requests that arrived together and hands them to its volume.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Exports, Flags, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Flags, Peer, Refusal, Request, Session,
 };
 
 use crate::answer::{Ask, BASE_ALLOCATION, Responder};
@@ -16,54 +15,6 @@ const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// Sequential requests after which read-ahead begins.
 const SEQUENTIAL_MIN: u32 = 2;
-
-/// The volumes of a server by name.
-#[derive(Default)]
-pub struct Volumes {
-    by_name: RwLock<BTreeMap<String, Arc<Volume>>>,
-    default: RwLock<Option<String>>,
-}
-
-impl Volumes {
-    /// Adds a volume, in place of one of the same name. The first one is the default.
-    pub fn add(&self, volume: Arc<Volume>) {
-        let name = volume.config().name.clone();
-        let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
-        default.get_or_insert_with(|| name.clone());
-        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, volume);
-    }
-
-    /// The volume of a name; the empty name is the default's.
-    pub fn get(&self, name: &str) -> Option<Arc<Volume>> {
-        let default = self.default.read().unwrap_or_else(PoisonError::into_inner);
-        let name = if name.is_empty() { default.as_deref()? } else { name };
-        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    /// All volumes, by name.
-    pub fn all(&self) -> Vec<Arc<Volume>> {
-        let by_name = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
-        by_name.values().cloned().collect()
-    }
-}
-
-impl Exports for Volumes {
-    fn list(&self, _: &Peer) -> Vec<(String, String)> {
-        let entry = |volume: Arc<Volume>| {
-            let config = volume.config();
-            (config.name.clone(), config.description.clone())
-        };
-        self.all().into_iter().map(entry).collect()
-    }
-
-    fn find(&self, name: &str, _: &Peer) -> Result<Arc<dyn Export>, Refusal> {
-        let volume = self.get(name).ok_or(Refusal::Unknown)?;
-        if volume.is_closing() {
-            return Err(Refusal::ShuttingDown);
-        }
-        Ok(Arc::new(VolumeExport(volume)))
-    }
-}
 
 /// A volume as an export.
 pub struct VolumeExport(pub Arc<Volume>);

@@ -354,6 +354,13 @@ impl Shard {
     ///
     /// # Errors
     /// Says which does not hold.
+    /// Bit 0: resident; bit 1: the store does not have its content.
+    pub(crate) fn residency(&self, block: u64) -> u32 {
+        let resident = self.cache.frame(block).is_some();
+        let dirty = self.dirty.within(block, block).next().is_some();
+        u32::from(resident) | u32::from(dirty) << 1
+    }
+
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.cache.validate()?;
         let mut dirty = 0;

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Context, Spec, SpecError};
 use undercroft_frames::{Memory, MemoryError};
-use undercroft_nbd::Failure;
+use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
@@ -27,6 +27,9 @@ use crate::shard::{Effects, Shard};
 /// Blocks that are handled before the lock is given to others for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
 
+/// Blocks that one question about residency looks at.
+const RESIDENCY_BLOCKS: usize = 1 << 16;
+
 /// When a write is answered, and whether it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Write {
@@ -37,6 +40,17 @@ pub enum Write {
     Back,
     /// Not cached, and answered when the store has it; drops a cached copy.
     Around,
+}
+
+impl Write {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Through => "through",
+            Self::Back => "back",
+            Self::Around => "around",
+        }
+    }
 }
 
 /// What a volume is to be.
@@ -223,6 +237,31 @@ impl Volume {
     /// Whether [`Volume::close`] has begun.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
+    }
+
+    /// What its store is and where.
+    pub fn store_name(&self) -> String {
+        self.store.facts().name
+    }
+
+    /// Which of the blocks of a range are in memory (status bit 0) and which of them the store
+    /// does not have yet (bit 1), for the first 65,536 blocks of it.
+    pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
+        let end = offset.saturating_add(length).min(self.size());
+        let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
+        let mut work = Work::new(self);
+        let blocks = (first..).take(RESIDENCY_BLOCKS).map(|block| {
+            let start = offset.max(block * block_bytes);
+            (start, end.min((block + 1) * block_bytes), block)
+        });
+        let known = blocks.take_while(|(start, to, _)| start < to).map(|(start, to, block)| {
+            if self.shards.is_empty() {
+                return (to - start, 0);
+            }
+            let (shard, _) = work.shard(block);
+            (to - start, shard.residency(block))
+        });
+        crate::serve::runs(known)
     }
 
     /// Smallest unit in bytes that the store takes: a power of two.

@@ -96,7 +96,11 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
         "latency        {:.0} us median, {:.0} us at 99 %, {:.0} us at most",
         latency.p50, latency.p99, latency.max
     )?;
-    writeln!(out, "took           {:.2} s, {:.0} requests/s", report.elapsed_s, report.requests_per_s)?;
+    writeln!(
+        out,
+        "took           {:.2} s, {:.0} requests/s",
+        report.elapsed_s, report.requests_per_s
+    )?;
     if report.blocks_verified > 0 {
         let (checked, wrong) = (count(report.blocks_verified), count(report.mismatches));
         writeln!(out, "verified       {checked} blocks, {wrong} wrong")?;

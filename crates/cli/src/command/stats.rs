@@ -32,8 +32,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
         return Ok(());
     }
-    let columns =
-        ["volume", "reads", "hits", "hit ratio", "writes", "hits", "evictions", "resident", "dirty"];
+    let columns = [
+        "volume",
+        "reads",
+        "hits",
+        "hit ratio",
+        "writes",
+        "hits",
+        "evictions",
+        "resident",
+        "dirty",
+    ];
     let mut table = Table::new(&columns);
     let empty = serde_json::Map::new();
     let volumes = stats["volumes"].as_object().unwrap_or(&empty);

@@ -282,7 +282,8 @@ impl Player<'_> {
             let reading = client.read(offset, vec![Box::new(buffer)]);
             self.flight.push(Box::pin(async move {
                 let (buffers, result) = reading.await;
-                let bytes = buffers.into_iter().next().map(|mut b| Bytes::copy_from_slice((*b).as_mut()));
+                let bytes =
+                    buffers.into_iter().next().map(|mut b| Bytes::copy_from_slice((*b).as_mut()));
                 Answered { run, began, read: bytes.map(|bytes| (bytes, versions)), result }
             }));
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -15,15 +15,18 @@ use undercroft_nbd::{
 };
 
 use super::plan::Access;
+use super::{coop, report};
 use crate::session::VolumeExport;
 use crate::volume::Volume;
 
 /// The volumes of a server, each behind its rules.
-#[derive(Default)]
 pub(crate) struct Doors {
     by_name: RwLock<BTreeMap<String, Arc<Door>>>,
     /// The export of the empty name.
     default: RwLock<Option<String>>,
+    status: OnceLock<Status>,
+    /// Changes with every start, so that clients notice that what the server knew is gone.
+    epoch: u64,
 }
 
 /// A volume behind its rules.
@@ -84,6 +87,18 @@ impl Bucket {
 }
 
 impl Doors {
+    /// No volumes yet.
+    pub(crate) fn new(epoch: u64) -> Arc<Doors> {
+        let (by_name, default) = (RwLock::default(), RwLock::default());
+        let doors = Arc::new(Doors { by_name, default, status: OnceLock::new(), epoch });
+        let weak = Arc::downgrade(&doors);
+        let status =
+            move || weak.upgrade().map(|d| report::stats(&d).to_string()).unwrap_or_default();
+        // Nobody else has set it: it was made just now.
+        let _ = doors.status.set(Arc::new(status));
+        doors
+    }
+
     /// Adds a volume. The first one is the default.
     pub(crate) fn add(&self, volume: Arc<Volume>, access: Access) {
         let name = volume.config().name.clone();
@@ -111,7 +126,9 @@ impl Doors {
 impl Exports for Doors {
     fn list(&self, peer: &Peer) -> Vec<(String, String)> {
         let doors = self.all().into_iter().filter(|door| door.admits(peer).is_ok());
-        doors.map(|d| (d.volume.config().name.clone(), d.volume.config().description.clone())).collect()
+        doors
+            .map(|d| (d.volume.config().name.clone(), d.volume.config().description.clone()))
+            .collect()
     }
 
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
@@ -120,7 +137,9 @@ impl Exports for Doors {
         if door.volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
-        Ok(Arc::new(Opened { export: VolumeExport(Arc::clone(&door.volume)), door }))
+        let export = VolumeExport(Arc::clone(&door.volume));
+        let status = self.status.get().cloned().unwrap_or_else(|| Arc::new(String::new));
+        Ok(Arc::new(Opened { export, door, status, epoch: self.epoch }))
     }
 }
 
@@ -206,31 +225,61 @@ impl Client {
     }
 }
 
+/// Makes the status text that clients of the opt-in context read.
+pub(crate) type Status = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// A volume that a peer was let in to.
 struct Opened {
     export: VolumeExport,
     door: Arc<Door>,
+    status: Status,
+    epoch: u64,
+}
+
+/// The contexts that are the volume's own, and whether the opt-in one is there.
+fn split(contexts: &[Context]) -> (Vec<Context>, bool) {
+    let own: Vec<_> = contexts.iter().filter(|c| c.key != coop::COOP).cloned().collect();
+    let opted_in = own.len() < contexts.len();
+    (own, opted_in)
 }
 
 impl Export for Opened {
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
         let mut info = self.export.info(peer, contexts);
         info.flags.read_only |= !self.door.may_write(peer);
+        if split(contexts).1 {
+            info.size = coop::told_size(info.size);
+        }
         info
     }
 
     fn contexts(&self, query: &str) -> Vec<Context> {
-        self.export.contexts(query)
+        let mut contexts = self.export.contexts(query);
+        contexts.extend(coop::contexts(query, &self.door.volume, self.epoch));
+        contexts
     }
 
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let session = self.export.connect(peer, contexts)?;
+        let session = self.begin(peer, contexts)?;
         let late = match self.door.bucket {
-            Some(_) => Some(Arc::new(Mutex::new(self.export.connect(peer, contexts)?))),
+            Some(_) => Some(Arc::new(Mutex::new(self.begin(peer, contexts)?))),
             None => None,
         };
         let client = self.door.enter(peer)?;
         Ok(Box::new(Visit { session, late, client, door: Arc::clone(&self.door) }))
+    }
+}
+
+impl Opened {
+    fn begin(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        let (own, opted_in) = split(contexts);
+        let inner = self.export.connect(peer, &own)?;
+        if !opted_in {
+            return Ok(inner);
+        }
+        let volume = Arc::clone(&self.door.volume);
+        let (size, status) = (volume.size(), Arc::clone(&self.status));
+        Ok(Box::new(coop::CoopSession { inner, volume, size, allocation: !own.is_empty(), status }))
     }
 }
 
@@ -253,8 +302,7 @@ impl Session for Visit {
     fn submit(&mut self, request: Request) {
         self.client.count(&request);
         if let (Some(bucket), Some(late)) = (&self.door.bucket, &self.late) {
-            let wait =
-                bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(Instant::now());
+            let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(Instant::now());
             if !wait.is_zero() {
                 self.client.delayed.fetch_add(1, Ordering::Relaxed);
                 let late = Arc::clone(late);

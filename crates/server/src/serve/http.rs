@@ -14,7 +14,11 @@ use super::access::Doors;
 use super::report;
 
 /// Serves until `stop` becomes true.
-pub(crate) async fn serve(listener: TcpListener, doors: Arc<Doors>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    doors: Arc<Doors>,
+    mut stop: watch::Receiver<bool>,
+) {
     let pages = Router::new()
         .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
         .route("/stats", get(stats))

@@ -4,6 +4,7 @@
 //! What a volume does with a request is outside of this folder.
 
 mod access;
+mod coop;
 mod http;
 mod plan;
 mod report;
@@ -11,6 +12,8 @@ mod run;
 mod settings;
 mod upstream;
 
+pub(crate) use coop::runs;
+pub use coop::status_over_nbd;
 pub use plan::{Access, Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 pub use run::{Running, ServeError};
 pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};

@@ -32,9 +32,9 @@ impl FromStr for Address {
                 path => Ok(Address::Unix(PathBuf::from(path))),
             };
         }
-        let port = text.rsplit_once(':').and_then(|(host, port)| {
-            (!host.is_empty()).then_some(port)?.parse::<u16>().ok()
-        });
+        let port = text
+            .rsplit_once(':')
+            .and_then(|(host, port)| (!host.is_empty()).then_some(port)?.parse::<u16>().ok());
         match port {
             Some(_) => Ok(Address::Tcp(text.to_owned())),
             None => Err(format!(
@@ -184,9 +184,7 @@ fn tls(settings: &Settings) -> Result<TlsPlan, String> {
         (Some("offered" | "required"), None) => {
             Err("tls: a certificate and a key are missing".to_owned())
         }
-        (Some(other), _) => {
-            Err(format!("tls mode '{other}': expected off, offered or required"))
-        }
+        (Some(other), _) => Err(format!("tls mode '{other}': expected off, offered or required")),
     }
 }
 
@@ -317,9 +315,11 @@ mod tests {
 
     #[test]
     fn shares_of_the_cache() {
-        let plan =
-            plan(&["a=mem:,cache=1MiB", "b=mem:", "c=mem:,block=64KiB", "d=mem:,cache=off"], "3MiB")
-                .unwrap();
+        let plan = plan(
+            &["a=mem:,cache=1MiB", "b=mem:", "c=mem:,block=64KiB", "d=mem:,cache=off"],
+            "3MiB",
+        )
+        .unwrap();
         let blocks: Vec<_> = plan.volumes.iter().map(|v| v.config.cache_blocks).collect();
         assert_eq!(blocks, [256, 256, 16, 0]);
     }

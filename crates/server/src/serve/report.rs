@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
@@ -143,7 +143,7 @@ impl Collector for Scrape {
                 let mut metric = family.encode_family(&labels)?;
                 let value = (number.of)(stats);
                 if number.is_counter {
-                    metric.encode_counter::<(), u64, u64>(&value, None)?;
+                    metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
                 } else {
                     metric.encode_gauge(&value)?;
                 }
@@ -171,7 +171,7 @@ impl Collector for Scrape {
                     let sum = histogram.sum_ns() as f64 / 1e9;
                     let (count, buckets) = coarse(&histogram.buckets());
                     let mut metric = family.encode_family(&labels)?;
-                    metric.encode_histogram::<()>(sum, count, &buckets, None)?;
+                    metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
                 }
             }
         }

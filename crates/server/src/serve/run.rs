@@ -58,7 +58,7 @@ impl Running {
     /// Names what could not be opened. Nothing is left running then.
     pub async fn start(plan: &Plan) -> Result<Running, ServeError> {
         let state = plan.state.clone().map(StateFolder::open).transpose()?;
-        let doors = Arc::new(Doors::default());
+        let doors = Doors::new(rand_seed());
         let volumes = open_volumes(plan).await?;
         for (volume, planned) in volumes.iter().zip(&plan.volumes) {
             doors.add(Arc::clone(volume), planned.access.clone());

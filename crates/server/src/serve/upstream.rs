@@ -140,13 +140,7 @@ impl Link {
         })
     }
 
-    async fn zero(
-        &self,
-        offset: u64,
-        length: u64,
-        how: Zeroing,
-        durable: bool,
-    ) -> io::Result<()> {
+    async fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool) -> io::Result<()> {
         let fua = durable && self.offers(SEND_FUA);
         if how.only_if_fast && !self.offers(SEND_WRITE_ZEROES | SEND_FAST_ZERO) {
             return Err(ErrorKind::Unsupported.into());
@@ -248,7 +242,8 @@ impl Store for NbdStore {
         self.ask(|link| async move {
             let client = link.client().await.map_err(|error| link.failed(error))?;
             let data = Extent { length, hole: false, zero: false };
-            let context = client.remote().contexts.iter().find(|(_, name)| name == "base:allocation");
+            let context =
+                client.remote().contexts.iter().find(|(_, name)| name == "base:allocation");
             let Some(&(number, _)) = context else { return Ok(vec![data]) };
             let asked = length.min(EFFECT_BYTES);
             let found = client.block_status(offset, asked, false).await;
