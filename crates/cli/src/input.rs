@@ -143,7 +143,7 @@ fn write_mode(text: &str) -> Result<WriteMode, String> {
 }
 
 /// The start of a trace that is not counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Warmup {
     Records(u64),
     Percent(f64),
