@@ -238,17 +238,19 @@ impl Renumbering {
             }
             expected = key.wrapping_add(1);
         }
+        let (mut last_key, mut last_number) = *previous;
         for ((&Key(key), r), &slot) in keys.iter().zip(refs).zip(&homes) {
             let number = if self.holds(slot, key) {
                 slot as u32 - 1
-            } else if key == previous.0.wrapping_add(1) && self.names.is(previous.1 + 1, key) {
-                previous.1 + 1
+            } else if key == last_key.wrapping_add(1) && self.names.is(last_number + 1, key) {
+                last_number + 1
             } else {
                 self.find_or_insert(key)?
             };
             r.set_block(number);
-            *previous = (key, number);
+            (last_key, last_number) = (key, number);
         }
+        *previous = (last_key, last_number);
         Ok(())
     }
 
@@ -278,8 +280,8 @@ impl Renumbering {
     #[inline]
     fn holds(&self, slot: u64, key: u64) -> bool {
         let number = (slot as u32).wrapping_sub(1);
-        slot != 0
-            && slot >> 32 == key & u64::from(u32::MAX)
+        (slot >> 32) as u32 == key as u32
+            && slot != 0
             && u64::from(self.names.high(number)) == key >> 32
     }
 
