@@ -1,12 +1,16 @@
 //! From records to references: splits requests into cache blocks, samples them if asked to, and
 //! renumbers what is left densely.
 //!
-//! The numbering itself is in `renumber.rs`; a whole trace kept for many readers is in `dense.rs`.
+//! The arithmetic of splitting is in `blocks/split.rs`, the numbering in `renumber.rs`; a whole
+//! trace kept for many readers is in `dense.rs`.
+
+mod split;
 
 use crate::error::Error;
-use crate::record::{Meta, Op, Reader, Record, Unit};
+use crate::record::{Meta, Op, Reader, Record};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
 use crate::rng::mix;
+use split::{Span, Splitter};
 
 /// Most references in a chunk.
 pub const CHUNK_REFERENCES: usize = 1 << 16;
@@ -75,7 +79,7 @@ pub struct BlockOptions {
     /// Size of a cache block in bytes, at least [`MIN_BLOCK_BYTES`]; need not be a power of two.
     /// Default 4096.
     pub block_bytes: u32,
-    /// The numbers of a trace of [`Unit::Blocks`] are addresses in units of so many bytes, and
+    /// The numbers of a trace of [`Unit::Blocks`](crate::Unit::Blocks) are addresses in units of so many bytes, and
     /// are regrouped into cache blocks. Default none: one number is one block.
     pub unit_bytes: Option<u32>,
     /// Share of the blocks to keep, in (0, 1]: all references to a block are kept or none, by a
@@ -119,15 +123,6 @@ pub struct Origin {
     /// Address, in the client's memory, of the first byte that the request moved from or to this
     /// block; where the trace recorded buffers.
     pub buffer: Option<u64>,
-}
-
-/// The blocks that a request touches.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    first: u64,
-    blocks: u64,
-    /// Bytes by which the request begins inside its first block.
-    skip: u32,
 }
 
 /// A trace as a stream of references to dense block numbers, in bounded memory apart from the
@@ -313,15 +308,16 @@ impl BlockStream {
         }
         let before = refs.len();
         let room = (CHUNK_REFERENCES - before).min(CHUNK_RECORDS - self.record_ends.len());
-        let mut writes = 0;
-        for record in self.records[self.next_record..].iter().take(room) {
-            let Some(Span { first, blocks: 1, .. }) = self.splitter.split(record) else { break };
-            let write = record.op == Op::Write;
-            self.keys.push(self.numbering.key(record.space, first));
-            refs.push(Ref::new(0, write));
-            writes += u64::from(write);
-        }
-        let taken = refs.len() - before;
+        let (splitter, numbering) = (&self.splitter, &mut self.numbering);
+        let records = &self.records[self.next_record..];
+        let single = |record: &&Record| splitter.split(record).is_some_and(|span| span.blocks == 1);
+        let taken = records.iter().take(room).take_while(single).count();
+        let records = &records[..taken];
+        // A pass for each, because then the room for all is made at once.
+        let key = |record: &Record| numbering.key(record.space, splitter.block(record.address));
+        self.keys.extend(records.iter().map(key));
+        refs.extend(records.iter().map(|record| Ref::new(0, record.op == Op::Write)));
+        let writes = records.iter().filter(|record| record.op == Op::Write).count() as u64;
         self.record_ends.extend(before as u32 + 1..=(before + taken) as u32);
         self.next_record += taken;
         self.seen.records += taken as u64;
@@ -366,83 +362,6 @@ impl BlockStream {
 fn sample_hash(space: u32, block: u64) -> u64 {
     const SALT: u64 = 0x5348_4152_4453_2121;
     mix(block ^ mix(u64::from(space) ^ SALT))
-}
-
-/// The arithmetic of splitting, with everything that depends on the trace and the options only.
-#[derive(Debug)]
-struct Splitter {
-    block_bytes: u32,
-    /// Bytes that one step of an address means; none if one number is one block.
-    unit_bytes: Option<u32>,
-    /// log2 of `block_bytes` where that is a whole number: shifts are cheaper than divisions.
-    shift: Option<u32>,
-}
-
-impl Splitter {
-    fn new(meta: &Meta, options: &BlockOptions) -> Result<Self, Error> {
-        let BlockOptions { block_bytes, unit_bytes, .. } = *options;
-        if block_bytes < MIN_BLOCK_BYTES {
-            return Err(Error::Format(format!(
-                "block size {block_bytes} bytes: expected at least {MIN_BLOCK_BYTES}"
-            )));
-        }
-        let unit_bytes = match (meta.unit, unit_bytes) {
-            (_, Some(0)) => {
-                return Err(Error::Format("unit 0 bytes: expected at least 1".into()));
-            }
-            (Unit::Bytes, Some(_)) => {
-                return Err(Error::Format(format!(
-                    "format {} gives addresses in bytes already: no unit can be set",
-                    meta.format
-                )));
-            }
-            (Unit::Bytes, None) => Some(1),
-            (Unit::Blocks, unit) => unit,
-        };
-        let shift = block_bytes.is_power_of_two().then(|| block_bytes.trailing_zeros());
-        Ok(Self { block_bytes, unit_bytes, shift })
-    }
-
-    /// The blocks that a request touches; none if they are none or cannot be numbered.
-    #[inline]
-    fn split(&self, record: &Record) -> Option<Span> {
-        let &Record { address, length, .. } = record;
-        let last = address.checked_add(length.checked_sub(1)?)?;
-        let (first_block, last_block, skip) = match self.unit_bytes {
-            None => (address, last, 0),
-            Some(unit) => {
-                let first_byte = address.checked_mul(u64::from(unit))?;
-                let last_byte =
-                    last.checked_mul(u64::from(unit))?.checked_add(u64::from(unit - 1))?;
-                let (first_block, last_block) = match self.shift {
-                    Some(shift) => (first_byte >> shift, last_byte >> shift),
-                    None => {
-                        let size = u64::from(self.block_bytes);
-                        (first_byte / size, last_byte / size)
-                    }
-                };
-                let skip = first_byte - first_block * u64::from(self.block_bytes);
-                (first_block, last_block, skip as u32)
-            }
-        };
-        let more = last_block - first_block;
-        let span = Span { first: first_block, blocks: more.wrapping_add(1), skip };
-        (more < u64::from(MAX_BLOCKS)).then_some(span)
-    }
-
-    /// Origin of the i-th block of a span.
-    fn origin(&self, record: &Record, span: &Span, i: u64) -> Origin {
-        let offset = match i {
-            0 => 0,
-            _ => i * u64::from(self.block_bytes) - u64::from(span.skip),
-        };
-        // An address near the top of memory is the recorder's business: never panic over it.
-        Origin {
-            space: record.space,
-            time_ns: record.time_ns,
-            buffer: record.buffer.map(|at| at.wrapping_add(offset)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A whole trace as dense references, to be read many times and by many threads at once, forward
 //! and backward.
 //!
-//! Chunks stay in memory up to a limit; later ones go to an unlinked temporary file, 4 bytes and
-//! about a bit a reference. Callers do not see which. How a trace becomes references is in
-//! `blocks.rs`.
+//! Chunks stay in memory up to a limit; later ones go to an unlinked temporary file, 4 bytes a
+//! reference, and two bits where not every record has one. Callers do not see which. How a trace
+//! becomes references is in `blocks.rs`.
 
 use std::fs::File;
 use std::io;

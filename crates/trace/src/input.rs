@@ -12,7 +12,7 @@ use crate::Error;
 /// Most bytes that a format can look at in one piece.
 pub(crate) const CAPACITY: usize = 1 << 20;
 
-/// Most bytes read at once: what is read should still be in the processor's cache when it is parsed.
+/// Most bytes read at once: they should still be in the processor's cache when they are parsed.
 const PIECE: usize = 128 << 10;
 
 /// Decompressed content of a trace, in bounded memory.
