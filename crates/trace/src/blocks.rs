@@ -79,8 +79,8 @@ pub struct BlockOptions {
     /// Size of a cache block in bytes, at least [`MIN_BLOCK_BYTES`]; need not be a power of two.
     /// Default 4096.
     pub block_bytes: u32,
-    /// The numbers of a trace of [`Unit::Blocks`](crate::Unit::Blocks) are addresses in units of so many bytes, and
-    /// are regrouped into cache blocks. Default none: one number is one block.
+    /// The numbers of a trace of [`Unit::Blocks`](crate::Unit::Blocks) are addresses in units of
+    /// so many bytes, and are regrouped into cache blocks. Default none: one number is one block.
     pub unit_bytes: Option<u32>,
     /// Share of the blocks to keep, in (0, 1]: all references to a block are kept or none, by a
     /// hash of its space and number (spatial sampling as in SHARDS). Default 1.
