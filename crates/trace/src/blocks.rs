@@ -1,12 +1,16 @@
 //! From records to references: splits requests into cache blocks, samples them if asked to, and
 //! renumbers what is left densely.
 //!
-//! The numbering itself is in `renumber.rs`; a whole trace kept for many readers is in `dense.rs`.
+//! The arithmetic of splitting is in `blocks/split.rs`, the numbering in `renumber.rs`; a whole
+//! trace kept for many readers is in `dense.rs`.
+
+mod split;
 
 use crate::error::Error;
-use crate::record::{Meta, Op, Reader, Record, Unit};
+use crate::record::{Meta, Op, Reader, Record};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
 use crate::rng::mix;
+use split::{Span, Splitter};
 
 /// Most references in a chunk.
 pub const CHUNK_REFERENCES: usize = 1 << 16;
@@ -75,8 +79,8 @@ pub struct BlockOptions {
     /// Size of a cache block in bytes, at least [`MIN_BLOCK_BYTES`]; need not be a power of two.
     /// Default 4096.
     pub block_bytes: u32,
-    /// The numbers of a trace of [`Unit::Blocks`] are addresses in units of so many bytes, and
-    /// are regrouped into cache blocks. Default none: one number is one block.
+    /// The numbers of a trace of [`Unit::Blocks`](crate::Unit::Blocks) are addresses in units of
+    /// so many bytes, and are regrouped into cache blocks. Default none: one number is one block.
     pub unit_bytes: Option<u32>,
     /// Share of the blocks to keep, in (0, 1]: all references to a block are kept or none, by a
     /// hash of its space and number (spatial sampling as in SHARDS). Default 1.
@@ -121,20 +125,6 @@ pub struct Origin {
     pub buffer: Option<u64>,
 }
 
-/// The part of a request that has not become references yet.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    space: u32,
-    write: bool,
-    next: u64,
-    /// Blocks left, `next` included.
-    left: u64,
-    time_ns: u64,
-    buffer: Option<u64>,
-    /// Bytes by which the request begins inside its first block.
-    skip: u32,
-}
-
 /// A trace as a stream of references to dense block numbers, in bounded memory apart from the
 /// numbering of the distinct blocks.
 pub struct BlockStream {
@@ -146,7 +136,8 @@ pub struct BlockStream {
     numbering: Renumbering,
     records: Vec<Record>,
     next_record: usize,
-    span: Option<Span>,
+    /// Blocks of the next record that earlier chunks hold.
+    handed_out: u64,
     keys: Vec<Key>,
     record_ends: Vec<u32>,
     origins: Vec<Origin>,
@@ -173,8 +164,8 @@ impl BlockStream {
             numbering: Renumbering::new(),
             records: Vec::new(),
             next_record: 0,
-            span: None,
-            keys: Vec::with_capacity(CHUNK_REFERENCES),
+            handed_out: 0,
+            keys: Vec::new(),
             record_ends: Vec::new(),
             origins: Vec::new(),
             seen: Counts::default(),
@@ -193,20 +184,22 @@ impl BlockStream {
         self.keys.clear();
         self.record_ends.clear();
         self.origins.clear();
-        while refs.len() < CHUNK_REFERENCES && self.record_ends.len() < CHUNK_RECORDS {
-            let Some(mut span) = self.next_span()? else { break };
-            let blocks = span.left.min((CHUNK_REFERENCES - refs.len()) as u64);
-            self.expand(&span, blocks, refs);
-            if blocks < span.left {
-                self.skip_blocks(&mut span, blocks);
-                self.span = Some(span);
-            } else {
-                self.record_ends.push(refs.len() as u32);
-                self.seen.records += 1;
-                self.kept.records += 1;
+        loop {
+            self.take_single_blocks(refs);
+            if refs.len() == CHUNK_REFERENCES || self.record_ends.len() == CHUNK_RECORDS {
+                break;
+            }
+            if let Some(&record) = self.records.get(self.next_record) {
+                self.take(&record, refs)?;
+                continue;
+            }
+            self.number(refs)?;
+            if !self.refill()? {
+                break;
             }
         }
-        self.numbering.assign(&self.keys, refs)?;
+        self.kept.records = self.seen.records;
+        self.number(refs)?;
         Ok(!refs.is_empty() || !self.record_ends.is_empty())
     }
 
@@ -261,26 +254,20 @@ impl BlockStream {
         self.numbering.into_names()
     }
 
-    /// The request begun in the last chunk, or the next one; none at the end.
-    #[inline]
-    fn next_span(&mut self) -> Result<Option<Span>, Error> {
-        if let Some(span) = self.span.take() {
-            return Ok(Some(span));
-        }
-        if self.next_record == self.records.len() {
-            self.records.clear();
-            self.next_record = 0;
-            self.reader.read(&mut self.records)?;
-            if self.records.is_empty() {
-                return Ok(None);
-            }
-        }
-        let record = self.records[self.next_record];
-        self.next_record += 1;
-        match self.splitter.split(&record) {
-            Some(span) => Ok(Some(span)),
-            None => Err(self.refuse(&record)),
-        }
+    /// Numbers the blocks of the last references, whose keys are waiting.
+    fn number(&mut self, refs: &mut [Ref]) -> Result<(), Error> {
+        let numbered = refs.len() - self.keys.len();
+        self.numbering.assign(&self.keys, &mut refs[numbered..])?;
+        self.keys.clear();
+        Ok(())
+    }
+
+    /// Reads the next records. False: there are none.
+    fn refill(&mut self) -> Result<bool, Error> {
+        self.records.clear();
+        self.next_record = 0;
+        self.reader.read(&mut self.records)?;
+        Ok(!self.records.is_empty())
     }
 
     #[cold]
@@ -294,52 +281,78 @@ impl BlockStream {
         ))
     }
 
-    /// Appends the references to the first `blocks` blocks of a span, block numbers still open.
-    #[inline]
-    fn expand(&mut self, span: &Span, blocks: u64, refs: &mut Vec<Ref>) {
-        let before = refs.len();
-        let mark = Ref::new(0, span.write);
-        match self.keep_below {
-            None => {
-                for i in 0..blocks {
-                    self.keys.push(self.numbering.key(span.space, span.next + i));
-                }
-                refs.resize(before + blocks as usize, mark);
-                if self.want_origins {
-                    self.origins.extend((0..blocks).map(|i| self.splitter.origin(span, i)));
-                }
-            }
-            Some(keep_below) => {
-                for i in 0..blocks {
-                    if sample_hash(span.space, span.next + i) >= keep_below {
-                        continue;
-                    }
-                    self.keys.push(self.numbering.key(span.space, span.next + i));
-                    refs.push(mark);
-                    if self.want_origins {
-                        self.origins.push(self.splitter.origin(span, i));
-                    }
-                }
-            }
-        }
-        let kept = (refs.len() - before) as u64;
-        if span.write {
-            self.seen.writes += blocks;
-            self.kept.writes += kept;
+    /// Takes the next record, or as much of it as the chunk has room for.
+    fn take(&mut self, record: &Record, refs: &mut Vec<Ref>) -> Result<(), Error> {
+        let Some(span) = self.splitter.split(record) else {
+            return Err(self.refuse(record));
+        };
+        let room = (CHUNK_REFERENCES - refs.len()) as u64;
+        let end = span.blocks.min(self.handed_out + room);
+        self.expand(record, &span, end, refs);
+        if end < span.blocks {
+            self.handed_out = end;
         } else {
-            self.seen.reads += blocks;
-            self.kept.reads += kept;
+            self.handed_out = 0;
+            self.next_record += 1;
+            self.record_ends.push(refs.len() as u32);
+            self.seen.records += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the records to come up to the first that touches more than one block. The same as
+    /// one by one, but with nothing to ask for each: in most traces these are nearly all.
+    fn take_single_blocks(&mut self, refs: &mut Vec<Ref>) {
+        if self.handed_out > 0 || self.keep_below.is_some() || self.want_origins {
+            return;
+        }
+        let before = refs.len();
+        let room = (CHUNK_REFERENCES - before).min(CHUNK_RECORDS - self.record_ends.len());
+        let (splitter, numbering) = (&self.splitter, &mut self.numbering);
+        let records = &self.records[self.next_record..];
+        let single = |record: &&Record| splitter.split(record).is_some_and(|span| span.blocks == 1);
+        let taken = records.iter().take(room).take_while(single).count();
+        let records = &records[..taken];
+        // A pass for each, because then the room for all is made at once.
+        let key = |record: &Record| numbering.key(record.space, splitter.block(record.address));
+        self.keys.extend(records.iter().map(key));
+        refs.extend(records.iter().map(|record| Ref::new(0, record.op == Op::Write)));
+        let writes = records.iter().filter(|record| record.op == Op::Write).count() as u64;
+        self.record_ends.extend(before as u32 + 1..=(before + taken) as u32);
+        self.next_record += taken;
+        self.seen.records += taken as u64;
+        for counts in [&mut self.seen, &mut self.kept] {
+            counts.reads += taken as u64 - writes;
+            counts.writes += writes;
         }
     }
 
-    fn skip_blocks(&self, span: &mut Span, blocks: u64) {
-        if blocks == 0 {
-            return;
+    /// Appends the references to the blocks of a span from the `handed_out`-th to before the
+    /// `end`-th, block numbers still open.
+    #[inline]
+    fn expand(&mut self, record: &Record, span: &Span, end: u64, refs: &mut Vec<Ref>) {
+        let before = refs.len();
+        let write = record.op == Op::Write;
+        for i in self.handed_out..end {
+            let block = span.first + i;
+            if self.keep_below.is_some_and(|limit| sample_hash(record.space, block) >= limit) {
+                continue;
+            }
+            self.keys.push(self.numbering.key(record.space, block));
+            refs.push(Ref::new(0, write));
+            if self.want_origins {
+                self.origins.push(self.splitter.origin(record, span, i));
+            }
         }
-        span.buffer = self.splitter.origin(span, blocks).buffer;
-        span.skip = 0;
-        span.next += blocks;
-        span.left -= blocks;
+        let seen = end - self.handed_out;
+        let kept = (refs.len() - before) as u64;
+        if write {
+            self.seen.writes += seen;
+            self.kept.writes += kept;
+        } else {
+            self.seen.reads += seen;
+            self.kept.reads += kept;
+        }
     }
 }
 
@@ -349,90 +362,6 @@ impl BlockStream {
 fn sample_hash(space: u32, block: u64) -> u64 {
     const SALT: u64 = 0x5348_4152_4453_2121;
     mix(block ^ mix(u64::from(space) ^ SALT))
-}
-
-/// The arithmetic of splitting, with everything that depends on the trace and the options only.
-#[derive(Debug)]
-struct Splitter {
-    block_bytes: u32,
-    /// Bytes that one step of an address means; none if one number is one block.
-    unit_bytes: Option<u32>,
-    /// log2 of `block_bytes` where that is a whole number: shifts are cheaper than divisions.
-    shift: Option<u32>,
-}
-
-impl Splitter {
-    fn new(meta: &Meta, options: &BlockOptions) -> Result<Self, Error> {
-        let BlockOptions { block_bytes, unit_bytes, .. } = *options;
-        if block_bytes < MIN_BLOCK_BYTES {
-            return Err(Error::Format(format!(
-                "block size {block_bytes} bytes: expected at least {MIN_BLOCK_BYTES}"
-            )));
-        }
-        let unit_bytes = match (meta.unit, unit_bytes) {
-            (_, Some(0)) => {
-                return Err(Error::Format("unit 0 bytes: expected at least 1".into()));
-            }
-            (Unit::Bytes, Some(_)) => {
-                return Err(Error::Format(format!(
-                    "format {} gives addresses in bytes already: no unit can be set",
-                    meta.format
-                )));
-            }
-            (Unit::Bytes, None) => Some(1),
-            (Unit::Blocks, unit) => unit,
-        };
-        let shift = block_bytes.is_power_of_two().then(|| block_bytes.trailing_zeros());
-        Ok(Self { block_bytes, unit_bytes, shift })
-    }
-
-    /// The blocks that a request touches; none if they are none or cannot be numbered.
-    #[inline]
-    fn split(&self, record: &Record) -> Option<Span> {
-        let &Record { address, length, space, .. } = record;
-        let last = address.checked_add(length.checked_sub(1)?)?;
-        let (first_block, last_block, skip) = match self.unit_bytes {
-            None => (address, last, 0),
-            Some(unit) => {
-                let first_byte = address.checked_mul(u64::from(unit))?;
-                let last_byte =
-                    last.checked_mul(u64::from(unit))?.checked_add(u64::from(unit - 1))?;
-                let (first_block, last_block) = match self.shift {
-                    Some(shift) => (first_byte >> shift, last_byte >> shift),
-                    None => {
-                        let size = u64::from(self.block_bytes);
-                        (first_byte / size, last_byte / size)
-                    }
-                };
-                let skip = first_byte - first_block * u64::from(self.block_bytes);
-                (first_block, last_block, skip as u32)
-            }
-        };
-        let more = last_block - first_block;
-        (more < u64::from(MAX_BLOCKS)).then_some(Span {
-            space,
-            write: record.op == Op::Write,
-            next: first_block,
-            left: more + 1,
-            time_ns: record.time_ns,
-            buffer: record.buffer,
-            skip,
-        })
-    }
-
-    /// Origin of the i-th block of a span.
-    fn origin(&self, span: &Span, i: u64) -> Origin {
-        let offset = match i {
-            0 => 0,
-            _ => i * u64::from(self.block_bytes) - u64::from(span.skip),
-        };
-        // An address near the top of memory is the recorder's business: never panic over it.
-        Origin {
-            space: span.space,
-            time_ns: span.time_ns,
-            buffer: span.buffer.map(|at| at.wrapping_add(offset)),
-        }
-    }
 }
 
 #[cfg(test)]

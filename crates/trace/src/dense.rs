@@ -1,16 +1,16 @@
 //! A whole trace as dense references, to be read many times and by many threads at once, forward
 //! and backward.
 //!
-//! Chunks stay in memory up to a limit; later ones go to an unlinked temporary file, 4 bytes and
-//! about a bit a reference. Callers do not see which. How a trace becomes references is in
-//! `blocks.rs`.
+//! Chunks stay in memory up to a limit; later ones go to an unlinked temporary file, 4 bytes a
+//! reference, and two bits where not every record has one. Callers do not see which. How a trace
+//! becomes references is in `blocks.rs`.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use crate::blocks::{BlockStream, Counts, Ref};
+use crate::blocks::{BlockStream, CHUNK_REFERENCES, Counts, Ref};
 use crate::error::Error;
 use crate::record::Meta;
 use crate::renumber::BlockNames;
@@ -80,14 +80,16 @@ impl DenseTrace {
     ) -> Result<Self, Error> {
         let mut spool = Spool::new(options.spool_folder.clone());
         let mut chunks = Vec::new();
-        let mut refs = Vec::new();
+        let mut refs = Vec::with_capacity(CHUNK_REFERENCES);
         let (mut start, mut records_before) = (0, 0);
         while stream.next_chunk(&mut refs)? {
             let ends = pack_ends(stream.record_ends());
             let bytes_after = (start + refs.len() as u64) * size_of::<Ref>() as u64;
             let references = refs.len() as u32;
             let place = if bytes_after <= options.memory_bytes {
-                Place::Memory { refs: refs.as_slice().into(), ends: ends.into() }
+                let next = Vec::with_capacity(CHUNK_REFERENCES);
+                let refs = std::mem::replace(&mut refs, next).into_boxed_slice();
+                Place::Memory { refs, ends: ends.into() }
             } else {
                 spool.append(&refs, &ends)?
             };
@@ -252,9 +254,13 @@ impl Chunks<'_> {
 }
 
 /// The record ends of a chunk in unary: for each record a 0 for every reference since the end
-/// before, then a 1. Exact, and a bit a reference and a bit a record at most.
+/// before, then a 1. Exact, and a bit a reference and a bit a record at most. Empty where every
+/// record has one reference, as in most traces.
 fn pack_ends(record_ends: &[u32]) -> Vec<u64> {
     let Some(&last) = record_ends.last() else { return Vec::new() };
+    if record_ends.iter().zip(1..).all(|(&end, number)| end == number) {
+        return Vec::new();
+    }
     let mut ends = vec![0; (last as usize + record_ends.len()).div_ceil(64)];
     for (i, &references) in record_ends.iter().enumerate() {
         let bit = references as usize + i;
@@ -265,6 +271,9 @@ fn pack_ends(record_ends: &[u32]) -> Vec<u64> {
 
 /// References of the chunk up to the end of its `wanted`-th record, counted from 1.
 fn nth_end(ends: &[u64], wanted: u64) -> Option<u64> {
+    if ends.is_empty() {
+        return Some(wanted);
+    }
     let mut missing = wanted;
     for (i, &word) in ends.iter().enumerate() {
         let ones = u64::from(word.count_ones());

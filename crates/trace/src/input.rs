@@ -12,6 +12,9 @@ use crate::Error;
 /// Most bytes that a format can look at in one piece.
 pub(crate) const CAPACITY: usize = 1 << 20;
 
+/// Most bytes read at once: they should still be in the processor's cache when they are parsed.
+const PIECE: usize = 128 << 10;
+
 /// Decompressed content of a trace, in bounded memory.
 pub(crate) struct Input {
     path: PathBuf,
@@ -76,7 +79,8 @@ impl Input {
         if self.ended {
             return Ok(false);
         }
-        if self.end == self.buffer.len() || self.start == self.end {
+        // Moves no byte without one consumed for it, and small pieces stay at the front, in cache.
+        if self.end == self.buffer.len() || self.end - self.start <= self.start {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
@@ -84,8 +88,9 @@ impl Input {
         if self.end == self.buffer.len() {
             return Ok(false);
         }
+        let full = self.buffer.len().min(self.end + PIECE);
         loop {
-            match self.source.read(&mut self.buffer[self.end..]) {
+            match self.source.read(&mut self.buffer[self.end..full]) {
                 Ok(0) => {
                     self.ended = true;
                     return Ok(false);

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::record::Unit;
 use crate::rng::SplitMix64;
 
 /// A trace in memory.

@@ -59,7 +59,7 @@ fn numbers_survive_growth() {
     for number in (0..300_000_u32).step_by(7) {
         assert_eq!(numbering.number(0, mix(number.into())).unwrap(), number);
     }
-    assert!(numbering.slots.len() <= 1 << 19, "16 bytes a block on average, 19 at worst");
+    assert!(numbering.slots.len() <= 1 << 19, "at most 18.3 bytes of slots a block");
 }
 
 #[test]
