@@ -1,12 +1,13 @@
-# What people do with a clone: `make run`, `make test`, `make bench`. Each sets up what it needs.
+# What people do with a clone: `make run`, `make test`, `make demo`, `make bench`. Each sets up what it needs.
 
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run test sanitize bench clean
+.PHONY: help build run demo test sanitize bench clean
 
 help:
-	@echo "make run    build, and simulate the bundled trace"
+	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
+	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
@@ -16,6 +17,9 @@ build:
 	$(CARGO) build --release --locked -p undercroft-cli
 
 run: build
+	@tools/serve-demo.sh $(UNDERCROFT)
+
+demo: build
 	@tools/demo.sh $(UNDERCROFT)
 
 test:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make run` shows: what a second-level cache would be worth below a real database's own.
+# What `make demo` shows: what a second-level cache would be worth below a real database's own.
 set -eu
 undercroft=$1
 trace=examples/postgres-tpcc.uct.zst

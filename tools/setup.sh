@@ -1,7 +1,10 @@
 #!/bin/sh
 # Installs what building and testing needs and this machine lacks: a C compiler (for zstd), cargo
-# with rustfmt and clippy. Does nothing, at once, where all is there. Debian's packages only.
+# with rustfmt and clippy; for tests also the foreign clients and servers that they talk to. Does
+# nothing, at once, where all is there. Debian's packages only.
 set -eu
+
+stage=${1:-build}
 
 # Oldest Rust that builds the workspace; rust-version in Cargo.toml says the same.
 need=1.85
@@ -10,30 +13,53 @@ have_rust() {
     command -v cargo >/dev/null && command -v rustc >/dev/null || return 1
     have=$(rustc --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$need" "$have" | sort -V | head -n1)" = "$need" ] || return 1
-    [ "${1:-build}" = build ] && return 0
+    [ "$stage" = build ] && return 0
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1
+}
+
+have() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
+
+# Packages of what tests use and this machine lacks. A test says so and passes without its tool.
+tools() {
+    have nbdinfo && have nbdcopy || echo libnbd-bin
+    # In libnbd-bin on Debian 12, a package of its own where apt knows one.
+    have nbdfuse || { apt-cache show nbdfuse >/dev/null 2>&1 && echo nbdfuse; } || echo libnbd-bin
+    have qemu-img && have qemu-io || echo qemu-utils
+    have fio || echo fio
+    have nbdkit || echo nbdkit
+    have mkfs.ext4 || echo e2fsprogs
+    have curl || echo curl
+    /usr/bin/python3 -c 'import nbd' >/dev/null 2>&1 || echo python3-libnbd
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
 }
 
 wanted=""
 command -v cc >/dev/null || wanted="$wanted gcc libc6-dev"
-if ! have_rust "${1:-build}"; then
+if ! have_rust; then
     if command -v rustup >/dev/null; then
         echo "setup: adding rustfmt and clippy with rustup"
         rustup component add rustfmt clippy
-        have_rust "${1:-build}" || rustup update stable
+        have_rust || rustup update stable
     else
         # Debian's rustc is older than we need on Debian 12; rustc-web is kept current there.
         wanted="$wanted rustc-web cargo-web rustfmt-web rust-web-clippy"
     fi
 fi
-[ -z "$wanted" ] && exit 0
+extra=""
+[ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
+[ -z "$wanted$extra" ] && exit 0
 
-if [ "$(id -u)" != 0 ]; then
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    [ -z "$extra" ] || echo "setup: tests will be left out for want of packages: $extra" >&2
+    [ -z "$wanted" ] && exit 0
     echo "setup: missing packages; as root, run: apt-get install$wanted" >&2
     exit 1
 fi
-echo "setup: installing$wanted"
 apt-get update -qq
-# shellcheck disable=SC2086 # a list of words
-DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates $wanted
-have_rust "${1:-build}" || { echo "setup: Rust $need or newer is still missing" >&2; exit 1; }
+# With the lists there, apt knows which package has what.
+[ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
+echo "setup: installing$wanted $extra"
+# shellcheck disable=SC2086 # lists of words
+DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends ca-certificates $wanted $extra
+have_rust || { echo "setup: Rust $need or newer is still missing" >&2; exit 1; }
