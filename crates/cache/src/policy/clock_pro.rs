@@ -12,12 +12,13 @@
 //! `cold_target` (the paper's m_c) grows when a test is passed, and shrinks when one ends in vain.
 //!
 //! Invariants:
-//! 1. `|HOT|` is at most the capacity - `cold_target`, hot and resident cold pages together at most
+//! 1. `|hot|` is at most the capacity - `cold_target`, hot and resident cold pages together at most
 //!    the capacity; 1 <= `cold_target` <= max(1, capacity - 1);
-//! 2. `state` names the list a page is in; non-resident pages are cold, in test and unreferenced;
+//! 2. `state` names the list a page is in, `at` its slot there; non-resident pages are cold, in
+//!    test and unreferenced;
 //! 3. both lists are in ascending order of time;
-//! 4. nothing between the tail of COLD and `cold_hand` is resident, nothing between the tail and
-//!    `test_hand` is in test; a hand is `None` when it has passed everything.
+//! 4. nothing between the tail of `cold` and `cold_hand` is resident, nothing between the tail and
+//!    `test_hand` is in test.
 
 use super::registry::PolicyInfo;
 use super::trail::Trail;

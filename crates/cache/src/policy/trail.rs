@@ -1,9 +1,9 @@
 //! A queue of entries in one array: what enters at the back stays where it is until it leaves, at
 //! the front or from anywhere, which leaves a gap. Gaps at the front are passed over at once.
 //!
-//! Beside a linked list that is a read and a write of neighbouring memory at both ends, and a write
-//! to leave. Which slot an entry is in the trail does not know: who needs it notes what `push` says,
-//! and learns from `make_room` when slots change.
+//! Unlike in a linked list that reads and writes neighbouring memory at both ends. Which slot an
+//! entry is in the trail does not know: who needs it notes what `push` says, and learns from
+//! `make_room` when slots change.
 //!
 //! Invariants (checked by [`Trail::check`]):
 //! 1. from `front` to `back` there are `len` entries; the other slots there are gaps;
