@@ -40,7 +40,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         Ok(Box::new(Lfu {
             capacity: context.capacity,
             places: Places::default(),
-            ranking: Ranking::new(),
+            ranking: Ranking::new(arguments.real("age") > 0.0),
             ghosts: Memory::new(arguments.real("ghost"), context.capacity),
             references: 0,
             age: arguments.real("age"),

@@ -8,7 +8,8 @@
 //! the largest, so that a search ends there.
 //!
 //! Invariants (checked by [`Ranking::check`]):
-//! 1. the counts of the buckets rise from front to back, and within a bucket the stamps do;
+//! 1. the counts of the buckets rise from front to back, and within a bucket the stamps do, if they
+//!    are kept;
 //! 2. a bucket is never empty; it knows its length and its newest slot, each slot its bucket;
 //! 3. slots and buckets that are in no chain are in `free_slots` and `free_buckets`.
 
@@ -22,8 +23,6 @@ struct Node {
     next: u32,
     bucket: u32,
     entry: Entry,
-    /// Orders uses.
-    stamp: u64,
 }
 
 /// The slots of one count: a stretch of the chain that ends with `newest`.
@@ -44,11 +43,17 @@ pub(super) struct Ranking {
     free_slots: Vec<u32>,
     free_buckets: Vec<u32>,
     len: u32,
+    /// When each slot was last used, if that is kept.
+    stamps: Vec<u64>,
+    is_stamped: bool,
+    /// Uses so far, if they are stamped.
     uses: u64,
 }
 
 impl Ranking {
-    pub(super) fn new() -> Self {
+    /// Counts can be changed by [`Ranking::recount`] only if the ranking `is_stamped`: within a
+    /// bucket the chain alone keeps the order.
+    pub(super) fn new(is_stamped: bool) -> Self {
         let end = Bucket { count: u64::MAX, newest: SENTINEL, len: 0, prev: 0, next: 0 };
         Self {
             nodes: vec![Node::default()],
@@ -56,6 +61,8 @@ impl Ranking {
             free_slots: Vec::new(),
             free_buckets: Vec::new(),
             len: 0,
+            stamps: vec![0],
+            is_stamped,
             uses: 0,
         }
     }
@@ -98,8 +105,19 @@ impl Ranking {
     pub(super) fn free_slot(&mut self) -> u32 {
         self.free_slots.pop().unwrap_or_else(|| {
             self.nodes.push(Node::default());
+            if self.is_stamped {
+                self.stamps.push(0);
+            }
             self.nodes.len() as u32 - 1
         })
+    }
+
+    #[inline(always)]
+    fn stamp(&mut self, slot: u32) {
+        if self.is_stamped {
+            self.uses += 1;
+            self.stamps[slot as usize] = self.uses;
+        }
     }
 
     /// Counts another use.
@@ -109,8 +127,7 @@ impl Ranking {
         let Bucket { count, len, next, .. } = self.buckets[bucket as usize];
         if len == 1 && self.buckets[next as usize].count != count + 1 {
             self.buckets[bucket as usize].count = count + 1;
-            self.uses += 1;
-            self.nodes[slot as usize].stamp = self.uses;
+            self.stamp(slot);
         } else {
             let below = self.pull(slot);
             self.rank(slot, count + 1, below);
@@ -189,12 +206,12 @@ impl Ranking {
         } else {
             self.insert_bucket(Bucket { count, newest: slot, len: 1, prev: below, next: higher })
         };
-        self.uses += 1;
         let nodes = &mut self.nodes[..];
         let next = std::mem::replace(&mut nodes[prev as usize].next, slot);
         nodes[next as usize].prev = slot;
         let entry = nodes[slot as usize].entry;
-        nodes[slot as usize] = Node { prev, next, bucket, entry, stamp: self.uses };
+        nodes[slot as usize] = Node { prev, next, bucket, entry };
+        self.stamp(slot);
     }
 
     #[inline(always)]
@@ -214,11 +231,11 @@ impl Ranking {
     /// such buckets are merged by last use. O(n log n).
     #[cold]
     pub(super) fn recount(&mut self, count: impl Fn(u64) -> u64) {
-        let new = |slot| (count(self.count(slot)), self.nodes[slot as usize].stamp, slot);
+        let new = |slot| (count(self.count(slot)), self.stamps[slot as usize], slot);
         let mut order: Vec<_> = self.iter().map(new).collect();
         // A stable sort finds the runs that the buckets are.
         order.sort();
-        let uses = self.uses;
+        debug_assert!(self.is_stamped);
         self.nodes[SENTINEL as usize] = Node::default();
         self.buckets.truncate(1);
         self.buckets[SENTINEL as usize].next = SENTINEL;
@@ -226,9 +243,8 @@ impl Ranking {
         self.free_buckets.clear();
         for (count, stamp, slot) in order {
             self.rank(slot, count, self.buckets[SENTINEL as usize].prev);
-            self.nodes[slot as usize].stamp = stamp;
+            self.stamps[slot as usize] = stamp;
         }
-        self.uses = uses;
     }
 
     /// The slots in order.
@@ -252,10 +268,11 @@ impl Ranking {
                 if slot == SENTINEL || node.prev != prev || node.bucket != at {
                     return Err(format!("ranking: slot {slot} is not where it should be"));
                 }
-                if node.stamp <= last_stamp {
-                    return Err(format!("ranking: slot {slot} was used later than the next"));
+                let stamp = if self.is_stamped { self.stamps[slot as usize] } else { 0 };
+                if self.is_stamped && stamp <= last_stamp {
+                    return Err(format!("ranking: slot {slot} was used before the one in front"));
                 }
-                last_stamp = node.stamp;
+                last_stamp = stamp;
             }
             if bucket.prev != below || bucket.newest != slot || bucket.len == 0 {
                 return Err(format!("ranking: bucket {at} ends elsewhere"));
