@@ -136,15 +136,6 @@ impl<T: Copy + Default> Lists<T> {
         self.lens[list as usize] += 1;
     }
 
-    /// Puts `entry` just before `neighbour` (toward the front), which is in `list`.
-    #[inline(always)]
-    pub(crate) fn insert_before(&mut self, list: u32, neighbour: Entry, entry: Entry) {
-        let next = self.node_of(neighbour);
-        let prev = self.nodes[next as usize].prev;
-        self.link(self.node_of(entry), prev, next);
-        self.lens[list as usize] += 1;
-    }
-
     /// Takes `entry` out of `list`, which it must be in.
     #[inline(always)]
     pub(crate) fn remove(&mut self, list: u32, entry: Entry) {

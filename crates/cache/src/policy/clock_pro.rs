@@ -12,16 +12,17 @@
 //! `cold_target` (the paper's m_c) grows when a test is passed, and shrinks when one ends in vain.
 //!
 //! Invariants:
-//! 1. `|HOT|` is at most the capacity - `cold_target`, hot and resident cold pages together at most
+//! 1. `|hot|` is at most the capacity - `cold_target`, hot and resident cold pages together at most
 //!    the capacity; 1 <= `cold_target` <= max(1, capacity - 1);
-//! 2. `state` names the list a page is in; non-resident pages are cold, in test and unreferenced;
+//! 2. `state` names the list a page is in, `at` its slot there; non-resident pages are cold, in
+//!    test and unreferenced;
 //! 3. both lists are in ascending order of time;
-//! 4. nothing between the tail of COLD and `cold_hand` is resident, nothing between the tail and
-//!    `test_hand` is in test; a hand is `None` when it has passed everything.
+//! 4. nothing between the tail of `cold` and `cold_hand` is resident, nothing between the tail and
+//!    `test_hand` is in test.
 
 use super::registry::PolicyInfo;
+use super::trail::Trail;
 use super::{Departures, Entry, Fate, Policy};
-use crate::lists::Lists;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock-pro",
@@ -35,21 +36,18 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             cold_target: 1,
             ghosts: 0,
             time: 0,
-            cold_hand: None,
-            test_hand: None,
-            lists: Lists::new(3),
+            cold_hand: 0,
+            test_hand: 0,
+            hot: Trail::new(),
+            cold: Trail::new(),
+            dropped: Vec::new(),
             state: Vec::new(),
+            at: Vec::new(),
         }))
     },
 };
 
-/// The lists; the front is the tail of the paper, the back its head.
-const HOT: u32 = 0;
-const COLD: u32 = 1;
-/// Non-resident pages whose test ended in this call.
-const DROPPED: u32 = 2;
-
-/// Bits of a page's `state`; 0 is a page in no list.
+/// Bits of a page's `state`; 0 is a page that nothing is known of.
 const RESIDENT: u8 = 1;
 const REFERENCED: u8 = 2;
 const IN_TEST: u8 = 4;
@@ -64,13 +62,19 @@ struct ClockPro {
     ghosts: u32,
     /// Counts the pages put at the head.
     time: u64,
-    /// Where to look for the resident cold page nearest the tail.
-    cold_hand: Option<Entry>,
-    /// Where to look for the page in test nearest the tail.
-    test_hand: Option<Entry>,
-    /// With the time at which a page was put at the head.
-    lists: Lists<u64>,
+    /// Position in `cold` from where to look for the resident page nearest the tail.
+    cold_hand: u64,
+    /// Position in `cold` from where to look for the page in test nearest the tail.
+    test_hand: u64,
+    /// The pages with the time at which they were put at the head. The front is the tail of the
+    /// paper, the back its head.
+    hot: Trail<u64>,
+    cold: Trail<u64>,
+    /// Non-resident pages whose test ended in this call.
+    dropped: Vec<Entry>,
     state: Vec<u8>,
+    /// The slot of a page in `hot` or `cold`.
+    at: Vec<u32>,
 }
 
 impl ClockPro {
@@ -95,53 +99,52 @@ impl ClockPro {
     #[inline(always)]
     fn put(&mut self, state: u8, entry: Entry) {
         self.time += 1;
-        *self.lists.data_mut(entry) = self.time;
         self.state[entry as usize] = state;
-        if state & IS_HOT != 0 {
-            return self.lists.push_back(HOT, entry);
+        let is_hot = state & IS_HOT != 0;
+        let list = if is_hot { &mut self.hot } else { &mut self.cold };
+        if list.is_full() {
+            let hands = &mut [&mut self.cold_hand, &mut self.test_hand];
+            let marks = if is_hot { &mut [] } else { &mut hands[..] };
+            list.make_room(marks, |entry, slot| self.at[entry as usize] = slot);
         }
-        self.lists.push_back(COLD, entry);
-        self.cold_hand = self.cold_hand.or(Some(entry));
-        if state & IN_TEST != 0 {
-            self.test_hand = self.test_hand.or(Some(entry));
-        }
+        self.at[entry as usize] = list.push(entry, self.time);
     }
 
-    /// Takes a page out of the list, if it is there; the hands move on.
+    /// Takes a page out of the list, if it is there.
     #[inline(always)]
     fn pull(&mut self, entry: Entry) {
-        let state = std::mem::take(&mut self.state[entry as usize]);
-        match state {
-            0 => return,
-            _ if state & IS_HOT != 0 => return self.lists.remove(HOT, entry),
-            IS_DROPPED => return self.lists.remove(DROPPED, entry),
-            _ => {}
+        let slot = self.at[entry as usize];
+        match std::mem::take(&mut self.state[entry as usize]) {
+            0 | IS_DROPPED => {}
+            state if state & IS_HOT != 0 => _ = self.hot.remove(slot),
+            state => {
+                self.ghosts -= u32::from(state & RESIDENT == 0);
+                self.cold.remove(slot);
+            }
         }
-        self.ghosts -= u32::from(state & RESIDENT == 0);
-        if self.cold_hand == Some(entry) {
-            self.cold_hand = self.lists.next(entry);
-        }
-        if self.test_hand == Some(entry) {
-            self.test_hand = self.lists.next(entry);
-        }
-        self.lists.remove(COLD, entry);
     }
 
-    /// The first page from `hand` toward the head that has `bit`.
+    /// Moves the cold hand to the first resident page.
     #[inline(always)]
-    fn seek(&self, mut hand: Option<Entry>, bit: u8) -> Option<Entry> {
-        while let Some(entry) = hand.filter(|&entry| !self.is(bit, entry)) {
-            hand = self.lists.next(entry);
-        }
-        hand
+    fn seek_resident(&mut self) -> Option<Entry> {
+        let found = self.cold.find(self.cold_hand, |entry| self.is(RESIDENT, entry));
+        self.cold_hand = found.map_or(self.cold.end(), |(position, ..)| position);
+        found.map(|(_, page, _)| page)
+    }
+
+    /// Moves the hand to the first page in test: that page, and when it was put there.
+    #[inline(always)]
+    fn seek_test(&mut self) -> Option<(Entry, u64)> {
+        let found = self.cold.find(self.test_hand, |entry| self.is(IN_TEST, entry));
+        self.test_hand = found.map_or(self.cold.end(), |(position, ..)| position);
+        found.map(|(_, page, put_at)| (page, put_at))
     }
 
     /// RUN_COLD of the specification: evicts the resident cold page nearest the tail, or spares it
     /// because it was referenced.
     #[inline(always)]
     fn run_cold(&mut self, out: &mut Departures) {
-        self.cold_hand = self.seek(self.cold_hand, RESIDENT);
-        let Some(page) = self.cold_hand else { return };
+        let Some(page) = self.seek_resident() else { return };
         let in_test = self.is(IN_TEST, page);
         match (self.is(REFERENCED, page), in_test) {
             (true, true) => {
@@ -171,8 +174,7 @@ impl ClockPro {
         self.state[page as usize] = IN_TEST;
         self.ghosts += 1;
         if self.ghosts > self.capacity {
-            self.test_hand = self.seek(self.test_hand, IN_TEST);
-            if let Some(nearest) = self.test_hand {
+            if let Some((nearest, _)) = self.seek_test() {
                 self.end_test(nearest);
             }
         }
@@ -189,20 +191,17 @@ impl ClockPro {
 
     fn drop_ghost(&mut self, page: Entry) {
         self.pull(page);
-        self.lists.push_back(DROPPED, page);
+        self.dropped.push(page);
         self.state[page as usize] = IS_DROPPED;
     }
 
     /// FIT: makes hot pages cold while there are too many. RUN_HOT takes the hot page nearest the
     /// tail, and on its way ends the tests of the cold pages that it passes.
     fn fit_hot(&mut self) {
-        while self.lists.len(HOT) > self.hot_limit() {
-            let Some(page) = self.lists.front(HOT) else { return };
-            let put_at = self.lists.data(page);
-            self.test_hand = self.seek(self.test_hand, IN_TEST);
-            while let Some(passed) = self.test_hand.filter(|&p| self.lists.data(p) < put_at) {
+        while self.hot.len() > self.hot_limit() {
+            let Some((page, put_at)) = self.hot.front() else { return };
+            while let Some((passed, _)) = self.seek_test().filter(|&(_, time)| time < put_at) {
                 self.end_test(passed);
-                self.test_hand = self.seek(self.test_hand, IN_TEST);
             }
             let spared = self.is(REFERENCED, page);
             self.pull(page);
@@ -226,7 +225,7 @@ impl ClockPro {
             }
             self.put(RESIDENT | IS_HOT, entry);
             self.fit_hot();
-        } else if had_room && self.lists.len(HOT) < self.hot_limit() {
+        } else if had_room && self.hot.len() < self.hot_limit() {
             self.put(RESIDENT | IS_HOT, entry);
         } else {
             self.put(RESIDENT | IN_TEST, entry);
@@ -234,30 +233,25 @@ impl ClockPro {
         self.report(out);
     }
 
+    /// Reports the pages that were dropped and have not become resident since.
     #[inline(always)]
     fn report(&mut self, out: &mut Departures) {
-        while let Some(ghost) = self.lists.pop_front(DROPPED) {
-            self.state[ghost as usize] = 0;
-            out.push(ghost, Fate::Forgotten);
-        }
-    }
-
-    /// Whether `list` is the right one for the state of `entry`.
-    fn is_right_in(&self, list: u32, entry: Entry) -> bool {
-        match self.state[entry as usize] & !REFERENCED {
-            state if state == RESIDENT | IS_HOT => list == HOT,
-            state => list == COLD && (state & RESIDENT != 0 || self.is_ghost(entry)),
+        for ghost in self.dropped.drain(..) {
+            if self.state[ghost as usize] == IS_DROPPED {
+                self.state[ghost as usize] = 0;
+                out.push(ghost, Fate::Forgotten);
+            }
         }
     }
 
     /// Lets go of the non-resident pages beyond the capacity; no test has failed by that.
     fn trim_ghosts(&mut self) {
-        let mut page = self.lists.front(COLD);
-        while let Some(at) = page.filter(|_| self.ghosts > self.capacity) {
-            page = self.lists.next(at);
-            if self.is_ghost(at) {
-                self.drop_ghost(at);
-            }
+        let mut position = 0;
+        while self.ghosts > self.capacity {
+            let ghost = self.cold.find(position, |entry| self.is_ghost(entry));
+            let Some((at, page, _)) = ghost else { return };
+            self.drop_ghost(page);
+            position = at + 1;
         }
     }
 }
@@ -269,12 +263,13 @@ impl Policy for ClockPro {
 
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.lists.len(HOT) + self.lists.len(COLD) - self.ghosts
+        self.hot.len() + self.cold.len() - self.ghosts
     }
 
     fn grow(&mut self, entries: u32) {
-        self.lists.grow(entries);
-        self.state.resize(self.lists.entries() as usize, 0);
+        let entries = self.state.len().max(entries as usize);
+        self.state.resize(entries, 0);
+        self.at.resize(entries, 0);
     }
 
     #[inline(always)]
@@ -328,12 +323,9 @@ impl Policy for ClockPro {
         if self.len() < self.capacity {
             return None;
         }
-        let mut hand = self.seek(self.cold_hand, RESIDENT);
-        while let Some(page) = hand {
-            if !self.is(REFERENCED, page) {
-                return Some(page);
-            }
-            hand = self.seek(self.lists.next(page), RESIDENT);
+        let would_go = |e| self.is(RESIDENT, e) && !self.is(REFERENCED, e);
+        if let Some((_, page, _)) = self.cold.find(self.cold_hand, would_go) {
+            return Some(page);
         }
         let (mut copy, mut out) = (self.clone(), Departures::new());
         while copy.len() == self.capacity {
@@ -358,51 +350,57 @@ impl Policy for ClockPro {
 
     /// Cold pages, then hot ones, from the tail.
     fn residents(&self) -> Vec<Entry> {
-        let cold = self.lists.iter(COLD).filter(|&e| self.contains(e));
-        cold.chain(self.lists.iter(HOT)).collect()
+        let pages = self.cold.iter().chain(self.hot.iter()).map(|(entry, _)| entry);
+        pages.filter(|&entry| self.contains(entry)).collect()
     }
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        self.lists.warm(entry) ^ u32::from(self.state[entry as usize])
+        self.at[entry as usize] ^ u32::from(self.state[entry as usize])
     }
 
     fn validate(&self) -> Result<(), String> {
         let c = self.capacity;
-        if self.len() > c || self.lists.len(HOT) > self.hot_limit() {
+        if self.len() > c || self.hot.len() > self.hot_limit() {
             return Err("more resident or hot than allowed".into());
         }
         if !(1..=1.max(c - 1)).contains(&self.cold_target) {
             return Err(format!("target {} for a capacity of {c}", self.cold_target));
         }
-        if self.lists.iter(COLD).filter(|&e| self.is_ghost(e)).count() as u32 != self.ghosts {
+        if self.cold.iter().filter(|&(e, _)| self.is_ghost(e)).count() as u32 != self.ghosts {
             return Err(format!("{} ghosts are counted", self.ghosts));
         }
-        for list in [HOT, COLD] {
-            let times = self.lists.iter(list).map(|e| self.lists.data(e));
-            if !times.is_sorted() {
-                return Err(format!("list {list} is out of order"));
-            }
-            if let Some(entry) = self.lists.iter(list).find(|&e| !self.is_right_in(list, e)) {
-                return Err(format!("entry {entry} is in list {list} by mistake"));
-            }
+        let is_hot = |e: Entry| self.state[e as usize] & !REFERENCED == RESIDENT | IS_HOT;
+        let is_cold = |e: Entry| {
+            let state = self.state[e as usize];
+            self.is_ghost(e) || state & (RESIDENT | IS_HOT | IS_DROPPED) == RESIDENT
+        };
+        if !self.hot.iter().all(|(e, _)| is_hot(e)) || !self.cold.iter().all(|(e, _)| is_cold(e)) {
+            return Err("a page is in a list by mistake".into());
         }
         for (hand, bit) in [(self.cold_hand, RESIDENT), (self.test_hand, IN_TEST)] {
-            if self.seek(hand, bit) != self.seek(self.lists.front(COLD), bit) {
+            let found = |from| self.cold.find(from, |e| self.is(bit, e)).map(|(_, page, _)| page);
+            if found(hand) != found(0) {
                 return Err(format!("hand {hand:?} has passed a page it looks for"));
             }
         }
         let known = self.state.iter().filter(|&&state| state != 0).count() as u32;
-        if known != self.lists.len(HOT) + self.lists.len(COLD) {
+        if known != self.hot.len() + self.cold.len() {
             return Err("a page has a state and is in no list".into());
         }
-        self.lists.check()
+        for list in [&self.hot, &self.cold] {
+            if !list.iter().is_sorted_by_key(|(_, put_at)| put_at) {
+                return Err("a list is out of order".into());
+            }
+            list.check(|entry| Some(self.at[entry as usize]))?;
+        }
+        Ok(())
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {
-        let mut pages: Vec<_> = self.lists.iter(HOT).chain(self.lists.iter(COLD)).collect();
-        pages.sort_by_key(|&e| self.lists.data(e));
-        let text = |e| {
+        let mut pages: Vec<_> = self.hot.iter().chain(self.cold.iter()).collect();
+        pages.sort_by_key(|&(_, put_at)| put_at);
+        let text = |(e, _)| {
             (
                 e,
                 if self.is(IS_HOT, e) { "hot" } else { "cold" },

@@ -5,16 +5,23 @@
 //! Among blocks that are never referenced again, the one last referenced longest ago goes first.
 //!
 //! Every position of the trace is the next reference of at most one block, so the resident blocks
-//! are a set of positions and the victim is its largest: no heap is needed.
+//! are a set of positions and the victim is its largest: no heap is needed. The block of a position
+//! is read from the trace, somewhere far ahead and so far from the processor; that is why the
+//! victims to come are looked up some at a time, when their reads can overlap.
 //!
-//! Invariants: `next[e]` is `ABSENT` unless resident; a resident entry's next position is in `due`,
-//! or it is `NEVER` and the entry is in the list `never`, longest unreferenced at the front.
+//! A position that has been passed stays in the set: it is smaller than all others, and so never in
+//! the way.
+//!
+//! Invariants:
+//! 1. `next[e]` is `ABSENT` unless `e` is resident; else `NEVER` and `e` is in `never`, longest
+//!    unreferenced at the front, or a position that is in `due` or in `farthest`;
+//! 2. `farthest` is ascending, and all of it is larger than all of `due`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::registry::{PolicyInfo, SpecError};
 use super::{Departures, Entry, Fate, Policy};
-use crate::lists::Lists;
 use crate::positions::Positions;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -32,8 +39,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             len: 0,
             now: 0,
             due: Positions::new(future.refs.len() as u32),
+            farthest: Vec::with_capacity(MANY),
             next: Vec::new(),
-            never: Lists::new(1),
+            never: VecDeque::new(),
             future,
         }))
     },
@@ -41,7 +49,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 const NEVER: u32 = u32::MAX - 1;
 const ABSENT: u32 = u32::MAX;
-const LIST: u32 = 0;
+/// Victims that are looked up at a time; `farthest` is cut by as many when they are `MANY`.
+const SOME: usize = 16;
+const MANY: usize = 2 * SOME;
 
 /// The references that a cache will see, in order, and when each block is referenced next: 8 bytes
 /// a reference.
@@ -86,9 +96,12 @@ struct Opt {
     /// Position of the next reference.
     now: u32,
     future: Arc<Future>,
+    /// When residents are referenced next, but for those of `farthest`.
     due: Positions,
+    /// The same, with the entry, of the next victims.
+    farthest: Vec<(u32, Entry)>,
     next: Vec<u32>,
-    never: Lists,
+    never: VecDeque<Entry>,
 }
 
 impl Opt {
@@ -106,35 +119,65 @@ impl Opt {
     fn put(&mut self, entry: Entry, next: u32) {
         self.next[entry as usize] = next;
         if next == NEVER {
-            self.never.push_back(LIST, entry);
+            self.never.push_back(entry);
+        } else if self.farthest.first().is_some_and(|&(nearest, _)| next > nearest) {
+            self.put_far(entry, next);
         } else {
             self.due.insert(next);
         }
     }
 
-    #[inline(always)]
-    fn pull(&mut self, entry: Entry) {
-        match std::mem::replace(&mut self.next[entry as usize], ABSENT) {
-            ABSENT => {}
-            NEVER => self.never.remove(LIST, entry),
-            next => self.due.remove(next),
+    /// Puts a resident among the next victims.
+    fn put_far(&mut self, entry: Entry, next: u32) {
+        let at = self.farthest.partition_point(|&(position, _)| position < next);
+        self.farthest.insert(at, (next, entry));
+        if self.farthest.len() == MANY {
+            self.farthest.drain(..SOME).for_each(|(position, _)| self.due.insert(position));
         }
     }
 
+    /// Looks up the next victims.
+    fn look_up(&mut self) {
+        for _ in 0..SOME {
+            let Some(position) = self.due.last() else { break };
+            self.due.remove(position);
+            self.farthest.push((position, 0));
+        }
+        for (position, entry) in &mut self.farthest {
+            *entry = self.future.refs[*position as usize];
+        }
+        self.farthest.reverse();
+    }
+
+    /// Takes out the entry that is referenced last, if ever.
     #[inline(always)]
-    fn farthest(&self) -> Option<Entry> {
-        let due = || self.due.last().map(|position| self.future.refs[position as usize]);
-        self.never.front(LIST).or_else(due)
+    fn pop_victim(&mut self) -> Option<Entry> {
+        if let Some(victim) = self.never.pop_front() {
+            return Some(victim);
+        }
+        if self.farthest.is_empty() {
+            self.look_up();
+        }
+        self.farthest.pop().map(|(_, entry)| entry)
     }
 
     #[inline(always)]
     fn make_room(&mut self, len: u32, out: &mut Departures) {
         while self.len > len {
-            let Some(victim) = self.farthest() else { return };
-            self.pull(victim);
+            let Some(victim) = self.pop_victim() else { return };
+            self.next[victim as usize] = ABSENT;
             self.len -= 1;
             out.push(victim, Fate::Evicted);
         }
+    }
+
+    /// The positions to come at which residents are due, with the entries; the next victim first.
+    fn upcoming(&self) -> Vec<(u32, Entry)> {
+        let mut due: Vec<_> = self.due.iter().map(|p| (p, self.future.refs[p as usize])).collect();
+        due.extend(&self.farthest);
+        due.retain(|&(position, _)| position >= self.now);
+        due.reverse();
+        due
     }
 }
 
@@ -149,8 +192,7 @@ impl Policy for Opt {
     }
 
     fn grow(&mut self, entries: u32) {
-        self.never.grow(entries);
-        self.next.resize(self.never.entries() as usize, ABSENT);
+        self.next.resize(self.next.len().max(entries as usize), ABSENT);
     }
 
     #[inline(always)]
@@ -161,7 +203,6 @@ impl Policy for Opt {
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
         let next = self.step(entry);
-        self.pull(entry);
         self.put(entry, next);
     }
 
@@ -195,14 +236,24 @@ impl Policy for Opt {
     }
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
-        if self.contains(entry) {
-            self.pull(entry);
-            self.len -= 1;
+        match std::mem::replace(&mut self.next[entry as usize], ABSENT) {
+            ABSENT => return,
+            NEVER => self.never.retain(|&other| other != entry),
+            next => match self.farthest.binary_search_by_key(&next, |&(position, _)| position) {
+                Ok(at) => drop(self.farthest.remove(at)),
+                Err(_) => self.due.remove(next),
+            },
         }
+        self.len -= 1;
     }
 
     fn victim(&self) -> Option<Entry> {
-        if self.len == self.capacity { self.farthest() } else { None }
+        if self.len < self.capacity {
+            return None;
+        }
+        let looked_up = || self.farthest.last().map(|&(_, entry)| entry);
+        let due = || self.due.last().map(|position| self.future.refs[position as usize]);
+        self.never.front().copied().or_else(looked_up).or_else(due)
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -212,9 +263,7 @@ impl Policy for Opt {
 
     /// Next victim first.
     fn residents(&self) -> Vec<Entry> {
-        let mut due: Vec<_> = self.due.iter().map(|p| self.future.refs[p as usize]).collect();
-        due.reverse();
-        self.never.iter(LIST).chain(due).collect()
+        self.never.iter().copied().chain(self.upcoming().iter().map(|&(_, entry)| entry)).collect()
     }
 
     #[inline(always)]
@@ -230,13 +279,16 @@ impl Policy for Opt {
         if self.next.iter().filter(|&&next| next != ABSENT).count() != residents.len() {
             return Err("a resident entry is in neither set".into());
         }
-        let wrong = self.due.iter().find(|&position| {
-            position < self.now
-                || self.next[self.future.refs[position as usize] as usize] != position
-        });
-        match wrong {
-            Some(position) => Err(format!("position {position} is due to nobody")),
-            None => self.never.check(),
+        let nearest = self.farthest.first().map_or(NEVER, |&(position, _)| position);
+        if !self.farthest.is_sorted() || self.due.last().is_some_and(|last| last >= nearest) {
+            return Err("the next victims are out of order".into());
+        }
+        let upcoming = self.upcoming();
+        let never = self.never.iter().map(|&entry| (NEVER, entry));
+        let mut all = never.chain(upcoming);
+        match all.find(|&(position, entry)| self.next[entry as usize] != position) {
+            Some((position, _)) => Err(format!("position {position} is due to nobody")),
+            None => Ok(()),
         }
     }
 }

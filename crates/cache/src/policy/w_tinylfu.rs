@@ -4,8 +4,11 @@
 //! Frequencies are kept in a sketch of all references, resident or not, which ages by halving:
 //! see `sketch.rs`. They are not part of what [`Policy::remembers`] says, and no ghosts exist.
 //!
-//! Invariants: `state` names the list that an entry is linked in; `|probation| + |protected|` is at
-//! most `main`, `|protected|` at most its target, `|window|` at most its target.
+//! Residents have slots of their own, so that what is known of them lies close together.
+//!
+//! Invariants: a slot says its entry and the list that it is linked in, `at` the slot of every
+//! resident; slots that are in no list are in `free`. `|probation| + |protected|` is at most `main`,
+//! `|protected|` at most its target, `|window|` at most its target.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
@@ -38,13 +41,18 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
     ],
     build: |arguments, context| {
+        // One slot from the start, so that there always is one to read ahead.
+        let mut lists = Lists::new(3);
+        lists.grow(1);
         let mut policy = WTinyLfu {
             capacity: 0,
             window_share: arguments.real("window"),
             protected_share: arguments.real("protected"),
             main: 0,
             protected_target: 0,
-            lists: Lists::new(3),
+            lists,
+            free: vec![0],
+            at: Vec::new(),
             sketch: Sketch::new(arguments.word("sketch") == "exact", context.capacity),
             keys: Vec::new(),
         };
@@ -53,10 +61,19 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-/// The lists, least recently used at the front; also the entries' tags.
+/// The lists, least recently used at the front.
 const WINDOW: u32 = 0;
 const PROBATION: u32 = 1;
 const PROTECTED: u32 = 2;
+
+/// `at` of an entry that is not resident.
+const ABSENT: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Resident {
+    entry: Entry,
+    list: u32,
+}
 
 struct WTinyLfu {
     capacity: u32,
@@ -65,8 +82,10 @@ struct WTinyLfu {
     /// Room outside the window.
     main: u32,
     protected_target: u32,
-    /// Each entry carries the list that it is or was linked in.
-    lists: Lists<u32>,
+    /// Over slots.
+    lists: Lists<Resident>,
+    free: Vec<u32>,
+    at: Vec<u32>,
     sketch: Sketch,
     /// The block that each handle stands for; empty where the handle is the block.
     keys: Vec<u64>,
@@ -93,41 +112,57 @@ impl WTinyLfu {
         self.lists.len(PROBATION) + self.lists.len(PROTECTED)
     }
 
+    /// Moves a slot to the newest end of a list.
     #[inline(always)]
-    fn push(&mut self, list: u32, entry: Entry) {
-        self.lists.push_back(list, entry);
-        *self.lists.data_mut(entry) = list;
+    fn shift(&mut self, list: u32, slot: u32) {
+        self.lists.remove(self.lists.data(slot).list, slot);
+        self.lists.push_back(list, slot);
+        self.lists.data_mut(slot).list = list;
     }
 
-    /// What main gives up next.
-    fn main_victim(&self) -> Option<Entry> {
+    /// The slot that main gives up next.
+    #[inline(always)]
+    fn main_victim(&self) -> Option<u32> {
         self.lists.front(PROBATION).or(self.lists.front(PROTECTED))
     }
 
-    fn unlink(&mut self, entry: Entry) {
-        let list = self.lists.data(entry);
-        self.lists.remove(list, entry);
+    /// Frees a slot: its entry.
+    #[inline(always)]
+    fn remove(&mut self, slot: u32) -> Entry {
+        let Resident { entry, list } = self.lists.data(slot);
+        self.lists.remove(list, slot);
+        self.free.push(slot);
+        self.at[entry as usize] = ABSENT;
+        entry
     }
 
-    fn evict(&mut self, entry: Entry, out: &mut Departures) {
-        self.unlink(entry);
-        out.push(entry, Fate::Evicted);
+    #[inline(always)]
+    fn evict(&mut self, slot: u32, out: &mut Departures) {
+        out.push(self.remove(slot), Fate::Evicted);
     }
 
+    #[inline(always)]
     fn insert(&mut self, entry: Entry, out: &mut Departures) {
-        self.push(WINDOW, entry);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.lists.grow(self.lists.entries() + 1);
+            self.lists.entries() - 1
+        });
+        *self.lists.data_mut(slot) = Resident { entry, list: WINDOW };
+        self.lists.push_back(WINDOW, slot);
+        self.at[entry as usize] = slot;
         self.shrink_window(out);
     }
 
     /// What falls out of the window goes to main if there is room, or if it was referenced more
     /// often than main's victim.
+    #[inline(always)]
     fn shrink_window(&mut self, out: &mut Departures) {
         while self.lists.len(WINDOW) > self.capacity - self.main {
             let Some(candidate) = self.lists.front(WINDOW) else { return };
             let victim = self.main_victim().filter(|_| self.main_len() >= self.main);
             let admitted = match victim {
                 None => self.main_len() < self.main,
-                Some(victim) => self.beats(candidate, victim),
+                Some(victim) => self.estimate(candidate) > self.estimate(victim),
             };
             if !admitted {
                 self.evict(candidate, out);
@@ -136,19 +171,19 @@ impl WTinyLfu {
             if let Some(victim) = victim {
                 self.evict(victim, out);
             }
-            self.unlink(candidate);
-            self.push(PROBATION, candidate);
+            self.shift(PROBATION, candidate);
         }
     }
 
-    fn beats(&self, candidate: Entry, victim: Entry) -> bool {
-        self.sketch.estimate(self.key(candidate)) > self.sketch.estimate(self.key(victim))
+    #[inline(always)]
+    fn estimate(&self, slot: u32) -> u8 {
+        self.sketch.estimate(self.key(self.lists.data(slot).entry))
     }
 
     fn shrink_protected(&mut self) {
         while self.lists.len(PROTECTED) > self.protected_target {
-            if let Some(demoted) = self.lists.pop_front(PROTECTED) {
-                self.push(PROBATION, demoted);
+            if let Some(demoted) = self.lists.front(PROTECTED) {
+                self.shift(PROBATION, demoted);
             }
         }
     }
@@ -165,29 +200,29 @@ impl Policy for WTinyLfu {
     }
 
     fn grow(&mut self, entries: u32) {
-        self.lists.grow(entries);
+        self.at.resize(self.at.len().max(entries as usize), ABSENT);
     }
 
     fn bind(&mut self, entry: Entry, key: u64) {
-        self.keys.resize(self.lists.entries() as usize, 0);
+        self.keys.resize(self.at.len(), 0);
         self.keys[entry as usize] = key;
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.lists.linked(entry)
+        self.at[entry as usize] != ABSENT
     }
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
         self.count(entry);
-        let list = self.lists.data(entry);
+        let slot = self.at[entry as usize];
+        let list = self.lists.data(slot).list;
         if list != PROBATION {
-            self.lists.move_to_back(list, entry);
+            self.lists.move_to_back(list, slot);
             return;
         }
-        self.lists.remove(PROBATION, entry);
-        self.push(PROTECTED, entry);
+        self.shift(PROTECTED, slot);
         self.shrink_protected();
     }
 
@@ -198,12 +233,13 @@ impl Policy for WTinyLfu {
     }
 
     fn take(&mut self, entry: Entry, _: &mut Departures) {
-        self.unlink(entry);
+        self.remove(self.at[entry as usize]);
     }
 
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            self.lists.move_to_back(self.lists.data(entry), entry);
+            let slot = self.at[entry as usize];
+            self.lists.move_to_back(self.lists.data(slot).list, slot);
         } else {
             self.insert(entry, out);
         }
@@ -211,7 +247,7 @@ impl Policy for WTinyLfu {
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
         if self.contains(entry) {
-            self.unlink(entry);
+            self.remove(self.at[entry as usize]);
         }
     }
 
@@ -220,9 +256,10 @@ impl Policy for WTinyLfu {
             return None;
         }
         // With a full window the newcomer pushes its oldest out; a window of one holds just that.
-        let candidate = self.lists.front(WINDOW)?;
+        let entry = |slot| self.lists.data(slot).entry;
+        let candidate = entry(self.lists.front(WINDOW)?);
         let estimate = |entry| self.sketch.estimate_after_stranger(self.key(entry));
-        match self.main_victim() {
+        match self.main_victim().map(entry) {
             Some(victim) if estimate(candidate) > estimate(victim) => Some(victim),
             _ => Some(candidate),
         }
@@ -241,12 +278,15 @@ impl Policy for WTinyLfu {
 
     /// Window, probation, protected; least recently used first.
     fn residents(&self) -> Vec<Entry> {
-        [WINDOW, PROBATION, PROTECTED].into_iter().flat_map(|list| self.lists.iter(list)).collect()
+        let slots = [WINDOW, PROBATION, PROTECTED].into_iter().flat_map(|l| self.lists.iter(l));
+        slots.map(|slot| self.lists.data(slot).entry).collect()
     }
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        self.lists.warm(entry) ^ self.sketch.warm(self.key(entry))
+        // Without a branch, which could not be foretold.
+        let slot = self.at[entry as usize].min(self.lists.entries() - 1);
+        self.lists.warm(slot) ^ self.sketch.warm(self.key(entry))
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -257,16 +297,25 @@ impl Policy for WTinyLfu {
             return Err("a segment is over its size".into());
         }
         for list in [WINDOW, PROBATION, PROTECTED] {
-            if self.lists.iter(list).any(|e| self.lists.data(e) != list) {
-                return Err(format!("an entry of list {list} says it is elsewhere"));
+            for slot in self.lists.iter(list) {
+                let Resident { entry, list: said } = self.lists.data(slot);
+                if said != list || self.at[entry as usize] != slot {
+                    return Err(format!("entry {entry} is not where it is said to be"));
+                }
             }
+        }
+        let resident = self.at.iter().filter(|&&slot| slot != ABSENT).count() as u32;
+        let slots = self.len() + self.free.len() as u32;
+        if resident != self.len() || slots != self.lists.entries() {
+            return Err(format!("{resident} resident, {} listed, {slots} slots", self.len()));
         }
         self.lists.check()
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {
-        let list = |list| format!("{:?}", self.lists.iter(list).collect::<Vec<_>>());
-        let freq: Vec<_> = (0..self.lists.entries())
+        let entry = |slot| self.lists.data(slot).entry;
+        let list = |list| format!("{:?}", self.lists.iter(list).map(entry).collect::<Vec<_>>());
+        let freq: Vec<_> = (0..self.at.len() as Entry)
             .map(|e| (e, self.sketch.estimate(self.key(e))))
             .filter(|&(_, count)| count > 0)
             .collect();

@@ -1,0 +1,184 @@
+//! Residents and ghosts in tables of their own, small beside a trace's many blocks, and for every
+//! entry 32 bits that say where it is. What a reference needs of the large array of all entries is
+//! then one word; the rest lies close together.
+//!
+//! Invariants (checked by [`Memory::check`]): an entry is a ghost exactly if it is in the memory,
+//! and then its place is the slot that holds it; at most `max` are remembered.
+
+use super::trail::Trail;
+use super::{Departures, Entry, Fate};
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Unknown,
+    /// Resident; the number is the policy's.
+    Resident(u32),
+    /// A ghost in this slot of [`Memory`].
+    Ghost(u32),
+}
+
+/// The place of every entry. Its numbers are below 2^31, as entries are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(Vec<u32>);
+
+const UNKNOWN: u32 = u32::MAX;
+const IS_GHOST: u32 = 1 << 31;
+
+impl Places {
+    /// Makes the handles below `entries` valid.
+    pub(super) fn grow(&mut self, entries: u32) {
+        self.0.resize(self.0.len().max(entries as usize), UNKNOWN);
+    }
+
+    /// Number of valid handles.
+    pub(super) fn entries(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, entry: Entry) -> Place {
+        match self.0[entry as usize] {
+            UNKNOWN => Place::Unknown,
+            at if at & IS_GHOST != 0 => Place::Ghost(at ^ IS_GHOST),
+            at => Place::Resident(at),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, entry: Entry, place: Place) {
+        self.0[entry as usize] = match place {
+            Place::Unknown => UNKNOWN,
+            Place::Resident(at) => at,
+            Place::Ghost(at) => at | IS_GHOST,
+        };
+    }
+
+    #[inline(always)]
+    pub(super) fn is_resident(&self, entry: Entry) -> bool {
+        self.0[entry as usize] & IS_GHOST == 0
+    }
+
+    pub(super) fn is_ghost(&self, entry: Entry) -> bool {
+        matches!(self.get(entry), Place::Ghost(_))
+    }
+
+    /// Where to read ahead for an entry, without a branch, which could not be foretold: a number of
+    /// a resident below `residents`, and a ghost's slot below `slots`; the last if it has none.
+    #[inline(always)]
+    pub(super) fn near(&self, entry: Entry, residents: u32, slots: u32) -> (u32, u32) {
+        let at = self.0[entry as usize];
+        (at.min(residents - 1), (at ^ IS_GHOST).min(slots - 1))
+    }
+}
+
+/// A bounded FIFO of ghosts, with a payload each.
+#[derive(Clone, Debug)]
+pub(super) struct Memory<T> {
+    ghosts: Trail<T>,
+    times: f64,
+    max: u32,
+}
+
+impl<T: Copy + Default> Memory<T> {
+    /// At most `times` times the capacity.
+    pub(super) fn new(times: f64, capacity: u32) -> Self {
+        Self { ghosts: Trail::new(), times, max: bound(times, capacity) }
+    }
+
+    /// An entry was evicted: it becomes the newest ghost, if there are any.
+    #[inline(always)]
+    pub(super) fn evict(
+        &mut self,
+        places: &mut Places,
+        entry: Entry,
+        data: T,
+        out: &mut Departures,
+    ) {
+        out.push(entry, if self.max > 0 { Fate::Remembered } else { Fate::Evicted });
+        self.keep(places, entry, data, out);
+    }
+
+    /// Makes an entry the newest ghost, if there are any; else it is unknown from now on.
+    #[inline(always)]
+    pub(super) fn keep(
+        &mut self,
+        places: &mut Places,
+        entry: Entry,
+        data: T,
+        out: &mut Departures,
+    ) {
+        if self.max == 0 {
+            return places.set(entry, Place::Unknown);
+        }
+        if self.ghosts.is_full() {
+            self.ghosts.make_room(&mut [], |entry, slot| places.set(entry, Place::Ghost(slot)));
+        }
+        let slot = self.ghosts.push(entry, data);
+        places.set(entry, Place::Ghost(slot));
+        self.trim(places, out);
+    }
+
+    /// Takes a ghost out: what was remembered. Its place is the caller's to set.
+    #[inline(always)]
+    pub(super) fn recall(&mut self, slot: u32) -> T {
+        self.ghosts.remove(slot)
+    }
+
+    /// Changes what is remembered of every ghost.
+    #[cold]
+    pub(super) fn update(&mut self, change: impl Fn(T) -> T) {
+        self.ghosts.update(change);
+    }
+
+    /// Adopts another capacity of the cache and drops the oldest ghosts that are now too many.
+    pub(super) fn resize(&mut self, places: &mut Places, capacity: u32, out: &mut Departures) {
+        self.max = bound(self.times, capacity);
+        self.trim(places, out);
+    }
+
+    #[inline(always)]
+    fn trim(&mut self, places: &mut Places, out: &mut Departures) {
+        while self.ghosts.len() > self.max {
+            if let Some((oldest, _)) = self.ghosts.pop_front() {
+                places.set(oldest, Place::Unknown);
+                out.push(oldest, Fate::Forgotten);
+            }
+        }
+    }
+
+    /// Number of slots, at least 1.
+    #[inline(always)]
+    pub(super) fn slots(&self) -> u32 {
+        self.ghosts.slots()
+    }
+
+    /// What was remembered in a slot, if anything: reading it early brings it near.
+    #[inline(always)]
+    pub(super) fn peek(&self, slot: u32) -> T {
+        self.ghosts.peek(slot)
+    }
+
+    /// Oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Entry, T)> + '_ {
+        self.ghosts.iter()
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(super) fn check(&self, places: &Places) -> Result<(), String> {
+        self.ghosts.check(|entry| match places.get(entry) {
+            Place::Ghost(slot) => Some(slot),
+            _ => Some(Entry::MAX),
+        })?;
+        let placed = (0..places.entries()).filter(|&e| places.is_ghost(e)).count() as u32;
+        match self.ghosts.len() {
+            len if len > self.max => Err(format!("{len} ghosts, {} allowed", self.max)),
+            len if len != placed => Err(format!("{len} ghosts, {placed} places of such")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn bound(times: f64, capacity: u32) -> u32 {
+    (times * f64::from(capacity)) as u32
+}

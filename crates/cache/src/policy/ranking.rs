@@ -1,0 +1,298 @@
+//! Residents in the order of their counts and, within a count, of their last use: what LFU evicts
+//! by. One chain of slots, cut into buckets of equal count, which are a chain too.
+//!
+//! Counting a use moves a slot to the end of the next bucket. One that is alone in its bucket, as
+//! the most used blocks are, mostly takes the bucket along and stays where it is.
+//!
+//! Node 0 and bucket 0 are sentinels: before the first and behind the last. The sentinel's count is
+//! the largest, so that a search ends there.
+//!
+//! Invariants (checked by [`Ranking::check`]):
+//! 1. the counts of the buckets rise from front to back, and within a bucket the stamps do, if they
+//!    are kept;
+//! 2. a bucket is never empty; it knows its length and its newest slot, each slot its bucket;
+//! 3. slots and buckets that are in no chain are in `free_slots` and `free_buckets`.
+
+use super::Entry;
+
+const SENTINEL: u32 = 0;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    prev: u32,
+    next: u32,
+    bucket: u32,
+    entry: Entry,
+}
+
+/// The slots of one count: a stretch of the chain that ends with `newest`.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    count: u64,
+    newest: u32,
+    len: u32,
+    prev: u32,
+    next: u32,
+}
+
+/// A set of slots, each with an entry and a count.
+#[derive(Clone, Debug)]
+pub(super) struct Ranking {
+    nodes: Vec<Node>,
+    buckets: Vec<Bucket>,
+    free_slots: Vec<u32>,
+    free_buckets: Vec<u32>,
+    len: u32,
+    /// When each slot was last used, if that is kept.
+    stamps: Vec<u64>,
+    is_stamped: bool,
+    /// Uses so far, if they are stamped.
+    uses: u64,
+}
+
+impl Ranking {
+    /// Counts can be changed by [`Ranking::recount`] only if the ranking `is_stamped`: within a
+    /// bucket the chain alone keeps the order.
+    pub(super) fn new(is_stamped: bool) -> Self {
+        let end = Bucket { count: u64::MAX, newest: SENTINEL, len: 0, prev: 0, next: 0 };
+        Self {
+            nodes: vec![Node::default()],
+            buckets: vec![end],
+            free_slots: Vec::new(),
+            free_buckets: Vec::new(),
+            len: 0,
+            stamps: vec![0],
+            is_stamped,
+            uses: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Number of slots there are, at least 1.
+    #[inline(always)]
+    pub(super) fn slots(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// The lowest slot in the order.
+    #[inline(always)]
+    pub(super) fn front(&self) -> Option<u32> {
+        Some(self.nodes[SENTINEL as usize].next).filter(|&slot| slot != SENTINEL)
+    }
+
+    #[inline(always)]
+    pub(super) fn entry(&self, slot: u32) -> Entry {
+        self.nodes[slot as usize].entry
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&self, slot: u32) -> u64 {
+        self.buckets[self.nodes[slot as usize].bucket as usize].count
+    }
+
+    /// A value that depends on a slot: reading it early brings the slot near.
+    #[inline(always)]
+    pub(super) fn warm(&self, slot: u32) -> u32 {
+        self.nodes[slot as usize].bucket
+    }
+
+    /// A slot that is not in the order.
+    #[inline(always)]
+    pub(super) fn free_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
+            self.nodes.push(Node::default());
+            if self.is_stamped {
+                self.stamps.push(0);
+            }
+            self.nodes.len() as u32 - 1
+        })
+    }
+
+    #[inline(always)]
+    fn stamp(&mut self, slot: u32) {
+        if self.is_stamped {
+            self.uses += 1;
+            self.stamps[slot as usize] = self.uses;
+        }
+    }
+
+    /// Counts another use.
+    #[inline(always)]
+    pub(super) fn promote(&mut self, slot: u32) {
+        let bucket = self.nodes[slot as usize].bucket;
+        let Bucket { count, len, next, .. } = self.buckets[bucket as usize];
+        if len == 1 && self.buckets[next as usize].count != count + 1 {
+            self.buckets[bucket as usize].count = count + 1;
+            self.stamp(slot);
+        } else {
+            let below = self.pull(slot);
+            self.rank(slot, count + 1, below);
+        }
+    }
+
+    /// Makes a slot the newest of its count.
+    pub(super) fn renew(&mut self, slot: u32) {
+        let count = self.count(slot);
+        let below = self.pull(slot);
+        self.rank(slot, count, below);
+    }
+
+    /// Ranks an entry in a slot that is not in the order.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, slot: u32, entry: Entry, count: u64) {
+        self.nodes[slot as usize].entry = entry;
+        self.rank(slot, count, SENTINEL);
+        self.len += 1;
+    }
+
+    /// Takes a slot out of the order: its count.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, slot: u32) -> u64 {
+        let count = self.count(slot);
+        self.pull(slot);
+        self.len -= 1;
+        count
+    }
+
+    /// Lets others have a slot that is not in the order.
+    pub(super) fn release(&mut self, slot: u32) {
+        self.free_slots.push(slot);
+    }
+
+    /// Unlinks a slot. Its bucket, or else the one below, is where a search for a count that is not
+    /// smaller may start.
+    #[inline(always)]
+    fn pull(&mut self, slot: u32) -> u32 {
+        let nodes = &mut self.nodes[..];
+        let Node { prev, next, bucket, .. } = nodes[slot as usize];
+        nodes[prev as usize].next = next;
+        nodes[next as usize].prev = prev;
+        let buckets = &mut self.buckets[..];
+        let left = &mut buckets[bucket as usize];
+        left.len -= 1;
+        if left.len > 0 {
+            if left.newest == slot {
+                left.newest = prev;
+            }
+            return bucket;
+        }
+        let Bucket { prev: lower, next: higher, .. } = *left;
+        buckets[lower as usize].next = higher;
+        buckets[higher as usize].prev = lower;
+        self.free_buckets.push(bucket);
+        lower
+    }
+
+    /// Links a slot as the newest of its count. The search starts above bucket `below`, whose count
+    /// is not larger, or which is the sentinel.
+    #[inline(always)]
+    fn rank(&mut self, slot: u32, count: u64, mut below: u32) {
+        let buckets = &mut self.buckets[..];
+        let mut higher = buckets[below as usize].next;
+        while buckets[higher as usize].count <= count {
+            below = higher;
+            higher = buckets[below as usize].next;
+        }
+        let lower = &mut buckets[below as usize];
+        let prev = lower.newest;
+        let bucket = if lower.count == count {
+            lower.newest = slot;
+            lower.len += 1;
+            below
+        } else {
+            self.insert_bucket(Bucket { count, newest: slot, len: 1, prev: below, next: higher })
+        };
+        let nodes = &mut self.nodes[..];
+        let next = std::mem::replace(&mut nodes[prev as usize].next, slot);
+        nodes[next as usize].prev = slot;
+        let entry = nodes[slot as usize].entry;
+        nodes[slot as usize] = Node { prev, next, bucket, entry };
+        self.stamp(slot);
+    }
+
+    #[inline(always)]
+    fn insert_bucket(&mut self, data: Bucket) -> u32 {
+        let bucket = self.free_buckets.pop().unwrap_or_else(|| {
+            self.buckets.push(data);
+            self.buckets.len() as u32 - 1
+        });
+        let buckets = &mut self.buckets[..];
+        buckets[bucket as usize] = data;
+        buckets[data.prev as usize].next = bucket;
+        buckets[data.next as usize].prev = bucket;
+        bucket
+    }
+
+    /// Changes all counts. The function must keep their order, and may make different ones equal:
+    /// such buckets are merged by last use. O(n log n).
+    #[cold]
+    pub(super) fn recount(&mut self, count: impl Fn(u64) -> u64) {
+        let new = |slot| (count(self.count(slot)), self.stamps[slot as usize], slot);
+        let mut order: Vec<_> = self.iter().map(new).collect();
+        // A stable sort finds the runs that the buckets are.
+        order.sort();
+        debug_assert!(self.is_stamped);
+        self.nodes[SENTINEL as usize] = Node::default();
+        self.buckets.truncate(1);
+        self.buckets[SENTINEL as usize].next = SENTINEL;
+        self.buckets[SENTINEL as usize].prev = SENTINEL;
+        self.free_buckets.clear();
+        for (count, stamp, slot) in order {
+            self.rank(slot, count, self.buckets[SENTINEL as usize].prev);
+            self.stamps[slot as usize] = stamp;
+        }
+    }
+
+    /// The slots in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let next = |&slot: &u32| Some(self.nodes[slot as usize].next).filter(|&s| s != SENTINEL);
+        std::iter::successors(self.front(), next)
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (mut slot, mut slots, mut buckets) = (SENTINEL, 0, 0);
+        let (mut below, mut last_count) = (SENTINEL, 0);
+        while self.buckets[below as usize].next != SENTINEL {
+            let at = self.buckets[below as usize].next;
+            let bucket = self.buckets[at as usize];
+            let mut last_stamp = 0;
+            for _ in 0..bucket.len {
+                let prev = slot;
+                slot = self.nodes[prev as usize].next;
+                let node = self.nodes[slot as usize];
+                if slot == SENTINEL || node.prev != prev || node.bucket != at {
+                    return Err(format!("ranking: slot {slot} is not where it should be"));
+                }
+                let stamp = if self.is_stamped { self.stamps[slot as usize] } else { 0 };
+                if self.is_stamped && stamp <= last_stamp {
+                    return Err(format!("ranking: slot {slot} was used before the one in front"));
+                }
+                last_stamp = stamp;
+            }
+            if bucket.prev != below || bucket.newest != slot || bucket.len == 0 {
+                return Err(format!("ranking: bucket {at} ends elsewhere"));
+            }
+            if bucket.count <= last_count {
+                return Err(format!("ranking: the bucket of {} is out of order", bucket.count));
+            }
+            (below, last_count) = (at, bucket.count);
+            (slots, buckets) = (slots + bucket.len as usize, buckets + 1);
+        }
+        let ends = self.nodes[SENTINEL as usize].prev == slot
+            && self.nodes[slot as usize].next == SENTINEL
+            && self.buckets[SENTINEL as usize].prev == below;
+        let lost = slots + self.free_slots.len() + 1 != self.nodes.len()
+            || buckets + self.free_buckets.len() + 1 != self.buckets.len();
+        match () {
+            () if !ends => Err("ranking: a chain does not end".into()),
+            () if lost => Err("ranking: slots or buckets are lost".into()),
+            () if slots != self.len as usize => Err(format!("ranking: {slots} slots are counted")),
+            () => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A queue of entries in one array: what enters at the back stays where it is until it leaves, at
+//! the front or from anywhere, which leaves a gap. Gaps at the front are passed over at once.
+//!
+//! Unlike in a linked list that reads and writes neighbouring memory at both ends. Which slot an
+//! entry is in the trail does not know: who needs it notes what `push` says, and learns from
+//! `make_room` when slots change.
+//!
+//! Invariants (checked by [`Trail::check`]):
+//! 1. from `front` to `back` there are `len` entries; the other slots there are gaps;
+//! 2. the slot at `front` is no gap, or `front` is `back`.
+
+use super::Entry;
+
+/// In a slot: an entry was here.
+const GAP: Entry = Entry::MAX;
+
+/// A queue of entries with a payload each.
+#[derive(Clone, Debug)]
+pub(super) struct Trail<T = ()> {
+    /// A power of two of slots; position `p` is in slot `p % slots`.
+    entries: Vec<Entry>,
+    data: Vec<T>,
+    front: u64,
+    back: u64,
+    len: u32,
+}
+
+impl<T: Copy + Default> Trail<T> {
+    pub(super) fn new() -> Self {
+        let (entries, data) = (vec![GAP; 16], vec![T::default(); 16]);
+        Self { entries, data, front: 0, back: 0, len: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Number of slots, at least 1.
+    #[inline(always)]
+    pub(super) fn slots(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> usize {
+        position as usize & (self.entries.len() - 1)
+    }
+
+    /// Whether `make_room` must be called before the next `push`.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.back - self.front == self.entries.len() as u64
+    }
+
+    /// Adds an entry at the back: its slot.
+    #[inline(always)]
+    pub(super) fn push(&mut self, entry: Entry, data: T) -> u32 {
+        debug_assert!(!self.is_full());
+        let slot = self.slot(self.back);
+        self.entries[slot] = entry;
+        self.data[slot] = data;
+        self.back += 1;
+        self.len += 1;
+        slot as u32
+    }
+
+    /// Takes out the entry in a slot.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, slot: u32) -> T {
+        let slot = slot as usize;
+        let entries = &mut self.entries[..];
+        debug_assert_ne!(entries[slot], GAP, "removed twice");
+        entries[slot] = GAP;
+        self.len -= 1;
+        let mask = entries.len() - 1;
+        while self.front < self.back && entries[self.front as usize & mask] == GAP {
+            self.front += 1;
+        }
+        self.data[slot]
+    }
+
+    #[inline(always)]
+    pub(super) fn front(&self) -> Option<(Entry, T)> {
+        let slot = self.slot(self.front);
+        if self.len > 0 { Some((self.entries[slot], self.data[slot])) } else { None }
+    }
+
+    #[inline(always)]
+    pub(super) fn pop_front(&mut self) -> Option<(Entry, T)> {
+        let slot = self.slot(self.front) as u32;
+        if self.len == 0 {
+            return None;
+        }
+        let entry = self.entries[slot as usize];
+        Some((entry, self.remove(slot)))
+    }
+
+    /// The first entry at position `from` or behind it for which `is_wanted`, with its position.
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        from: u64,
+        is_wanted: impl Fn(Entry) -> bool,
+    ) -> Option<(u64, Entry, T)> {
+        let mut position = from.max(self.front);
+        while position < self.back {
+            let slot = self.slot(position);
+            let entry = self.entries[slot];
+            if entry != GAP && is_wanted(entry) {
+                return Some((position, entry, self.data[slot]));
+            }
+            position += 1;
+        }
+        None
+    }
+
+    /// The position behind the last entry.
+    #[inline(always)]
+    pub(super) fn end(&self) -> u64 {
+        self.back
+    }
+
+    /// What is in a slot, if anything: reading it early brings it near.
+    #[inline(always)]
+    pub(super) fn peek(&self, slot: u32) -> T {
+        self.data[slot as usize]
+    }
+
+    /// Replaces every payload.
+    pub(super) fn update(&mut self, change: impl Fn(T) -> T) {
+        self.data.iter_mut().for_each(|data| *data = change(*data));
+    }
+
+    /// Closes the gaps, and doubles the slots unless that frees half of them. Says the new slot of
+    /// every entry, and keeps positions in `marks` where they are between the entries.
+    #[cold]
+    pub(super) fn make_room(&mut self, marks: &mut [&mut u64], mut moved: impl FnMut(Entry, u32)) {
+        for mark in marks {
+            let before = (self.front..(**mark).max(self.front)).map(|p| self.entries[self.slot(p)]);
+            **mark = before.filter(|&entry| entry != GAP).count() as u64;
+        }
+        let queue: Vec<_> = self.iter().collect();
+        if queue.len() * 2 > self.entries.len() {
+            let slots = self.entries.len() * 2;
+            self.entries.resize(slots, GAP);
+            self.data.resize(slots, T::default());
+        }
+        (self.front, self.back, self.len) = (0, 0, 0);
+        for (entry, data) in queue {
+            let slot = self.push(entry, data);
+            moved(entry, slot);
+        }
+    }
+
+    /// Front to back.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Entry, T)> + '_ {
+        let slots = (self.front..self.back).map(|position| self.slot(position));
+        slots.map(|slot| (self.entries[slot], self.data[slot])).filter(|&(entry, _)| entry != GAP)
+    }
+
+    /// Checks the invariants in the head of this file, and that every entry is in the slot where
+    /// it is said to be, if it is said.
+    pub(super) fn check(&self, said: impl Fn(Entry) -> Option<u32>) -> Result<(), String> {
+        let mut len = 0;
+        for position in self.front..self.back {
+            let slot = self.slot(position);
+            let entry = self.entries[slot];
+            if entry == GAP {
+                continue;
+            }
+            len += 1;
+            if said(entry).is_some_and(|said| said != slot as u32) {
+                return Err(format!("trail: entry {entry} is not where it is said to be"));
+            }
+        }
+        let leads = self.front == self.back || self.entries[self.slot(self.front)] != GAP;
+        if len != self.len || !leads {
+            return Err(format!("trail: {len} entries, {} counted; or a gap in front", self.len));
+        }
+        Ok(())
+    }
+}
