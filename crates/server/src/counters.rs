@@ -103,7 +103,7 @@ pub struct Stats {
     /// Blocks that were read or written without a place in the cache, for want of a free frame:
     /// clients that do not take their replies hold the others.
     pub served_around: u64,
-    /// Blocks fetched for CACHE requests.
+    /// Blocks fetched for CACHE requests or by a warm restart.
     pub prefetched: u64,
     /// Blocks fetched by sequential read-ahead.
     pub read_ahead: u64,
@@ -117,6 +117,8 @@ pub struct Stats {
     pub read_failures: u64,
     /// Blocks whose write to the store failed; dirty blocks are tried again.
     pub write_failures: u64,
+    /// Flushes that the store failed: what was answered before may not be durable.
+    pub flush_failures: u64,
     /// Blocks resident now.
     pub resident: u64,
     /// Blocks resident at most.
@@ -161,6 +163,7 @@ impl Stats {
         self.written_back += other.written_back;
         self.read_failures += other.read_failures;
         self.write_failures += other.write_failures;
+        self.flush_failures += other.flush_failures;
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
         self.dirty += other.dirty;

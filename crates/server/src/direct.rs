@@ -22,7 +22,7 @@ impl Volume {
         self.finish_later(asked, async move {
             let done = |()| Answer::Done;
             match command {
-                Command::Flush => ask_store(async move { store.flush().await }).await.map(done),
+                Command::Flush => volume.flush_store().await.map(done),
                 Command::BlockStatus { one_extent } => {
                     volume.block_status(offset, length, one_extent).await.map(Answer::Extents)
                 }

@@ -41,8 +41,19 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
+        self.flush_store().await
+    }
+
+    /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
+    /// must look at first.
+    pub(crate) async fn flush_store(&self) -> Result<(), Failed> {
         let store = Arc::clone(&self.store);
-        ask_store(async move { store.flush().await }).await
+        let flushed = ask_store(async move { store.flush().await }).await;
+        if let Err(error) = &flushed {
+            self.flush_failures.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(volume = self.config.name, "the store cannot flush: {error}");
+        }
+        flushed
     }
 
     /// Writes out all changes with numbers below the bound of their shard.

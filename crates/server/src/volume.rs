@@ -170,6 +170,8 @@ pub struct Volume {
     pub(crate) range_order: Mutex<u64>,
     /// Demand reads at the store.
     pub(crate) fetching: AtomicUsize,
+    /// Flushes that the store failed.
+    pub(crate) flush_failures: AtomicU64,
     /// Requests not yet answered.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -209,6 +211,7 @@ impl Volume {
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
             fetching: AtomicUsize::new(0),
+            flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
@@ -284,6 +287,7 @@ impl Volume {
             stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
+        stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats
     }
 

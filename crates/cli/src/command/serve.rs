@@ -1,6 +1,6 @@
 //! `undercroft serve`: the storage server. Reads the settings, starts it, waits for signals.
 
-use std::io::{Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,9 +21,11 @@ pub(crate) struct Args {
     /// [default: 127.0.0.1:10809]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A volume: NAME=STORE[,size=S][,block=B][,cache=SIZE|off][,policy=P][,write=through|back|
-    /// around][,read-only][,shards=N][,read-ahead=SIZE]...; may be repeated. STORE: file:PATH,
-    /// file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), ...
+    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
+    /// off), policy, write, read-only, shards, read-ahead, description, dirty-age-s,
+    /// dirty-percent, connections, requests-per-second, tls-required, client, writer (the last
+    /// two name certificates and may be repeated). STORE: file:PATH, file(direct):PATH, mem:,
+    /// nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = VolumeSettings::parse)]
     volume: Vec<VolumeSettings>,
     /// Memory of all caches together [default: 256MiB]
@@ -165,5 +167,6 @@ fn log(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let colours = stderr().is_terminal();
+    tracing_subscriber::fmt().with_ansi(colours).with_env_filter(filter).with_writer(stderr).init();
 }

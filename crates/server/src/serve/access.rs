@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(crate) struct Doors {
     by_name: RwLock<BTreeMap<String, Arc<Door>>>,
     /// The export of the empty name.
     default: RwLock<Option<String>>,
-    status: OnceLock<Status>,
+    this: Weak<Doors>,
     /// Changes with every start, so that clients notice that what the server knew is gone.
     epoch: u64,
 }
@@ -89,14 +89,20 @@ impl Bucket {
 impl Doors {
     /// No volumes yet.
     pub(crate) fn new(epoch: u64) -> Arc<Doors> {
-        let (by_name, default) = (RwLock::default(), RwLock::default());
-        let doors = Arc::new(Doors { by_name, default, status: OnceLock::new(), epoch });
-        let weak = Arc::downgrade(&doors);
-        let status =
-            move || weak.upgrade().map(|d| report::stats(&d).to_string()).unwrap_or_default();
-        // Nobody else has set it: it was made just now.
-        let _ = doors.status.set(Arc::new(status));
-        doors
+        Arc::new_cyclic(|this| {
+            let (by_name, default) = (RwLock::default(), RwLock::default());
+            Doors { by_name, default, this: this.clone(), epoch }
+        })
+    }
+
+    /// What tells a peer the status, of the volumes that are for it and of no others.
+    fn status_for(&self, peer: &Peer) -> Status {
+        let (doors, peer) = (self.this.clone(), peer.clone());
+        Arc::new(move || {
+            let mut all = doors.upgrade().map(|doors| doors.all()).unwrap_or_default();
+            all.retain(|door| door.admits(&peer).is_ok());
+            report::stats(&all).to_string()
+        })
     }
 
     /// Adds a volume. The first one is the default.
@@ -138,7 +144,7 @@ impl Exports for Doors {
             return Err(Refusal::ShuttingDown);
         }
         let export = VolumeExport(Arc::clone(&door.volume));
-        let status = self.status.get().cloned().unwrap_or_else(|| Arc::new(String::new));
+        let status = self.status_for(peer);
         Ok(Arc::new(Opened { export, door, status, epoch: self.epoch }))
     }
 }

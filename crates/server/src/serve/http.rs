@@ -35,7 +35,7 @@ pub(crate) async fn serve(
 }
 
 async fn stats(State(doors): State<Arc<Doors>>) -> Response {
-    let text = report::stats(&doors).to_string() + "\n";
+    let text = report::stats(&doors.all()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 

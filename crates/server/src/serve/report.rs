@@ -18,11 +18,11 @@ const LATENCY_BOUNDS_S: [f64; 16] = [
     2.0,
 ];
 
-/// The object of `/stats`: `{"volumes": {NAME: {...}}, "total": {...}}`.
-pub(crate) fn stats(doors: &Doors) -> Value {
+/// The object of `/stats`: `{"volumes": {NAME: {...}}, "total": {...}}`, of the given volumes.
+pub(crate) fn stats(doors: &[Arc<Door>]) -> Value {
     let mut total = Stats::default();
     let mut volumes = Map::new();
-    for door in doors.all() {
+    for door in doors {
         let stats = door.volume().stats();
         let config = door.volume().config();
         let mut one = numbers(&stats);
@@ -30,7 +30,7 @@ pub(crate) fn stats(doors: &Doors) -> Value {
         one.insert("placement".into(), json!("access"));
         one.insert("block_bytes".into(), json!(config.block_bytes));
         one.insert("size_bytes".into(), json!(door.volume().size()));
-        one.insert("latency_us".into(), latencies(&door));
+        one.insert("latency_us".into(), latencies(door));
         one.insert("clients".into(), json!(door.clients()));
         volumes.insert(config.name.clone(), Value::Object(one));
         total.sum(&stats);
@@ -110,7 +110,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 18] = numbers! {
+static NUMBERS: [Number; 19] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -126,6 +126,7 @@ static NUMBERS: [Number; 18] = numbers! {
     counter written_back "Dirty blocks written to the store later than answered";
     counter read_failures "Blocks whose read from the store failed";
     counter write_failures "Blocks whose write to the store failed";
+    counter flush_failures "Flushes that the store failed";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
     gauge dirty "Blocks that the store does not have yet";

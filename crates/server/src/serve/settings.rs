@@ -136,6 +136,24 @@ const OPTIONS: [(&str, Setter); 18] = [
     ("name", |_, _| Err("stands before the store".to_owned())),
 ];
 
+/// The pieces between the commas that are in no parentheses.
+fn outside_parentheses(text: &str) -> Vec<&str> {
+    let (mut pieces, mut start, mut depth) = (Vec::new(), 0, 0_u32);
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                pieces.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    pieces.push(&text[start..]);
+    pieces
+}
+
 fn text(to: &mut Option<String>, value: &str) -> Result<(), String> {
     *to = Some(value.to_owned());
     Ok(())
@@ -172,7 +190,7 @@ impl VolumeSettings {
             .split_once('=')
             .ok_or_else(|| wrong("expected NAME=STORE, as demo=file:./demo.img".to_owned()))?;
         let mut parts = Vec::<(Option<Setter>, &str, String)>::new();
-        for piece in rest.split(',') {
+        for piece in outside_parentheses(rest) {
             let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
             let known = OPTIONS.iter().find(|(name, _)| *name == key);
             match (known, parts.last_mut()) {
@@ -291,11 +309,11 @@ mod tests {
     #[test]
     fn commas_belong_to_what_stands_before_them() {
         let volume = VolumeSettings::parse(
-            "db=delay(2ms,queue=4):file:/srv/a,b.img,size=1GiB,policy=mq,m=4,qout=2,read-only",
+            "db=delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img,size=1GiB,policy=mq,m=4,qout=2,read-only",
         )
         .unwrap();
         assert_eq!(volume.name, "db");
-        assert_eq!(volume.store, "delay(2ms,queue=4):file:/srv/a,b.img");
+        assert_eq!(volume.store, "delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img");
         assert_eq!(volume.size.as_deref(), Some("1GiB"));
         assert_eq!(volume.policy.as_deref(), Some("mq,m=4,qout=2"));
         assert!(volume.read_only);
