@@ -7,8 +7,8 @@
 //! Residents have slots of their own, so that what is known of them lies close together.
 //!
 //! Invariants: a slot says its entry and the list that it is linked in, `at` the slot of every
-//! resident; slots that are in no list are in `free`. `|probation| + |protected|` is at most `main`,
-//! `|protected|` at most its target, `|window|` at most its target.
+//! resident; slots that are in no list are in `free`. `|probation| + |protected|` is at most
+//! `main`, `|protected|` at most its target, `|window|` at most its target.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
