@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize bench clean
+.PHONY: help build run demo test sanitize bench bench-server clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -11,6 +11,7 @@ help:
 	@echo "make test   formatting, lints, and every test"
 	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
+	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 
 build:
 	@tools/setup.sh build
@@ -33,6 +34,10 @@ sanitize:
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)
+
+bench-server: build
+	$(CARGO) build --release --locked -p undercroft-nbd --example floor
+	@tools/bench/server.sh $(UNDERCROFT) target/release/examples/floor $(BENCH)
 
 clean:
 	$(CARGO) clean

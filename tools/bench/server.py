@@ -1,0 +1,279 @@
+"""Speed of Undercroft's server beside other NBD servers, interleaved run by run on one machine.
+Prints Markdown: medians, ranges in brackets, and the targets with what became of them.
+
+  server.py UNDERCROFT FLOOR [--quick] [--rounds N] [--seconds S] [--only CASE ...]
+
+Every server has a file of 256 MiB of random bytes of its own, in the page cache, or holds as much
+in memory; ours has it in its cache. All are loaded by `undercroft bench nbd`. FLOOR answers from
+memory without any cache: alone from one block that stays in the processor's own cache, and, as
+"floor 256M", from anywhere in 256 MiB, as a real server must. Servers that are not installed are
+left out.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+WORK = pathlib.Path("target/bench/server")
+MIB = 1 << 20
+SIZE_MIB = 256
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+# How long a server may take to listen, and to stop.
+PATIENCE_S = 20
+
+RAM = ["undercroft", "nbdkit file", "nbdkit cache", "nbdkit memory", "qemu-nbd", "floor",
+       "floor 256M"]
+TCP = ["undercroft tcp", "nbdkit file tcp", "qemu-nbd tcp"]
+CASES = {
+    # name: (what it is, arguments of the load, servers, the one that ratios are to)
+    "depth64": ("4 KiB random reads, depth 64", ["--depth", "64"], RAM, "nbdkit file"),
+    "depth16": ("4 KiB random reads, depth 16", ["--depth", "16"], RAM, "nbdkit file"),
+    "depth1": ("4 KiB random reads, depth 1", ["--depth", "1"], RAM, "nbdkit file"),
+    "connections": ("4 KiB random reads, 4 connections of depth 16",
+                    ["--connections", "4", "--depth", "16"], RAM, "nbdkit file"),
+    "tcp": ("4 KiB random reads over TCP, depth 64", ["--depth", "64"], TCP, "nbdkit file tcp"),
+    "sequential": ("64 KiB sequential reads, depth 16",
+                   ["--depth", "16", "--block", "64KiB", "--sequential"], RAM, "nbdkit file"),
+    "writes": ("4 KiB random writes in memory, depth 64 (ours write-through)",
+               ["--depth", "64", "--reads", "0"], ["undercroft mem", "nbdkit memory"],
+               "nbdkit memory"),
+    "misses": ("4 KiB random reads that miss (cache of 1 MiB) against no cache, depth 16",
+               ["--depth", "16"], ["undercroft misses", "undercroft uncached"],
+               "undercroft uncached"),
+}
+TARGETS = [
+    # case, what is compared (speed, p99_us) or bounded (cpu_us), with which server, bound
+    ("depth64", "speed", "nbdkit file", 3.0),
+    ("depth64", "speed", "nbdkit cache", 9.0),
+    ("depth64", "speed", "floor", 0.85),
+    ("depth64", "speed", "floor 256M", 0.85),
+    ("depth64", "p99_us", "nbdkit file", 1.0),
+    ("depth64", "cpu_us", None, 1.7),
+    ("depth16", "speed", "nbdkit file", 1.4),
+    ("depth16", "p99_us", "nbdkit file", 1.0),
+    ("depth16", "cpu_us", None, 2.6),
+    ("connections", "speed", "nbdkit file", 2.0),
+    ("sequential", "speed", "nbdkit file", 1.0),
+    ("misses", "speed", "undercroft uncached", 0.85),
+]
+
+
+class Servers:
+    """The servers that run, each started when it is first asked for."""
+
+    def __init__(self, undercroft, floor, stack):
+        self.undercroft, self.floor, self.stack = undercroft, floor, stack
+        self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory("-nbd")))
+        self.running = {}
+        WORK.mkdir(parents=True, exist_ok=True)
+        stack.callback(shutil.rmtree, WORK, ignore_errors=True)
+
+    def get(self, name):
+        """Process and address of a server; none if it is not installed."""
+        if name not in self.running:
+            self.running[name] = self.start(name)
+        return self.running[name]
+
+    def start(self, name):
+        program = {"undercroft": self.undercroft, "floor": self.floor}.get(
+            name.split()[0], name.split()[0])
+        if not shutil.which(program):
+            print(f"{name}: {program} is not installed, left out", file=sys.stderr)
+            return None
+        path = self.folder / f"{name.replace(' ', '-')}.sock"
+        port = free_port() if name.endswith(" tcp") else None
+        command, export = self.command(name, program, path, port)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.stack.callback(stop, process)
+        await_listening(name, process, path, port)
+        uri = f"nbd://127.0.0.1:{port}/{export}" if port else \
+            f"nbd+unix:///{export}?socket={path}"
+        # Everything into memory: the page cache's, or the server's own.
+        fill = ["--reads", "0"] if name == "nbdkit memory" else []
+        if name.split()[0] != "floor":
+            self.load(uri, ["--block", "1MiB", "--sequential", "--depth", "4", "--seconds", "1.5",
+                            *fill])
+        return process, uri
+
+    def command(self, name, program, path, port):
+        """How a server is started, and what its export is called."""
+        kind = name.removesuffix(" tcp")
+        memory = kind in ("nbdkit memory", "undercroft mem", "floor", "floor 256M")
+        data = None if memory else data_file(name.replace(" ", "-"))
+        if program == self.undercroft:
+            volume = {
+                "undercroft": f"bench=file:{data},cache={SIZE_MIB}MiB",
+                "undercroft mem": f"bench=mem:,size={SIZE_MIB}MiB,cache={SIZE_MIB}MiB",
+                "undercroft misses": f"bench=file:{data},cache=1MiB",
+                "undercroft uncached": f"bench=file:{data},cache=off",
+            }[kind]
+            listen = f"127.0.0.1:{port}" if port else f"unix:{path}"
+            # A cache has some frames more than blocks: the budget must be larger.
+            return [program, "serve", "--listen", listen, "--volume", volume,
+                    "--cache", f"{2 * SIZE_MIB}MiB"], "bench"
+        if program == "qemu-nbd":
+            listen = ["-b", "127.0.0.1", "-p", str(port)] if port else ["-k", path]
+            return [program, "--persistent", "--shared", "8", "--format", "raw",
+                    "--aio", "io_uring", *listen, data], ""
+        if program == "nbdkit":
+            listen = ["-i", "127.0.0.1", "-p", str(port)] if port else ["-U", path]
+            what = {
+                "nbdkit file": ["file", data],
+                "nbdkit cache": ["--filter=cache", "file", data, "cache-on-read=true"],
+                "nbdkit memory": ["memory", f"{SIZE_MIB}M"],
+            }[kind]
+            return [program, "--foreground", *listen, *what], ""
+        return [program, path, *([str(SIZE_MIB)] if kind == "floor 256M" else [])], ""
+
+    def load(self, uri, arguments):
+        command = [self.undercroft, "bench", "nbd", uri, "--json", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}: {done.stderr.decode()}")
+        return json.loads(done.stdout)
+
+    def measure(self, name, arguments):
+        """One run against a server: its figures."""
+        process, uri = self.get(name)
+        before = cpu_s(process.pid)
+        report = self.load(uri, arguments)
+        used = cpu_s(process.pid) - before
+        times = report.get("read") or report["write"]
+        return {
+            "speed": report["requests_per_s"] / 1e3,
+            "cpu_us": used * 1e6 / times["count"],
+            "p50_us": times["p50_us"],
+            "p99_us": times["p99_us"],
+        }
+
+
+def data_file(name):
+    path = WORK / f"{name}.img"
+    with open(path, "wb") as file:
+        for _ in range(SIZE_MIB):
+            file.write(os.urandom(MIB))
+        # Or the machine would be busy writing it while we measure.
+        os.fsync(file.fileno())
+    return path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def await_listening(name, process, path, port):
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and process.poll() is None:
+        family, address = (socket.AF_INET, ("127.0.0.1", port)) if port else \
+            (socket.AF_UNIX, str(path))
+        with socket.socket(family) as probe, contextlib.suppress(OSError):
+            probe.connect(address)
+            return
+        time.sleep(0.05)
+    process.kill()
+    sys.exit(f"{name} does not listen: {process.stderr.read().decode()}")
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def cpu_s(pid):
+    """Processor seconds of all threads of a process, user and system."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def spread(values, digits):
+    """Median, and the range where there is one."""
+    median = f"{statistics.median(values):.{digits}f}"
+    if len(values) == 1:
+        return median
+    return f"{median} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+def column(runs, name, what):
+    return [run[name][what] for run in runs]
+
+
+def ratios(runs, what, name, other):
+    """Run by run, since the machine may change between rounds."""
+    return [run[name][what] / run[other][what] for run in runs]
+
+
+def run_case(servers, case, rounds, seconds):
+    """Measures all servers in turn, prints the table, and gives the rounds."""
+    title, arguments, names, basis = CASES[case]
+    names = [name for name in names if servers.get(name)]
+    arguments = [*arguments, "--seconds", str(seconds)]
+    runs = [{name: servers.measure(name, arguments) for name in names} for _ in range(rounds)]
+    with_floor = "floor" in names
+    print(f"\n### {title}\n")
+    print(f"| server | thousand/s | server CPU, us | p50, us | p99, us | x {basis} |"
+          + (" x floor |" if with_floor else ""))
+    print("| --- " * (7 if with_floor else 6) + "|")
+    for name in names:
+        cells = [spread(column(runs, name, what), digits) for what, digits in
+                 (("speed", 1), ("cpu_us", 2), ("p50_us", 0), ("p99_us", 0))]
+        for other in [basis] + (["floor"] if with_floor else []):
+            cells.append(spread(ratios(runs, "speed", name, other), 2) if other in names else "-")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return runs
+
+
+def print_targets(results):
+    print("\n### Targets\n")
+    print("| case | of ours | target | measured | |")
+    print("| --- | --- | --- | --- | --- |")
+    for case, what, other, bound in TARGETS:
+        runs = results.get(case)
+        if not runs or (other and other not in runs[0]):
+            continue
+        ours = CASES[case][2][0]
+        values = ratios(runs, what, ours, other) if other else column(runs, ours, what)
+        median = statistics.median(values)
+        met = median >= bound if what == "speed" else median <= bound
+        name = {"speed": "speed", "p99_us": "p99", "cpu_us": "CPU, us a request"}[what]
+        sign = ">=" if what == "speed" else "<="
+        print(f"| {case} | {name} | {sign} {bound}{f' x {other}' if other else ''}"
+              f" | {spread(values, 2)} | {'met' if met else '**missed**'} |")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("undercroft")
+    parser.add_argument("floor")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
+    parser.add_argument("--quick", action="store_true", help="one round of short runs: a trial")
+    parser.add_argument("--only", nargs="*", default=[], choices=list(CASES), metavar="CASE",
+                        help=" ".join(CASES))
+    args = parser.parse_args()
+    rounds, seconds = (1, 0.5) if args.quick else (args.rounds, args.seconds)
+    # So that the servers are stopped also when we are.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    with contextlib.ExitStack() as stack:
+        servers = Servers(args.undercroft, args.floor, stack)
+        wanted = args.only or list(CASES)
+        print_targets({case: run_case(servers, case, rounds, seconds) for case in wanted})
+
+
+if __name__ == "__main__":
+    main()
