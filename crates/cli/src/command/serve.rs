@@ -1,6 +1,6 @@
 //! `undercroft serve`: the storage server. Reads the settings, starts it, waits for signals.
 
-use std::io::{Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -155,7 +155,7 @@ fn announce(running: &Running) -> Result<(), Error> {
     Ok(())
 }
 
-/// Structured logs on standard error, one line an event.
+/// Structured logs on standard error, one line an event, coloured for a person only.
 fn log(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let default = match verbose {
@@ -165,5 +165,6 @@ fn log(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    logs.with_ansi(stderr().is_terminal()).init();
 }
