@@ -157,7 +157,7 @@ fn announce(running: &Running) -> Result<(), Error> {
     Ok(())
 }
 
-/// Structured logs on standard error, one line an event.
+/// Structured logs on standard error, one line an event, coloured for a person only.
 fn log(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let default = match verbose {
@@ -167,6 +167,6 @@ fn log(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let colours = stderr().is_terminal();
-    tracing_subscriber::fmt().with_ansi(colours).with_env_filter(filter).with_writer(stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    logs.with_ansi(stderr().is_terminal()).init();
 }

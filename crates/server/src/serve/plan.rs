@@ -146,17 +146,20 @@ impl Plan {
         }
         let cache_bytes =
             settings.cache.as_deref().map_or(Ok(DEFAULT_CACHE_BYTES), |t| bytes("cache", t))?;
+        let volumes = volumes(settings, cache_bytes)?;
+        let tls = tls(settings)?;
+        check_access(&volumes, &tls)?;
         let limits = &settings.limits;
         let max_bytes =
             limits.bytes.as_deref().map_or(Ok(64 << 20), |t| bytes("limits.bytes", t))?;
         Ok(Plan {
             listen,
             http: settings.http.clone(),
-            volumes: volumes(settings, cache_bytes)?,
+            volumes,
             cache_bytes,
             state: settings.state.clone(),
             state_interval: Duration::from_secs(settings.state_interval_s.unwrap_or(300).max(1)),
-            tls: tls(settings)?,
+            tls,
             upstream_roots: settings.tls.upstream_roots.clone(),
             max_connections: limits.connections.unwrap_or(4096).max(1),
             max_requests: limits.requests.unwrap_or(1024).max(1),
@@ -186,6 +189,30 @@ fn tls(settings: &Settings) -> Result<TlsPlan, String> {
         }
         (Some(other), _) => Err(format!("tls mode '{other}': expected off, offered or required")),
     }
+}
+
+/// Refuses volumes that nobody could open, or write where some are meant to.
+fn check_access(volumes: &[PlannedVolume], tls: &TlsPlan) -> Result<(), String> {
+    let paths = match tls {
+        TlsPlan::Off => None,
+        TlsPlan::Offered(paths) | TlsPlan::Required(paths) => Some(paths),
+    };
+    for volume in volumes {
+        let (name, access) = (&volume.config.name, &volume.access);
+        if access.tls_required && paths.is_none() {
+            return Err(format!(
+                "volume '{name}': tls-required, and there is no TLS: give a certificate and a key"
+            ));
+        }
+        let lists = !access.clients.is_empty() || !access.writers.is_empty();
+        if lists && paths.is_none_or(|paths| paths.client_roots.is_none()) {
+            return Err(format!(
+                "volume '{name}': clients and writers are known by their certificates: give the \
+                 roots of these (client-roots)"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The volumes, with their shares of the cache.

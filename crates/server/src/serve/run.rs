@@ -72,29 +72,34 @@ impl Running {
             max_bytes: plan.max_bytes,
         };
         let server = Server::new(Arc::clone(&doors) as _, options);
-        let mut addresses = Vec::new();
+        let mut listeners = Vec::new();
         for address in &plan.listen {
-            let (listener, uri) = listen(address).await?;
+            listeners.push(listen(address).await?);
+        }
+        let pages = match &plan.http {
+            Some(address) => {
+                let listener = TcpListener::bind(address).await;
+                Some(listener.map_err(|e| work(&format!("http {address}"), &e))?)
+            }
+            None => None,
+        };
+        let http = pages.as_ref().map(TcpListener::local_addr).transpose();
+        let http = http.map_err(|e| work("http", &e))?;
+        // Before the first write is answered, so that the mark of an unclean end stands by then;
+        // and after all that can fail, so that a server which never began leaves none.
+        if let Some(state) = &state {
+            volumes.iter().for_each(|volume| state.resume(volume));
+            tokio::spawn(save_now_and_then(state.clone(), volumes, plan.state_interval));
+        }
+        let mut addresses = Vec::new();
+        for (listener, uri) in listeners {
             addresses.push(uri);
             let server = server.clone();
             tokio::spawn(async move { server.listen(listener).await });
         }
         let stop = watch::Sender::new(false);
-        let http = match &plan.http {
-            Some(address) => {
-                let listener = TcpListener::bind(address).await;
-                let listener = listener.map_err(|e| work(&format!("http {address}"), &e))?;
-                let local = listener.local_addr().map_err(|e| work("http", &e))?;
-                tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
-                Some(local)
-            }
-            None => None,
-        };
-        if let Some(state) = &state {
-            for volume in &volumes {
-                state.resume(volume);
-            }
-            tokio::spawn(save_now_and_then(state.clone(), volumes, plan.state_interval));
+        if let Some(listener) = pages {
+            tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
         }
         Ok(Running { server, doors, addresses, http, keys, state, stop })
     }

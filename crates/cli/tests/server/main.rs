@@ -1,0 +1,14 @@
+//! The program as a storage server: real processes, real sockets, real clients.
+//!
+//! What is inside a server is tested where it lives (`crates/server`, `crates/nbd`,
+//! `crates/store`); here is what only shows when all of it runs as one process that can be
+//! killed, told to stop, and talked to by programs that know nothing of it.
+
+mod clean;
+mod clients;
+mod faults;
+mod kill;
+mod limits;
+mod metrics;
+mod oracle;
+mod support;

@@ -1,0 +1,177 @@
+//! The counters as scripts find them: one set of names, over HTTP as JSON and as Prometheus text,
+//! and over NBD.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::support::{Place, Server, read, text, write};
+
+/// The names that scripts rely on, of the simulator's levels too.
+const PROMISED: [&str; 7] =
+    ["reads", "read_hits", "writes", "write_hits", "cold_reads", "read_hit_ratio", "evictions"];
+
+/// What is no number of the volume as a whole, or is no number.
+const BESIDES: [&str; 6] =
+    ["policy", "placement", "block_bytes", "size_bytes", "latency_us", "clients"];
+
+/// What only the JSON has: a ratio of two counters.
+const DERIVED: [&str; 1] = ["read_hit_ratio"];
+
+async fn busy(place: &Place) -> Server {
+    let server = place.serve(
+        "--volume a=file:a.img,size=1MiB,policy=lru,cache=64KiB,write=back \
+         --volume b=mem:,size=1MiB --cache 1MiB",
+    );
+    let client = server.connect("a").await;
+    for block in 0..20_u64 {
+        read(&client, block * 4096, 4096).await.unwrap();
+    }
+    read(&client, 19 * 4096, 4096).await.unwrap();
+    write(&client, 18 * 4096, vec![1; 8192]).await.unwrap();
+    write(&client, 100 * 4096, vec![1; 100]).await.unwrap();
+    client.flush().await.unwrap();
+    client.close().await;
+    server
+}
+
+fn names(object: &Value) -> BTreeSet<String> {
+    object.as_object().unwrap().keys().cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stats_are_the_same_by_every_way() {
+    let place = Place::new();
+    let server = busy(&place).await;
+    let stats: Value = serde_json::from_str(&server.page("/stats")).unwrap();
+    assert_eq!(names(&stats), ["total", "volumes"].map(str::to_owned).into());
+    assert_eq!(names(&stats["volumes"]), ["a", "b"].map(str::to_owned).into());
+    let a = &stats["volumes"]["a"];
+    for (name, value) in
+        [("reads", 21), ("read_hits", 1), ("writes", 3), ("write_hits", 2), ("evictions", 5)]
+    {
+        assert_eq!(a[name], value, "{name} in {a}");
+    }
+    assert_eq!((&a["cold_reads"], &a["dirty"]), (&20.into(), &0.into()), "{a}");
+    assert_eq!((&a["resident"], &a["capacity_blocks"]), (&16.into(), &16.into()), "{a}");
+    assert!((a["read_hit_ratio"].as_f64().unwrap() - 1.0 / 21.0).abs() < 1e-12);
+    // A volume has the numbers of the total, and some facts besides.
+    let total = names(&stats["total"]);
+    assert!(PROMISED.iter().all(|name| total.contains(*name)), "{total:?}");
+    let besides = BESIDES.map(str::to_owned).into();
+    for volume in ["a", "b"] {
+        let own = names(&stats["volumes"][volume]);
+        assert_eq!(own.difference(&total).cloned().collect::<BTreeSet<_>>(), besides);
+        assert!(total.is_subset(&own));
+    }
+    for name in total.iter().filter(|name| !DERIVED.contains(&name.as_str())) {
+        let sum = ["a", "b"].map(|v| stats["volumes"][v][name].as_u64().unwrap());
+        assert_eq!(stats["total"][name].as_u64(), Some(sum[0] + sum[1]), "{name}");
+    }
+
+    for uri in [server.http(), format!("{}/stats", server.http()), server.uri("a"), server.uri("b")]
+    {
+        let output = place.undercroft(&format!("stats {uri} --json"));
+        assert_eq!(output.status.code(), Some(0), "{uri}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{uri}");
+        let mut told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        // The connection that asks over NBD is a client itself.
+        for volume in ["a", "b"] {
+            told["volumes"][volume]["clients"] = stats["volumes"][volume]["clients"].clone();
+        }
+        assert_eq!(told, stats, "{uri}");
+    }
+    let table = place.undercroft(&format!("stats {}", server.uri("b")));
+    let table = text(&table.stdout);
+    let row = table.lines().find(|line| line.trim_start().starts_with("a ")).unwrap();
+    assert!(row.contains("21") && row.contains("4.76 %"), "{table}");
+    assert!(table.lines().any(|line| line.trim_start().starts_with("total")), "{table}");
+    assert_eq!(server.stop(), 0);
+}
+
+/// One line of Prometheus text: a name, labels, a value.
+fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
+    let (metric, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
+    let value = value.parse().unwrap_or_else(|_| panic!("'{value}' is no number: {line}"));
+    let Some((name, labels)) = metric.split_once('{') else {
+        return (metric.to_owned(), BTreeMap::new(), value);
+    };
+    let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("no '}}': {line}"));
+    let pair = |label: &str| {
+        let (name, value) = label.split_once('=').unwrap_or_else(|| panic!("label: {line}"));
+        let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        (name.to_owned(), value.unwrap_or_else(|| panic!("quotes: {line}")).to_owned())
+    };
+    (name.to_owned(), labels.split(',').map(pair).collect(), value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_the_numbers_of_the_json() {
+    let place = Place::new();
+    let server = busy(&place).await;
+    let stats: Value = serde_json::from_str(&server.page("/stats")).unwrap();
+    let page = server.page("/metrics");
+    assert_eq!(page.lines().last(), Some("# EOF"));
+    let mut kinds = BTreeMap::new();
+    let mut found = BTreeMap::<String, BTreeMap<String, f64>>::new();
+    let mut counts = BTreeMap::new();
+    for line in page.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            if let Some(kind) = comment.strip_prefix("TYPE ") {
+                let (name, kind) = kind.split_once(' ').unwrap();
+                assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+            }
+            continue;
+        }
+        let (name, labels, value) = sample(line);
+        let name = name.strip_prefix("undercroft_").unwrap_or_else(|| panic!("{line}"));
+        let volume = labels.get("volume").unwrap_or_else(|| panic!("{line}")).clone();
+        if let Some(part) = name.strip_prefix("request_seconds_") {
+            if part == "count" {
+                let key = [&volume, &labels["operation"], &labels["source"]].map(String::clone);
+                assert!(counts.insert(key, value).is_none(), "{line}");
+            }
+            continue;
+        }
+        let plain = name.strip_suffix("_total").unwrap_or(name);
+        let kind = if plain == name { "gauge" } else { "counter" };
+        assert_eq!(kinds.get(&format!("undercroft_{plain}")).map(String::as_str), Some(kind));
+        let twice = found.entry(plain.to_owned()).or_default().insert(volume, value);
+        assert!(twice.is_none(), "{line}");
+    }
+    assert_eq!(kinds["undercroft_request_seconds"], "histogram");
+    let wanted: BTreeSet<_> = names(&stats["total"]);
+    let wanted = wanted.into_iter().filter(|name| !DERIVED.contains(&name.as_str()));
+    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), wanted.collect());
+    for (name, volumes) in &found {
+        for volume in ["a", "b"] {
+            let json = stats["volumes"][volume][name].as_f64();
+            assert_eq!(Some(volumes[volume]), json, "{name} of {volume}");
+        }
+    }
+    let key = |source: &str| ["a", "read", source].map(str::to_owned);
+    assert_eq!((counts[&key("miss")], counts[&key("hit")]), (20.0, 1.0));
+    assert_eq!(stats["volumes"]["a"]["latency_us"]["read"]["miss"]["count"], 20);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn health_and_pages_that_are_not_there() {
+    let place = Place::new();
+    let server = place.serve("--volume a=mem:,size=1MiB");
+    let answer = ureq::get(format!("{}/healthz", server.http())).call().unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(server.page("/healthz"), "ok\n");
+    for (path, kind) in
+        [("/stats", "application/json"), ("/metrics", "application/openmetrics-text")]
+    {
+        let answer = ureq::get(format!("{}{path}", server.http())).call().unwrap();
+        let told = answer.headers()["content-type"].to_str().unwrap();
+        assert!(told.starts_with(kind), "{path}: {told}");
+    }
+    let missing = ureq::get(format!("{}/nothing", server.http())).call();
+    assert!(matches!(missing, Err(ureq::Error::StatusCode(404))), "{missing:?}");
+    let output = place.undercroft("stats ftp://x");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(server.stop(), 0);
+}

@@ -1,0 +1,303 @@
+//! A server process of a test's own, always ended with the test, and ways to talk to it.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
+
+/// How long anything may take that should be quick, on a machine with much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder in which servers are started and other programs run.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// Another program with the folder as its own. The system's programs come first: some want
+    /// the interpreter that they were installed with.
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("/usr/bin:/bin:/usr/sbin:/sbin:{path}"));
+        command.args(arguments).current_dir(self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a program that must succeed: what it prints.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = self.command(program, arguments).output().unwrap();
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {}: {said}", output.status);
+        text(&output.stdout)
+    }
+
+    /// `undercroft` with arguments that are separated by blanks. Nothing that is set outside of
+    /// the test reaches it.
+    fn undercroft_command(&self, arguments: &str) -> Command {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let mut command = self.command(env!("CARGO_BIN_EXE_undercroft"), &arguments);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("UNDERCROFT_") || name == "RUST_LOG" {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// Runs `undercroft` to its end.
+    pub(crate) fn undercroft(&self, arguments: &str) -> Output {
+        self.undercroft_command(arguments).output().unwrap()
+    }
+
+    /// Runs `undercroft serve`, which must end by itself with this code: the one line that it
+    /// says.
+    pub(crate) fn refused(&self, code: i32, arguments: &str) -> String {
+        let mut child = self.undercroft_command(&format!("serve {arguments}")).spawn().unwrap();
+        let status = ended(&mut child, arguments);
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(status.code(), Some(code), "{arguments}: {said}");
+        assert_eq!(text(&output.stdout), "", "{arguments}");
+        said
+    }
+
+    /// Starts `undercroft serve` on the socket `socket` and a free port for HTTP, and waits until
+    /// it says that it serves.
+    pub(crate) fn serve(&self, arguments: &str) -> Server {
+        let errors = self.path("stderr");
+        let log = File::options().create(true).append(true).open(&errors).unwrap();
+        let all = format!("serve --listen unix:socket --http 127.0.0.1:0 {arguments}");
+        let mut child = self.undercroft_command(&all).stderr(log).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let mut server =
+            Server { child, socket: self.path("socket"), errors, announced: String::new() };
+        let deadline = Instant::now() + PATIENCE;
+        // The address of the HTTP listener is the last line.
+        while !server.announced.contains("  live ") {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => server.announced += &(line + "\n"),
+                Err(error) => {
+                    let why = match error {
+                        RecvTimeoutError::Timeout => "is silent",
+                        RecvTimeoutError::Disconnected => "has ended",
+                    };
+                    panic!("serve {arguments}: {why}: {}{}", server.announced, server.log());
+                }
+            }
+        }
+        server
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a process prints, line by line.
+fn lines_of(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // Nobody listens any more: the rest is read all the same, so that nobody gets stuck.
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+/// Waits for a process that is about to end; one that does not is killed.
+fn ended(child: &mut Child, what: &str) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("{what}: does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server that serves; killed if the test ends before it.
+pub(crate) struct Server {
+    child: Child,
+    socket: PathBuf,
+    errors: PathBuf,
+    /// What it printed when it was ready.
+    pub(crate) announced: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What all servers of this folder have logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+
+    pub(crate) fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket.display())
+    }
+
+    /// Where it answers HTTP: `http://127.0.0.1:PORT`.
+    pub(crate) fn http(&self) -> String {
+        let live = self.announced.lines().find(|line| line.starts_with("  live ")).unwrap();
+        let url = live.split_whitespace().nth(1).unwrap();
+        url.strip_suffix("/stats").unwrap().to_owned()
+    }
+
+    /// Body of a page.
+    pub(crate) fn page(&self, path: &str) -> String {
+        let mut answer = ureq::get(format!("{}{path}", self.http())).call().unwrap();
+        answer.body_mut().read_to_string().unwrap()
+    }
+
+    /// Counters of a volume.
+    pub(crate) fn stats(&self, volume: &str) -> Value {
+        let all: Value = serde_json::from_str(&self.page("/stats")).unwrap();
+        all["volumes"][volume].clone()
+    }
+
+    pub(crate) fn count(&self, volume: &str, name: &str) -> u64 {
+        let stats = self.stats(volume);
+        stats[name].as_u64().unwrap_or_else(|| panic!("no {name} in {stats}"))
+    }
+
+    /// Waits until a counter of a volume is as wanted.
+    pub(crate) fn wait_for(&self, volume: &str, name: &str, wanted: impl Fn(u64) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !wanted(self.count(volume, name)) {
+            assert!(Instant::now() < deadline, "{name} stays {}", self.count(volume, name));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) async fn try_connect(
+        &self,
+        volume: &str,
+        options: &ClientOptions,
+    ) -> Result<Client, ClientError> {
+        let uri: Uri = self.uri(volume).parse().unwrap();
+        Client::connect(&uri, options).await
+    }
+
+    pub(crate) async fn connect(&self, volume: &str) -> Client {
+        self.try_connect(volume, &ClientOptions::default()).await.unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGKILL: nothing is finished.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM: it must end by itself; its exit code.
+    pub(crate) fn stop(mut self) -> i32 {
+        self.signal(Signal::TERM);
+        let status = ended(&mut self.child, "serve, after SIGTERM");
+        status.code().unwrap_or_else(|| panic!("{status}: {}", self.log()))
+    }
+}
+
+/// Reads `length` bytes.
+pub(crate) async fn read(
+    client: &Client,
+    offset: u64,
+    length: usize,
+) -> Result<Vec<u8>, ClientError> {
+    let (mut buffers, result) = client.read(offset, vec![Box::new(vec![0_u8; length])]).await;
+    result.map(|()| (*buffers[0]).as_mut().to_vec())
+}
+
+/// Writes, without FUA; sent by the call itself.
+pub(crate) fn write(
+    client: &Client,
+    offset: u64,
+    data: Vec<u8>,
+) -> impl Future<Output = Result<(), ClientError>> + Send + use<> {
+    client.write(offset, vec![Bytes::from(data)], false)
+}
+
+/// Numbers that are the same for the same seed (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// The seed of `UNDERCROFT_SEED`, or a new one; printed.
+    pub(crate) fn from_environment(what: &str) -> Random {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = std::env::var("UNDERCROFT_SEED").ok().map(|seed| seed.parse().unwrap());
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        println!("{what}: UNDERCROFT_SEED={seed}");
+        Random::new(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    }
+}
+
+/// A number that looks like none of its neighbours'.
+pub(crate) fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
