@@ -208,11 +208,11 @@ async fn connect(
 }
 
 /// Cuts references into runs of consecutive blocks that are all read or all written.
-fn runs<'r>(
-    refs: &'r [Reference],
+fn runs(
+    refs: &[Reference],
     most: usize,
     place: impl Fn(u32) -> u64,
-) -> impl Iterator<Item = &'r [Reference]> {
+) -> impl Iterator<Item = &[Reference]> {
     let mut rest = refs;
     std::iter::from_fn(move || {
         let first = rest.first()?;
