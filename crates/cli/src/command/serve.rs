@@ -114,7 +114,11 @@ async fn serve(plan: &Plan) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let running = Running::start(plan).await?;
+    let running = tokio::select! {
+        started = Running::start(plan) => started?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     announce(&running)?;
     loop {
         tokio::select! {

@@ -303,7 +303,7 @@ impl StateFolder {
             );
         }
         if volume.config().write == Write::Back {
-            if let Err(error) = fs::write(&mark, format!("{}\n", std::process::id())) {
+            if let Err(error) = self.write_durably(&mark) {
                 tracing::warn!("{}: {error}", mark.display());
             }
         }
@@ -318,6 +318,13 @@ impl StateFolder {
             }
             Err(error) => tracing::warn!("{}: {error}", path.display()),
         }
+    }
+
+    /// A mark that a power cut took with it would be none.
+    fn write_durably(&self, mark: &Path) -> io::Result<()> {
+        fs::write(mark, format!("{}\n", std::process::id()))?;
+        fs::File::open(mark)?.sync_all()?;
+        fs::File::open(&self.path)?.sync_all()
     }
 
     fn save(&self, volume: &Volume) {
