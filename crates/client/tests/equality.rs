@@ -56,7 +56,7 @@ fn load(reader: Box<dyn Reader>, block_bytes: u32) -> DenseTrace {
 /// Generated traces, our own recording, and real ones where they are.
 fn traces(block_bytes: u32) -> Vec<(String, DenseTrace)> {
     let mut traces = Vec::new();
-    for (name, parameters) in [("mixed", "requests=4000,writes=0.3"), ("tpcc", "requests=4000")] {
+    for (name, parameters) in [("mixed", "requests=4000,writes=0.3"), ("tpcc", "transactions=500")] {
         let spec = GeneratorSpec::parse(name, parameters).expect("a generator");
         traces.push((name.to_owned(), load(spec.reader(), block_bytes)));
     }
