@@ -68,6 +68,8 @@ pub struct HashedCache {
     out: Departures,
     evicted: Vec<Evicted>,
     counts: Counts,
+    /// The handles found by [`warm`](Self::warm), kept for their memory.
+    near: Vec<Entry>,
 }
 
 impl HashedCache {
@@ -86,6 +88,7 @@ impl HashedCache {
             out: Departures::new(),
             evicted: Vec::new(),
             counts: Counts::default(),
+            near: Vec::new(),
         }
     }
 
@@ -103,6 +106,20 @@ impl HashedCache {
     pub fn frame(&self, block: u64) -> Option<Frame> {
         let entry = self.find(block)?;
         Some(self.slots[entry as usize].frame).filter(|&frame| frame != NO_FRAME)
+    }
+
+    /// Reads what references to these blocks will need, so that it is near by then: one after the
+    /// other, so that the processor overlaps their cache misses. The frames of those that are
+    /// resident are appended to `frames`, for what the caller keeps by frame.
+    pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
+        let mut near = std::mem::take(&mut self.near);
+        near.clear();
+        near.extend(blocks.iter().filter_map(|&block| self.find(block)));
+        let policy = self.policy.as_ref();
+        std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm(entry)));
+        let frame = |&entry: &Entry| self.slots[entry as usize].frame;
+        frames.extend(near.iter().map(frame).filter(|&frame| frame != NO_FRAME));
+        self.near = near;
     }
 
     /// A reference: touches a resident block, or admits the block.
@@ -277,6 +294,9 @@ impl HashedCache {
 
     /// Carries out what the policy let go.
     fn settle(&mut self) {
+        if self.out.is_empty() {
+            return;
+        }
         let mut out = std::mem::take(&mut self.out);
         for departure in out.iter() {
             let slot = self.slots[departure.entry as usize];

@@ -9,6 +9,7 @@ mod link;
 pub mod load;
 mod mailbox;
 mod outbox;
+mod piece;
 mod reply;
 mod server;
 mod service;
@@ -18,6 +19,7 @@ pub mod wire;
 
 pub use client::{Buffer, Client, ClientError, ClientOptions, ReadDone, Remote};
 pub use link::{Ended, Transport};
+pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Reply};
 pub use rustls::ServerConfig as ServerTlsConfig;
 pub use server::{Listener, Server, ServerOptions};

@@ -62,6 +62,25 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
+    /// Leaves messages in their order; they are dropped if nobody will read them any more.
+    pub(crate) fn push_all(&self, mut messages: Vec<T>) {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            return;
+        }
+        if state.messages.is_empty() {
+            std::mem::swap(&mut state.messages, &mut messages);
+        } else {
+            state.messages.append(&mut messages);
+        }
+        let sleeper = state.sleeper.take();
+        drop(state);
+        if let Some(waker) = sleeper {
+            waker.wake();
+        }
+    }
+
     /// Asks the task to end; a lesser urgency than before changes nothing.
     pub(crate) fn stop(&self, stop: Stop) {
         let mut state = self.lock();

@@ -6,34 +6,33 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-
 use crate::link::Transport;
+use crate::piece::Piece;
 
-/// Most pieces of one vectored write. A quarter of what Linux takes: 128 answers with data.
+/// Most parts of one vectored write. A quarter of what Linux takes: 128 answers with data.
 const SLICES: usize = 256;
 
 /// Longest header: a chunk's, with the offset of its data.
 const HEAD: usize = 28;
 
 /// Headers lie in the queue itself: a reference count each would cost more than the copy.
-enum Piece {
+enum Part {
     Head { bytes: [u8; HEAD], from: u8, to: u8 },
-    Data(Bytes),
+    Data(Piece),
 }
 
-impl Piece {
+impl Part {
     fn rest(&self) -> &[u8] {
         match self {
-            Piece::Head { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
-            Piece::Data(data) => data,
+            Part::Head { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
+            Part::Data(data) => data.as_ref(),
         }
     }
 
     fn advance(&mut self, count: usize) {
         match self {
-            Piece::Head { from, .. } => *from += count as u8,
-            Piece::Data(data) => data.advance(count),
+            Part::Head { from, .. } => *from += count as u8,
+            Part::Data(data) => data.advance(count),
         }
     }
 }
@@ -41,7 +40,7 @@ impl Piece {
 /// The queue.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pieces: VecDeque<Piece>,
+    parts: VecDeque<Part>,
     bytes: u64,
     /// Something was written that a layer below (TLS) may hold back.
     unflushed: bool,
@@ -53,14 +52,14 @@ impl Outbox {
         let mut bytes = [0; HEAD];
         bytes[..head.len()].copy_from_slice(head);
         self.bytes += head.len() as u64;
-        self.pieces.push_back(Piece::Head { bytes, from: 0, to: head.len() as u8 });
+        self.parts.push_back(Part::Head { bytes, from: 0, to: head.len() as u8 });
     }
 
     /// Appends data.
-    pub(crate) fn data(&mut self, data: Bytes) {
+    pub(crate) fn data(&mut self, data: Piece) {
         if !data.is_empty() {
             self.bytes += data.len() as u64;
-            self.pieces.push_back(Piece::Data(data));
+            self.parts.push_back(Part::Data(data));
         }
     }
 
@@ -76,11 +75,11 @@ impl Outbox {
         transport: &mut (impl Transport + ?Sized),
     ) -> Poll<io::Result<()>> {
         let mut transport = Pin::new(transport);
-        while !self.pieces.is_empty() {
+        while !self.parts.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
-            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-                *slice = IoSlice::new(piece.rest());
+            for (slice, part) in slices.iter_mut().zip(&self.parts) {
+                *slice = IoSlice::new(part.rest());
                 count += 1;
             }
             let sent = ready!(transport.as_mut().poll_write_vectored(cx, &slices[..count]))?;
@@ -101,14 +100,14 @@ impl Outbox {
     fn forget(&mut self, mut sent: usize) {
         self.bytes -= sent as u64;
         while sent > 0 {
-            let front = self.pieces.front_mut().expect("no more was sent than was there");
+            let front = self.parts.front_mut().expect("no more was sent than was there");
             let length = front.rest().len();
             if sent < length {
                 front.advance(sent);
                 return;
             }
             sent -= length;
-            self.pieces.pop_front();
+            self.parts.pop_front();
         }
     }
 }

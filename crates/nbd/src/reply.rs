@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
+use crate::piece::Pieces;
 use crate::service::{Extent, Failure};
 
 /// What a request was answered.
@@ -17,7 +17,7 @@ pub enum Answer {
     /// Done; no data.
     Done,
     /// The data of a read, in pieces.
-    Data(Vec<Bytes>),
+    Data(Pieces),
     /// For each context its key and extents.
     Extents(Vec<(u32, Vec<Extent>)>),
     /// It failed, with a text for people.
@@ -76,8 +76,8 @@ impl Reply {
     }
 
     /// The data of a read: `length` bytes in pieces, sent from where they lie.
-    pub fn data(self, pieces: Vec<Bytes>) {
-        self.answer(Answer::Data(pieces));
+    pub fn data(self, pieces: impl Into<Pieces>) {
+        self.answer(Answer::Data(pieces.into()));
     }
 
     /// The status of a range: for each selected context its key and extents. Extents go on from
@@ -94,6 +94,34 @@ impl Reply {
     /// Any of these.
     pub fn answer(mut self, answer: Answer) {
         self.send(answer);
+    }
+
+    /// Gives many answers. Neighbours that go to one connection are left there together, which
+    /// costs less than one by one.
+    pub fn answer_all(answers: impl IntoIterator<Item = (Reply, Answer)>) {
+        let mut rest = answers.into_iter().peekable();
+        while let Some((mut reply, answer)) = rest.next() {
+            let (mailbox, ticket) = match reply.way.take() {
+                Some(Way::Connection(mailbox, ticket)) => (mailbox, ticket),
+                other => {
+                    reply.way = other;
+                    reply.send(answer);
+                    continue;
+                }
+            };
+            let mut together = Vec::with_capacity(1 + rest.size_hint().1.unwrap_or(0));
+            together.push((ticket, answer));
+            while let Some((mut next, answer)) = rest.next_if(|(next, _)| next.goes_to(&mailbox)) {
+                if let Some(Way::Connection(_, ticket)) = next.way.take() {
+                    together.push((ticket, answer));
+                }
+            }
+            mailbox.push_all(together);
+        }
+    }
+
+    fn goes_to(&self, mailbox: &Arc<Answers>) -> bool {
+        matches!(&self.way, Some(Way::Connection(own, _)) if Arc::ptr_eq(own, mailbox))
     }
 
     /// Nobody may be waiting any more: the client is gone, or the test lost interest.

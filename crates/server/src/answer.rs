@@ -4,8 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use undercroft_nbd::{Command, Extent, Failure, Reply};
+use undercroft_nbd::{Command, Extent, Failure, Pieces, Reply};
 
 /// Key of the context `base:allocation` within a session.
 pub(crate) const BASE_ALLOCATION: u32 = 0;
@@ -41,7 +40,7 @@ pub enum Answer {
     /// Done; nothing to tell.
     Done,
     /// The bytes of a read, in pieces.
-    Data(Vec<Bytes>),
+    Data(Pieces),
     /// The allocation of a range, as far as it was looked up: at least its first extent.
     Extents(Vec<Extent>),
 }
@@ -86,18 +85,26 @@ impl From<io::Error> for Failed {
 }
 
 impl Responder {
-    /// Answers.
-    pub fn send(self, outcome: Outcome) {
-        match (self, outcome) {
-            (Self::Call(call), outcome) => call(outcome),
-            (Self::Reply(reply), Ok(Answer::Done)) => reply.done(),
-            (Self::Reply(reply), Ok(Answer::Data(pieces))) => reply.data(pieces),
-            (Self::Reply(reply), Ok(Answer::Extents(extents))) => {
-                reply.extents(vec![(BASE_ALLOCATION, extents)]);
+    /// Answers, many at a time: neighbours that go to the same client go together.
+    pub fn send_all(answers: impl Iterator<Item = (Self, Outcome)>) {
+        let replies = answers.filter_map(|(responder, outcome)| match responder {
+            Self::Call(call) => {
+                call(outcome);
+                None
             }
-            (Self::Reply(reply), Err(failed)) => {
-                reply.fail(failed.failure, failed.message.to_string());
-            }
-        }
+            Self::Reply(reply) => Some((reply, told(outcome))),
+        });
+        Reply::answer_all(replies);
+    }
+}
+
+/// What a client is told of an outcome.
+fn told(outcome: Outcome) -> undercroft_nbd::Answer {
+    use undercroft_nbd::Answer as Told;
+    match outcome {
+        Ok(Answer::Done) => Told::Done,
+        Ok(Answer::Data(pieces)) => Told::Data(pieces),
+        Ok(Answer::Extents(extents)) => Told::Extents(vec![(BASE_ALLOCATION, extents)]),
+        Err(failed) => Told::Failed(failed.failure, failed.message.to_string()),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes};
 use undercroft_frames::{Frame, FrameMut};
+use undercroft_nbd::Piece;
 use undercroft_store::Buffer;
 
 use crate::job::BlockOp;
@@ -45,6 +46,19 @@ impl Content {
         bytes.truncate(to);
         bytes.advance(from);
         Some(bytes)
+    }
+
+    /// As [`piece`](Self::piece), to be sent to a client: a frame needs no memory for that.
+    pub(crate) fn sendable(&self, from: usize, to: usize) -> Option<Piece> {
+        match self {
+            Self::Frame(frame) => Some(Piece::of_frame(frame.clone(), from, to)),
+            other => other.piece(from, to).map(Piece::from),
+        }
+    }
+
+    /// Whether it is in a frame that replies point to.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Frame(frame) if frame.is_shared())
     }
 
     pub(crate) fn is_absent(&self) -> bool {

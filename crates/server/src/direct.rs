@@ -61,6 +61,6 @@ impl Volume {
                 .and_then(|content| content.piece(0, length as usize))
                 .ok_or_else(|| std::io::Error::other("the store kept the memory of a read"))
         });
-        bytes.await.map(|bytes: Bytes| Answer::Data(vec![bytes]))
+        bytes.await.map(|bytes: Bytes| Answer::Data(bytes.into()))
     }
 }

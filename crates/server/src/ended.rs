@@ -1,8 +1,6 @@
 //! What a shard does when a store request ends, well or badly: to whom the end belongs, and what
 //! may be believed of the block afterwards.
 
-use bytes::Bytes;
-
 use crate::answer::Failed;
 use crate::content::{Content, Running};
 use crate::job::JobKind;
@@ -56,7 +54,7 @@ impl Shard {
             }
         }
         if let Some(op) = record.queue.pop_front() {
-            let result = result.map(|()| Bytes::new());
+            let result = result.map(|()| None);
             fx.finished.extend(op.job.part_done(block, &self.geometry, result));
         }
         self.step(block, fx);

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use undercroft_frames::{FrameMut, Pool};
+use undercroft_nbd::Piece;
 
 use crate::content::{Content, State};
 use crate::counters::ShardCounters;
@@ -12,8 +13,8 @@ use crate::job::{Job, JobKind};
 
 /// What an operation needs before it can go on.
 pub(crate) enum Verdict {
-    /// Nothing: it took effect. The bytes are what a read found.
-    Done(Bytes),
+    /// Nothing: it took effect. With what a read found.
+    Done(Option<Piece>),
     /// The block from the store; then it is to be executed again.
     Fetch,
     /// A write to the store, with which it is done: of the job's own data, or of these bytes from
@@ -43,12 +44,13 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
     match job.kind {
         JobKind::Read => {
             let (from, to) = job.span(block, tools.geometry);
-            state.content.piece(from, to).map_or(Verdict::Fetch, Verdict::Done)
+            let piece = state.content.sendable(from, to);
+            piece.map_or(Verdict::Fetch, |piece| Verdict::Done(Some(piece)))
         }
         // Without a slot there is nowhere to put it.
-        JobKind::Prefetch if !tools.resident => Verdict::Done(Bytes::new()),
+        JobKind::Prefetch if !tools.resident => Verdict::Done(None),
         JobKind::Prefetch if state.content.is_absent() => Verdict::Fetch,
-        JobKind::Prefetch => Verdict::Done(Bytes::new()),
+        JobKind::Prefetch => Verdict::Done(None),
         JobKind::Write(_) | JobKind::Zero => {
             let keep = tools.resident || state.dirty.is_some();
             match (keep, tools.geometry.write_back && !job.durable) {
@@ -110,7 +112,7 @@ fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Ve
     }
     if part.apply(job, &mut state.content, tools.pool) {
         tools.dirty.mark(block, state, job.started);
-        return Verdict::Done(Bytes::new());
+        return Verdict::Done(None);
     }
     if tools.can_wait {
         return Verdict::Starve;

@@ -38,11 +38,11 @@ fn upper_ns(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts one duration.
-    pub fn record(&self, time: Duration) {
+    /// Counts `count` equal durations.
+    pub fn record(&self, time: Duration, count: u64) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.buckets[bucket(ns)].fetch_add(count, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
     }
 
     /// Durations counted.
@@ -97,7 +97,7 @@ mod tests {
         let histogram = Histogram::default();
         assert_eq!(histogram.quantile_ns(0.5), 0);
         for us in 1..=1000 {
-            histogram.record(Duration::from_micros(us));
+            histogram.record(Duration::from_micros(us), 1);
         }
         assert_eq!(histogram.count(), 1000);
         assert_eq!(histogram.sum_ns(), 500_500_000);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use undercroft_nbd::{Piece, Pieces};
 
 use crate::answer::{Answer, Failed, Outcome, Responder};
 use crate::content::zeroes;
@@ -33,7 +34,7 @@ struct Progress {
     /// Parts not yet done, and one for the submission itself.
     left: u32,
     /// A read's pieces by block; empty where not yet there.
-    pieces: Vec<Bytes>,
+    pieces: Pieces,
     source: Source,
     failed: Option<Failed>,
     responder: Option<Responder>,
@@ -55,6 +56,13 @@ pub(crate) struct Finished {
     pub(crate) started: Instant,
 }
 
+impl Finished {
+    /// By what it is counted: those that arrived and end together are counted together.
+    pub(crate) fn kind(&self) -> (Operation, Source, Instant) {
+        (self.operation, self.source, self.started)
+    }
+}
+
 impl Job {
     pub(crate) fn new(
         kind: JobKind,
@@ -65,7 +73,7 @@ impl Job {
     ) -> Self {
         let progress = Progress {
             left: 1,
-            pieces: Vec::new(),
+            pieces: Pieces::default(),
             source: Source::Hit,
             failed: None,
             responder: None,
@@ -96,12 +104,12 @@ impl Job {
     /// the others.
     pub(crate) fn submitted(
         &self,
-        ready: Vec<Bytes>,
+        ready: Pieces,
         responder: Option<Responder>,
     ) -> Option<Finished> {
         let mut progress = self.progress();
         progress.responder = responder;
-        if progress.pieces.is_empty() {
+        if progress.pieces.count() == 0 {
             progress.pieces = ready;
         } else {
             for (piece, ready) in progress.pieces.iter_mut().zip(ready) {
@@ -118,19 +126,20 @@ impl Job {
         &self,
         block: u64,
         geometry: &Geometry,
-        result: Result<Bytes, Failed>,
+        result: Result<Option<Piece>, Failed>,
     ) -> Option<Finished> {
         let mut progress = self.progress();
         match result {
-            Ok(piece) if matches!(self.kind, JobKind::Read) => {
+            Ok(Some(piece)) => {
                 let blocks = geometry.blocks(self.offset, self.length);
                 let count = (blocks.end() - blocks.start() + 1) as usize;
-                if progress.pieces.is_empty() {
-                    progress.pieces.resize(count, Bytes::new());
+                if progress.pieces.count() == 0 {
+                    progress.pieces = (0..count).map(|_| Piece::default()).collect();
                 }
-                progress.pieces[(block - blocks.start()) as usize] = piece;
+                let place = progress.pieces.iter_mut().nth((block - blocks.start()) as usize);
+                *place.expect("a part of the job") = piece;
             }
-            Ok(_) => {}
+            Ok(None) => {}
             // The first failure is the one that is told.
             Err(failed) => {
                 progress.failed.get_or_insert(failed);

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
-use undercroft_nbd::{Command, Failure};
+use undercroft_nbd::{Command, Failure, Piece, Pieces};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
@@ -33,16 +32,32 @@ impl Asked {
 }
 
 impl Volume {
-    /// Serves requests that arrived together. Never blocks; hits are answered before it returns.
-    /// To be called on the volume's runtime or anywhere else.
-    pub fn serve(self: &Arc<Self>, asks: impl IntoIterator<Item = Ask>) {
+    /// Serves requests that arrived together, and leaves `asks` empty. Never blocks; hits are
+    /// answered before it returns. To be called on the volume's runtime or anywhere else.
+    pub fn serve(self: &Arc<Self>, asks: &mut Vec<Ask>) {
         let started = Instant::now();
         let mut work = Work::waking_flusher(self);
-        for ask in asks {
-            self.pending.fetch_add(1, Ordering::SeqCst);
+        work.expect(asks.len());
+        self.pending.fetch_add(asks.len() as u64, Ordering::SeqCst);
+        self.warm(asks, &mut work);
+        for ask in asks.drain(..) {
             self.begin(ask, started, &mut work);
         }
         work.finish();
+    }
+
+    /// Brings near what small reads will need of their shards, all together: what one read after
+    /// another would wait for.
+    fn warm(&self, asks: &[Ask], work: &mut Work<'_>) {
+        if asks.len() == 1 {
+            return;
+        }
+        for index in 0..self.shards.len() {
+            let (shard, _) = work.nth_shard(index);
+            let reads = asks.iter().filter(|ask| matches!(ask.command, Command::Read { .. }));
+            let blocks = reads.map(|ask| self.geometry.block_of(ask.offset));
+            shard.warm(blocks.filter(|&block| self.geometry.shard_of(block) == index));
+        }
     }
 
     fn begin(self: &Arc<Self>, ask: Ask, started: Instant, work: &mut Work<'_>) {
@@ -117,7 +132,7 @@ impl Volume {
     fn read(&self, offset: u64, length: u64, asked: Asked, work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let blocks = geometry.blocks(offset, length);
-        let mut pieces = Vec::with_capacity((blocks.end() - blocks.start() + 1) as usize);
+        let mut pieces = Pieces::default();
         let mut job: Option<Arc<Job>> = None;
         for block in blocks {
             let start = geometry.start(block);
@@ -131,7 +146,7 @@ impl Volume {
                         Arc::new(Job::new(JobKind::Read, offset, length, false, asked.started))
                     });
                     job.expect_part(source);
-                    pieces.push(Bytes::new());
+                    pieces.push(Piece::default());
                     shard.enqueue(BlockOp { job: Arc::clone(job), block }, fx);
                 }
             }
@@ -155,7 +170,7 @@ impl Volume {
             job.expect_part(if served.hit { Source::Hit } else { Source::Miss });
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         }
-        if let Some(finished) = job.submitted(Vec::new(), Some(responder)) {
+        if let Some(finished) = job.submitted(Pieces::default(), Some(responder)) {
             work.finished(finished);
         }
     }
@@ -258,7 +273,7 @@ impl Volume {
                 shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
             }
         }
-        job.submitted(Vec::new(), None);
+        job.submitted(Pieces::default(), None);
     }
 
     /// Fetches ahead of a sequential reader.

@@ -85,7 +85,7 @@ impl Session for VolumeSession {
     }
 
     fn end_of_batch(&mut self) {
-        self.volume.serve(self.batch.drain(..));
+        self.volume.serve(&mut self.batch);
         let bytes = self.volume.config().read_ahead_bytes;
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
             self.volume.read_ahead(offset, length);

@@ -11,13 +11,15 @@
 //! 5. Whoever is starved has a write-out to wait for.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{HashedCache, Policy, Served};
+use undercroft_cache::{Frame, HashedCache, Policy, Served};
 use undercroft_frames::Pool;
+use undercroft_nbd::Piece;
 
 use crate::content::{Active, Content, Memory, Running, Slot, State};
 use crate::counters::{ShardCounters, Source};
@@ -40,6 +42,14 @@ pub(crate) struct Shard {
     starved: VecDeque<u64>,
     /// Write-outs at the store.
     pub(crate) write_outs: u32,
+    near: Near,
+}
+
+/// What [`Shard::warm`] works on, kept for its memory.
+#[derive(Default)]
+struct Near {
+    blocks: Vec<u64>,
+    frames: Vec<Frame>,
 }
 
 /// What has to happen when the lock is released.
@@ -83,7 +93,20 @@ impl Shard {
             geometry,
             starved: VecDeque::new(),
             write_outs: 0,
+            near: Near::default(),
         }
+    }
+
+    /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
+    /// memory: the index and the policy first, then the slots, then the counts of the frames.
+    pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
+        let Self { near: Near { blocks: all, frames }, cache, slots, .. } = self;
+        all.clear();
+        all.extend(blocks);
+        frames.clear();
+        cache.warm(all, frames);
+        let slots = frames.iter().map(|&frame| &slots[frame as usize]);
+        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
     }
 
     /// A counted reference: what the policy says, carried out on the slots.
@@ -154,11 +177,11 @@ impl Shard {
         block: u64,
         span: (usize, usize),
         fx: &mut Effects,
-    ) -> Result<Bytes, Source> {
+    ) -> Result<Piece, Source> {
         let served = self.refer(block, false, fx);
         let Some(frame) = served.frame.filter(|_| served.hit) else { return Err(Source::Miss) };
         let slot = &self.slots[frame as usize];
-        let piece = slot.state.content.piece(span.0, span.1);
+        let piece = slot.state.content.sendable(span.0, span.1);
         match piece {
             Some(piece) if !slot.active && !self.ranges.cover(block) => Ok(piece),
             _ => {

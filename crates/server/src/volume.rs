@@ -15,7 +15,7 @@ use undercroft_frames::{Memory, MemoryError};
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
-use crate::answer::Failed;
+use crate::answer::{Failed, Responder};
 use crate::content::BLOCK_BYTES_MAX;
 use crate::counters::{Latencies, Stats};
 use crate::flush::flusher;
@@ -355,11 +355,13 @@ impl Volume {
             return;
         }
         let (now, count) = (Instant::now(), finished.len() as u64);
-        for one in finished {
-            let time = now.saturating_duration_since(one.started);
-            self.latencies.of(one.operation, one.source).record(time);
-            one.responder.send(one.outcome);
+        let alike = |a: &Finished, b: &Finished| a.kind() == b.kind();
+        for run in finished.chunk_by(alike) {
+            let (operation, source, started) = run[0].kind();
+            let time = now.saturating_duration_since(started);
+            self.latencies.of(operation, source).record(time, run.len() as u64);
         }
+        Responder::send_all(finished.into_iter().map(|one| (one.responder, one.outcome)));
         self.pending.fetch_sub(count, Ordering::SeqCst);
         if self.closing.load(Ordering::SeqCst) {
             self.progress.notify_waiters();
@@ -430,6 +432,11 @@ impl<'v> Work<'v> {
     /// As `new`, and the flusher hears of it if too much is dirty.
     pub(crate) fn waking_flusher(volume: &'v Arc<Volume>) -> Self {
         Self { wakes_flusher: volume.geometry.write_back, ..Self::new(volume) }
+    }
+
+    /// So many requests may end.
+    pub(crate) fn expect(&mut self, requests: usize) {
+        self.fx.finished.reserve(requests);
     }
 
     /// The shard of a block.

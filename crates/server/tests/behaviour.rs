@@ -419,7 +419,7 @@ async fn content_comes_back_in_order_after_a_restart() {
 async fn requests_that_arrive_together_are_served_in_order() {
     let store = store_of(8);
     let volume = open(write_back(8), &store);
-    let (asks, answers): (Vec<_>, Vec<_>) = [
+    let (mut asks, answers): (Vec<_>, Vec<_>) = [
         ask(write_of(vec![1; 16]), 0, 16, false),
         ask(READ, 0, 16, false),
         ask(write_of(vec![2; 16]), 8, 16, false),
@@ -427,7 +427,7 @@ async fn requests_that_arrive_together_are_served_in_order() {
     ]
     .into_iter()
     .unzip();
-    volume.serve(asks);
+    volume.serve(&mut asks);
     let mut found = Vec::new();
     for answer in answers {
         if let Answer::Data(pieces) = answer.await.unwrap().unwrap() {

@@ -51,7 +51,7 @@ async fn a_hit_costs_little() {
             for write in [false, true] {
                 let start = processor_time();
                 for _ in 0..rounds {
-                    volume.serve((0..batch).map(|_| ask(write)));
+                    volume.serve(&mut (0..batch).map(|_| ask(write)).collect());
                 }
                 let ns = (processor_time() - start).as_nanos() as f64 / (rounds * batch) as f64;
                 let what = if write { "write-back hit" } else { "read hit" };

@@ -96,7 +96,7 @@ async fn session(world: Arc<World>, seed: u64, requests: u32, depth: usize) {
             *order += 1;
             let (kind, command) = draw(&mut random, *order, length);
             let (ask, answer) = ask(command, offset, length, durable);
-            world.volume.serve([ask]);
+            world.volume.serve(&mut vec![ask]);
             (*order, kind, offset, length, answer)
         };
         waiting.push(entry);

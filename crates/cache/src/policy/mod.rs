@@ -80,6 +80,11 @@ impl Departures {
         self.0.clear();
     }
 
+    /// Whether nothing left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Everything that left, in order.
     pub fn iter(&self) -> impl Iterator<Item = Departure> + '_ {
         self.0.iter().copied()

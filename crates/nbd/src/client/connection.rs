@@ -160,7 +160,7 @@ impl Connection {
             let cookie = self.in_flight.add(offset, length, waiter);
             let header = RequestHeader { flags, command, cookie, offset, length, payload_length };
             self.outbox.head(&header.bytes());
-            data.into_iter().for_each(|piece| self.outbox.data(piece));
+            data.into_iter().for_each(|piece| self.outbox.data(piece.into()));
         }
     }
 

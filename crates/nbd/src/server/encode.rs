@@ -4,6 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::offer::Offer;
 use crate::outbox::Outbox;
+use crate::piece::Pieces;
 use crate::reply::{Answer, Ticket, Wants};
 use crate::service::{Extent, Failure};
 use crate::wire::*;
@@ -55,11 +56,11 @@ pub(crate) fn put_failure(
     head[20..24].copy_from_slice(&failure.number().to_be_bytes());
     head[24..].copy_from_slice(&(text.len() as u16).to_be_bytes());
     out.head(&head);
-    out.data(Bytes::copy_from_slice(text.as_bytes()));
+    out.data(Bytes::copy_from_slice(text.as_bytes()).into());
 }
 
-fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Vec<Bytes>) {
-    let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Pieces) {
+    let length = pieces.len();
     if length != ticket.length {
         let text = format!("the export gave {length} of {} bytes", ticket.length);
         put_failure(out, offer, ticket.cookie, Failure::Io, &text);
@@ -137,7 +138,7 @@ fn put_status(out: &mut Outbox, cookie: u64, chunks: Vec<Bytes>) {
         let length = chunk.len() as u32;
         let header = ChunkHeader { flags, kind: CHUNK_BLOCK_STATUS, cookie, length };
         out.head(&header.bytes());
-        out.data(chunk);
+        out.data(chunk.into());
     }
 }
 

@@ -359,7 +359,7 @@ pub fn begin(
     length: u64,
 ) -> oneshot::Receiver<Outcome> {
     let (ask, answer) = ask(command, offset, length, false);
-    volume.serve([ask]);
+    volume.serve(&mut vec![ask]);
     answer
 }
 

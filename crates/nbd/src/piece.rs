@@ -1,0 +1,183 @@
+//! The data of a read: pieces that are sent from where they lie, without a copy and, for the usual
+//! answer of one piece, without memory of their own.
+
+use bytes::{Buf, Bytes};
+use smallvec::SmallVec;
+use undercroft_frames::Frame;
+
+/// Bytes that lie somewhere and stay as they are while this handle exists.
+#[derive(Clone, Debug)]
+pub struct Piece(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Bytes(Bytes),
+    /// The bytes `from..to` of a frame.
+    Frame {
+        frame: Frame,
+        from: u32,
+        to: u32,
+    },
+}
+
+impl Piece {
+    /// The bytes `from..to` of a frame.
+    ///
+    /// # Panics
+    /// The frame has no such bytes.
+    pub fn of_frame(frame: Frame, from: usize, to: usize) -> Piece {
+        assert!(from <= to && to <= frame.as_ref().len(), "within the frame");
+        // A frame has at most 2 MiB.
+        Piece(Place::Frame { frame, from: from as u32, to: to as u32 })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Place::Bytes(bytes) => bytes.len(),
+            Place::Frame { from, to, .. } => (to - from) as usize,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets the first bytes.
+    ///
+    /// # Panics
+    /// There are not so many.
+    pub(crate) fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "no more than there are");
+        match &mut self.0 {
+            Place::Bytes(bytes) => bytes.advance(count),
+            Place::Frame { from, .. } => *from += count as u32,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Place::Bytes(bytes) => bytes,
+            Place::Frame { frame, from, to } => &frame.as_ref()[*from as usize..*to as usize],
+        }
+    }
+}
+
+impl Default for Piece {
+    /// No bytes.
+    fn default() -> Piece {
+        Bytes::new().into()
+    }
+}
+
+impl From<Bytes> for Piece {
+    fn from(bytes: Bytes) -> Piece {
+        Piece(Place::Bytes(bytes))
+    }
+}
+
+/// Pieces, one after another.
+#[derive(Clone, Debug, Default)]
+pub struct Pieces(SmallVec<[Piece; 1]>);
+
+impl Pieces {
+    /// Appends a piece.
+    pub fn push(&mut self, piece: Piece) {
+        self.0.push(piece);
+    }
+
+    /// The pieces.
+    pub fn iter(&self) -> std::slice::Iter<'_, Piece> {
+        self.0.iter()
+    }
+
+    /// The pieces, to be replaced.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Piece> {
+        self.0.iter_mut()
+    }
+
+    /// Number of pieces.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes of all pieces.
+    pub fn len(&self) -> u64 {
+        self.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// Whether there is not a byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of all bytes.
+    pub fn concat(&self) -> Vec<u8> {
+        let pieces: Vec<&[u8]> = self.iter().map(AsRef::as_ref).collect();
+        pieces.concat()
+    }
+}
+
+impl From<Bytes> for Pieces {
+    fn from(bytes: Bytes) -> Pieces {
+        std::iter::once(Piece::from(bytes)).collect()
+    }
+}
+
+impl From<Vec<Bytes>> for Pieces {
+    fn from(bytes: Vec<Bytes>) -> Pieces {
+        bytes.into_iter().map(Piece::from).collect()
+    }
+}
+
+impl FromIterator<Piece> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Piece>>(pieces: I) -> Pieces {
+        Pieces(pieces.into_iter().collect())
+    }
+}
+
+impl IntoIterator for Pieces {
+    type Item = Piece;
+    type IntoIter = smallvec::IntoIter<[Piece; 1]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// Equal if the bytes are, however they are cut.
+impl PartialEq for Pieces {
+    fn eq(&self, other: &Pieces) -> bool {
+        self.concat() == other.concat()
+    }
+}
+
+impl Eq for Pieces {}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_frames::Memory;
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_bytes_wherever_they_lie() {
+        let pool = Memory::new(4096).unwrap().pool(1, 4096).unwrap();
+        let mut frame = pool.take().unwrap();
+        frame[100..104].copy_from_slice(b"pool");
+        let mut piece = Piece::of_frame(frame.freeze(), 100, 104);
+        let mut pieces = Pieces::from(Bytes::from_static(b"in a "));
+        pieces.push(piece.clone());
+        assert_eq!((pieces.len(), pieces.concat()), (9, b"in a pool".to_vec()));
+        assert_eq!(pieces, Pieces::from(Bytes::from_static(b"in a pool")));
+        piece.advance(3);
+        assert_eq!((piece.as_ref(), piece.len()), (&b"l"[..], 1));
+        drop(pieces);
+        assert_eq!(pool.free_count(), 0, "a handle keeps the frame");
+        drop(piece);
+        assert_eq!(pool.free_count(), 1);
+    }
+}
