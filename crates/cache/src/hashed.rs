@@ -117,6 +117,7 @@ impl HashedCache {
         near.extend(blocks.iter().filter_map(|&block| self.find(block)));
         let policy = self.policy.as_ref();
         std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm(entry)));
+        std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm_further(entry)));
         let frame = |&entry: &Entry| self.slots[entry as usize].frame;
         frames.extend(near.iter().map(frame).filter(|&frame| frame != NO_FRAME));
         self.near = near;

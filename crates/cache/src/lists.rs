@@ -185,6 +185,16 @@ impl<T: Copy + Default> Lists<T> {
         self.nodes[self.node_of(entry) as usize].next
     }
 
+    /// As [`warm`](Self::warm), of the nodes beside `entry`: what unlinking it will change.
+    #[inline(always)]
+    pub(crate) fn warm_beside(&self, entry: Entry) -> u32 {
+        let Node { prev, next, .. } = self.nodes[self.node_of(entry) as usize];
+        if next == UNLINKED {
+            return 0;
+        }
+        self.nodes[prev as usize].next ^ self.nodes[next as usize].prev
+    }
+
     /// Checks the structural invariants in the head of this file.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut seen = vec![false; self.entries() as usize];

@@ -437,7 +437,7 @@ async fn a_detached_handle_shows_its_answer() {
     let (reply, answer) = undercroft_nbd::Reply::detached();
     let thread = std::thread::spawn(move || answer.wait());
     reply.data(vec![Bytes::from_static(b"x")]);
-    assert_eq!(thread.join().unwrap(), Answer::Data(vec![Bytes::from_static(b"x")]));
+    assert_eq!(thread.join().unwrap(), Answer::Data(Bytes::from_static(b"x").into()));
 }
 
 #[tokio::test]

@@ -31,17 +31,23 @@ pub(crate) enum Content {
     /// In a frame.
     Frame(Frame),
     /// In memory outside the cache, for want of a frame: only while somebody works on the block.
-    Loose(Bytes),
+    /// (In a box, so that the slots of all resident blocks are smaller.)
+    Loose(Box<Bytes>),
 }
 
 impl Content {
+    /// Bytes outside the cache.
+    pub(crate) fn loose(bytes: Bytes) -> Self {
+        Self::Loose(Box::new(bytes))
+    }
+
     /// The bytes `from..to` of the block, pointing to where they lie; none if absent.
     pub(crate) fn piece(&self, from: usize, to: usize) -> Option<Bytes> {
         let mut bytes = match self {
             Self::Absent => return None,
             Self::Zero => return Some(zeroes(to - from)),
             Self::Frame(frame) => Bytes::from_owner(frame.clone()),
-            Self::Loose(bytes) => bytes.clone(),
+            Self::Loose(bytes) => Bytes::clone(bytes),
         };
         bytes.truncate(to);
         bytes.advance(from);
@@ -127,7 +133,7 @@ impl Memory {
     pub(crate) fn into_content(self) -> Content {
         match self {
             Self::Frame(frame) => Content::Frame(frame.freeze()),
-            Self::Heap(bytes) => Content::Loose(Bytes::from(bytes)),
+            Self::Heap(bytes) => Content::loose(Bytes::from(bytes)),
         }
     }
 }

@@ -90,7 +90,7 @@ fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) ->
             return Verdict::Starve;
         }
         tools.counters.served_around += 1;
-        state.content = Content::Loose(part.patched(job, &state.content));
+        state.content = Content::loose(part.patched(job, &state.content));
     }
     if state.dirty.is_some() {
         // All of it: the rest of the block may be newer than the store, too.

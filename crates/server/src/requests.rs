@@ -13,6 +13,10 @@ use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
 use crate::ranges::RangeKind;
 use crate::volume::{Volume, Work};
 
+/// Blocks of a batch that are brought near before the first is served: what the processor's cache
+/// holds until then.
+const WARM_BLOCKS_MAX: usize = 512;
+
 /// Most bytes that one CACHE request brings in.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
@@ -46,17 +50,23 @@ impl Volume {
         work.finish();
     }
 
-    /// Brings near what small reads will need of their shards, all together: what one read after
+    /// Brings near what reads will need of their shards, all together: what one block after
     /// another would wait for.
     fn warm(&self, asks: &[Ask], work: &mut Work<'_>) {
-        if asks.len() == 1 {
+        let geometry = &*self.geometry;
+        let read = |ask: &&Ask| matches!(ask.command, Command::Read { .. }) && ask.length > 0;
+        let blocks = |ask: &Ask| {
+            let last = ask.offset.saturating_add(ask.length - 1);
+            geometry.block_of(ask.offset)..=geometry.block_of(last)
+        };
+        let single = |ask: &Ask| blocks(ask).count() == 1;
+        if asks.len() == 1 && asks.iter().filter(read).all(single) {
             return;
         }
         for index in 0..self.shards.len() {
             let (shard, _) = work.nth_shard(index);
-            let reads = asks.iter().filter(|ask| matches!(ask.command, Command::Read { .. }));
-            let blocks = reads.map(|ask| self.geometry.block_of(ask.offset));
-            shard.warm(blocks.filter(|&block| self.geometry.shard_of(block) == index));
+            let all = asks.iter().filter(read).flat_map(blocks).take(WARM_BLOCKS_MAX);
+            shard.warm(all.filter(|&block| geometry.shard_of(block) == index));
         }
     }
 

@@ -41,7 +41,7 @@ async fn a_hit_costs_little() {
                 let sum = Arc::clone(&sum);
                 let responder = Responder::Call(Box::new(move |outcome| {
                     if let Ok(Answer::Data(pieces)) = outcome {
-                        sum.fetch_add(pieces[0].len() as u64, Ordering::Relaxed);
+                        sum.fetch_add(pieces.len(), Ordering::Relaxed);
                     }
                 }));
                 let command = if write { write_of(&[1_u8; 4096][..]) } else { READ };

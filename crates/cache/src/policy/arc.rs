@@ -156,6 +156,10 @@ impl Policy for Arc {
         self.directory.lists.warm(entry)
     }
 
+    fn warm_further(&self, entry: Entry) -> u32 {
+        self.directory.lists.warm_beside(entry)
+    }
+
     fn validate(&self) -> Result<(), String> {
         self.directory.validate()
     }

@@ -408,6 +408,10 @@ impl Policy for Fbr {
         self.lists.warm(entry)
     }
 
+    fn warm_further(&self, entry: Entry) -> u32 {
+        self.lists.warm_beside(entry)
+    }
+
     fn validate(&self) -> Result<(), String> {
         let stack = self.residents();
         let (n_new, n_old) = (self.n_new as usize, self.n_old as usize);

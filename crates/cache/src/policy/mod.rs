@@ -200,6 +200,13 @@ pub trait Policy: Send {
         0
     }
 
+    /// As [`warm`](Self::warm), for what can be reached only when that is near: worth it where
+    /// much else happens between two references, as in a server.
+    fn warm_further(&self, entry: Entry) -> u32 {
+        let _ = entry;
+        0
+    }
+
     /// Recounts everything and checks the invariants in the head of the policy's file.
     ///
     /// # Errors

@@ -343,6 +343,10 @@ impl Policy for Mq {
         self.queues.warm(entry)
     }
 
+    fn warm_further(&self, entry: Entry) -> u32 {
+        self.queues.warm_beside(entry)
+    }
+
     fn validate(&self) -> Result<(), String> {
         let mut heads = (1..self.m).filter_map(|k| self.queues.front(k));
         if heads.any(|head| self.queues.data(head).expire_time < self.due) {

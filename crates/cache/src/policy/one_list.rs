@@ -108,6 +108,10 @@ impl<R: Rule> Policy for OneList<R> {
         self.list.warm(entry)
     }
 
+    fn warm_further(&self, entry: Entry) -> u32 {
+        self.list.warm_beside(entry)
+    }
+
     fn validate(&self) -> Result<(), String> {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));

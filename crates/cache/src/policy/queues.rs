@@ -136,6 +136,11 @@ impl Queues {
         self.lists.warm(entry) ^ u32::from(self.place[entry as usize])
     }
 
+    /// See [`Lists::warm_beside`].
+    pub(super) fn warm_beside(&self, entry: Entry) -> u32 {
+        self.lists.warm_beside(entry)
+    }
+
     /// Checks the invariants in the head of this file.
     pub(super) fn check(&self) -> Result<(), String> {
         for list in 0..self.lists.count() {

@@ -179,6 +179,10 @@ impl Policy for TwoQ {
         self.queues.warm(entry)
     }
 
+    fn warm_further(&self, entry: Entry) -> u32 {
+        self.queues.warm_beside(entry)
+    }
+
     fn validate(&self) -> Result<(), String> {
         if self.len() > self.capacity || self.queues.len(A1OUT) > self.kout_bound {
             return Err("more resident or remembered than allowed".into());
