@@ -12,3 +12,4 @@ mod limits;
 mod metrics;
 mod oracle;
 mod support;
+mod upstream;
