@@ -80,9 +80,16 @@ struct Inner {
     stop: watch::Sender<Stop>,
     /// Connections that there are, in either phase.
     count: watch::Sender<usize>,
-    /// The mailboxes of those in transmission.
-    serving: Mutex<HashMap<u64, Arc<Answers>>>,
+    /// Those in transmission.
+    serving: Mutex<HashMap<u64, Reachable>>,
     next_id: AtomicU64,
+}
+
+/// A connection in transmission, as others reach it.
+struct Reachable {
+    mailbox: Arc<Answers>,
+    export: String,
+    peer: Peer,
 }
 
 impl Inner {
@@ -90,7 +97,7 @@ impl Inner {
         *self.stop.borrow() != Stop::No
     }
 
-    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Arc<Answers>>> {
+    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Reachable>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,8 +142,9 @@ impl Server {
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
         let mailbox: Arc<Answers> = Arc::new(Mailbox::new());
-        let _serving = Serving::enter(&self.inner, Arc::clone(&mailbox));
-        let handshake::Opened { link, session, offer, .. } = opened;
+        let handshake::Opened { link, session, offer, export, peer } = opened;
+        let reachable = Reachable { mailbox: Arc::clone(&mailbox), export, peer };
+        let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
         let mut transport = Transmission::new(link, session, offer, options, mailbox).run().await?;
         // A client that has left already makes this fail, as it may.
@@ -159,9 +167,30 @@ impl Server {
         cut
     }
 
+    /// Ends the connections in transmission that are `unwelcome`, by export and peer, as
+    /// [`Server::shutdown`] ends all. Gives the number of those that had to be cut.
+    pub async fn hang_up(&self, unwelcome: impl Fn(&str, &Peer) -> bool, grace: Duration) -> usize {
+        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(&c.export, &c.peer).then_some(*id);
+        let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
+        let stop = |ids: &[u64], stop| {
+            let serving = self.inner.serving();
+            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.mailbox.stop(stop));
+        };
+        stop(&ids, Stop::Drain);
+        let mut count = self.inner.count.subscribe();
+        let are_gone = || ids.iter().all(|id| !self.inner.serving().contains_key(id));
+        if timeout(grace, count.wait_for(|_| are_gone())).await.is_ok() {
+            return 0;
+        }
+        let cut = ids.iter().filter(|id| self.inner.serving().contains_key(id)).count();
+        stop(&ids, Stop::Now);
+        let _ = count.wait_for(|_| are_gone()).await;
+        cut
+    }
+
     fn stop_all(&self, stop: Stop) {
         self.inner.stop.send_modify(|now| *now = stop.max(*now));
-        self.inner.serving().values().for_each(|mailbox| mailbox.stop(stop));
+        self.inner.serving().values().for_each(|connection| connection.mailbox.stop(stop));
     }
 }
 
@@ -194,7 +223,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// A connection in transmission, reached by [`Server::shutdown`] for as long as this lives.
+/// Keeps a connection in transmission reachable for as long as this lives.
 struct Serving<'a> {
     inner: &'a Inner,
     id: u64,
@@ -202,9 +231,10 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    fn enter(inner: &Inner, mailbox: Arc<Answers>) -> Serving<'_> {
+    fn enter(inner: &Inner, connection: Reachable) -> Serving<'_> {
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
-        inner.serving().insert(id, Arc::clone(&mailbox));
+        let mailbox = Arc::clone(&connection.mailbox);
+        inner.serving().insert(id, connection);
         // The server may have begun to stop before the mailbox could be reached.
         mailbox.stop(*inner.stop.borrow());
         Serving { inner, id, mailbox }

@@ -95,26 +95,30 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     log(args.verbose);
+    let plan = plan(args).map_err(Error::Usage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args, &plan))
+}
+
+/// What flags, file and environment ask for, as they are now.
+fn plan(args: &Args) -> Result<Plan, String> {
     let file = match &args.config {
-        Some(path) => Settings::from_file(path),
-        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG)),
-        None => Ok(Settings::default()),
+        Some(path) => Settings::from_file(path)?,
+        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG))?,
+        None => Settings::default(),
     };
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = Settings::from_environment(variables).map_err(Error::Usage)?;
-    let settings = args.settings().or(file.map_err(Error::Usage)?).or(environment);
-    let plan = Plan::new(&settings).map_err(Error::Usage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(&plan))
+    let environment = Settings::from_environment(variables)?;
+    Plan::new(&args.settings().or(file).or(environment))
 }
 
-async fn serve(plan: &Plan) -> Result<(), Error> {
+async fn serve(args: &Args, plan: &Plan) -> Result<(), Error> {
     // Before anything is opened, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let running = tokio::select! {
+    let mut running = tokio::select! {
         started = Running::start(plan) => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
@@ -124,7 +128,13 @@ async fn serve(plan: &Plan) -> Result<(), Error> {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => running.reload().await,
+            _ = hang_up.recv() => {}
+        }
+        // A store that does not answer holds up what is reloaded, and not the end.
+        tokio::select! {
+            () = running.reload(self::plan(args)) => {}
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
         }
     }
     Ok(running.stop().await?)

@@ -11,5 +11,6 @@ mod kill;
 mod limits;
 mod metrics;
 mod oracle;
+mod reload;
 mod support;
 mod upstream;

@@ -52,6 +52,8 @@ pub struct PlannedVolume {
     pub store: StoreSpec,
     /// Bytes, if told.
     pub size: Option<u64>,
+    /// Its share of the cache in bytes; none: it gets an equal part of what is left.
+    pub own_cache: Option<u64>,
     /// Everything else.
     pub config: VolumeConfig,
     /// Who may open it, and how much they may ask for.
@@ -314,7 +316,7 @@ fn planned_volume(
         requests_per_second: volume.requests_per_second,
     };
     let size = volume.size.as_deref().map(|text| bytes("size", text)).transpose()?;
-    Ok(PlannedVolume { store, size, config, access })
+    Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, config, access })
 }
 
 /// A size in bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`.

@@ -220,11 +220,16 @@ impl Settings {
     /// server runs in.
     ///
     /// # Errors
-    /// The file cannot be read, or line and column of what is not understood.
+    /// The file cannot be read, or the line of what is not understood.
     pub fn from_file(path: &Path) -> Result<Settings, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("configuration {}: {error}", path.display()))?;
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+        toml::from_str(&text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = 1 + before.matches('\n').count();
+            let what = error.message().lines().collect::<Vec<_>>().join("; ");
+            format!("{}, line {line}: {what}", path.display())
+        })
     }
 
     /// The environment's settings: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several separated
