@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::link::{Ended, Link, Transport};
@@ -39,6 +39,9 @@ const GOOD_BYE: Duration = Duration::from_secs(2);
 /// going away.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Most clients at a time that are told that the server is full; more are closed without a word.
+const MAX_TURNED_AWAY: usize = 64;
+
 /// What a server bounds.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -46,7 +49,7 @@ pub struct ServerOptions {
     pub tls: Tls,
     /// From the first byte to the first request.
     pub handshake_timeout: Duration,
-    /// Most connections at a time; more are closed at once.
+    /// Most connections at a time; more are told so and closed.
     pub max_connections: usize,
     /// Most requests in flight on one connection; more wait in the socket.
     pub max_requests: usize,
@@ -83,6 +86,8 @@ struct Inner {
     /// Those in transmission.
     serving: Mutex<HashMap<u64, Reachable>>,
     next_id: AtomicU64,
+    /// For those that are told that there is no room.
+    turned_away: Semaphore,
 }
 
 /// A connection in transmission, as others reach it.
@@ -112,6 +117,7 @@ impl Server {
             count: watch::Sender::new(0),
             serving: Mutex::default(),
             next_id: AtomicU64::new(0),
+            turned_away: Semaphore::new(MAX_TURNED_AWAY),
         };
         Server { inner: Arc::new(inner) }
     }
@@ -128,7 +134,10 @@ impl Server {
     /// Why it ended other than by the client's leave. Nothing needs to be done about it.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
         let Some(_guest) = Guest::enter(&self.inner) else {
-            return Err(Ended::Refused("too many connections".to_owned()));
+            let limit = self.inner.options.max_connections;
+            let text = format!("all {limit} connections that this server allows are in use");
+            self.turn_away(transport, peer, &text).await;
+            return Err(Ended::Refused(text));
         };
         let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
         let mut stop = self.inner.stop.subscribe();
@@ -150,6 +159,14 @@ impl Server {
         // A client that has left already makes this fail, as it may.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())
+    }
+
+    /// Tells a client that there is no room for it, if not too many are told just now.
+    async fn turn_away(&self, transport: impl Transport, peer: Peer, text: &str) {
+        let Ok(_permit) = self.inner.turned_away.try_acquire() else { return };
+        let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer);
+        // It may well leave before.
+        let _ = timeout(LAST_WORDS, handshake.refuse(text)).await;
     }
 
     /// Takes no more connections, refuses new requests with ESHUTDOWN, and waits until what is in
@@ -213,7 +230,7 @@ impl Guest<'_> {
             *count += usize::from(room);
             room
         });
-        entered.then_some(Guest { inner })
+        entered.then(|| Guest { inner })
     }
 }
 

@@ -19,7 +19,9 @@ async fn connections_of_a_volume_are_bounded() {
     let first = server.connect("v").await;
     let second = server.connect("v").await;
     let refused = server.try_connect("v", &ClientOptions::default()).await.unwrap_err();
-    assert!(matches!(&refused, ClientError::Refused(why) if why.contains("its 2 connections")));
+    assert!(
+        matches!(&refused, ClientError::Refused(why) if why.contains("all 2 connections that volume 'v' allows"))
+    );
     let _other = server.connect("w").await;
     read(&first, 0, 4096).await.unwrap();
     first.close().await;
@@ -283,5 +285,31 @@ async fn renewed_certificates_are_shown_after_sighup() {
     encrypted(&server, "v", &renewed.client(None)).await.unwrap();
     assert!(encrypted(&server, "v", &keys.client(None)).await.is_err());
     read(&before, 0, 4096).await.unwrap();
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_says_so() {
+    let place = Place::new();
+    place.write(
+        "undercroft.toml",
+        "[limits]\nconnections = 2\n[[volume]]\nname = 'v'\nstore = 'mem:'\nsize = '1MiB'\n",
+    );
+    let server = place.serve("");
+    let (first, _second) = (server.connect("v").await, server.connect("v").await);
+    let full = "all 2 connections that this server allows are in use";
+    let refused = server.try_connect("v", &ClientOptions::default()).await.unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(why) if why.contains(full)), "{refused}");
+    for command in ["bench nbd", "stats"] {
+        let output = place.undercroft(&format!("{command} {}", server.uri("v")));
+        let said = super::support::text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(full), "{command}: {said}");
+    }
+    // A place that becomes free is one, and so many can be turned away as may come.
+    first.close().await;
+    let deadline = Instant::now() + PATIENCE;
+    while server.try_connect("v", &ClientOptions::default()).await.is_err() {
+        assert!(Instant::now() < deadline);
+    }
     assert_eq!(server.stop(), 0);
 }

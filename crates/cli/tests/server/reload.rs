@@ -244,7 +244,7 @@ async fn rules_of_access_change_at_once() {
     assert!(read(&second, 0, 4096).await.is_err() && read(&third, 0, 4096).await.is_err());
     assert!(encrypted(&server, "v", &other).await.is_err());
     let full = encrypted(&server, "v", &backup).await;
-    assert!(matches!(&full, Err(ClientError::Refused(why)) if why.contains("1 connection")));
+    assert!(matches!(&full, Err(ClientError::Refused(why)) if why.contains("all 1 connections")));
     let rules = "clients = ['db', 'backup']\nwriters = ['db']\nconnections = 2";
     reload(&place, &server, &settings(rules), "who may use it has changed");
     let second = encrypted(&server, "v", &backup).await.unwrap();

@@ -240,7 +240,11 @@ impl Door {
             (open < limit).then_some(open + 1)
         });
         if entered.is_err() {
-            return Err(Refusal::Denied(format!("the export has its {limit} connections")));
+            let name = &self.volume.config().name;
+            return Err(Refusal::Denied(format!(
+                "all {limit} connections that volume '{name}' allows are in use; end one, or \
+                 raise its 'connections'"
+            )));
         }
         let client = Arc::new(Client {
             peer: peer.clone(),

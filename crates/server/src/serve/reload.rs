@@ -233,7 +233,7 @@ impl Plan {
             ("state", self.state != next.state),
             ("state-interval-s", self.state_interval != next.state_interval),
             ("tls.mode", mode(self) != mode(next)),
-            ("tls.upstream-roots", self.upstream_roots != next.upstream_roots),
+            ("tls.upstream", self.upstream_tls != next.upstream_tls),
             ("limits", limits(self) != limits(next)),
         ];
         differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()

@@ -14,9 +14,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use undercroft_frames::Memory;
-use undercroft_nbd::{
-    ClientOptions, ClientTlsFiles, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys,
-};
+use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys};
 use undercroft_store::OpenOptions;
 
 use super::access::{Door, Doors};
@@ -79,12 +77,12 @@ impl Running {
         let server = Server::new(Arc::clone(&doors) as _, options);
         let mut listeners = Vec::new();
         for address in &plan.listen {
-            listeners.push(listen(address).await?);
+            listeners.push(listen(address, &plan.tls).await?);
         }
         let pages = match &plan.http {
             Some(address) => {
                 let listener = TcpListener::bind(address).await;
-                Some(listener.map_err(|e| work(&format!("http {address}"), &e))?)
+                Some(listener.map_err(|e| unusable("--http", address, &e))?)
             }
             None => None,
         };
@@ -119,6 +117,11 @@ impl Running {
     /// Where it listens for HTTP.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// What it serves, in the order of the settings: the first is the default export.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Its volumes, by name.
@@ -165,8 +168,7 @@ fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
 /// How volumes connect to other servers.
 pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError> {
     let mut options = ClientOptions::default();
-    if let Some(roots) = &plan.upstream_roots {
-        let files = ClientTlsFiles { roots: roots.clone(), identity: None };
+    if let Some(files) = &plan.upstream_tls {
         options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
     Ok(options)
@@ -236,19 +238,34 @@ pub(super) fn load_keys(
     .load()
 }
 
-async fn listen(address: &Address) -> Result<(Listener, String), ServeError> {
+/// What is wrong with an address to listen on, and what to do.
+fn unusable(flag: &str, address: &str, error: &io::Error) -> ServeError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there (`ss -ltnp` shows which): end it, or choose another \
+             address"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root",
+        _ => return work(&format!("{flag} {address}"), error),
+    };
+    ServeError::Work(format!("{flag} {address}: {error}: {advice}"))
+}
+
+async fn listen(address: &Address, tls: &TlsPlan) -> Result<(Listener, String), ServeError> {
+    let scheme = if matches!(tls, TlsPlan::Required(_)) { "nbds" } else { "nbd" };
     match address {
         Address::Tcp(address) => {
             let listener = Listener::tcp(address.as_str()).await;
-            let listener = listener.map_err(|error| work(&format!("listen {address}"), &error))?;
+            let listener = listener.map_err(|e| unusable("--listen", address, &e))?;
             let local = listener.tcp_address().map_or_else(|| address.clone(), |a| a.to_string());
-            Ok((listener, format!("nbd://{local}/")))
+            Ok((listener, format!("{scheme}://{local}/")))
         }
         Address::Unix(path) => {
             let listener = Listener::unix(path);
-            let what = format!("listen unix:{}", path.display());
+            let what = format!("--listen unix:{}", path.display());
             let listener = listener.map_err(|error| work(&what, &error))?;
-            Ok((listener, format!("nbd+unix:///?socket={}", path.display())))
+            Ok((listener, format!("{scheme}+unix:///?socket={}", path.display())))
         }
     }
 }

@@ -53,6 +53,10 @@ pub struct TlsSettings {
     pub client_roots: Option<PathBuf>,
     /// Roots that upstream servers (`nbds://`) are trusted by, PEM.
     pub upstream_roots: Option<PathBuf>,
+    /// Certificate to show to them, PEM.
+    pub upstream_certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub upstream_key: Option<PathBuf>,
 }
 
 /// What a client may take.
@@ -289,6 +293,11 @@ impl Settings {
                 key: self.tls.key.or(then.tls.key),
                 client_roots: self.tls.client_roots.or(then.tls.client_roots),
                 upstream_roots: self.tls.upstream_roots.or(then.tls.upstream_roots),
+                upstream_certificate: self
+                    .tls
+                    .upstream_certificate
+                    .or(then.tls.upstream_certificate),
+                upstream_key: self.tls.upstream_key.or(then.tls.upstream_key),
             },
             limits: LimitSettings {
                 connections: self.limits.connections.or(then.limits.connections),

@@ -54,6 +54,10 @@ impl NbdStore {
         };
         let uri = Uri { endpoint, export: address.export.clone(), tls: address.tls };
         let name = address.to_string();
+        if address.tls && options.tls.is_none() {
+            let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
+        }
         let link = Link::open(uri, options, name.clone(), read_only).await;
         let link = link.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
         Ok(NbdStore { link: Arc::new(link) })
