@@ -13,6 +13,7 @@ mod limits;
 mod metrics;
 mod oracle;
 mod reload;
+mod soak;
 mod support;
 mod tls;
 mod upstream;
