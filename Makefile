@@ -3,13 +3,15 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize bench bench-server clean
+.PHONY: help build run demo test sanitize fuzz soak bench bench-server clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
+	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
+	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 
@@ -31,6 +33,12 @@ test:
 
 sanitize:
 	@tools/sanitize.sh
+
+fuzz:
+	@tools/fuzz.sh
+
+soak:
+	@CARGO=$(CARGO) tools/soak.sh
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)

@@ -9,6 +9,7 @@ mod error;
 mod input;
 mod progress;
 mod table;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{Replay, replay};
-use undercroft_nbd::{Endpoint, Uri};
+use undercroft_nbd::{ClientOptions, Endpoint, Uri};
 use undercroft_server::serve::{Plan, Running, Settings, VolumeSettings};
 use undercroft_sim::{Config, LevelConfig, simulate};
 use undercroft_trace::{
@@ -143,6 +143,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             depth: 1,
             connections: 1,
             verify: true,
+            options: ClientOptions::default(),
         };
         let endpoint = Endpoint::Unix(socket.clone());
         let uri = Uri { endpoint, export: policy.to_string(), tls: false };

@@ -6,6 +6,7 @@
 
 use std::error::Error;
 
+use undercroft_nbd::ClientOptions;
 use undercroft_nbd::load::Load;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(connections) = arguments.next() {
         load.connections = connections.parse()?;
     }
-    let report = load.run(&uri.parse()?)?;
+    let report = load.run(&uri.parse()?, &ClientOptions::default())?;
     let reads = &report.reads;
     println!("{:.0} reads a second", report.requests_per_second());
     println!("{:.0} MiB a second", report.bytes_per_second() / f64::from(1 << 20));

@@ -348,6 +348,14 @@ async fn within<T>(
     timeout(limit, work).await.map_err(late)?
 }
 
+/// Opens an export for who reads and writes the protocol itself, with simple replies only.
+pub(crate) async fn open_simply(
+    uri: &Uri,
+    options: &ClientOptions,
+) -> Result<(Link, Remote), ClientError> {
+    within(options.timeout, async { greet(uri, options).await?.go_simply(&uri.export).await }).await
+}
+
 /// Connects, and goes as far as TLS.
 async fn greet(uri: &Uri, options: &ClientOptions) -> Result<Handshake, ClientError> {
     let unreachable =

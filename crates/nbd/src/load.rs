@@ -2,7 +2,7 @@
 //!
 //! It is made to be cheaper than any server: each connection has a thread, all requests that can
 //! go out do so in one write, all answers that are there come in one read, and their data is
-//! thrown away. Simple replies only, no TLS. Not here: a client for other purposes; see
+//! thrown away. Simple replies only. Not here: a client for other purposes; see
 //! [`Client`](crate::Client).
 
 mod connection;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::client::ClientOptions;
 use crate::uri::Uri;
 
 use connection::Connection;
@@ -159,10 +160,10 @@ impl Load {
     /// # Errors
     /// When a number is out of its range, when the server cannot be reached or refuses the export,
     /// or when a connection breaks.
-    pub fn run(&self, uri: &Uri) -> Result<LoadReport, LoadError> {
+    pub fn run(&self, uri: &Uri, options: &ClientOptions) -> Result<LoadReport, LoadError> {
         self.check()?;
         let connections = (0..self.connections)
-            .map(|number| Connection::open(uri, self, number))
+            .map(|number| Connection::open(uri, options, self, number))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| LoadError(format!("{uri}: {error}")))?;
         let mut total = LoadReport::new(self.block_bytes);

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::link::{Ended, Link, Transport};
@@ -39,6 +39,9 @@ const GOOD_BYE: Duration = Duration::from_secs(2);
 /// going away.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Most clients at a time that are told that the server is full; more are closed without a word.
+const MAX_TURNED_AWAY: usize = 64;
+
 /// What a server bounds.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -46,7 +49,7 @@ pub struct ServerOptions {
     pub tls: Tls,
     /// From the first byte to the first request.
     pub handshake_timeout: Duration,
-    /// Most connections at a time; more are closed at once.
+    /// Most connections at a time; more are told so and closed.
     pub max_connections: usize,
     /// Most requests in flight on one connection; more wait in the socket.
     pub max_requests: usize,
@@ -80,9 +83,18 @@ struct Inner {
     stop: watch::Sender<Stop>,
     /// Connections that there are, in either phase.
     count: watch::Sender<usize>,
-    /// The mailboxes of those in transmission.
-    serving: Mutex<HashMap<u64, Arc<Answers>>>,
+    /// Those in transmission.
+    serving: Mutex<HashMap<u64, Reachable>>,
     next_id: AtomicU64,
+    /// For those that are told that there is no room.
+    turned_away: Semaphore,
+}
+
+/// A connection in transmission, as others reach it.
+struct Reachable {
+    mailbox: Arc<Answers>,
+    export: String,
+    peer: Peer,
 }
 
 impl Inner {
@@ -90,7 +102,7 @@ impl Inner {
         *self.stop.borrow() != Stop::No
     }
 
-    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Arc<Answers>>> {
+    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Reachable>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,6 +117,7 @@ impl Server {
             count: watch::Sender::new(0),
             serving: Mutex::default(),
             next_id: AtomicU64::new(0),
+            turned_away: Semaphore::new(MAX_TURNED_AWAY),
         };
         Server { inner: Arc::new(inner) }
     }
@@ -121,7 +134,10 @@ impl Server {
     /// Why it ended other than by the client's leave. Nothing needs to be done about it.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
         let Some(_guest) = Guest::enter(&self.inner) else {
-            return Err(Ended::Refused("too many connections".to_owned()));
+            let limit = self.inner.options.max_connections;
+            let text = format!("all {limit} connections that this server allows are in use");
+            self.turn_away(transport, peer, &text).await;
+            return Err(Ended::Refused(text));
         };
         let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
         let mut stop = self.inner.stop.subscribe();
@@ -135,13 +151,22 @@ impl Server {
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
         let mailbox: Arc<Answers> = Arc::new(Mailbox::new());
-        let _serving = Serving::enter(&self.inner, Arc::clone(&mailbox));
-        let handshake::Opened { link, session, offer, .. } = opened;
+        let handshake::Opened { link, session, offer, export, peer } = opened;
+        let reachable = Reachable { mailbox: Arc::clone(&mailbox), export, peer };
+        let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
         let mut transport = Transmission::new(link, session, offer, options, mailbox).run().await?;
         // A client that has left already makes this fail, as it may.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())
+    }
+
+    /// Tells a client that there is no room for it, if not too many are told just now.
+    async fn turn_away(&self, transport: impl Transport, peer: Peer, text: &str) {
+        let Ok(_permit) = self.inner.turned_away.try_acquire() else { return };
+        let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer);
+        // It may well leave before.
+        let _ = timeout(LAST_WORDS, handshake.refuse(text)).await;
     }
 
     /// Takes no more connections, refuses new requests with ESHUTDOWN, and waits until what is in
@@ -159,9 +184,30 @@ impl Server {
         cut
     }
 
+    /// Ends the connections in transmission that are `unwelcome`, by export and peer, as
+    /// [`Server::shutdown`] ends all. Gives the number of those that had to be cut.
+    pub async fn hang_up(&self, unwelcome: impl Fn(&str, &Peer) -> bool, grace: Duration) -> usize {
+        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(&c.export, &c.peer).then_some(*id);
+        let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
+        let stop = |ids: &[u64], stop| {
+            let serving = self.inner.serving();
+            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.mailbox.stop(stop));
+        };
+        stop(&ids, Stop::Drain);
+        let mut count = self.inner.count.subscribe();
+        let are_gone = || ids.iter().all(|id| !self.inner.serving().contains_key(id));
+        if timeout(grace, count.wait_for(|_| are_gone())).await.is_ok() {
+            return 0;
+        }
+        let cut = ids.iter().filter(|id| self.inner.serving().contains_key(id)).count();
+        stop(&ids, Stop::Now);
+        let _ = count.wait_for(|_| are_gone()).await;
+        cut
+    }
+
     fn stop_all(&self, stop: Stop) {
         self.inner.stop.send_modify(|now| *now = stop.max(*now));
-        self.inner.serving().values().for_each(|mailbox| mailbox.stop(stop));
+        self.inner.serving().values().for_each(|connection| connection.mailbox.stop(stop));
     }
 }
 
@@ -184,7 +230,7 @@ impl Guest<'_> {
             *count += usize::from(room);
             room
         });
-        entered.then_some(Guest { inner })
+        entered.then(|| Guest { inner })
     }
 }
 
@@ -194,7 +240,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// A connection in transmission, reached by [`Server::shutdown`] for as long as this lives.
+/// Keeps a connection in transmission reachable for as long as this lives.
 struct Serving<'a> {
     inner: &'a Inner,
     id: u64,
@@ -202,9 +248,10 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    fn enter(inner: &Inner, mailbox: Arc<Answers>) -> Serving<'_> {
+    fn enter(inner: &Inner, connection: Reachable) -> Serving<'_> {
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
-        inner.serving().insert(id, Arc::clone(&mailbox));
+        let mailbox = Arc::clone(&connection.mailbox);
+        inner.serving().insert(id, connection);
         // The server may have begun to stop before the mailbox could be reached.
         mailbox.stop(*inner.stop.borrow());
         Serving { inner, id, mailbox }

@@ -115,7 +115,7 @@ impl TlsFiles {
 }
 
 /// What a client trusts and shows, on disk, in PEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTlsFiles {
     /// Roots that the server's certificate must come from.
     pub roots: PathBuf,

@@ -265,11 +265,21 @@ async fn a_silent_client_holds_nothing_for_long() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed() {
+async fn connections_beyond_the_limit_are_told_so_and_closed() {
     let options = ServerOptions { max_connections: 1, ..ServerOptions::default() };
     let (server, mut first) = serve(Ram::new("ram", MIB), options);
     first.go(false, &[]).await;
-    connect(&server).hung_up().await;
+    // Again and again: whoever is turned away gives nobody a place.
+    for _ in 0..3 {
+        let mut raw = connect(&server);
+        raw.greet(3).await;
+        assert_eq!(raw.ask(OPT_STRUCTURED_REPLY, &[]).await, REP_ERR_POLICY);
+        raw.option(OPT_LIST, &[]).await;
+        let (error, text) = raw.option_reply(OPT_LIST).await;
+        assert_eq!(error, REP_ERR_POLICY);
+        assert_eq!(text, b"all 1 connections that this server allows are in use");
+        assert_eq!(server.connections(), 1);
+    }
     drop(first);
     deserted(&server).await;
     connect(&server).go(false, &[]).await;

@@ -18,6 +18,7 @@ use undercroft_store::Store;
 use crate::answer::{Failed, Responder};
 use crate::content::BLOCK_BYTES_MAX;
 use crate::counters::{Latencies, Stats};
+use crate::direct::DirectCounters;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
@@ -162,6 +163,8 @@ pub struct Volume {
     pub(crate) shards: Box<[Mutex<Shard>]>,
     pub(crate) runtime: Handle,
     pub(crate) latencies: Latencies,
+    /// Without a cache.
+    pub(crate) direct: DirectCounters,
     /// Something ended that somebody may be waiting for.
     pub(crate) progress: Notify,
     /// Too much is dirty.
@@ -207,6 +210,7 @@ impl Volume {
             geometry,
             runtime,
             latencies: Latencies::default(),
+            direct: DirectCounters::default(),
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
@@ -287,6 +291,7 @@ impl Volume {
             stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
+        self.direct.add_to(&mut stats);
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats
     }

@@ -10,6 +10,7 @@ use undercroft_sim::Size;
 
 use crate::error::Error;
 use crate::table::count;
+use crate::tls::TlsOptions;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -19,7 +20,7 @@ pub(crate) enum Command {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The volume: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    /// The volume: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; nbds: over TLS
     uri: Uri,
     /// Requests in flight on each connection
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -42,6 +43,8 @@ pub(crate) struct Args {
     /// Where random offsets begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -65,7 +68,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
         duration: Duration::from_secs_f64(args.seconds),
         seed: args.seed,
     };
-    let report = load.run(&args.uri).map_err(|error| Error::Work(error.to_string()))?;
+    let options = args.tls.client(Some(&args.uri))?;
+    let report = load.run(&args.uri, &options).map_err(|error| Error::Work(error.to_string()))?;
     let mut out = stdout().lock();
     let kinds = [("read", &report.reads), ("write", &report.writes)];
     let kinds = kinds.into_iter().filter(|(_, latencies)| latencies.count() > 0);

@@ -11,12 +11,13 @@ use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions};
 use crate::progress::Simulating;
 use crate::table::{count, percent};
+use crate::tls::TlsOptions;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     trace: TraceArg,
-    /// The volume: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    /// The volume: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; nbds: over TLS
     #[arg(long, value_name = "URI")]
     to: Uri,
     /// A first-level cache in front of the server: SIZE:POLICY, as 32MiB:lru
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     options: TraceOptions,
     #[command(flatten)]
     simulation: SimulationOptions,
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         let why = "--warmup: the server counts everything; replay the beginning on its own instead";
         return Err(Error::Usage(why.into()));
     }
+    let options = args.tls.client(Some(&args.to))?;
     let (trace, block_bytes) = args.options.load(&args.trace.path, 1.0)?;
     let l1 = match &args.l1 {
         None => None,
@@ -60,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         depth: args.depth as usize,
         connections: args.connections as usize,
         verify: args.verify,
+        options,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bar = Simulating::start(trace.len());

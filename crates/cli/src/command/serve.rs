@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
-use undercroft_server::serve::{Plan, Running, Settings, VolumeSettings};
+use undercroft_server::serve::{Plan, Running, Settings, TlsPaths, TlsPlan, VolumeSettings};
+use undercroft_store::StoreSpec;
 
 use crate::error::Error;
 use crate::table::bytes;
@@ -65,6 +66,15 @@ pub(crate) struct Args {
     /// Nothing without TLS
     #[arg(long, requires = "tls_certificate")]
     tls_required: bool,
+    /// Whom stores at nbds:// are trusted by: roots of their certificates, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_upstream_roots: Option<PathBuf>,
+    /// The certificate to show to them, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_upstream_key")]
+    tls_upstream_certificate: Option<PathBuf>,
+    /// The private key that belongs to it, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_upstream_certificate")]
+    tls_upstream_key: Option<PathBuf>,
     /// More of what happens, on standard error; RUST_LOG says it in detail
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -88,6 +98,9 @@ impl Args {
         settings.tls.certificate = self.tls_certificate.clone();
         settings.tls.key = self.tls_key.clone();
         settings.tls.client_roots = self.tls_client_roots.clone();
+        settings.tls.upstream_roots = self.tls_upstream_roots.clone();
+        settings.tls.upstream_certificate = self.tls_upstream_certificate.clone();
+        settings.tls.upstream_key = self.tls_upstream_key.clone();
         settings.tls.mode = self.tls_required.then(|| "required".to_owned());
         settings
     }
@@ -95,26 +108,30 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     log(args.verbose);
+    let plan = plan(args).map_err(Error::Usage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args, &plan))
+}
+
+/// What flags, file and environment ask for, as they are now.
+fn plan(args: &Args) -> Result<Plan, String> {
     let file = match &args.config {
-        Some(path) => Settings::from_file(path),
-        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG)),
-        None => Ok(Settings::default()),
+        Some(path) => Settings::from_file(path)?,
+        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG))?,
+        None => Settings::default(),
     };
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = Settings::from_environment(variables).map_err(Error::Usage)?;
-    let settings = args.settings().or(file.map_err(Error::Usage)?).or(environment);
-    let plan = Plan::new(&settings).map_err(Error::Usage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(&plan))
+    let environment = Settings::from_environment(variables)?;
+    Plan::new(&args.settings().or(file).or(environment))
 }
 
-async fn serve(plan: &Plan) -> Result<(), Error> {
+async fn serve(args: &Args, plan: &Plan) -> Result<(), Error> {
     // Before anything is opened, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let running = tokio::select! {
+    let mut running = tokio::select! {
         started = Running::start(plan) => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
@@ -124,7 +141,13 @@ async fn serve(plan: &Plan) -> Result<(), Error> {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => running.reload().await,
+            _ = hang_up.recv() => {}
+        }
+        // A store that does not answer holds up what is reloaded, and not the end.
+        tokio::select! {
+            () = running.reload(self::plan(args)) => {}
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
         }
     }
     Ok(running.stop().await?)
@@ -135,13 +158,20 @@ fn announce(running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
-    for volume in running.volumes() {
+    let (plan, volumes) = (running.plan(), running.volumes());
+    for (number, planned) in plan.volumes.iter().enumerate() {
+        let name = &planned.config.name;
+        let Some(volume) = volumes.iter().find(|v| v.config().name == *name) else { continue };
+        let (store, wrappers) = unwrapped(&planned.store);
+        let (size, write) = (bytes(volume.size()), planned.config.write.name());
+        write!(out, "  volume  {name}  {size}  {store}  write-{write}")?;
+        write!(out, "{}", if volume.is_read_only() { "  read-only" } else { "" })?;
+        // What clients get who name no export.
+        writeln!(out, "{}", if number == 0 { "  default export" } else { "" })?;
+        if !wrappers.is_empty() {
+            writeln!(out, "          for tests  {}", wrappers.join("  "))?;
+        }
         let config = volume.config();
-        let read_only = if volume.is_read_only() { "  read-only" } else { "" };
-        let size = bytes(volume.size());
-        let (name, store) = (&config.name, volume.store_name());
-        let write = config.write.name();
-        writeln!(out, "  volume  {name}  {size}  {store}  write-{write}{read_only}")?;
         let block = bytes(u64::from(config.block_bytes));
         let cache = u64::from(config.cache_blocks) * u64::from(config.block_bytes);
         match cache {
@@ -154,11 +184,31 @@ fn announce(running: &Running) -> Result<(), Error> {
             )?,
         }
     }
+    match &plan.tls {
+        TlsPlan::Off => {}
+        TlsPlan::Offered(paths) => writeln!(out, "  tls     offered{}", certificates(paths))?,
+        TlsPlan::Required(paths) => writeln!(out, "  tls     required{}", certificates(paths))?,
+    }
     if let Some(address) = running.http() {
         writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
     }
     out.flush()?;
     Ok(())
+}
+
+/// A store without what slows it or makes it fail, and that, outermost first.
+fn unwrapped(mut store: &StoreSpec) -> (&StoreSpec, Vec<String>) {
+    let mut wrappers = Vec::new();
+    while let StoreSpec::Delay(_, inner) | StoreSpec::Fail(_, inner) = store {
+        let (all, rest) = (store.to_string(), inner.to_string());
+        wrappers.push(all.strip_suffix(&format!(":{rest}")).unwrap_or(&all).to_owned());
+        store = inner;
+    }
+    (store, wrappers)
+}
+
+fn certificates(paths: &TlsPaths) -> &'static str {
+    if paths.client_roots.is_some() { ", clients show a certificate" } else { "" }
 }
 
 /// Structured logs on standard error, one line an event, coloured for a person only.

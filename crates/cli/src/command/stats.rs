@@ -6,11 +6,14 @@ use serde_json::Value;
 
 use crate::error::Error;
 use crate::table::{Table, count, percent};
+use crate::tls::TlsOptions;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// http://HOST:PORT of a server, or any NBD URI of one of its volumes
     uri: String,
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Print the JSON as the server gives it
     #[arg(long)]
     json: bool,
@@ -18,13 +21,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let text = if args.uri.starts_with("http://") {
+        args.tls.client(None)?;
         over_http(&args.uri)?
     } else {
         let uri = args.uri.parse().map_err(|error| {
             Error::Usage(format!("{error}; or http://HOST:PORT of its HTTP listener"))
         })?;
+        let options = args.tls.client(Some(&uri))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(undercroft_server::status_over_nbd(&uri)).map_err(Error::Work)?
+        runtime.block_on(undercroft_server::status_over_nbd(&uri, &options)).map_err(Error::Work)?
     };
     let stats: Value = serde_json::from_str(&text)?;
     let mut out = stdout().lock();

@@ -248,3 +248,37 @@ fn what_cannot_be_reached_exits_1() {
         assert!(one_line(&super::support::text(&output.stderr)), "{arguments}");
     }
 }
+
+#[test]
+fn an_address_in_use_comes_with_advice() {
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let volume = "--volume v=mem:,size=1MiB";
+    for flags in [format!("--listen {address}"), format!("--listen unix:x --http {address}")] {
+        let said = place.refused(1, &format!("{volume} {flags}"));
+        let flag = flags.rsplit_once("--").unwrap().1;
+        assert!(one_line(&said) && said.contains(&format!("--{flag}: ")), "{said}");
+        assert!(said.contains("another program listens there") && said.contains("ss -ltnp"));
+    }
+    let said = place.refused(1, &format!("{volume} --listen 192.0.2.1:10809"));
+    assert!(said.contains("this machine does not have that address"), "{said}");
+}
+
+#[test]
+fn what_is_served_is_said_as_it_is() {
+    let place = Place::new();
+    let server = place.serve(
+        "--volume second=delay(2ms..8ms,queue=4):fail(read,n=3):file:b.img,size=1MiB \
+         --volume first=concat(mem(1MiB):;mem(1MiB):),read-only,cache=off",
+    );
+    let lines: Vec<_> = server.announced.lines().collect();
+    assert!(lines[0].ends_with("serving nbd+unix:///?socket=socket"), "{lines:?}");
+    assert_eq!(lines[1], "  volume  second  1 MiB  file:b.img  write-through  default export");
+    assert_eq!(lines[2], "          for tests  delay(2ms..8ms,queue=4)  fail(read,n=3)");
+    assert!(lines[3].starts_with("          cache 256 MiB  block 4 KiB  policy mq"), "{lines:?}");
+    let concat = "concat(mem(1MiB):;mem(1MiB):)";
+    assert_eq!(lines[4], format!("  volume  first  2 MiB  {concat}  write-through  read-only"));
+    assert_eq!(lines[5], "          not cached");
+    assert_eq!(server.stop(), 0);
+}

@@ -69,7 +69,7 @@ fn unmodified_clients() {
     );
 }
 
-fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/bin:/bin:/usr/sbin:/sbin")
         .split(':')

@@ -14,10 +14,10 @@ use super::oracle::{BLOCK, Oracle};
 use super::support::{Place, Random, read};
 
 /// Blocks of each writer's own part of the volume.
-const PART: usize = 384;
+pub(crate) const PART: usize = 384;
 
 /// Writers, with a connection each.
-const WRITERS: usize = 3;
+pub(crate) const WRITERS: usize = 3;
 
 /// Writes of one writer in flight.
 const DEPTH: usize = 24;
@@ -25,10 +25,10 @@ const DEPTH: usize = 24;
 /// Most blocks of one write.
 const MAX_BLOCKS: u64 = 20;
 
-type Shared = Arc<Mutex<Oracle>>;
+pub(crate) type Shared = Arc<Mutex<Oracle>>;
 
 /// Writes to its part, with some FUA and some FLUSH among it, until the connection is lost.
-async fn write_on(client: Client, part: usize, oracle: Shared, mut random: Random) {
+pub(crate) async fn write_on(client: Client, part: usize, oracle: Shared, mut random: Random) {
     let slots = Arc::new(Semaphore::new(DEPTH));
     while !client.is_lost() {
         let slot = Arc::clone(&slots).acquire_owned().await.unwrap();

@@ -19,7 +19,9 @@ async fn connections_of_a_volume_are_bounded() {
     let first = server.connect("v").await;
     let second = server.connect("v").await;
     let refused = server.try_connect("v", &ClientOptions::default()).await.unwrap_err();
-    assert!(matches!(&refused, ClientError::Refused(why) if why.contains("its 2 connections")));
+    assert!(
+        matches!(&refused, ClientError::Refused(why) if why.contains("all 2 connections that volume 'v' allows"))
+    );
     let _other = server.connect("w").await;
     read(&first, 0, 4096).await.unwrap();
     first.close().await;
@@ -95,13 +97,13 @@ async fn stats_tell_what_each_client_asked_for() {
 }
 
 /// Keys in a place: a root, and what it vouches for.
-struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     place: &'a Place,
     root: Issuer<'static, KeyPair>,
 }
 
 impl Keys<'_> {
-    fn new(place: &Place) -> Keys<'_> {
+    pub(crate) fn new(place: &Place) -> Keys<'_> {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "the root");
@@ -111,7 +113,7 @@ impl Keys<'_> {
     }
 
     /// Makes `NAME.pem` and `NAME.key`.
-    fn issue(&self, name: &str) {
+    pub(crate) fn issue(&self, name: &str) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
@@ -121,7 +123,7 @@ impl Keys<'_> {
     }
 
     /// Options of a client that trusts the root and shows a certificate.
-    fn client(&self, name: Option<&str>) -> ClientOptions {
+    pub(crate) fn client(&self, name: Option<&str>) -> ClientOptions {
         let path = |name: &str, kind: &str| self.place.path(&format!("{name}.{kind}"));
         let identity = name.map(|name| (path(name, "pem"), path(name, "key")));
         let files = ClientTlsFiles { roots: path("root", "pem"), identity };
@@ -130,7 +132,7 @@ impl Keys<'_> {
 }
 
 /// Connects with TLS.
-async fn encrypted(
+pub(crate) async fn encrypted(
     server: &Server,
     volume: &str,
     options: &ClientOptions,
@@ -275,21 +277,39 @@ async fn renewed_certificates_are_shown_after_sighup() {
     renewed.issue("server");
     place.write("server.pem", later.read("server.pem"));
     server.signal(Signal::HUP);
-    wait_for_log(&server, "certificates stay as they were").await;
+    server.wait_for_log("certificates stay as they were");
     encrypted(&server, "v", &keys.client(None)).await.unwrap();
     place.write("server.key", later.read("server.key"));
     server.signal(Signal::HUP);
-    wait_for_log(&server, "certificates reloaded").await;
+    server.wait_for_log("certificates reloaded");
     encrypted(&server, "v", &renewed.client(None)).await.unwrap();
     assert!(encrypted(&server, "v", &keys.client(None)).await.is_err());
     read(&before, 0, 4096).await.unwrap();
     assert_eq!(server.stop(), 0);
 }
 
-async fn wait_for_log(server: &Server, part: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    while !server.log().contains(part) {
-        assert!(Instant::now() < deadline, "no '{part}' in {}", server.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_says_so() {
+    let place = Place::new();
+    place.write(
+        "undercroft.toml",
+        "[limits]\nconnections = 2\n[[volume]]\nname = 'v'\nstore = 'mem:'\nsize = '1MiB'\n",
+    );
+    let server = place.serve("");
+    let (first, _second) = (server.connect("v").await, server.connect("v").await);
+    let full = "all 2 connections that this server allows are in use";
+    let refused = server.try_connect("v", &ClientOptions::default()).await.unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(why) if why.contains(full)), "{refused}");
+    for command in ["bench nbd", "stats"] {
+        let output = place.undercroft(&format!("{command} {}", server.uri("v")));
+        let said = super::support::text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(full), "{command}: {said}");
     }
+    // A place that becomes free is one, and so many can be turned away as may come.
+    first.close().await;
+    let deadline = Instant::now() + PATIENCE;
+    while server.try_connect("v", &ClientOptions::default()).await.is_err() {
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(server.stop(), 0);
 }

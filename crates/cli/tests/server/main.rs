@@ -4,6 +4,7 @@
 //! `crates/store`); here is what only shows when all of it runs as one process that can be
 //! killed, told to stop, and talked to by programs that know nothing of it.
 
+mod ahead;
 mod clean;
 mod clients;
 mod faults;
@@ -11,4 +12,8 @@ mod kill;
 mod limits;
 mod metrics;
 mod oracle;
+mod reload;
+mod soak;
 mod support;
+mod tls;
+mod upstream;

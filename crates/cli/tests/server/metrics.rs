@@ -175,3 +175,36 @@ fn health_and_pages_that_are_not_there() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert_eq!(server.stop(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_a_cache_counts_too() {
+    let place = Place::new();
+    let server = place.serve(
+        "--volume v=fail(read,n=3):fail(write,n=2):file:v.img,size=1MiB,cache=off,block=8KiB",
+    );
+    let client = server.connect("v").await;
+    read(&client, 0, 40_000).await.unwrap();
+    read(&client, 8191, 2).await.unwrap();
+    assert!(read(&client, 0, 100).await.is_err());
+    write(&client, 0, vec![1; 8192]).await.unwrap();
+    assert!(write(&client, 0, vec![1; 8193]).await.is_err());
+    client.flush().await.unwrap();
+    client.write_zeroes(0, 8192, 0, false).await.unwrap();
+    for (name, value) in [
+        ("reads", 5 + 2 + 1),
+        ("read_hits", 0),
+        ("writes", 1 + 2),
+        ("write_hits", 0),
+        ("store_reads", 8),
+        ("store_writes", 3),
+        ("read_failures", 1),
+        ("write_failures", 2),
+        ("resident", 0),
+    ] {
+        assert_eq!(server.count("v", name), value, "{name} in {}", server.stats("v"));
+    }
+    let latency = server.stats("v")["latency_us"].clone();
+    assert_eq!(latency["read"]["miss"]["count"], 3, "{latency}");
+    assert!(server.page("/metrics").contains("undercroft_reads_total{volume=\"v\"} 8"));
+    assert_eq!(server.stop(), 0);
+}

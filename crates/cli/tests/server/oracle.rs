@@ -123,6 +123,26 @@ impl Oracle {
         }
     }
 
+    /// What a read of a block that is about to be sent may not be older than.
+    pub(crate) fn floor(&self, block: usize) -> u32 {
+        let known = &self.blocks[block];
+        known.base.0.max(known.answered)
+    }
+
+    /// Looks at what a read brought of a block, if it may not be older than `floor`.
+    pub(crate) fn check_read(&self, block: usize, floor: u32, bytes: &[u8]) -> Result<(), String> {
+        let known = self.blocks[block];
+        let Some(versions) = versions(block, bytes) else {
+            return Err(format!("block {block}: foreign bytes; {known:?}"));
+        };
+        match versions.iter().find(|&&v| v < floor || v > known.sent) {
+            None => Ok(()),
+            Some(wrong) => {
+                Err(format!("block {block}: read version {wrong}, not before {floor}; {known:?}"))
+            }
+        }
+    }
+
     /// Compares a volume after a kill, and goes on from what it holds.
     pub(crate) fn check(&mut self, volume: &[u8]) -> Found {
         let mut found = Found::default();

@@ -208,6 +208,24 @@ impl Server {
         }
     }
 
+    /// Waits until a volume has so many clients.
+    pub(crate) fn wait_for_clients(&self, volume: &str, wanted: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.stats(volume)["clients"].as_array().unwrap().len() != wanted {
+            assert!(Instant::now() < deadline, "{}", self.stats(volume)["clients"]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the log has a part.
+    pub(crate) fn wait_for_log(&self, part: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(part) {
+            assert!(Instant::now() < deadline, "no '{part}' in {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub(crate) async fn try_connect(
         &self,
         volume: &str,

@@ -45,6 +45,8 @@ pub struct Replay {
     pub connections: usize,
     /// Check every byte that is read.
     pub verify: bool,
+    /// How to connect.
+    pub options: ClientOptions,
 }
 
 /// What came of it.
@@ -193,7 +195,7 @@ async fn connect(
 ) -> Result<Vec<Client>, ReplayError> {
     let mut clients = Vec::new();
     for _ in 0..how.connections.max(1) {
-        let client = Client::connect(uri, &ClientOptions::default()).await;
+        let client = Client::connect(uri, &how.options).await;
         clients.push(client.map_err(|error| ReplayError::Server(uri.clone(), error))?);
     }
     let info = &clients[0].remote().info;

@@ -155,6 +155,20 @@ impl Handshake {
         contexts: &[String],
     ) -> Result<(Link, Remote), ClientError> {
         let contexts = self.prepare(export, contexts).await?;
+        self.begin(export, contexts).await
+    }
+
+    /// Opens an export whose answers will be simple ones.
+    pub(super) async fn go_simply(self, export: &str) -> Result<(Link, Remote), ClientError> {
+        check_length(export)?;
+        self.begin(export, Vec::new()).await
+    }
+
+    async fn begin(
+        mut self,
+        export: &str,
+        contexts: Vec<(u32, String)>,
+    ) -> Result<(Link, Remote), ClientError> {
         let mut told = Told::default();
         match self.ask_info(OPT_GO, export, &mut told).await? {
             Ending::Acknowledged => {}
@@ -176,6 +190,9 @@ impl Handshake {
             check_length(context)?;
         }
         let ending = self.ask(OPT_STRUCTURED_REPLY, &[], |_, _| Ok(())).await?;
+        if let Ending::Failed(REP_ERR_SHUTDOWN, text) = ending {
+            return Err(refusal(REP_ERR_SHUTDOWN, text));
+        }
         self.structured = matches!(ending, Ending::Acknowledged);
         if !self.structured || contexts.is_empty() {
             return Ok(Vec::new());

@@ -1,16 +1,19 @@
 //! One connection of a load, on its own thread.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, Ready};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::ReadBuf;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{Load, LoadReport};
+use crate::client::{ClientOptions, open_simply};
 use crate::link::Transport;
-use crate::uri::{Endpoint, Uri};
+use crate::uri::Uri;
 use crate::wire::*;
 
 /// Room for one read: 64 answers of 4 KiB.
@@ -18,56 +21,6 @@ const READ: usize = 256 << 10;
 
 /// A server that is silent for so long is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A socket that can be read and written without waiting.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    async fn connect(endpoint: &Endpoint) -> io::Result<Socket> {
-        match endpoint {
-            Endpoint::Tcp(host, port) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
-            }
-            Endpoint::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
-        }
-    }
-
-    async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        match self {
-            Socket::Tcp(stream) => stream.ready(interest).await,
-            Socket::Unix(stream) => stream.ready(interest).await,
-        }
-    }
-
-    fn try_read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        let result = match self {
-            Socket::Tcp(stream) => stream.try_read(into),
-            Socket::Unix(stream) => stream.try_read(into),
-        };
-        unless_blocked(result)
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let result = match self {
-            Socket::Tcp(stream) => stream.try_write(bytes),
-            Socket::Unix(stream) => stream.try_write(bytes),
-        };
-        unless_blocked(result)
-    }
-}
-
-fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
-    match result {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 /// A place for a request in flight; its cookie is its place among the others.
 #[derive(Clone, Copy)]
@@ -85,7 +38,7 @@ pub(super) struct Connection {
 
 /// What goes on while it is loaded.
 struct Traffic {
-    socket: Socket,
+    transport: Box<dyn Transport>,
     load: Load,
     blocks: u64,
     next_block: u64,
@@ -95,6 +48,8 @@ struct Traffic {
     /// Bytes to send, from `sent` on.
     output: Vec<u8>,
     sent: usize,
+    /// The transport may still hold some of what was sent.
+    held: bool,
     /// Bytes read, `input[..filled]`: at most the beginning of a header between two reads.
     input: Vec<u8>,
     filled: usize,
@@ -104,23 +59,32 @@ struct Traffic {
 }
 
 impl Connection {
-    pub(super) fn open(uri: &Uri, load: &Load, number: u32) -> io::Result<Connection> {
-        if uri.tls {
-            return Err(other("the load generator does not speak TLS"));
-        }
+    pub(super) fn open(
+        uri: &Uri,
+        options: &ClientOptions,
+        load: &Load,
+        number: u32,
+    ) -> io::Result<Connection> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let opened = runtime.block_on(async { timeout(PATIENCE, open(uri)).await });
-        let (socket, size, flags) = opened.map_err(|_| other("the server is silent"))??;
-        let blocks = size / u64::from(load.block_bytes);
+        let (link, remote) = runtime.block_on(open_simply(uri, options))?;
+        let (info, bytes) = (&remote.info, load.block_bytes);
+        let blocks = info.size / u64::from(bytes);
         if blocks == 0 {
-            return Err(other(&format!("the export has only {size} bytes")));
+            return Err(other(&format!("the export has only {} bytes", info.size)));
         }
-        if flags & READ_ONLY != 0 && load.read_percent < 100 {
+        if bytes % info.min_block != 0 || bytes > info.max_block {
+            let (min, max) = (info.min_block, info.max_block);
+            let what = format!("requests are multiples of {min} bytes, and at most {max}");
+            return Err(other(&what));
+        }
+        if info.flags.read_only && load.read_percent < 100 {
             return Err(other("the export is read-only"));
         }
         let share = u128::from(number) * u128::from(blocks) / u128::from(load.connections);
+        let mut input = vec![0; READ];
+        input[..link.input.len()].copy_from_slice(&link.input);
         let traffic = Traffic {
-            socket,
+            transport: link.transport,
             load: load.clone(),
             blocks,
             next_block: share as u64,
@@ -129,8 +93,9 @@ impl Connection {
             free: (0..load.depth).collect(),
             output: Vec::new(),
             sent: 0,
-            input: vec![0; READ],
-            filled: 0,
+            held: false,
+            input,
+            filled: link.input.len(),
             skip: 0,
             report: LoadReport::new(load.block_bytes),
         };
@@ -153,8 +118,7 @@ impl Traffic {
             if sending {
                 self.queue(now);
             }
-            let written = self.write()?;
-            let read = self.socket.try_read(&mut self.input[self.filled..])?;
+            let (written, read) = poll_fn(|cx| Poll::Ready(self.exchange(cx))).await?;
             now = Instant::now();
             match read {
                 Some(0) => return Err(other("the server hung up")),
@@ -165,12 +129,8 @@ impl Traffic {
                 break;
             }
             if read.is_none() && !written {
-                let interest = match self.output.len() - self.sent {
-                    0 => Interest::READABLE,
-                    _ => Interest::READABLE | Interest::WRITABLE,
-                };
-                let ready = timeout(PATIENCE, self.socket.ready(interest)).await;
-                ready.map_err(|_| other("the server is silent"))??;
+                let ready = timeout(PATIENCE, woken()).await;
+                ready.map_err(|_| other("the server is silent"))?;
             }
         }
         self.report.elapsed = now - begin;
@@ -225,14 +185,28 @@ impl Traffic {
         mixed ^ (mixed >> 31)
     }
 
-    /// Sends what goes; whether anything went.
-    fn write(&mut self) -> io::Result<bool> {
-        if self.sent == self.output.len() {
-            return Ok(false);
+    /// Sends what goes and reads what is there: whether anything went, and how much came.
+    fn exchange(&mut self, cx: &mut Context<'_>) -> io::Result<(bool, Option<usize>)> {
+        let mut transport = Pin::new(&mut *self.transport);
+        let mut written = false;
+        if self.sent < self.output.len() {
+            let rest = &self.output[self.sent..];
+            if let Poll::Ready(count) = transport.as_mut().poll_write(cx, rest) {
+                self.sent += count?;
+                (written, self.held) = (true, true);
+            }
         }
-        let count = self.socket.try_write(&self.output[self.sent..])?;
-        self.sent += count.unwrap_or(0);
-        Ok(count.is_some())
+        if self.held {
+            if let Poll::Ready(flushed) = transport.as_mut().poll_flush(cx) {
+                flushed?;
+                self.held = false;
+            }
+        }
+        let mut into = ReadBuf::new(&mut self.input[self.filled..]);
+        Ok(match transport.poll_read(cx, &mut into) {
+            Poll::Pending => (written, None),
+            Poll::Ready(result) => result.map(|()| (written, Some(into.filled().len())))?,
+        })
     }
 
     /// Takes the answers out of what was read.
@@ -277,29 +251,9 @@ fn other(what: &str) -> io::Error {
     io::Error::other(what.to_owned())
 }
 
-async fn open(uri: &Uri) -> io::Result<(Socket, u64, u16)> {
-    let mut socket = Socket::connect(&uri.endpoint).await?;
-    let (size, flags) = match &mut socket {
-        Socket::Tcp(stream) => handshake(stream, &uri.export).await?,
-        Socket::Unix(stream) => handshake(stream, &uri.export).await?,
-    };
-    Ok((socket, size, flags))
-}
-
-/// The shortest handshake that there is; gives size and flags of the export.
-async fn handshake(stream: &mut impl Transport, export: &str) -> io::Result<(u64, u16)> {
-    let mut greeting = [0; Greeting::SIZE];
-    stream.read_exact(&mut greeting).await?;
-    let greeting = Greeting::parse(&greeting).map_err(|error| other(error.what()))?;
-    let flags = greeting.flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
-    let mut out = bytes::BytesMut::from(&u32::from(flags).to_be_bytes()[..]);
-    put_option(&mut out, OPT_EXPORT_NAME, export.as_bytes());
-    stream.write_all(&out).await?;
-    let refused = |_| other(&format!("the server refuses export '{export}', or needs TLS for it"));
-    let size = stream.read_u64().await.map_err(refused)?;
-    let told = stream.read_u16().await?;
-    if flags & FLAG_NO_ZEROES == 0 {
-        stream.read_exact(&mut [0; 124]).await?;
-    }
-    Ok((size, told))
+/// Until whatever the task waits for has happened.
+async fn woken() {
+    let mut slept = false;
+    poll_fn(|_| if std::mem::replace(&mut slept, true) { Poll::Ready(()) } else { Poll::Pending })
+        .await;
 }

@@ -61,13 +61,7 @@ impl<'a> Handshake<'a> {
 
     /// Negotiates; `None` if the client had enough.
     pub(super) async fn run(mut self) -> Result<Option<Opened>, Ended> {
-        let offered = FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES;
-        self.link.send(&Greeting { flags: offered }.bytes()).await?;
-        let flags = u32::from_be_bytes(self.link.array().await?);
-        if flags & !u32::from(offered) != 0 {
-            return Err(refused(format!("the client has flags that were not offered: {flags:#x}")));
-        }
-        self.zeroes = flags & u32::from(FLAG_NO_ZEROES) == 0;
+        self.greet().await?;
         loop {
             let (option, data) = self.next_option().await?;
             match self.answer(option, data).await? {
@@ -78,6 +72,29 @@ impl<'a> Handshake<'a> {
                     return Ok(Some(Opened { link, session, offer, export, peer }));
                 }
             }
+        }
+    }
+
+    async fn greet(&mut self) -> Result<(), Ended> {
+        let offered = FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES;
+        self.link.send(&Greeting { flags: offered }.bytes()).await?;
+        let flags = u32::from_be_bytes(self.link.array().await?);
+        if flags & !u32::from(offered) != 0 {
+            return Err(refused(format!("the client has flags that were not offered: {flags:#x}")));
+        }
+        self.zeroes = flags & u32::from(FLAG_NO_ZEROES) == 0;
+        Ok(())
+    }
+
+    /// Answers whatever is asked with a refusal, until the client leaves.
+    pub(super) async fn refuse(mut self, text: &str) -> Result<(), Ended> {
+        self.greet().await?;
+        loop {
+            let (option, _) = self.next_option().await?;
+            if matches!(option, OPT_ABORT | OPT_EXPORT_NAME) {
+                return Ok(());
+            }
+            self.reply_error(option, (REP_ERR_POLICY, text.to_owned())).await?;
         }
     }
 

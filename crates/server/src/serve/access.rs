@@ -5,8 +5,8 @@
 //! know nothing of clients.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -33,15 +33,23 @@ pub(crate) struct Doors {
 pub(crate) struct Door {
     volume: Arc<Volume>,
     access: Access,
-    /// Connections that there are.
-    open: AtomicUsize,
     bucket: Option<Mutex<Bucket>>,
+    guests: Arc<Guests>,
+    /// Nobody else comes in: the volume goes away, or another door has new rules.
+    shut: AtomicBool,
+}
+
+/// The connections to a volume, whatever rules they came in by.
+#[derive(Default)]
+struct Guests {
+    /// How many there are.
+    open: AtomicUsize,
     clients: Mutex<Vec<Weak<Client>>>,
 }
 
 /// What one connection asked for.
 pub(crate) struct Client {
-    peer: String,
+    peer: Peer,
     requests: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
@@ -108,13 +116,41 @@ impl Doors {
     /// Adds a volume. The first one is the default.
     pub(crate) fn add(&self, volume: Arc<Volume>, access: Access) {
         let name = volume.config().name.clone();
-        let now = Instant::now();
-        let bucket = access.requests_per_second.map(|limit| Mutex::new(Bucket::new(limit, now)));
-        let (open, clients) = (AtomicUsize::new(0), Mutex::default());
-        let door = Arc::new(Door { volume, access, open, bucket, clients });
+        let door = Door::new(volume, access, Arc::default());
         let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
         default.get_or_insert_with(|| name.clone());
-        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, door);
+        self.write().insert(name, door);
+    }
+
+    /// Gives a volume other rules, for connections that begin from now on: its door.
+    pub(crate) fn change(&self, name: &str, access: Access) -> Option<Arc<Door>> {
+        let mut doors = self.write();
+        let door = doors.get_mut(name)?;
+        let next = Door::new(Arc::clone(&door.volume), access, Arc::clone(&door.guests));
+        door.shut.store(true, Ordering::SeqCst);
+        *door = Arc::clone(&next);
+        Some(next)
+    }
+
+    /// Takes a volume away, for connections that begin from now on: its door.
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Door>> {
+        let door = self.write().remove(name)?;
+        door.shut.store(true, Ordering::SeqCst);
+        Some(door)
+    }
+
+    /// Chooses the export of the empty name.
+    pub(crate) fn set_default(&self, name: Option<String>) {
+        *self.default.write().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// The export of the empty name.
+    pub(crate) fn default_name(&self) -> Option<String> {
+        self.default.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<Door>>> {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All doors, by name.
@@ -123,9 +159,8 @@ impl Doors {
     }
 
     fn door(&self, name: &str) -> Option<Arc<Door>> {
-        let default = self.default.read().unwrap_or_else(PoisonError::into_inner);
-        let name = if name.is_empty() { default.as_deref()? } else { name };
-        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        let name = if name.is_empty() { self.default_name()? } else { name.to_owned() };
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
     }
 }
 
@@ -150,6 +185,12 @@ impl Exports for Doors {
 }
 
 impl Door {
+    fn new(volume: Arc<Volume>, access: Access, guests: Arc<Guests>) -> Arc<Door> {
+        let now = Instant::now();
+        let bucket = access.requests_per_second.map(|limit| Mutex::new(Bucket::new(limit, now)));
+        Arc::new(Door { volume, access, bucket, guests, shut: AtomicBool::new(false) })
+    }
+
     /// The volume behind it.
     pub(crate) fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -157,11 +198,25 @@ impl Door {
 
     /// The connections that there are, the busiest first.
     pub(crate) fn clients(&self) -> Vec<ClientStats> {
-        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> =
-            clients.iter().filter_map(Weak::upgrade).map(|client| client.stats()).collect();
+        let mut all: Vec<_> = self.present().iter().map(|client| client.stats()).collect();
         all.sort_by_key(|client| std::cmp::Reverse(client.requests));
         all
+    }
+
+    /// The connections that there are, however they came in.
+    fn present(&self) -> Vec<Arc<Client>> {
+        let clients = self.guests.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether one of these peers is connected.
+    pub(crate) fn has_guest(&self, is_meant: impl Fn(&Peer) -> bool) -> bool {
+        self.present().iter().any(|client| is_meant(&client.peer))
+    }
+
+    /// Whether a peer that came in by older rules has no right to stay as it is.
+    pub(crate) fn turns_away(&self, before: &Access, peer: &Peer) -> bool {
+        self.admits(peer).is_err() || (is_listed(&before.writers, peer) && !self.may_write(peer))
     }
 
     fn admits(&self, peer: &Peer) -> Result<(), Refusal> {
@@ -180,22 +235,32 @@ impl Door {
 
     fn enter(&self, peer: &Peer) -> Result<Arc<Client>, Refusal> {
         let limit = self.access.connections.unwrap_or(usize::MAX);
-        let entered = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
+        let guests = &self.guests;
+        let entered = guests.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
             (open < limit).then_some(open + 1)
         });
         if entered.is_err() {
-            return Err(Refusal::Denied(format!("the export has its {limit} connections")));
+            let name = &self.volume.config().name;
+            return Err(Refusal::Denied(format!(
+                "all {limit} connections that volume '{name}' allows are in use; end one, or \
+                 raise its 'connections'"
+            )));
         }
         let client = Arc::new(Client {
-            peer: peer.certificate.clone().unwrap_or_else(|| peer.address.clone()),
+            peer: peer.clone(),
             requests: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
         });
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = guests.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&client));
+        // Whoever shuts the door looks afterwards who is in.
+        if self.shut.load(Ordering::SeqCst) {
+            guests.open.fetch_sub(1, Ordering::SeqCst);
+            return Err(Refusal::ShuttingDown);
+        }
         Ok(client)
     }
 }
@@ -208,8 +273,9 @@ fn is_listed(list: &[String], peer: &Peer) -> bool {
 impl Client {
     fn stats(&self) -> ClientStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let name = self.peer.certificate.as_ref().unwrap_or(&self.peer.address);
         ClientStats {
-            client: self.peer.clone(),
+            client: name.clone(),
             requests: get(&self.requests),
             bytes_read: get(&self.bytes_read),
             bytes_written: get(&self.bytes_written),
@@ -300,7 +366,7 @@ struct Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.door.open.fetch_sub(1, Ordering::SeqCst);
+        self.door.guests.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

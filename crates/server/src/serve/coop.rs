@@ -142,10 +142,10 @@ pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
 ///
 /// # Errors
 /// The server cannot be reached, or is none of ours.
-pub async fn status_over_nbd(uri: &Uri) -> Result<String, String> {
+pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
     let contexts = vec![format!("{NAME};v=1")];
-    let options = ClientOptions { contexts, ..ClientOptions::default() };
+    let options = ClientOptions { contexts, ..options.clone() };
     let client = Client::connect(uri, &options).await.map_err(|e| failed(&e))?;
     let granted = client.remote().contexts.iter().find_map(|(_, name)| name.strip_prefix(NAME));
     let window = granted

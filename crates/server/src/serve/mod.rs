@@ -7,6 +7,7 @@ mod access;
 mod coop;
 mod http;
 mod plan;
+mod reload;
 mod report;
 mod run;
 mod settings;

@@ -5,9 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use undercroft_cache::policy::Spec;
+use undercroft_nbd::ClientTlsFiles;
 use undercroft_store::StoreSpec;
 
-use super::settings::{Settings, VolumeSettings};
+use super::settings::{Settings, TlsSettings, VolumeSettings};
 use crate::volume::{VolumeConfig, Write};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
@@ -52,6 +53,8 @@ pub struct PlannedVolume {
     pub store: StoreSpec,
     /// Bytes, if told.
     pub size: Option<u64>,
+    /// Its share of the cache in bytes; none: it gets an equal part of what is left.
+    pub own_cache: Option<u64>,
     /// Everything else.
     pub config: VolumeConfig,
     /// Who may open it, and how much they may ask for.
@@ -112,8 +115,8 @@ pub struct Plan {
     pub state_interval: Duration,
     /// TLS towards clients.
     pub tls: TlsPlan,
-    /// Roots that upstream servers are trusted by.
-    pub upstream_roots: Option<PathBuf>,
+    /// TLS towards upstream servers.
+    pub upstream_tls: Option<ClientTlsFiles>,
     /// Connections at a time.
     pub max_connections: usize,
     /// Requests in flight on a connection.
@@ -160,7 +163,7 @@ impl Plan {
             state: settings.state.clone(),
             state_interval: Duration::from_secs(settings.state_interval_s.unwrap_or(300).max(1)),
             tls,
-            upstream_roots: settings.tls.upstream_roots.clone(),
+            upstream_tls: upstream_tls(&settings.tls)?,
             max_connections: limits.connections.unwrap_or(4096).max(1),
             max_requests: limits.requests.unwrap_or(1024).max(1),
             max_bytes,
@@ -188,6 +191,20 @@ fn tls(settings: &Settings) -> Result<TlsPlan, String> {
             Err("tls: a certificate and a key are missing".to_owned())
         }
         (Some(other), _) => Err(format!("tls mode '{other}': expected off, offered or required")),
+    }
+}
+
+/// Whom stores at `nbds://` are trusted by, and what they are shown.
+fn upstream_tls(tls: &TlsSettings) -> Result<Option<ClientTlsFiles>, String> {
+    let identity = match (&tls.upstream_certificate, &tls.upstream_key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        _ => return Err("tls: an upstream certificate and a key belong together".to_owned()),
+    };
+    match (tls.upstream_roots.clone(), identity) {
+        (Some(roots), identity) => Ok(Some(ClientTlsFiles { roots, identity })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err("tls: upstream-roots are missing".to_owned()),
     }
 }
 
@@ -314,7 +331,7 @@ fn planned_volume(
         requests_per_second: volume.requests_per_second,
     };
     let size = volume.size.as_deref().map(|text| bytes("size", text)).transpose()?;
-    Ok(PlannedVolume { store, size, config, access })
+    Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, config, access })
 }
 
 /// A size in bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`.

@@ -1,4 +1,4 @@
-//! A server from its plan: opened, running, reloaded, stopped.
+//! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
 //!
 //! The way out: no new connections, what is in flight is answered, every volume is flushed, the
 //! lists for a warm restart are saved.
@@ -14,19 +14,18 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use undercroft_frames::Memory;
-use undercroft_nbd::{
-    ClientOptions, ClientTlsFiles, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys,
-};
+use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys};
 use undercroft_store::OpenOptions;
 
-use super::access::Doors;
+use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 use super::{http, upstream};
+use crate::answer::Failed;
 use crate::state::SavedContent;
 use crate::volume::{Volume, Write};
 
 /// How long connections may take to end when the server stops.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// Why a server could not start or stop as it should.
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +41,16 @@ pub enum ServeError {
 
 /// A server that serves.
 pub struct Running {
-    server: Server,
-    doors: Arc<Doors>,
+    /// As it is: what could not be changed is as it was.
+    pub(super) plan: Plan,
+    pub(super) server: Server,
+    pub(super) doors: Arc<Doors>,
+    /// Volumes that were taken away and could not be closed yet.
+    pub(super) leaving: Vec<Arc<Door>>,
     addresses: Vec<String>,
     http: Option<SocketAddr>,
-    keys: Option<(TlsKeys, TlsPaths)>,
-    state: Option<StateFolder>,
+    pub(super) keys: Option<TlsKeys>,
+    pub(super) state: Option<StateFolder>,
     stop: watch::Sender<bool>,
 }
 
@@ -59,9 +62,9 @@ impl Running {
     pub async fn start(plan: &Plan) -> Result<Running, ServeError> {
         let state = plan.state.clone().map(StateFolder::open).transpose()?;
         let doors = Doors::new(rand_seed());
-        let volumes = open_volumes(plan).await?;
-        for (volume, planned) in volumes.iter().zip(&plan.volumes) {
-            doors.add(Arc::clone(volume), planned.access.clone());
+        let upstream = upstream_options(plan)?;
+        for planned in &plan.volumes {
+            doors.add(open_volume(planned, &upstream).await?, planned.access.clone());
         }
         let (tls, keys) = tls(&plan.tls)?;
         let options = ServerOptions {
@@ -74,12 +77,12 @@ impl Running {
         let server = Server::new(Arc::clone(&doors) as _, options);
         let mut listeners = Vec::new();
         for address in &plan.listen {
-            listeners.push(listen(address).await?);
+            listeners.push(listen(address, &plan.tls).await?);
         }
         let pages = match &plan.http {
             Some(address) => {
                 let listener = TcpListener::bind(address).await;
-                Some(listener.map_err(|e| work(&format!("http {address}"), &e))?)
+                Some(listener.map_err(|e| unusable("--http", address, &e))?)
             }
             None => None,
         };
@@ -88,8 +91,9 @@ impl Running {
         // Before the first write is answered, so that the mark of an unclean end stands by then;
         // and after all that can fail, so that a server which never began leaves none.
         if let Some(state) = &state {
-            volumes.iter().for_each(|volume| state.resume(volume));
-            tokio::spawn(save_now_and_then(state.clone(), volumes, plan.state_interval));
+            doors.all().iter().for_each(|door| state.resume(door.volume()));
+            let doors = Arc::clone(&doors);
+            tokio::spawn(save_now_and_then(state.clone(), doors, plan.state_interval));
         }
         let mut addresses = Vec::new();
         for (listener, uri) in listeners {
@@ -101,7 +105,8 @@ impl Running {
         if let Some(listener) = pages {
             tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
         }
-        Ok(Running { server, doors, addresses, http, keys, state, stop })
+        let (plan, leaving) = (plan.clone(), Vec::new());
+        Ok(Running { plan, server, doors, leaving, addresses, http, keys, state, stop })
     }
 
     /// Where it listens, as the beginnings of URIs: `nbd://127.0.0.1:10809/`.
@@ -114,33 +119,14 @@ impl Running {
         self.http
     }
 
+    /// What it serves, in the order of the settings: the first is the default export.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Its volumes, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.doors.all().iter().map(|door| Arc::clone(door.volume())).collect()
-    }
-
-    /// Reads the certificates again, and looks which volumes have grown. What cannot be done is
-    /// logged, and stays as it was.
-    pub async fn reload(&self) {
-        if let Some((keys, paths)) = &self.keys {
-            match load_keys(paths) {
-                Ok(config) => {
-                    keys.replace(config);
-                    tracing::info!("certificates reloaded");
-                }
-                Err(error) => tracing::error!("certificates stay as they were: {error}"),
-            }
-        }
-        for volume in self.volumes() {
-            let (name, before) = (&volume.config().name, volume.size());
-            match volume.grow().await {
-                Ok(size) if size > before => {
-                    tracing::info!(volume = name, before, size, "the volume has grown");
-                }
-                Ok(_) => {}
-                Err(error) => tracing::error!(volume = name, "cannot look at its size: {error}"),
-            }
-        }
     }
 
     /// Ends it: answers what is in flight, flushes, saves.
@@ -153,17 +139,11 @@ impl Running {
             tracing::warn!(connections = cut, "closed with requests unanswered");
         }
         let mut failures = Vec::new();
-        for volume in self.volumes() {
-            let name = &volume.config().name;
-            if let Some(state) = &self.state {
-                state.save(&volume);
-            }
-            match volume.close().await {
-                Ok(()) => self.state.iter().for_each(|state| state.mark_clean(&volume)),
-                Err(error) => {
-                    let dirty = volume.stats().dirty;
-                    failures.push(format!("volume {name}: {error}; {dirty} blocks are lost"));
-                }
+        for door in self.doors.all().iter().chain(&self.leaving) {
+            let (name, volume) = (&door.volume().config().name, door.volume());
+            if let Err(error) = close(volume, self.state.as_ref()).await {
+                let dirty = volume.stats().dirty;
+                failures.push(format!("volume {name}: {error}; {dirty} blocks are lost"));
             }
         }
         self.stop.send_replace(true);
@@ -171,30 +151,32 @@ impl Running {
     }
 }
 
+/// Saves what makes a restart warm, and makes everything durable.
+pub(super) async fn close(volume: &Arc<Volume>, state: Option<&StateFolder>) -> Result<(), Failed> {
+    if let Some(state) = state {
+        state.save(volume);
+    }
+    volume.close().await?;
+    state.into_iter().for_each(|state| state.mark_clean(volume));
+    Ok(())
+}
+
 fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
     ServeError::Work(format!("{what}: {error}"))
 }
 
-async fn open_volumes(plan: &Plan) -> Result<Vec<Arc<Volume>>, ServeError> {
-    let bytes: u64 = plan.volumes.iter().map(|volume| volume.config.memory_bytes()).sum();
-    let bytes = usize::try_from(bytes)
-        .map_err(|_| ServeError::Plan("the caches are larger than memory can be".to_owned()))?;
-    let memory = Memory::new(bytes).map_err(|error| work("cache", &error))?;
-    let mut upstream_options = ClientOptions::default();
-    if let Some(roots) = &plan.upstream_roots {
-        let files = ClientTlsFiles { roots: roots.clone(), identity: None };
-        upstream_options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
+/// How volumes connect to other servers.
+pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError> {
+    let mut options = ClientOptions::default();
+    if let Some(files) = &plan.upstream_tls {
+        options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
-    let mut volumes = Vec::new();
-    for planned in &plan.volumes {
-        volumes.push(open_volume(planned, &memory, &upstream_options).await?);
-    }
-    Ok(volumes)
+    Ok(options)
 }
 
-async fn open_volume(
+/// Opens a volume, with frames in memory of its own: the system has it back with the volume.
+pub(super) async fn open_volume(
     planned: &PlannedVolume,
-    memory: &Memory,
     upstream_options: &ClientOptions,
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &planned.config.name;
@@ -213,7 +195,11 @@ async fn open_volume(
     })?;
     let mut config = planned.config.clone();
     config.seed = rand_seed();
-    let volume = Volume::open(config, store, memory, Handle::current());
+    let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
+        ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
+    })?;
+    let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
+    let volume = Volume::open(config, store, &memory, Handle::current());
     volume.map_err(|error| ServeError::Plan(error.to_string()))
 }
 
@@ -223,25 +209,25 @@ fn rand_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-fn tls(plan: &TlsPlan) -> Result<(Tls, Option<(TlsKeys, TlsPaths)>), ServeError> {
+fn tls(plan: &TlsPlan) -> Result<(Tls, Option<TlsKeys>), ServeError> {
     let load = |paths: &TlsPaths| {
         let config = load_keys(paths).map_err(|error| work("tls", &error))?;
-        Ok::<_, ServeError>((TlsKeys::new(config), paths.clone()))
+        Ok::<_, ServeError>(TlsKeys::new(config))
     };
     Ok(match plan {
         TlsPlan::Off => (Tls::Off, None),
         TlsPlan::Offered(paths) => {
-            let (keys, paths) = load(paths)?;
-            (Tls::Offered(keys.clone()), Some((keys, paths)))
+            let keys = load(paths)?;
+            (Tls::Offered(keys.clone()), Some(keys))
         }
         TlsPlan::Required(paths) => {
-            let (keys, paths) = load(paths)?;
-            (Tls::Required(keys.clone()), Some((keys, paths)))
+            let keys = load(paths)?;
+            (Tls::Required(keys.clone()), Some(keys))
         }
     })
 }
 
-fn load_keys(
+pub(super) fn load_keys(
     paths: &TlsPaths,
 ) -> Result<Arc<undercroft_nbd::ServerTlsConfig>, undercroft_nbd::TlsError> {
     TlsFiles {
@@ -252,19 +238,34 @@ fn load_keys(
     .load()
 }
 
-async fn listen(address: &Address) -> Result<(Listener, String), ServeError> {
+/// What is wrong with an address to listen on, and what to do.
+fn unusable(flag: &str, address: &str, error: &io::Error) -> ServeError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there (`ss -ltnp` shows which): end it, or choose another \
+             address"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root",
+        _ => return work(&format!("{flag} {address}"), error),
+    };
+    ServeError::Work(format!("{flag} {address}: {error}: {advice}"))
+}
+
+async fn listen(address: &Address, tls: &TlsPlan) -> Result<(Listener, String), ServeError> {
+    let scheme = if matches!(tls, TlsPlan::Required(_)) { "nbds" } else { "nbd" };
     match address {
         Address::Tcp(address) => {
             let listener = Listener::tcp(address.as_str()).await;
-            let listener = listener.map_err(|error| work(&format!("listen {address}"), &error))?;
+            let listener = listener.map_err(|e| unusable("--listen", address, &e))?;
             let local = listener.tcp_address().map_or_else(|| address.clone(), |a| a.to_string());
-            Ok((listener, format!("nbd://{local}/")))
+            Ok((listener, format!("{scheme}://{local}/")))
         }
         Address::Unix(path) => {
             let listener = Listener::unix(path);
-            let what = format!("listen unix:{}", path.display());
+            let what = format!("--listen unix:{}", path.display());
             let listener = listener.map_err(|error| work(&what, &error))?;
-            Ok((listener, format!("nbd+unix:///?socket={}", path.display())))
+            Ok((listener, format!("{scheme}+unix:///?socket={}", path.display())))
         }
     }
 }
@@ -272,7 +273,7 @@ async fn listen(address: &Address) -> Result<(Listener, String), ServeError> {
 /// The folder for what a restart needs: the list of cached blocks of each volume, and for a
 /// write-back volume a mark that stands while it may hold what its store does not.
 #[derive(Clone)]
-struct StateFolder {
+pub(super) struct StateFolder {
     path: PathBuf,
 }
 
@@ -292,7 +293,7 @@ impl StateFolder {
     }
 
     /// Says what an unclean end may have lost, and brings back what was cached.
-    fn resume(&self, volume: &Arc<Volume>) {
+    pub(super) fn resume(&self, volume: &Arc<Volume>) {
         let name = volume.config().name.clone();
         let mark = self.mark(volume);
         if mark.exists() {
@@ -349,11 +350,11 @@ async fn restore(volume: &Arc<Volume>, saved: &SavedContent, path: &Path) {
     }
 }
 
-async fn save_now_and_then(state: StateFolder, volumes: Vec<Arc<Volume>>, interval: Duration) {
+async fn save_now_and_then(state: StateFolder, doors: Arc<Doors>, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        for volume in volumes.iter().filter(|volume| !volume.is_closing()) {
-            let (state, volume) = (state.clone(), Arc::clone(volume));
+        for door in doors.all().iter().filter(|door| !door.volume().is_closing()) {
+            let (state, volume) = (state.clone(), Arc::clone(door.volume()));
             // Writing the file may wait for the disk.
             let _ = tokio::task::spawn_blocking(move || state.save(&volume)).await;
         }

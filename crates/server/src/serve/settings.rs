@@ -53,6 +53,10 @@ pub struct TlsSettings {
     pub client_roots: Option<PathBuf>,
     /// Roots that upstream servers (`nbds://`) are trusted by, PEM.
     pub upstream_roots: Option<PathBuf>,
+    /// Certificate to show to them, PEM.
+    pub upstream_certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub upstream_key: Option<PathBuf>,
 }
 
 /// What a client may take.
@@ -220,11 +224,16 @@ impl Settings {
     /// server runs in.
     ///
     /// # Errors
-    /// The file cannot be read, or line and column of what is not understood.
+    /// The file cannot be read, or the line of what is not understood.
     pub fn from_file(path: &Path) -> Result<Settings, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("configuration {}: {error}", path.display()))?;
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+        toml::from_str(&text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = 1 + before.matches('\n').count();
+            let what = error.message().lines().collect::<Vec<_>>().join("; ");
+            format!("{}, line {line}: {what}", path.display())
+        })
     }
 
     /// The environment's settings: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several separated
@@ -284,6 +293,11 @@ impl Settings {
                 key: self.tls.key.or(then.tls.key),
                 client_roots: self.tls.client_roots.or(then.tls.client_roots),
                 upstream_roots: self.tls.upstream_roots.or(then.tls.upstream_roots),
+                upstream_certificate: self
+                    .tls
+                    .upstream_certificate
+                    .or(then.tls.upstream_certificate),
+                upstream_key: self.tls.upstream_key.or(then.tls.upstream_key),
             },
             limits: LimitSettings {
                 connections: self.limits.connections.or(then.limits.connections),
