@@ -13,6 +13,7 @@
 use super::queues::Queues;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "2q",
@@ -177,6 +178,10 @@ impl Policy for TwoQ {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.queues.warm(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.carry(list, memo, false))
     }
 
     fn validate(&self) -> Result<(), String> {
