@@ -6,6 +6,8 @@
 //! 2. a handle has a frame exactly if it is resident, and no two share one;
 //! 3. frames are below the largest capacity that the cache ever had.
 
+mod saved;
+
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;

@@ -13,6 +13,7 @@ mod hashed;
 mod heap;
 mod level;
 mod lists;
+mod memo;
 pub mod policy;
 mod positions;
 mod ring;
@@ -20,4 +21,5 @@ mod tally;
 
 pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
 pub use level::{Counts, Level, Reference, WriteMode};
+pub use memo::{Memo, Refused};
 pub use policy::{Departure, Departures, Entry, Fate, Policy};

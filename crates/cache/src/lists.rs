@@ -9,6 +9,7 @@
 //! 2. an entry is in at most one list; one that is in none has `next == UNLINKED`.
 
 use crate::Entry;
+use crate::memo::{Carried, Memo, Refused};
 
 /// `next` of a node that is in no list.
 const UNLINKED: u32 = u32::MAX;
@@ -177,6 +178,24 @@ impl<T: Copy + Default> Lists<T> {
     /// The entries of `list`, front to back.
     pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
+    }
+
+    /// Carries `list`, with what `data` says of each payload.
+    pub(crate) fn carry(
+        &mut self,
+        list: u32,
+        memo: &mut Memo<'_>,
+        data: impl FnMut(&mut Memo<'_>, &mut T) -> Carried,
+    ) -> Carried {
+        let saved = self.iter(list).map(|entry| (entry, self.data(entry)));
+        for (entry, data) in memo.sequence(self.len(list), saved, data)? {
+            if self.linked(entry) {
+                return Err(Refused::twice(entry));
+            }
+            self.push_back(list, entry);
+            *self.data_mut(entry) = data;
+        }
+        Ok(())
     }
 
     /// A value that depends on the node of `entry`: reading it early brings the node near.

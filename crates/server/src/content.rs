@@ -87,6 +87,8 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// The block's state is in its [`Active`] record.
     pub(crate) active: bool,
+    /// The block is resident since a restart, and its data has not been here yet (`restore.rs`).
+    pub(crate) unloaded: bool,
 }
 
 /// A block that something is going on with, resident or not.

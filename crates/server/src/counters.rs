@@ -13,7 +13,8 @@ use crate::histogram::Histogram;
 pub enum Source {
     /// All were in memory. For what is not about blocks: always.
     Hit,
-    /// At least one was on its way for an earlier request, or in use by one.
+    /// At least one was resident and not to be had at once: on its way for an earlier request, in
+    /// use by one, or not read again since a warm restart.
     Joined,
     /// At least one was not resident.
     Miss,
@@ -97,8 +98,8 @@ pub struct Stats {
     pub cold_reads: u64,
     /// Blocks that replacement drove out.
     pub evictions: u64,
-    /// Read hits that had to wait since the block was in use: on its way from the store for
-    /// another request, or being written.
+    /// Read hits that had to wait: the block was on its way from the store for another request,
+    /// being written, or resident since a warm restart and not yet read again.
     pub joined_reads: u64,
     /// Blocks that were read or written without a place in the cache, for want of a free frame:
     /// clients that do not take their replies hold the others.
@@ -123,6 +124,8 @@ pub struct Stats {
     pub resident: u64,
     /// Blocks resident at most.
     pub capacity_blocks: u64,
+    /// Blocks resident now whose data has not been read again since a warm restart.
+    pub unloaded: u64,
     /// Blocks now that the store does not have yet.
     pub dirty: u64,
 }
@@ -166,6 +169,7 @@ impl Stats {
         self.flush_failures += other.flush_failures;
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
+        self.unloaded += other.unloaded;
         self.dirty += other.dirty;
     }
 

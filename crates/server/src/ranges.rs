@@ -146,7 +146,9 @@ impl Shard {
             return;
         }
         self.dirty.clean(block, &mut slot.state);
-        let was_there = !slot.state.content.is_absent();
+        let was_unloaded = std::mem::take(&mut slot.unloaded);
+        self.unloaded -= u32::from(was_unloaded);
+        let was_there = was_unloaded || !slot.state.content.is_absent();
         let leaves = content.is_absent();
         slot.state.content = content;
         if was_there && leaves {

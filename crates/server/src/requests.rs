@@ -276,7 +276,7 @@ impl Volume {
         let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
         for block in self.geometry.blocks(offset, length).take(most) {
             let (shard, fx) = work.shard(block);
-            if shard.place(block, fx) {
+            if shard.place(block, fx) || shard.is_unloaded(block) {
                 let count = &mut shard.counters;
                 *(if ahead { &mut count.read_ahead } else { &mut count.prefetched }) += 1;
                 job.expect_part(Source::Miss);

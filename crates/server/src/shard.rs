@@ -5,7 +5,8 @@
 //! Invariants, checked by [`Shard::validate`] (docs/server.md explains them):
 //! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
 //!    so; any other resident block has its state in its slot.
-//! 2. A block that is not active and resident has content, unless an operation on it is parked.
+//! 2. A block that is not active and resident has content, unless an operation on it is parked or
+//!    the block is unloaded (`restore.rs`); `unloaded` counts these, active or not.
 //! 3. An active record has something running, a queue, or dirty content that has no slot.
 //! 4. A block is in the dirty set exactly if its state says dirty.
 //! 5. Whoever is starved has a write-out to wait for.
@@ -21,7 +22,7 @@ use undercroft_cache::{Frame, HashedCache, Policy, Served};
 use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
-use crate::content::{Active, Content, Memory, Running, Slot, State};
+use crate::content::{Active, Content, Memory, Running, Slot};
 use crate::counters::{ShardCounters, Source};
 use crate::dirty::DirtySet;
 use crate::execute::{Tools, Verdict, execute};
@@ -42,6 +43,8 @@ pub(crate) struct Shard {
     starved: VecDeque<u64>,
     /// Write-outs at the store.
     pub(crate) write_outs: u32,
+    /// Slots that are unloaded.
+    pub(crate) unloaded: u32,
     near: Near,
 }
 
@@ -93,6 +96,7 @@ impl Shard {
             geometry,
             starved: VecDeque::new(),
             write_outs: 0,
+            unloaded: 0,
             near: Near::default(),
         }
     }
@@ -139,7 +143,7 @@ impl Shard {
     /// The newly resident block gets an empty slot.
     fn enter(&mut self, block: u64, frame: u32) {
         let active = !self.active.is_empty() && self.active.contains_key(&block);
-        self.slots[frame as usize] = Slot { state: State::default(), active };
+        self.slots[frame as usize] = Slot { active, ..Slot::default() };
     }
 
     fn leave_evicted(&mut self, fx: &mut Effects) {
@@ -152,6 +156,7 @@ impl Shard {
     /// A block lost its slot. What the store does not have yet is kept until it has.
     fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         let slot = std::mem::take(&mut self.slots[frame as usize]);
+        self.unloaded -= u32::from(slot.unloaded);
         if slot.active {
             self.let_go_of_frame(block);
         } else if slot.state.dirty.is_some() {
@@ -280,11 +285,17 @@ impl Shard {
         }
         match slot {
             Some(frame) if !state.content.is_absent() => {
-                let state = std::mem::take(state);
-                self.slots[frame as usize] = Slot { state, active: false };
+                let slot = &mut self.slots[frame as usize];
+                self.unloaded -= u32::from(slot.unloaded);
+                *slot = Slot { state: std::mem::take(state), ..Slot::default() };
                 self.active.remove(&block);
             }
             None if state.dirty.is_some() => self.try_write_out(block, fx),
+            Some(frame) if self.slots[frame as usize].unloaded => {
+                // Not yet: the next one tries again.
+                self.slots[frame as usize].active = false;
+                self.active.remove(&block);
+            }
             Some(frame) => {
                 // A resident block without content: a failure, or no frame was free.
                 self.slots[frame as usize] = Slot::default();
@@ -373,27 +384,32 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// Checks the invariants in the head of this file.
-    ///
-    /// # Errors
-    /// Says which does not hold.
-    /// Bit 0: resident; bit 1: the store does not have its content.
+    /// Bit 0: in memory, or being read into it; bit 1: the store does not have its content.
     pub(crate) fn residency(&self, block: u64) -> u32 {
-        let resident = self.cache.frame(block).is_some();
+        let resident = self.cache.frame(block).is_some() && !self.is_unloaded(block);
         let dirty = self.dirty.within(block, block).next().is_some();
         u32::from(resident) | u32::from(dirty) << 1
     }
 
+    /// Checks the invariants in the head of this file.
+    ///
+    /// # Errors
+    /// Says which does not hold.
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.cache.validate()?;
-        let mut dirty = 0;
+        let (mut dirty, mut unloaded) = (0, 0);
         for (block, frame) in self.cache.residents() {
             let slot = &self.slots[frame as usize];
             if slot.active != self.active.contains_key(&block) {
                 return Err(format!("block {block}: slot and active record disagree"));
             }
-            if !slot.active && slot.state.content.is_absent() && !self.ranges.has_parked(block) {
+            unloaded += u32::from(slot.unloaded);
+            let may_be_absent = slot.unloaded || self.ranges.has_parked(block);
+            if !slot.active && slot.state.content.is_absent() && !may_be_absent {
                 return Err(format!("block {block} is resident without content"));
+            }
+            if slot.unloaded && !slot.state.content.is_absent() {
+                return Err(format!("block {block} is unloaded with content"));
             }
             dirty += usize::from(slot.state.dirty.is_some());
         }
@@ -403,6 +419,9 @@ impl Shard {
                 return Err(format!("block {block} is active for nothing"));
             }
             dirty += usize::from(record.state.dirty.is_some());
+        }
+        if unloaded != self.unloaded {
+            return Err(format!("{unloaded} unloaded blocks, {} counted", self.unloaded));
         }
         if dirty != self.dirty.count() {
             return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));

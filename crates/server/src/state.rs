@@ -1,30 +1,21 @@
-//! Warm restart: the list of the resident blocks, saved and placed again.
+//! The file of a warm restart: what the cache of a volume knew when it was saved. How a volume
+//! takes it on is in `restore.rs`.
 //!
-//! The list has the blocks in the policy's order, next victim first where a policy has one, so
-//! that placing them in this order gives LRU its order back and the others a good start. What a
-//! policy remembers beyond residence (counts, ghosts) is not saved. Data is not saved either: it
-//! is read from the store again, with low priority.
+//! It has what the policies remember, as `crates/cache` writes it, and no data: that is read from
+//! the store again. So an old file costs hits and never tells a lie about data.
 //!
 //! The file, little-endian: the magic bytes, version (u32), block size (u32), size of the volume
-//! in bytes (u64), number of blocks (u64), the blocks (u64 each), CRC-32 of all before (u32).
+//! in bytes (u64), the policy with all its parameters (u32 bytes, text), number of shards (u32),
+//! each shard (u64 bytes, what its cache saved), CRC-32 of all before (u32).
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use crate::volume::{Volume, Work};
 
 const MAGIC: &[u8; 8] = b"UCWARM\r\n";
-const VERSION: u32 = 1;
-const HEAD_BYTES: usize = 32;
+const VERSION: u32 = 2;
 
-/// Blocks that a restart has on their way at a time.
-const BLOCKS_AT_A_TIME: usize = 64;
-
-/// Why a saved list cannot be used.
+/// Why saved content cannot be used, or had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -34,30 +25,38 @@ pub enum StateError {
     /// It is something else, damaged, or of another version.
     #[error("saved cache content: {0}; delete the file, it is only a hint")]
     Unusable(String),
+    /// The cache cannot be saved.
+    #[error("the cache cannot be saved: {0}")]
+    Unsaved(String),
 }
 
-/// The resident blocks of a volume, in the order in which they are to be placed again.
+/// What the cache of a volume knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedContent {
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Bytes of the volume.
     pub volume_bytes: u64,
-    /// The blocks.
-    pub blocks: Vec<u64>,
+    /// The policy with all its parameters.
+    pub policy: String,
+    /// What each shard's cache saved.
+    pub shards: Vec<Vec<u8>>,
 }
 
 impl SavedContent {
     /// The file's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + 8 * self.blocks.len() + 4);
+        let mut bytes = Vec::new();
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&self.block_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.volume_bytes.to_le_bytes());
-        bytes.extend_from_slice(&(self.blocks.len() as u64).to_le_bytes());
-        for block in &self.blocks {
-            bytes.extend_from_slice(&block.to_le_bytes());
+        bytes.extend_from_slice(&(self.policy.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(self.policy.as_bytes());
+        bytes.extend_from_slice(&(self.shards.len() as u32).to_le_bytes());
+        for shard in &self.shards {
+            bytes.extend_from_slice(&(shard.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(shard);
         }
         let sum = crc32fast::hash(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
@@ -70,26 +69,30 @@ impl SavedContent {
     /// They are not such a file, or damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
         let unusable = |text: &str| StateError::Unusable(text.to_string());
-        if bytes.len() < HEAD_BYTES + 4 || !bytes.starts_with(MAGIC) {
-            return Err(unusable("this is no such file"));
-        }
-        let (body, sum) = bytes.split_at(bytes.len() - 4);
-        if crc32fast::hash(body).to_le_bytes() != sum {
+        let body = bytes.strip_prefix(MAGIC).ok_or_else(|| unusable("this is no such file"))?;
+        let Some((body, sum)) = body.split_last_chunk() else {
+            return Err(unusable("it ends too early"));
+        };
+        if crc32fast::hash(&bytes[..bytes.len() - 4]) != u32::from_le_bytes(*sum) {
             return Err(unusable("the checksum does not match"));
         }
-        let u32_at =
-            |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap_or_default());
-        let u64_at =
-            |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().unwrap_or_default());
-        if u32_at(8) != VERSION {
-            return Err(StateError::Unusable(format!("version {} is not known", u32_at(8))));
+        let mut left = Left(body);
+        let version = left.u32()?;
+        if version != VERSION {
+            return Err(StateError::Unusable(format!("version {version} is not known")));
         }
-        let list = &body[HEAD_BYTES..];
-        if list.len() % 8 != 0 || (list.len() / 8) as u64 != u64_at(24) {
+        let (block_bytes, volume_bytes) = (left.u32()?, left.u64()?);
+        let length = u64::from(left.u32()?);
+        let policy = String::from_utf8_lossy(left.take(length)?).into_owned();
+        let mut shards = Vec::new();
+        for _ in 0..left.u32()? {
+            let length = left.u64()?;
+            shards.push(left.take(length)?.to_vec());
+        }
+        if !left.0.is_empty() {
             return Err(unusable("its length does not match its content"));
         }
-        let blocks = (HEAD_BYTES..body.len()).step_by(8).map(u64_at).collect();
-        Ok(Self { block_bytes: u32_at(12), volume_bytes: u64_at(16), blocks })
+        Ok(Self { block_bytes, volume_bytes, policy, shards })
     }
 
     /// Writes the file, under another name first, so that it is whole or not there.
@@ -105,63 +108,38 @@ impl SavedContent {
         Ok(())
     }
 
-    /// Reads a file that was saved.
+    /// Reads a file that was saved, of at most `longest` bytes.
     ///
     /// # Errors
     /// The system refuses, or the file is not usable.
-    pub fn load(path: &Path) -> Result<Self, StateError> {
+    pub fn load(path: &Path, longest: u64) -> Result<Self, StateError> {
+        let length = fs::metadata(path)?.len();
+        if length > longest {
+            let text = format!("{length} bytes are more than a cache of this size saves");
+            return Err(StateError::Unusable(text));
+        }
         Self::from_bytes(&fs::read(path)?)
     }
 }
 
-impl Volume {
-    /// The resident blocks as they are now.
-    pub fn content(&self) -> SavedContent {
-        let mut blocks = Vec::new();
-        for shard in 0..self.shards.len() {
-            let residents = self.lock(shard).cache.residents();
-            blocks.extend(residents.into_iter().map(|(block, _)| block));
-        }
-        SavedContent {
-            block_bytes: self.config.block_bytes,
-            volume_bytes: self.geometry.size(),
-            blocks,
-        }
+/// What is left to read of a file.
+struct Left<'a>(&'a [u8]);
+
+impl<'a> Left<'a> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], StateError> {
+        let taken = usize::try_from(length).ok().and_then(|length| self.0.split_at_checked(length));
+        let (taken, rest) =
+            taken.ok_or_else(|| StateError::Unusable("it ends too early".into()))?;
+        self.0 = rest;
+        Ok(taken)
     }
 
-    /// Places saved content again, while there is room and nobody reads from the store: the number
-    /// of blocks placed. Ends early when the volume is closed.
-    ///
-    /// # Errors
-    /// The content is of a volume with blocks of another size.
-    pub async fn restore(self: &Arc<Self>, saved: &SavedContent) -> Result<u64, StateError> {
-        if saved.block_bytes != self.config.block_bytes {
-            return Err(StateError::Unusable(format!(
-                "it is for blocks of {} bytes, the volume has blocks of {}",
-                saved.block_bytes, self.config.block_bytes
-            )));
-        }
-        let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
-        let mut placed = 0;
-        for group in saved.blocks.chunks(BLOCKS_AT_A_TIME) {
-            while self.fetching.load(Ordering::Relaxed) > 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            if self.is_closing() || self.shards.is_empty() {
-                break;
-            }
-            let mut work = Work::new(self);
-            for &block in group.iter().filter(|&&block| block < end) {
-                let (shard, _) = work.shard(block);
-                let policy = shard.cache.policy();
-                if policy.len() < policy.capacity() && shard.cache.frame(block).is_none() {
-                    self.prefetch(self.geometry.start(block), 1, false, &mut work);
-                    placed += 1;
-                }
-            }
-            work.finish();
-        }
-        Ok(placed)
+    fn u32(&mut self) -> Result<u32, StateError> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().unwrap_or_default()))
+    }
+
+    fn u64(&mut self) -> Result<u64, StateError> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().unwrap_or_default()))
     }
 }
 
@@ -169,12 +147,19 @@ impl Volume {
 mod tests {
     use super::*;
 
+    fn saved() -> SavedContent {
+        SavedContent {
+            block_bytes: 4096,
+            volume_bytes: 1 << 30,
+            policy: "lru".into(),
+            shards: vec![vec![1, 2, 3], vec![], vec![0xff; 40]],
+        }
+    }
+
     #[test]
     fn a_file_is_read_back_or_refused() {
-        let saved =
-            SavedContent { block_bytes: 4096, volume_bytes: 1 << 30, blocks: vec![3, 0, u64::MAX] };
-        let bytes = saved.to_bytes();
-        assert_eq!(SavedContent::from_bytes(&bytes).unwrap(), saved);
+        let bytes = saved().to_bytes();
+        assert_eq!(SavedContent::from_bytes(&bytes).unwrap(), saved());
         for length in 0..bytes.len() {
             assert!(SavedContent::from_bytes(&bytes[..length]).is_err());
         }
@@ -185,14 +170,34 @@ mod tests {
         }
     }
 
+    /// Whoever writes a file with a right checksum cannot do harm either.
+    #[test]
+    fn damage_under_a_right_checksum_is_refused_or_taken() {
+        let whole = saved().to_bytes();
+        let body = &whole[..whole.len() - 4];
+        let seal = |body: &[u8]| [body, &crc32fast::hash(body).to_le_bytes()].concat();
+        let mut refused = 0;
+        for at in 0..body.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut damaged = body.to_vec();
+                damaged[at] = byte;
+                refused += u32::from(SavedContent::from_bytes(&seal(&damaged)).is_err());
+            }
+            assert!(SavedContent::from_bytes(&seal(&body[..at])).is_err());
+        }
+        assert!(refused > 50, "{refused}");
+        let longer = [body, &[0]].concat();
+        assert!(SavedContent::from_bytes(&seal(&longer)).is_err());
+    }
+
     #[test]
     fn a_file_is_whole_or_not_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("demo.warm");
-        assert!(matches!(SavedContent::load(&path), Err(StateError::Io(_))));
-        let saved = SavedContent { block_bytes: 8192, volume_bytes: 1, blocks: vec![0] };
-        saved.save(&path).unwrap();
-        assert_eq!(SavedContent::load(&path).unwrap(), saved);
+        assert!(matches!(SavedContent::load(&path, 1000), Err(StateError::Io(_))));
+        saved().save(&path).unwrap();
+        assert_eq!(SavedContent::load(&path, 1000).unwrap(), saved());
+        assert!(matches!(SavedContent::load(&path, 50), Err(StateError::Unusable(_))));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -289,6 +289,7 @@ impl Volume {
             stats.add(shard.cache.counts(), &shard.counters);
             stats.resident += u64::from(shard.cache.policy().len());
             stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
+            stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
         self.direct.add_to(&mut stats);

@@ -10,7 +10,7 @@ use common::{
     READ, Request, TestStore, ask, begin, config, flush, open, read, settle, write, write_of,
 };
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Answer, Operation, SavedContent, Source, Volume, Write};
+use undercroft_server::{Answer, Operation, Source, Volume, Write};
 
 const BLOCK: u64 = 4096;
 
@@ -391,28 +391,6 @@ async fn closing_answers_what_is_under_way_and_refuses_the_rest() {
     stalled.await.unwrap().unwrap();
     closing.await.unwrap().unwrap();
     assert_eq!(store.inner.lock().unwrap().durable[0], 1);
-}
-
-#[tokio::test]
-async fn content_comes_back_in_order_after_a_restart() {
-    let store = store_of(32);
-    let volume = open(config(8, "lru"), &store);
-    for block in [3, 9, 1, 30, 3_u64] {
-        read(&volume, block * BLOCK, BLOCK).await.unwrap();
-    }
-    let saved = SavedContent::from_bytes(&volume.content().to_bytes()).unwrap();
-    assert_eq!(saved.blocks, [9, 1, 30, 3]);
-    let volume = open(config(3, "lru"), &store);
-    read(&volume, 0, 1).await.unwrap();
-    assert_eq!(volume.restore(&saved).await.unwrap(), 2, "demand keeps what it has");
-    settle().await;
-    assert_eq!(volume.content().blocks, [0, 9, 1]);
-    let reads_before = reads(&store).len();
-    read(&volume, 9 * BLOCK, BLOCK).await.unwrap();
-    assert_eq!(reads(&store).len(), reads_before);
-    let mut other = saved.clone();
-    other.block_bytes = 8192;
-    assert!(volume.restore(&other).await.is_err());
 }
 
 #[tokio::test]

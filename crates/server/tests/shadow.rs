@@ -1,6 +1,7 @@
 //! Four sessions with random overlapping operations of all kinds against a model, in each write
 //! mode, with several policies, block sizes, alignments and shards; and the same on a store that
-//! fails now and then.
+//! fails now and then. The volume is restarted warm twice, so that many blocks are resident whose
+//! data has not been read again.
 //!
 //! Requests are submitted one at a time, so their order of arrival is known, but many are under
 //! way together. Each block's operations take effect in that order; so every read must return
@@ -160,6 +161,35 @@ fn check(log: &[(u64, Entry)], size: u64, block: u64, what: &str) -> Vec<Word> {
     words
 }
 
+/// Lets four sessions loose on a volume: the number of the last request.
+async fn sessions(
+    volume: &Arc<Volume>,
+    first: u64,
+    log: &mut Vec<(u64, Entry)>,
+    seed: u64,
+    what: &str,
+) -> u64 {
+    let world = Arc::new(World {
+        volume: Arc::clone(volume),
+        size: volume.size(),
+        order: Mutex::new(first),
+        log: Mutex::default(),
+    });
+    let sessions: Vec<_> = (0..4)
+        .map(|i| tokio::spawn(session(Arc::clone(&world), seed ^ (i << 32), 100, 12)))
+        .collect();
+    for session in sessions {
+        let limit = std::time::Duration::from_secs(60);
+        let ended = tokio::time::timeout(limit, session).await;
+        ended.unwrap_or_else(|_| panic!("{what}: requests hang")).unwrap();
+    }
+    volume.validate().unwrap_or_else(|e| panic!("{what}: {e}"));
+    log.append(&mut world.log.lock().unwrap());
+    *world.order.lock().unwrap()
+}
+
+/// Three lives of a volume. Each begins with what the cache knew at the end of the one before, or
+/// some time before that; the data is read again meanwhile, or not.
 async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) {
     let block = u64::from(config.block_bytes);
     // The last block is not whole.
@@ -168,31 +198,41 @@ async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) 
         "{} {:?} of {} x {block}, alignment {alignment}, {} shards, failing 1 in {fail_one_in}",
         config.policy, config.write, config.cache_blocks, config.shards
     );
+    let mut random = Random(seed);
     let store = TestStore::new(size as usize, alignment, seed);
     store.jitter.store(true, Ordering::SeqCst);
-    store.fail_one_in.store(fail_one_in, Ordering::SeqCst);
-    let volume = open(config, &store);
-    let world = Arc::new(World {
-        volume: Arc::clone(&volume),
-        size,
-        order: Mutex::new(0),
-        log: Mutex::default(),
-    });
-    let sessions: Vec<_> = (0..4)
-        .map(|i| tokio::spawn(session(Arc::clone(&world), seed ^ (i << 32), 150, 12)))
-        .collect();
-    for session in sessions {
-        let limit = std::time::Duration::from_secs(60);
-        let ended = tokio::time::timeout(limit, session).await;
-        ended.unwrap_or_else(|_| panic!("{what}: requests hang")).unwrap();
+    let mut volume = open(config.clone(), &store);
+    let (mut log, mut number, mut saved) = (Vec::new(), 0, None);
+    for life in 0..3 {
+        store.fail_one_in.store(fail_one_in, Ordering::SeqCst);
+        if let Some(saved) = saved.take() {
+            let restored = volume.restore(&saved).unwrap();
+            assert_eq!(restored.starts_anew(), None, "{what}");
+            volume.validate().unwrap_or_else(|e| panic!("{what}: restored: {e}"));
+            if random.one_in(2) {
+                let volume = Arc::clone(&volume);
+                tokio::spawn(async move { volume.warm_up(restored).await });
+            }
+        }
+        number = sessions(&volume, number, &mut log, random.next(), &what).await;
+        if life == 2 {
+            break;
+        }
+        if random.one_in(2) {
+            saved = Some(volume.content().unwrap());
+            number = sessions(&volume, number, &mut log, random.next(), &what).await;
+        }
+        // From here on the store works: the next try does, too.
+        store.fail_one_in.store(0, Ordering::SeqCst);
+        flush(&volume).await.unwrap();
+        saved = saved.or_else(|| Some(volume.content().unwrap()));
+        volume.close().await.unwrap();
+        volume = open(config.clone(), &store);
     }
-    volume.validate().unwrap_or_else(|e| panic!("{what}: {e}"));
-    let mut log = std::mem::take(&mut *world.log.lock().unwrap());
     log.sort_by_key(|(number, _)| *number);
     let failures = log.iter().filter(|(_, entry)| entry.outcome.is_err()).count();
     assert!(fail_one_in > 0 || failures == 0, "{what}: {failures} failures");
     let words = check(&log, size, block, &what);
-    // From here on the store works: the next try does, too.
     store.fail_one_in.store(0, Ordering::SeqCst);
     let last = read(&volume, 0, size).await.unwrap();
     flush(&volume).await.unwrap();

@@ -13,6 +13,7 @@
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "arc",
@@ -158,6 +159,10 @@ impl Policy for Arc {
 
     fn warm_further(&self, entry: Entry) -> u32 {
         self.directory.lists.warm_beside(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        self.directory.carry(memo, false)
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -12,6 +12,7 @@
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Policy};
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "car",
@@ -154,6 +155,10 @@ impl Policy for Car {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.directory.lists.warm(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        self.directory.carry(memo, true)
     }
 
     fn validate(&self) -> Result<(), String> {

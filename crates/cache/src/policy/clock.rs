@@ -10,6 +10,7 @@
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo, Refused};
 use crate::ring::Ring;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -131,6 +132,19 @@ impl Policy for Clock {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         u32::from(self.state[entry as usize])
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let saved = self.ring.iter().map(|entry| (entry, self.state[entry as usize]));
+        let state = |memo: &mut Memo<'_>, state: &mut u8| memo.number(state, 1..=self.max);
+        for (entry, state) in memo.sequence(self.len(), saved, state)? {
+            if self.contains(entry) {
+                return Err(Refused::twice(entry));
+            }
+            self.ring.push_back(entry);
+            self.state[entry as usize] = state;
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

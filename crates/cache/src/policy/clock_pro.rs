@@ -23,6 +23,7 @@
 use super::registry::PolicyInfo;
 use super::trail::Trail;
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock-pro",
@@ -357,6 +358,36 @@ impl Policy for ClockPro {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.at[entry as usize] ^ u32::from(self.state[entry as usize])
+    }
+
+    /// The hands start over: what they have passed they do not look for.
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.number(&mut self.cold_target, 1..=self.capacity)?;
+        memo.clock(&mut self.time)?;
+        let now = self.time;
+        for is_hot in [true, false] {
+            let list = if is_hot { &self.hot } else { &self.cold };
+            let saved = list.iter().map(|(entry, at)| (entry, (at, self.state[entry as usize])));
+            for (entry, (put_at, state)) in memo.sequence(list.len(), saved, |memo, it| {
+                memo.number(&mut it.0, 1..=now)?;
+                memo.number(&mut it.1, RESIDENT..=RESIDENT | REFERENCED | IS_HOT)
+            })? {
+                let kind = state & !(RESIDENT | REFERENCED);
+                let right = match state & RESIDENT {
+                    0 => !is_hot && state == IN_TEST,
+                    _ if is_hot => kind == IS_HOT,
+                    _ => kind & !IN_TEST == 0,
+                };
+                if !right || self.state[entry as usize] != 0 {
+                    return Err(Refused(format!("entry {entry} cannot be in state {state} here")));
+                }
+                self.time = put_at - 1;
+                self.put(state, entry);
+                self.ghosts += u32::from(state & RESIDENT == 0);
+            }
+        }
+        self.time = now;
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -6,6 +6,7 @@
 
 use super::queues::Queues;
 use super::{Departures, Entry};
+use crate::memo::{Carried, Memo};
 
 pub(super) const T1: u32 = 0;
 pub(super) const T2: u32 = 1;
@@ -116,6 +117,12 @@ impl Directory {
     /// T1, then T2, oldest first.
     pub(super) fn residents(&self) -> Vec<Entry> {
         self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
+    }
+
+    /// Carries the lists, those of residents with their marks if there are any, and the target.
+    pub(super) fn carry(&mut self, memo: &mut Memo<'_>, marked: bool) -> Carried {
+        memo.real(&mut self.p, 0.0..=f64::from(self.capacity))?;
+        (T1..=B2).try_for_each(|list| self.lists.carry(list, memo, marked && list < RESIDENT))
     }
 
     /// Checks the invariants in the head of this file.

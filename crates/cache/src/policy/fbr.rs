@@ -29,6 +29,7 @@ use super::ghosts::{GHOST, Ghosts};
 use super::registry::{Kind, Parameter, PolicyInfo, SpecError};
 use super::{Departures, Entry, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fbr",
@@ -410,6 +411,21 @@ impl Policy for Fbr {
 
     fn warm_further(&self, entry: Entry) -> u32 {
         self.lists.warm_beside(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        for (list, place) in [(STACK, Place::Resident), (GHOSTS, Place::Ghost)] {
+            self.lists.carry(list, memo, |memo, block| {
+                block.place = place;
+                memo.number(&mut block.count, 1..=u32::MAX)
+            })?;
+        }
+        if memo.is_loading() {
+            let count = |entry| u64::from(self.lists.data(entry).count);
+            self.sum = self.lists.iter(STACK).map(count).sum();
+            self.mark_sections();
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -4,6 +4,7 @@
 
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo, Refused};
 use crate::ring::Ring;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -93,6 +94,17 @@ impl Policy for Fifo {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.queue.warm(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let saved = self.queue.iter().map(|entry| (entry, ()));
+        for (entry, ()) in memo.sequence(self.len(), saved, |_, ()| Ok(()))? {
+            if self.contains(entry) {
+                return Err(Refused::twice(entry));
+            }
+            self.queue.push_back(entry);
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -13,7 +13,8 @@
 //! Invariants:
 //! 1. an entry is resident exactly if its `stamp` is not 0, and exactly if it is in the heap;
 //! 2. an entry is linked exactly if it is a ghost; CRF is 0 exactly if the entry is unknown;
-//! 3. no key in the heap is larger than what it stands for.
+//! 3. no key in the heap is larger than what it stands for;
+//! 4. no two residents have the same stamp.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lfru",
@@ -53,6 +55,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 /// Oldest at the front.
 const GHOSTS: u32 = 0;
+
+/// More than any sum of weights can come to.
+const CRF_MAX: f64 = 1e18;
 
 /// What is known of a block. The default is that nothing is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -231,6 +236,28 @@ impl Policy for Lfru {
         self.blocks.warm(entry)
     }
 
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.clock(&mut self.now)?;
+        memo.clock(&mut self.uses)?;
+        let (now, uses) = (self.now, self.uses);
+        let history = |memo: &mut Memo<'_>, block: &mut Block| {
+            memo.real(&mut block.crf, 1.0..=CRF_MAX)?;
+            memo.number(&mut block.last, 0..=now)
+        };
+        let saved = self.heap.iter().map(|(_, entry)| (entry, self.blocks.data(entry)));
+        for (entry, block) in memo.sequence(self.len(), saved, |memo, block| {
+            history(memo, block)?;
+            memo.number(&mut block.stamp, 1..=uses)
+        })? {
+            if self.contains(entry) {
+                return Err(Refused::twice(entry));
+            }
+            *self.blocks.data_mut(entry) = block;
+            self.heap.push(self.key(entry), entry);
+        }
+        self.blocks.carry(GHOSTS, memo, history)
+    }
+
     fn validate(&self) -> Result<(), String> {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
@@ -248,6 +275,12 @@ impl Policy for Lfru {
         }
         if self.heap.iter().any(|(key, e)| key > self.key(e)) {
             return Err("a key is larger than what it stands for".into());
+        }
+        let stamp = |entry| self.blocks.data(entry).stamp;
+        let mut stamps: Vec<_> = self.residents().into_iter().map(stamp).collect();
+        stamps.sort_unstable();
+        if !stamps.is_sorted_by(|a, b| a < b) || stamps.last().is_some_and(|&s| s > self.uses) {
+            return Err("two uses have the same stamp, or one is from the future".into());
         }
         self.ghosts.check(&self.blocks)?;
         self.heap.check().and_then(|()| self.blocks.check())

@@ -21,6 +21,7 @@ use super::period::Period;
 use super::ranking::Ranking;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
+use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lfu",
@@ -207,6 +208,20 @@ impl Policy for Lfu {
     fn warm(&self, entry: Entry) -> u32 {
         let (slot, ghost) = self.places.near(entry, self.ranking.slots(), self.ghosts.slots());
         self.ranking.warm(slot) ^ self.ghosts.peek(ghost) as u32
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.clock(&mut self.references)?;
+        self.aging = aging(self.age, self.capacity, self.references);
+        let Self { places, ranking, ghosts, .. } = self;
+        ranking.carry(memo, |entry, slot| {
+            if places.get(entry) != Place::Unknown {
+                return Err(Refused::twice(entry));
+            }
+            places.set(entry, Place::Resident(slot));
+            Ok(())
+        })?;
+        ghosts.carry(places, memo, |memo, count| memo.number(count, 1..=CLOCK_MAX))
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -20,6 +20,7 @@
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lirs",
@@ -350,6 +351,25 @@ impl Policy for Lirs {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.stack.warm(entry) ^ self.queues.warm(entry) ^ self.state(entry) as u32
+    }
+
+    /// What is in S alone is LIR.
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let Self { queues, stack, state, lirs, .. } = self;
+        for (queue, its_state) in [(Q, State::Hir), (N, State::Ghost)] {
+            queues.carry(queue, memo, |_, ()| Ok(()))?;
+            queues.iter(queue).for_each(|entry| state[entry as usize] = its_state);
+        }
+        stack.carry(S, memo, |_, ()| Ok(()))?;
+        *lirs = 0;
+        for entry in stack.iter(S) {
+            let state = &mut state[entry as usize];
+            if matches!(state, State::Unknown | State::Lir) {
+                *state = State::Lir;
+                *lirs += 1;
+            }
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

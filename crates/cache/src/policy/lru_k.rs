@@ -14,7 +14,7 @@
 //! 1. an entry is resident exactly if its `stamp` is not 0, and then it is in one of the heaps;
 //! 2. an entry is linked exactly if it is a ghost, and has a history exactly if not unknown;
 //! 3. no key in a heap is larger than what it stands for;
-//! 4. stamps and LAST rise together: a later stamp never has an earlier LAST.
+//! 4. no two residents have the same stamp, and a later stamp never has an earlier LAST.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,7 @@ use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lru-k",
@@ -32,7 +33,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     parameters: &[
         Parameter {
             name: "k",
-            kind: Kind::Integer(1, 16),
+            kind: Kind::Integer(1, K_MAX as u64),
             default: "2",
             help: "which last reference counts",
         },
@@ -59,6 +60,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         }))
     },
 };
+
+const K_MAX: usize = 16;
 
 /// Oldest at the front.
 const GHOSTS: u32 = 0;
@@ -303,6 +306,50 @@ impl Policy for LruK {
         self.blocks.data(entry).stamp as u32 ^ self.hist(entry)[0] as u32
     }
 
+    /// Which of the two heaps a resident is in decides nothing.
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.clock(&mut self.now)?;
+        memo.clock(&mut self.uses)?;
+        let (k, now, uses) = (self.k, self.now, self.uses);
+        let hist = |entry| {
+            let mut hist = [0; K_MAX];
+            hist[..k].copy_from_slice(self.hist(entry));
+            hist
+        };
+        let times = |memo: &mut Memo<'_>, hist: &mut [u64; K_MAX], mut latest| {
+            hist[..k].iter_mut().try_for_each(|time| {
+                memo.number(time, 0..=latest)?;
+                latest = *time;
+                Ok(())
+            })
+        };
+        let saved = self.residents().into_iter().map(|e| (e, (self.blocks.data(e), hist(e))));
+        let residents = memo.sequence(self.len(), saved, |memo, (block, hist)| {
+            memo.number(&mut block.last, 0..=now)?;
+            memo.number(&mut block.stamp, 1..=uses)?;
+            times(memo, hist, block.last)
+        })?;
+        let saved = self.blocks.iter(GHOSTS).map(|e| (e, hist(e)));
+        let ghosts =
+            memo.sequence(self.blocks.len(GHOSTS), saved, |memo, hist| times(memo, hist, now))?;
+        for (entry, (block, hist)) in residents {
+            if self.contains(entry) {
+                return Err(Refused::twice(entry));
+            }
+            *self.blocks.data_mut(entry) = block;
+            self.hist_mut(entry).copy_from_slice(&hist[..k]);
+            self.heap.push(self.key(entry), entry);
+        }
+        for (entry, hist) in ghosts {
+            if self.contains(entry) || self.remembers(entry) {
+                return Err(Refused::twice(entry));
+            }
+            self.hist_mut(entry).copy_from_slice(&hist[..k]);
+            self.blocks.push_back(GHOSTS, entry);
+        }
+        Ok(())
+    }
+
     fn validate(&self) -> Result<(), String> {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
@@ -325,7 +372,7 @@ impl Policy for LruK {
         let mut uses: Vec<_> =
             self.residents().into_iter().map(block).map(|b| (b.stamp, b.last)).collect();
         uses.sort_unstable();
-        if !uses.is_sorted_by_key(|&(_, last)| last) {
+        if !uses.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
             return Err("stamps and LAST do not rise together".into());
         }
         self.ghosts.check(&self.blocks)?;

@@ -7,6 +7,7 @@
 
 use super::trail::Trail;
 use super::{Departures, Entry, Fate};
+use crate::memo::{Carried, Memo, Refused};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +112,7 @@ impl<T: Copy + Default> Memory<T> {
         if self.max == 0 {
             return places.set(entry, Place::Unknown);
         }
-        if self.ghosts.is_full() {
-            self.ghosts.make_room(&mut [], |entry, slot| places.set(entry, Place::Ghost(slot)));
-        }
-        let slot = self.ghosts.push(entry, data);
-        places.set(entry, Place::Ghost(slot));
+        self.push(places, entry, data);
         self.trim(places, out);
     }
 
@@ -135,6 +132,31 @@ impl<T: Copy + Default> Memory<T> {
     pub(super) fn resize(&mut self, places: &mut Places, capacity: u32, out: &mut Departures) {
         self.max = bound(self.times, capacity);
         self.trim(places, out);
+    }
+
+    /// Carries the ghosts, with what `data` says of each.
+    pub(super) fn carry(
+        &mut self,
+        places: &mut Places,
+        memo: &mut Memo<'_>,
+        data: impl FnMut(&mut Memo<'_>, &mut T) -> Carried,
+    ) -> Carried {
+        for (entry, data) in memo.sequence(self.ghosts.len(), self.ghosts.iter(), data)? {
+            if places.get(entry) != Place::Unknown {
+                return Err(Refused::twice(entry));
+            }
+            self.push(places, entry, data);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push(&mut self, places: &mut Places, entry: Entry, data: T) {
+        if self.ghosts.is_full() {
+            self.ghosts.make_room(&mut [], |entry, slot| places.set(entry, Place::Ghost(slot)));
+        }
+        let slot = self.ghosts.push(entry, data);
+        places.set(entry, Place::Ghost(slot));
     }
 
     #[inline(always)]

@@ -24,6 +24,7 @@ mod mq;
 mod mru;
 mod one_list;
 mod opt;
+mod peak_distance;
 mod period;
 mod queues;
 mod ranking;
@@ -36,6 +37,7 @@ mod two_q;
 mod w_tinylfu;
 
 use crate::level::{Counts, Reference, WriteMode};
+use crate::memo::{Memo, Refused};
 
 pub use opt::Future;
 pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError, policies};
@@ -206,6 +208,15 @@ pub trait Policy: Send {
         let _ = entry;
         0
     }
+
+    /// Carries what the policy remembers from one life to the next: into `memo`, or out of it into
+    /// a policy that is new, of the same parameters and capacity, with enough handles. One that
+    /// was loaded and [validates](Self::validate) goes on as the one that was saved.
+    ///
+    /// # Errors
+    /// The policy cannot be saved; or what is loaded is not of such a policy. One that failed to
+    /// load must not be used.
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Result<(), Refused>;
 
     /// Recounts everything and checks the invariants in the head of the policy's file.
     ///

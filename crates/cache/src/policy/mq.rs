@@ -26,10 +26,11 @@
 use std::collections::BTreeMap;
 
 use super::ghosts::Ghosts;
-use super::period::Period;
+use super::peak_distance::PeakDistance;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
 use crate::lists::Lists;
+use crate::memo::{CLOCK_MAX, Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "mq",
@@ -325,7 +326,7 @@ impl Policy for Mq {
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
         if let Some(peak) = &mut self.peak_distance {
-            peak.period = PeakDistance::period(capacity, self.current_time);
+            peak.adopt(capacity, self.current_time);
         }
         self.q_out.resize(&mut self.queues, capacity, out);
         while self.resident > capacity {
@@ -345,6 +346,29 @@ impl Policy for Mq {
 
     fn warm_further(&self, entry: Entry) -> u32 {
         self.queues.warm_beside(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.clock(&mut self.current_time)?;
+        let now = self.current_time;
+        if let Some(peak) = &mut self.peak_distance {
+            memo.number(&mut self.life_time, 1..=CLOCK_MAX)?;
+            peak.carry(memo)?;
+            peak.adopt(self.capacity, now);
+        }
+        for queue in 0..=self.m {
+            let resident = queue < self.m;
+            self.queues.carry(queue, memo, |memo, block| {
+                block.queue = queue;
+                memo.number(&mut block.count, 1..=u32::MAX)?;
+                memo.number(&mut block.last, 0..=now)?;
+                let expires = &mut block.expire_time;
+                if resident { memo.number(expires, 0..=2 * CLOCK_MAX) } else { Ok(()) }
+            })?;
+        }
+        self.resident = (0..self.m).map(|k| self.queues.len(k)).sum();
+        (1..self.m).for_each(|k| self.note_head(k));
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -396,56 +420,9 @@ impl Policy for Mq {
     }
 }
 
-/// The temporal distance, beyond the size of the cache, that most references have of late: what
-/// lifeTime should be. Distances are counted in bins, each up to a power of two; Q_out makes those
-/// visible that the cache is too small for. Now and then the fullest bin is read off and all are
-/// halved, so that the past fades.
-struct PeakDistance {
-    /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
-    bins: [u64; 65],
-    period: Period,
-}
-
-impl PeakDistance {
-    fn new(capacity: u32) -> Self {
-        Self { bins: [0; 65], period: Self::period(capacity, 0) }
-    }
-
-    /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
-    fn period(capacity: u32, now: u64) -> Period {
-        Period::new(u64::from(capacity.max(16)), now)
-    }
-
-    /// A block was referenced again, for the first time since `distance` references. `counts`: it
-    /// is farther than the cache is large; nearer ones are no reason to keep anything longer.
-    #[inline(always)]
-    fn observe(&mut self, distance: u64, counts: bool) {
-        // Without a branch: which it is cannot be foretold.
-        let bin = (u64::BITS - distance.saturating_sub(1).leading_zeros()) as usize;
-        self.bins[bin] += u64::from(counts);
-    }
-
-    /// The lifeTime from now on, when it is time to think about it and anything was seen.
-    #[inline(always)]
-    fn review(&mut self, now: u64) -> Option<u64> {
-        if self.period.ends(now) { self.peak() } else { None }
-    }
-
-    #[cold]
-    fn peak(&mut self) -> Option<u64> {
-        // The smaller one of equals: the fullest from the end on is the last maximum.
-        let (bin, _) = self.filled().rev().max_by_key(|&(_, count)| count)?;
-        self.bins.iter_mut().for_each(|count| *count /= 2);
-        Some(1 << bin)
-    }
-
-    fn filled(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
-        self.bins.iter().copied().enumerate().filter(|&(_, count)| count > 0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::period::Period;
     use super::*;
 
     /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.

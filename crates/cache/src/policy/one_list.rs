@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo};
 
 /// Which end of the list gives way.
 pub(super) trait Rule: Send {
@@ -110,6 +111,10 @@ impl<R: Rule> Policy for OneList<R> {
 
     fn warm_further(&self, entry: Entry) -> u32 {
         self.list.warm_beside(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        self.list.carry(LIST, memo, |_, ()| Ok(()))
     }
 
     fn validate(&self) -> Result<(), String> {

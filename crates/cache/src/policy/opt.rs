@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use super::registry::{PolicyInfo, SpecError};
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo, Refused};
 use crate::positions::Positions;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -269,6 +270,10 @@ impl Policy for Opt {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.next[entry as usize]
+    }
+
+    fn carry(&mut self, _: &mut Memo<'_>) -> Carried {
+        Err(Refused("opt goes by the future of one trace and cannot be carried over".into()))
     }
 
     fn validate(&self) -> Result<(), String> {

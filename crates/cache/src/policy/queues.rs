@@ -6,6 +6,7 @@
 
 use super::{Departures, Entry, Fate};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 /// `place` of an entry in no list. In list `l` it is `(l + 1) << 1`, plus the mark.
 const NOWHERE: u8 = 0;
@@ -123,6 +124,20 @@ impl Queues {
     /// The entries of `list`, oldest first.
     pub(super) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         self.lists.iter(list)
+    }
+
+    /// Carries `list`, with the marks in it if there can be any.
+    pub(super) fn carry(&mut self, list: u32, memo: &mut Memo<'_>, marked: bool) -> Carried {
+        let saved = self.iter(list).map(|entry| (entry, self.is_marked(entry)));
+        let mark = |memo: &mut Memo<'_>, it: &mut bool| if marked { memo.flag(it) } else { Ok(()) };
+        for (entry, mark) in memo.sequence(self.len(list), saved, mark)? {
+            if self.list_of(entry).is_some() {
+                return Err(Refused::twice(entry));
+            }
+            self.push(list, entry);
+            self.place[entry as usize] |= u8::from(mark);
+        }
+        Ok(())
     }
 
     /// The entries of `list`, oldest first, as text.

@@ -9,11 +9,12 @@
 //!
 //! Invariants (checked by [`Ranking::check`]):
 //! 1. the counts of the buckets rise from front to back, and within a bucket the stamps do, if they
-//!    are kept;
+//!    are kept; no two slots have the same stamp;
 //! 2. a bucket is never empty; it knows its length and its newest slot, each slot its bucket;
 //! 3. slots and buckets that are in no chain are in `free_slots` and `free_buckets`.
 
 use super::Entry;
+use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
 
 const SENTINEL: u32 = 0;
 
@@ -118,6 +119,10 @@ impl Ranking {
             self.uses += 1;
             self.stamps[slot as usize] = self.uses;
         }
+    }
+
+    fn stamp_of(&self, slot: u32) -> Option<u64> {
+        self.is_stamped.then(|| self.stamps[slot as usize])
     }
 
     /// Counts another use.
@@ -253,6 +258,37 @@ impl Ranking {
         std::iter::successors(self.front(), next)
     }
 
+    /// Carries the order. `placed` hears of every entry that is loaded, and of its slot.
+    pub(super) fn carry(
+        &mut self,
+        memo: &mut Memo<'_>,
+        mut placed: impl FnMut(Entry, u32) -> Carried,
+    ) -> Carried {
+        memo.clock(&mut self.uses)?;
+        let (uses, is_stamped) = (self.uses, self.is_stamped);
+        let stamp = |slot| self.stamp_of(slot).unwrap_or_default();
+        let saved = self.iter().map(|slot| (self.entry(slot), (self.count(slot), stamp(slot))));
+        for (entry, (count, stamp)) in memo.sequence(self.len, saved, |memo, (count, stamp)| {
+            memo.number(count, 1..=CLOCK_MAX)?;
+            if is_stamped { memo.number(stamp, 1..=uses) } else { Ok(()) }
+        })? {
+            let last = self.buckets[SENTINEL as usize].prev;
+            if last != SENTINEL && self.buckets[last as usize].count > count {
+                return Err(Refused(format!("entry {entry} is out of order")));
+            }
+            let slot = self.free_slot();
+            placed(entry, slot)?;
+            self.nodes[slot as usize].entry = entry;
+            self.rank(slot, count, last);
+            self.len += 1;
+            if is_stamped {
+                self.stamps[slot as usize] = stamp;
+            }
+        }
+        self.uses = uses;
+        Ok(())
+    }
+
     /// Checks the invariants in the head of this file.
     pub(super) fn check(&self) -> Result<(), String> {
         let (mut slot, mut slots, mut buckets) = (SENTINEL, 0, 0);
@@ -288,7 +324,11 @@ impl Ranking {
             && self.buckets[SENTINEL as usize].prev == below;
         let lost = slots + self.free_slots.len() + 1 != self.nodes.len()
             || buckets + self.free_buckets.len() + 1 != self.buckets.len();
+        let mut stamps: Vec<_> = self.iter().filter_map(|slot| self.stamp_of(slot)).collect();
+        stamps.sort_unstable();
+        let unique = stamps.is_sorted_by(|a, b| a < b) && stamps.iter().all(|&s| s <= self.uses);
         match () {
+            () if !unique => Err("ranking: two uses have the same stamp".into()),
             () if !ends => Err("ranking: a chain does not end".into()),
             () if lost => Err("ranking: slots or buckets are lost".into()),
             () if slots != self.len as usize => Err(format!("ranking: {slots} slots are counted")),

@@ -11,6 +11,7 @@
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "s3-fifo",
@@ -264,6 +265,22 @@ impl Policy for S3Fifo {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         u32::from(self.state[entry as usize])
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        for (queue, tag) in [(SMALL, IN_SMALL), (MAIN, IN_MAIN), (GHOST, IN_GHOST)] {
+            let most = if queue == GHOST { 0 } else { COUNT };
+            let hits = |entry| self.state[entry as usize] & COUNT;
+            let saved = self.queues.iter(queue).map(|entry| (entry, hits(entry)));
+            let hits = |memo: &mut Memo<'_>, hits: &mut u8| memo.number(hits, 0..=most);
+            for (entry, hits) in memo.sequence(self.queues.len(queue), saved, hits)? {
+                if self.state[entry as usize] != ABSENT {
+                    return Err(Refused::twice(entry));
+                }
+                self.put(queue, tag | hits, entry);
+            }
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {

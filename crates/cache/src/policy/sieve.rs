@@ -7,6 +7,7 @@
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "sieve",
@@ -142,6 +143,19 @@ impl Policy for Sieve {
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         u32::from(self.state[entry as usize])
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let saved = self.queue.iter(QUEUE).map(|entry| (entry, self.state[entry as usize]));
+        let state = |memo: &mut Memo<'_>, it: &mut u8| memo.number(it, UNVISITED..=VISITED);
+        for (entry, state) in memo.sequence(self.len(), saved, state)? {
+            if self.contains(entry) {
+                return Err(Refused::twice(entry));
+            }
+            self.queue.push_back(QUEUE, entry);
+            self.state[entry as usize] = state;
+        }
+        memo.entry_if_any(&mut self.hand)
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::memo::{Carried, Memo, Refused};
+
 /// Counters of references by block.
 #[derive(Clone, Debug)]
 pub(super) struct Sketch {
@@ -49,6 +51,39 @@ impl Table {
         let column = (hash >> (12 + 2 * row)) as u32 & 3;
         (word, 16 * row + 4 * column)
     }
+}
+
+impl Table {
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let least = self.words as u64;
+        let mut words = least;
+        memo.number(&mut words, least..=1 << 32)?;
+        if memo.is_loading() {
+            if !words.is_power_of_two() || memo.rest().len() as u64 / 8 < words {
+                return Err(Refused(format!("{words} words of counters are not there")));
+            }
+            *self = Self { lines: vec![[0; 8]; words.div_ceil(8) as usize], words: words as usize };
+        }
+        let used = self.lines.as_flattened_mut().iter_mut().take(words as usize);
+        used.into_iter().try_for_each(|word| memo.word(word))
+    }
+}
+
+/// The blocks rise.
+fn carry_exact(counts: &mut BTreeMap<u64, u8>, memo: &mut Memo<'_>) -> Carried {
+    let mut len = counts.len() as u64;
+    memo.number(&mut len, 0..=u64::from(u32::MAX))?;
+    let mut saved = std::mem::take(counts).into_iter();
+    for _ in 0..len {
+        let (mut key, mut count) = saved.next().unwrap_or_default();
+        memo.word(&mut key)?;
+        memo.number(&mut count, 1..=MAX)?;
+        if counts.last_key_value().is_some_and(|(&last, _)| last >= key) {
+            return Err(Refused(format!("the counts are out of order at {key}")));
+        }
+        counts.insert(key, count);
+    }
+    Ok(())
 }
 
 const ROWS: u32 = 4;
@@ -122,6 +157,16 @@ impl Sketch {
                     *word = *word >> 1 & (ONES * 7);
                 }
             }
+        }
+    }
+
+    /// Carries the counters. A table may be larger than its capacity asks for: the capacity has
+    /// shrunk.
+    pub(super) fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        memo.clock(&mut self.increments)?;
+        match &mut self.counters {
+            Counters::Exact(counts) => carry_exact(counts, memo),
+            Counters::CountMin(table) => table.carry(memo),
         }
     }
 

@@ -13,6 +13,7 @@
 use super::queues::Queues;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
+use crate::memo::{Carried, Memo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "2q",
@@ -181,6 +182,10 @@ impl Policy for TwoQ {
 
     fn warm_further(&self, entry: Entry) -> u32 {
         self.queues.warm_beside(entry)
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.carry(list, memo, false))
     }
 
     fn validate(&self) -> Result<(), String> {

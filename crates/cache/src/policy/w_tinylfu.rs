@@ -14,6 +14,7 @@ use super::registry::{Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
+use crate::memo::{Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "w-tinylfu",
@@ -143,14 +144,20 @@ impl WTinyLfu {
 
     #[inline(always)]
     fn insert(&mut self, entry: Entry, out: &mut Departures) {
+        self.append(WINDOW, entry);
+        self.shrink_window(out);
+    }
+
+    /// Puts an entry that is not resident at the newest end of a list.
+    #[inline(always)]
+    fn append(&mut self, list: u32, entry: Entry) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.lists.grow(self.lists.entries() + 1);
             self.lists.entries() - 1
         });
-        *self.lists.data_mut(slot) = Resident { entry, list: WINDOW };
-        self.lists.push_back(WINDOW, slot);
+        *self.lists.data_mut(slot) = Resident { entry, list };
+        self.lists.push_back(list, slot);
         self.at[entry as usize] = slot;
-        self.shrink_window(out);
     }
 
     /// What falls out of the window goes to main if there is room, or if it was referenced more
@@ -287,6 +294,19 @@ impl Policy for WTinyLfu {
         // Without a branch, which could not be foretold.
         let slot = self.at[entry as usize].min(self.lists.entries() - 1);
         self.lists.warm(slot) ^ self.sketch.warm(self.key(entry))
+    }
+
+    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        for list in [WINDOW, PROBATION, PROTECTED] {
+            let saved = self.lists.iter(list).map(|slot| (self.lists.data(slot).entry, ()));
+            for (entry, ()) in memo.sequence(self.lists.len(list), saved, |_, ()| Ok(()))? {
+                if self.contains(entry) {
+                    return Err(Refused::twice(entry));
+                }
+                self.append(list, entry);
+            }
+        }
+        self.sketch.carry(memo)
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -110,14 +110,14 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 19] = numbers! {
+static NUMBERS: [Number; 20] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
     counter write_hits "Blocks written that were resident";
     counter cold_reads "Blocks read that were never referenced before";
     counter evictions "Blocks that replacement drove out";
-    counter joined_reads "Blocks read that were already on their way from the store";
+    counter joined_reads "Blocks read that were resident and had to be waited for";
     counter served_around "Blocks served past the cache for want of a free frame";
     counter prefetched "Blocks fetched because of CACHE or a warm restart";
     counter read_ahead "Blocks fetched ahead of a sequential reader";
@@ -129,6 +129,7 @@ static NUMBERS: [Number; 19] = numbers! {
     counter flush_failures "Flushes that the store failed";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
+    gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge dirty "Blocks that the store does not have yet";
 };
 

@@ -1,7 +1,7 @@
 //! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
 //!
-//! The way out: no new connections, what is in flight is answered, every volume is flushed, the
-//! lists for a warm restart are saved.
+//! The way out: no new connections, what is in flight is answered, what the caches know is saved for
+//! a warm restart, every volume is flushed.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 use super::{http, upstream};
 use crate::answer::Failed;
-use crate::state::SavedContent;
+use crate::state::{SavedContent, StateError};
 use crate::volume::{Volume, Write};
 
 /// How long connections may take to end when the server stops.
@@ -270,7 +270,7 @@ async fn listen(address: &Address, tls: &TlsPlan) -> Result<(Listener, String), 
     }
 }
 
-/// The folder for what a restart needs: the list of cached blocks of each volume, and for a
+/// The folder for what a restart needs: what the cache of each volume knows, and for a
 /// write-back volume a mark that stands while it may hold what its store does not.
 #[derive(Clone)]
 pub(super) struct StateFolder {
@@ -309,15 +309,10 @@ impl StateFolder {
             }
         }
         let path = self.content(volume);
-        if !path.exists() || volume.config().cache_blocks == 0 {
-            return;
-        }
-        match SavedContent::load(&path) {
-            Ok(saved) => {
-                let volume = Arc::clone(volume);
-                tokio::spawn(async move { restore(&volume, &saved, &path).await });
+        if path.exists() && volume.config().cache_blocks > 0 {
+            if let Err(error) = restore(volume, &path) {
+                tracing::warn!("{}: {error}", path.display());
             }
-            Err(error) => tracing::warn!("{}: {error}", path.display()),
         }
     }
 
@@ -331,7 +326,7 @@ impl StateFolder {
     fn save(&self, volume: &Volume) {
         let path = self.content(volume);
         if volume.config().cache_blocks > 0 {
-            if let Err(error) = volume.content().save(&path) {
+            if let Err(error) = volume.content().and_then(|content| content.save(&path)) {
                 tracing::warn!("{}: {error}", path.display());
             }
         }
@@ -343,11 +338,22 @@ impl StateFolder {
     }
 }
 
-async fn restore(volume: &Arc<Volume>, saved: &SavedContent, path: &Path) {
-    match volume.restore(saved).await {
-        Ok(blocks) => tracing::info!(volume = volume.config().name, blocks, "cache is warm again"),
-        Err(error) => tracing::warn!("{}: {error}", path.display()),
+/// Gives a volume back what its cache knew; the data follows in the background.
+fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
+    let name = volume.config().name.clone();
+    let saved = SavedContent::load(path, volume.content_bytes_max())?;
+    let restored = volume.restore(&saved)?;
+    let blocks = restored.blocks().len();
+    match restored.starts_anew() {
+        None => tracing::info!(volume = name, blocks, "the cache goes on; its data is being read"),
+        Some(why) => tracing::warn!(volume = name, blocks, "the cache starts anew: {why}"),
     }
+    let volume = Arc::clone(volume);
+    tokio::spawn(async move {
+        let blocks = volume.warm_up(restored).await;
+        tracing::info!(volume = name, blocks, "cache is warm again");
+    });
+    Ok(())
 }
 
 async fn save_now_and_then(state: StateFolder, doors: Arc<Doors>, interval: Duration) {

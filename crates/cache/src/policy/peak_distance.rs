@@ -1,0 +1,66 @@
+//! What MQ's adaptive lifeTime goes by.
+
+use super::period::Period;
+use crate::memo::{CLOCK_MAX, Carried, Memo};
+
+/// The temporal distance, beyond the size of the cache, that most references have of late: what
+/// lifeTime should be. Distances are counted in bins, each up to a power of two; Q_out makes those
+/// visible that the cache is too small for. Now and then the fullest bin is read off and all are
+/// halved, so that the past fades.
+pub(super) struct PeakDistance {
+    /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
+    bins: [u64; 65],
+    pub(super) period: Period,
+}
+
+impl PeakDistance {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { bins: [0; 65], period: Self::period(capacity, 0) }
+    }
+
+    /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
+    fn period(capacity: u32, now: u64) -> Period {
+        Period::new(u64::from(capacity.max(16)), now)
+    }
+
+    /// The capacity is another from `now` on.
+    pub(super) fn adopt(&mut self, capacity: u32, now: u64) {
+        self.period = Self::period(capacity, now);
+    }
+
+    /// A block was referenced again, for the first time since `distance` references. `counts`: it
+    /// is farther than the cache is large; nearer ones are no reason to keep anything longer.
+    #[inline(always)]
+    pub(super) fn observe(&mut self, distance: u64, counts: bool) {
+        // Without a branch: which it is cannot be foretold.
+        let bin = (u64::BITS - distance.saturating_sub(1).leading_zeros()) as usize;
+        self.bins[bin] += u64::from(counts);
+    }
+
+    /// The lifeTime from now on, when it is time to think about it and anything was seen.
+    #[inline(always)]
+    pub(super) fn review(&mut self, now: u64) -> Option<u64> {
+        if self.period.ends(now) { self.peak() } else { None }
+    }
+
+    #[cold]
+    fn peak(&mut self) -> Option<u64> {
+        // The smaller one of equals: the fullest from the end on is the last maximum.
+        let (bin, _) = self.filled().rev().max_by_key(|&(_, count)| count)?;
+        self.bins.iter_mut().for_each(|count| *count /= 2);
+        Some(1 << bin)
+    }
+
+    /// Carries the bins; the period follows from capacity and time.
+    pub(super) fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+        let far = CLOCK_MAX.ilog2() as usize;
+        let bins = self.bins.iter_mut().enumerate();
+        bins.into_iter().try_for_each(|(bin, count)| {
+            memo.number(count, 0..=if bin <= far { CLOCK_MAX } else { 0 })
+        })
+    }
+
+    pub(super) fn filled(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
+        self.bins.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+}

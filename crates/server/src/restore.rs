@@ -1,0 +1,234 @@
+//! Warm restart: what the policies remembered is theirs again at once, and the data of the resident
+//! blocks follows.
+//!
+//! Until its data has been read, a resident block is *unloaded*: its slot says so, and is empty.
+//! Whoever reads it meanwhile waits for the store, as if the block were on its way; whoever writes
+//! it finds it as a missed block that has just been given its slot. If the store cannot read it, it
+//! stays unloaded. In everything else it is a resident block like others.
+//!
+//! If the saved policy cannot be loaded (another policy, size, number of shards), what is left is
+//! the list of the blocks, which are then placed one after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use undercroft_cache::policy::{Context, Spec};
+use undercroft_cache::{Counts, HashedCache};
+use undercroft_nbd::Pieces;
+
+use crate::counters::Source;
+use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::Shard;
+use crate::state::{SavedContent, StateError};
+use crate::volume::{Volume, Work};
+
+/// Blocks that a restart has on their way at a time.
+const BLOCKS_AT_A_TIME: usize = 64;
+
+/// What is left to do after a volume took saved content on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Blocks whose data is to be read, in this order.
+    blocks: Vec<u64>,
+    /// Why the policy has to start anew, if it has: the blocks are to be placed then.
+    anew: Option<String>,
+}
+
+impl Restored {
+    /// Blocks whose data is to be read.
+    pub fn blocks(&self) -> &[u64] {
+        &self.blocks
+    }
+
+    /// Why the policy could not go on where it stopped; none if it does.
+    pub fn starts_anew(&self) -> Option<&str> {
+        self.anew.as_deref()
+    }
+}
+
+/// A policy with all its parameters: defaults may be others in the next version.
+fn full_name(spec: &Spec) -> String {
+    let mut name = spec.info().name.to_string();
+    for (parameter, value) in spec.arguments() {
+        name += &format!(",{parameter}={value}");
+    }
+    name
+}
+
+impl Volume {
+    /// What the cache knows now. Each shard is locked while it is written down.
+    ///
+    /// # Errors
+    /// The policy cannot be saved.
+    pub fn content(&self) -> Result<SavedContent, StateError> {
+        let save = |shard| self.lock(shard).cache.save();
+        let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
+        Ok(SavedContent {
+            block_bytes: self.config.block_bytes,
+            volume_bytes: self.geometry.size(),
+            policy: full_name(&self.config.policy),
+            shards: shards.map_err(|refused| StateError::Unsaved(refused.to_string()))?,
+        })
+    }
+
+    /// No saved content of this volume has more bytes: 1 KiB a block of the cache, 64 MiB at least.
+    pub fn content_bytes_max(&self) -> u64 {
+        (64 << 20) + 1024 * u64::from(self.config.cache_blocks)
+    }
+
+    /// Takes saved content on: to be called before the first request. The data of the blocks is
+    /// then to be read by [`warm_up`](Self::warm_up).
+    ///
+    /// # Errors
+    /// The content is of a volume with blocks of another size, or damaged.
+    pub fn restore(&self, saved: &SavedContent) -> Result<Restored, StateError> {
+        if saved.block_bytes != self.config.block_bytes {
+            return Err(StateError::Unusable(format!(
+                "it is for blocks of {} bytes, the volume has blocks of {}",
+                saved.block_bytes, self.config.block_bytes
+            )));
+        }
+        match self.restore_policies(saved) {
+            Ok(blocks) => Ok(Restored { blocks, anew: None }),
+            Err(why) => Ok(Restored { blocks: self.listed(saved)?, anew: Some(why) }),
+        }
+    }
+
+    /// Gives the shards their caches back, all or none: the resident blocks, the last victim first.
+    fn restore_policies(&self, saved: &SavedContent) -> Result<Vec<u64>, String> {
+        let (theirs, ours) = (&saved.policy, full_name(&self.config.policy));
+        if *theirs != ours {
+            return Err(format!("the policy was {theirs} and is {ours}"));
+        }
+        let (theirs, ours) = (saved.shards.len(), self.shards.len());
+        if theirs != ours {
+            return Err(format!("there were {theirs} shards and are {ours}"));
+        }
+        let caches: Vec<_> = (0..).zip(&saved.shards).map(|(i, s)| self.cache_of(i, s)).collect();
+        let caches: Vec<_> = caches.into_iter().collect::<Result<_, _>>()?;
+        if !(0..ours).all(|shard| self.lock(shard).is_untouched()) {
+            return Err("the volume is in use already".into());
+        }
+        let mut blocks = Vec::new();
+        for (shard, cache) in caches.into_iter().enumerate() {
+            cache.known().for_each(|block| _ = self.geometry.first_touch(block));
+            let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
+            blocks.extend(residents.enumerate());
+            self.lock(shard).take_on(cache);
+        }
+        blocks.sort_by_key(|&(rank, _)| rank);
+        Ok(blocks.into_iter().map(|(_, block)| block).collect())
+    }
+
+    /// The cache of a shard, without the blocks by which the volume has shrunk.
+    fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
+        let capacity = self.lock(index).cache.policy().capacity();
+        let policy =
+            self.config.policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
+        let seed = self.config.seed.wrapping_add(index as u64);
+        let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
+        let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
+        let gone: Vec<_> = cache.known().filter(|&block| block >= end).collect();
+        gone.into_iter().for_each(|block| _ = cache.discard(block));
+        if cache.known().any(|block| self.geometry.shard_of(block) != index) {
+            return Err("it has blocks of another shard".into());
+        }
+        Ok(cache)
+    }
+
+    /// The list of the blocks, in the order in which they are to be placed. Of too many, those that
+    /// would have gone first are left out.
+    fn listed(&self, saved: &SavedContent) -> Result<Vec<u64>, StateError> {
+        let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
+        let mut blocks = Vec::new();
+        for shard in &saved.shards {
+            let residents = HashedCache::residents_of(shard);
+            blocks.extend(residents.map_err(|e| StateError::Unusable(e.to_string()))?);
+        }
+        blocks.retain(|&block| block < end);
+        let too_many = blocks.len().saturating_sub(self.config.cache_blocks as usize);
+        Ok(blocks.split_off(too_many))
+    }
+
+    /// Reads the data of restored blocks while nobody else reads from the store; or, if the policy
+    /// starts anew, places them while there is room. The number of blocks that were begun. Ends
+    /// early when the volume is closed.
+    pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
+        let mut begun = 0;
+        for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
+            while self.fetching.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if self.is_closing() || self.shards.is_empty() {
+                break;
+            }
+            begun += if restored.anew.is_some() {
+                self.place_group(group)
+            } else {
+                self.load_group(group)
+            };
+        }
+        begun
+    }
+
+    /// Begins to read those of the blocks that are unloaded still; neighbours go together.
+    fn load_group(self: &Arc<Self>, group: &[u64]) -> u64 {
+        let mut blocks = group.to_vec();
+        blocks.sort_unstable();
+        let mut begun = 0;
+        let mut work = Work::new(self);
+        let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, Instant::now()));
+        for block in blocks {
+            let (shard, fx) = work.shard(block);
+            if shard.is_unloaded(block) {
+                shard.counters.prefetched += 1;
+                job.expect_part(Source::Joined);
+                shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+                begun += 1;
+            }
+        }
+        job.submitted(Pieces::default(), None);
+        work.finish();
+        begun
+    }
+
+    fn place_group(self: &Arc<Self>, group: &[u64]) -> u64 {
+        let mut begun = 0;
+        let mut work = Work::new(self);
+        for &block in group {
+            let (shard, _) = work.shard(block);
+            let policy = shard.cache.policy();
+            if policy.len() < policy.capacity() && shard.cache.frame(block).is_none() {
+                self.prefetch(self.geometry.start(block), 1, false, &mut work);
+                begun += 1;
+            }
+        }
+        work.finish();
+        begun
+    }
+}
+
+impl Shard {
+    /// Whether nothing has happened yet.
+    fn is_untouched(&self) -> bool {
+        *self.cache.counts() == Counts::default()
+            && self.cache.known().next().is_none()
+            && self.active.is_empty()
+    }
+
+    /// The cache of an untouched shard becomes another, none of whose blocks has its data here.
+    fn take_on(&mut self, cache: HashedCache) {
+        for (_, frame) in cache.residents() {
+            self.slots[frame as usize].unloaded = true;
+            self.unloaded += 1;
+        }
+        self.cache = cache;
+    }
+
+    /// Whether a block is resident, and nobody has begun to get its data.
+    pub(crate) fn is_unloaded(&self, block: u64) -> bool {
+        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
+        slot.is_some_and(|slot| slot.unloaded && !slot.active)
+    }
+}
