@@ -353,14 +353,15 @@ impl Inner {
 
     /// Deletes those of the objects that exist.
     async fn delete(self: Arc<Inner>, objects: Range<u64>) -> io::Result<()> {
-        let mut start = objects.start;
+        let (mut start, mut any) = (objects.start, false);
         while start < objects.end {
             let end = objects.end.min(start.saturating_add(WINDOW));
             let existing = self.place.list(start..end).await?;
+            any |= !existing.is_empty();
             all(existing.into_iter().map(|object| Arc::clone(&self).delete_one(object))).await?;
             start = end;
         }
-        Ok(())
+        if any { self.place.settle_deletions().await } else { Ok(()) }
     }
 
     async fn delete_one(self: Arc<Inner>, object: u64) -> io::Result<()> {

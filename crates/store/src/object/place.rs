@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
@@ -22,15 +23,19 @@ pub(super) struct Place {
     prefix: Path,
     /// Lists come in the order of names.
     ordered: bool,
+    /// Where they are if they are files.
+    folder: Option<PathBuf>,
 }
 
 impl Place {
     /// Sets up the client; nothing is asked of the service yet.
     pub(super) fn new(place: &ObjectPlace) -> io::Result<Place> {
+        let mut files = None;
         let (objects, prefix, ordered): (Arc<dyn ObjectStore>, _, _) = match place {
             ObjectPlace::Memory => (Arc::new(InMemory::new()), Path::default(), true),
             ObjectPlace::Folder(folder) => {
                 std::fs::create_dir_all(folder)?;
+                files = Some(folder.clone());
                 let local = LocalFileSystem::new_with_prefix(folder).map_err(failure)?;
                 (Arc::new(local.with_fsync(true)), Path::default(), false)
             }
@@ -39,7 +44,7 @@ impl Place {
                 (client(*service, bucket).map_err(failure)?, prefix, true)
             }
         };
-        Ok(Place { objects, prefix, ordered })
+        Ok(Place { objects, prefix, ordered, folder: files })
     }
 
     pub(super) fn description(&self) -> Path {
@@ -53,6 +58,15 @@ impl Place {
     /// The name of an object.
     pub(super) fn object(&self, number: u64) -> Path {
         self.data().join(format!("{number:016x}"))
+    }
+
+    /// Makes deletions durable: services do so by themselves, and the client for folders does for
+    /// what it writes only.
+    pub(super) async fn settle_deletions(&self) -> io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let data = folder.join("data");
+        let sync = tokio::task::spawn_blocking(move || std::fs::File::open(data)?.sync_all());
+        sync.await.map_err(io::Error::other)?
     }
 
     /// Those objects of a range that exist, in order. What else lies there is left alone.
