@@ -98,8 +98,10 @@ async fn what_was_cached_is_cached_after_a_restart() {
     assert_eq!(server.stop(), 0);
 
     let server = place.serve(serve);
-    server.wait_for("v", "resident", |resident| resident == 256);
-    assert_eq!(server.count("v", "prefetched"), 256);
+    // All of it is known at once; the data follows.
+    assert_eq!(server.count("v", "resident"), 256);
+    server.wait_for("v", "unloaded", |unloaded| unloaded == 0);
+    server.wait_for("v", "prefetched", |prefetched| prefetched == 256);
     let client = server.connect("v").await;
     for block in 256..512 {
         read(&client, block * BLOCK, 4096).await.unwrap();
@@ -114,12 +116,82 @@ async fn what_was_cached_is_cached_after_a_restart() {
     assert_eq!(server.count("v", "read_hits"), 257);
     assert_eq!(server.stop(), 0);
 
-    // A damaged list is a warning and a cold start, nothing more.
+    // Of another policy it is a list of blocks, which are read again.
+    let server = place.serve(&serve.replace("policy=lru", "policy=mq"));
+    server.wait_for("v", "prefetched", |prefetched| prefetched == 256);
+    assert!(server.log().contains("starts anew"), "{}", server.log());
+    assert_eq!(server.stop(), 0);
+
+    // A damaged file is a warning and a cold start, nothing more.
     place.write("state/v.warm", b"damaged");
     let server = place.serve(serve);
     assert!(server.log().contains("v.warm"), "{}", server.log());
     assert_eq!(server.count("v", "resident"), 0);
     assert_eq!(server.stop(), 0);
+}
+
+/// Half of a trace, a restart, the other half: what both lives counted is what a simulation of the
+/// whole trace counts, whatever the policy has to remember.
+#[test]
+fn a_restart_in_the_middle_of_a_trace_leaves_no_trace_in_the_counts() {
+    const POLICIES: [&str; 9] = [
+        "lru",
+        "mq",
+        "arc",
+        "lirs",
+        "car",
+        "lfu,age=3",
+        "clock-pro",
+        "s3-fifo",
+        "w-tinylfu,sketch=exact",
+    ];
+    const COUNTS: [&str; 5] = ["reads", "read_hits", "writes", "write_hits", "evictions"];
+    let place = Place::new();
+    let mut random = Random::from_environment("halves");
+    // A loop over 300 blocks with a few hot blocks and noise in between, in a cache of 128.
+    let lines: Vec<String> = (0..6000_u64)
+        .map(|at| {
+            let block = match random.below(4) {
+                0 => random.below(40),
+                1 => 300 + random.below(1500),
+                _ => at % 300,
+            };
+            let op = if random.below(4) == 0 { 'w' } else { 'r' };
+            format!("0,{},4096,{op},{at}\n", block * 8)
+        })
+        .collect();
+    let half = lines.len() / 2;
+    place.write("whole.spc", lines.concat());
+    place.write("first.spc", lines[..half].concat());
+    place.write("second.spc", lines[half..].concat());
+    let name = |policy: &str| policy.split(',').next().unwrap().to_owned();
+    let volume = |policy: &&str| {
+        let name = name(policy);
+        let size = "size = '16MiB'\ncache = '512KiB'";
+        format!("[[volume]]\nname = '{name}'\nstore = 'mem:'\n{size}\npolicy = '{policy}'\n")
+    };
+    let volumes: String = POLICIES.iter().map(volume).collect();
+    place.write("undercroft.toml", format!("state = 'state'\n{volumes}"));
+    let mut sums = [[0; 5]; POLICIES.len()];
+    for trace in ["first.spc", "second.spc"] {
+        let server = place.serve("");
+        for (policy, sums) in POLICIES.iter().zip(&mut sums) {
+            let to = server.uri(&name(policy));
+            let played = place.undercroft(&format!("replay {trace} --to {to}"));
+            assert!(played.status.success(), "{}", super::support::text(&played.stderr));
+            let stats = server.stats(&name(policy));
+            *sums = std::array::from_fn(|i| sums[i] + stats[COUNTS[i]].as_u64().unwrap());
+        }
+        assert_eq!(server.stop(), 0);
+    }
+    for (policy, sums) in POLICIES.iter().zip(sums) {
+        let output = place.undercroft(&format!("simulate whole.spc --l1 512KiB:{policy} --json"));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let level = &report["levels"][0];
+        let whole = COUNTS.map(|count| level[count].as_u64().unwrap());
+        assert_eq!(sums, whole, "{policy}: {COUNTS:?}");
+        assert!(whole[1] > 0 && whole[4] > 0, "{policy}: nothing happened");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
