@@ -23,8 +23,8 @@ fn policy(text: &str, capacity: u32) -> Box<dyn Policy> {
 fn hierarchy(levels: &[(&str, u32)], placement: &str, entries: u32) -> Hierarchy {
     let placement: Placement = placement.parse().expect(placement);
     let lower = levels[1..].iter().map(|&(text, capacity)| {
-        let name = Spec::parse(text).expect(text).info().name;
-        LowerLevel::new(policy(text, capacity), name, &placement, ALLOCATE, 7).expect(text)
+        let spec = Spec::parse(text).expect(text);
+        LowerLevel::new(&spec, capacity, &placement, ALLOCATE, 7).expect(text)
     });
     let lower = lower.collect();
     let mut made = Hierarchy::new(policy(levels[0].0, levels[0].1), ALLOCATE, lower).unwrap();
@@ -499,7 +499,7 @@ fn short_strings_of_a_small_world_equal_the_naive_models() {
 fn senseless_combinations_are_refused_with_the_reason() {
     let lower = |name: &str, placement: &str| {
         let placement: Placement = placement.parse().unwrap();
-        LowerLevel::new(policy("lru", 2), name, &placement, ALLOCATE, 1)
+        LowerLevel::new(&Spec::parse(name).unwrap(), 2, &placement, ALLOCATE, 1)
     };
     let refused = |result: Result<_, undercroft_cache::placement::PlacementError>| {
         result.map(|_: Hierarchy| ()).unwrap_err().to_string()
@@ -537,7 +537,7 @@ fn what_was_just_written_is_placed_without_a_reload() {
 #[test]
 fn staged_data_serves_reads() {
     let rules: Placement = "eviction,staging=1".parse().unwrap();
-    let mut level = LowerLevel::new(policy("lru", 2), "lru", &rules, ALLOCATE, 1).unwrap();
+    let mut level = LowerLevel::new(&Spec::parse("lru").unwrap(), 2, &rules, ALLOCATE, 1).unwrap();
     level.write(1);
     let read = level.read(1, false);
     assert!(read.hit && read.frame.is_none() && !read.stays);
@@ -546,4 +546,44 @@ fn staged_data_serves_reads() {
     assert_eq!(level.placement_counts().staged_hits, 1);
     level.discard(2);
     assert!(!level.read(2, false).hit);
+}
+
+/// Adaptive placement keeps its structure whatever happens, late evictions among it, and where
+/// every eviction is known in time it foresees none.
+#[test]
+fn adaptive_placement_holds_together() {
+    let placement: Placement = "eviction,on-hit=adaptive".parse().unwrap();
+    for name in names() {
+        for seed in seeds(3) {
+            let mut random = Random(seed);
+            let capacity = 1 + random.below(200);
+            let spec = Spec::parse(name).unwrap();
+            let level = LowerLevel::new(&spec, capacity, &placement, ALLOCATE, 1).unwrap();
+            let mut ours = Hierarchy::below_a_client(level);
+            let mut held: Vec<u32> = Vec::new();
+            for step in 0..4000 {
+                let block = random.block(3 * capacity + 20);
+                held.retain(|&b| b != block);
+                ours.reference(Reference::new(block, random.below(9) == 0));
+                held.push(block);
+                if held.len() > 20 {
+                    let gone = held.remove(0);
+                    // Some evictions never become known.
+                    if gone % 4 > 0 {
+                        ours.client_evicted(gone);
+                    }
+                }
+                if step % 16 == 0 {
+                    validate(&ours)
+                        .unwrap_or_else(|e| panic!("{name} UNDERCROFT_SEED={seed}: {e}"));
+                }
+            }
+        }
+    }
+    let mut exact = hierarchy(&[("lru", 20), ("lru", 40)], "eviction,on-hit=adaptive", 200);
+    let mut random = Random(1);
+    for _ in 0..20_000 {
+        exact.reference(Reference::read(random.block(200)));
+    }
+    assert_eq!(exact.lower()[0].placement_counts().foreseen, 0);
 }

@@ -131,3 +131,35 @@ fn the_reference_table() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// What adapts is at least the better of both placements less a point at every size, and below
+/// MariaDB it is ahead of both where this cache is no larger than the database's.
+#[test]
+fn adaptive_placement_is_as_good_as_the_better_one() {
+    let sizes = [
+        (MARIADB, [1024, 2048, 4096, 8192, 16_384]),
+        (POSTGRES, [2048, 4096, 8192, 16_384, 32_768]),
+    ];
+    let mut wrong = Vec::new();
+    for (which, sizes) in sizes {
+        let Some(database) = Database::load(which) else { continue };
+        for policy in ["lru", "mq"] {
+            for blocks in sizes {
+                let percent = |placement| database.percent(blocks, policy, placement);
+                let (access, moves) = (percent("access"), percent("eviction,on-hit=move"));
+                let ours = percent("eviction,on-hit=adaptive");
+                let line = format!(
+                    "{} {blocks} {policy}: adaptive {ours:.2}, access {access:.2}, move {moves:.2}",
+                    which.0
+                );
+                println!("{line}");
+                let must_lead = which == MARIADB && blocks <= 2048;
+                let least = access.max(moves) - if must_lead { 0.0 } else { 1.0 };
+                if ours < least || (must_lead && ours <= least) {
+                    wrong.push(line);
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

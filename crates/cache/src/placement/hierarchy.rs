@@ -132,6 +132,7 @@ impl Hierarchy {
         if reference.is_write() || found.is_none() {
             found = found.or(self.refer_below(reference, cold));
         }
+        self.place_foreseen();
         if self.order == Order::ReadFirst {
             self.place_victims();
         }
@@ -178,24 +179,26 @@ impl Hierarchy {
         let above = usize::from(self.top.is_some());
         let mut coming = Some(entry);
         for (i, level) in self.lower.iter_mut().enumerate() {
-            let (Some(entry), depth) = (coming.take(), i + above) else { return };
-            let came = match level.evicted(entry.into()) {
-                Down::Resident => return,
-                Down::Skip => return self.moves.push(Move::Skipped(entry, depth)),
-                Down::Staged(_) => Move::Staged(entry, depth),
-                Down::Fetch => {
-                    level.arrived(entry.into());
-                    match level.rules().down {
-                        WayDown::Reload => Move::Reloaded(entry, depth),
-                        WayDown::Demote => Move::Demoted(entry, depth),
-                    }
-                }
+            let Some(entry) = coming.take() else { return };
+            let down = level.evicted(entry.into());
+            let Some(came) = carry_out(level, entry, i + above, down, &mut self.moves) else {
+                return;
             };
-            self.moves.push(came);
-            coming = level.driven_out().first().map(|gone| gone.block as Entry);
+            coming = came;
         }
         if let Some(gone) = coming {
             self.moves.push(Move::Dropped(gone, self.lower.len() + above - 1));
+        }
+    }
+
+    /// Places what the lower level takes to have been evicted. Only one that reloads does so, and
+    /// that is the last.
+    fn place_foreseen(&mut self) {
+        let depth = usize::from(self.top.is_some());
+        let level = &mut self.lower[0];
+        while let Some((block, down)) = level.foreseen() {
+            let gone = carry_out(level, block as Entry, depth, down, &mut self.moves).flatten();
+            self.moves.extend(gone.map(|gone| Move::Dropped(gone, depth)));
         }
     }
 
@@ -221,6 +224,34 @@ impl Hierarchy {
     pub fn lower(&self) -> &[LowerLevel] {
         &self.lower
     }
+}
+
+/// Does at once what a level wants done about an evicted block: what that drove out, if anything.
+/// `None`: the block did not come.
+fn carry_out(
+    level: &mut LowerLevel,
+    entry: Entry,
+    depth: usize,
+    down: Down,
+    moves: &mut Vec<Move>,
+) -> Option<Option<Entry>> {
+    let came = match down {
+        Down::Resident => return None,
+        Down::Skip => {
+            moves.push(Move::Skipped(entry, depth));
+            return None;
+        }
+        Down::Staged(_) => Move::Staged(entry, depth),
+        Down::Fetch => {
+            level.arrived(entry.into());
+            match level.rules().down {
+                WayDown::Reload => Move::Reloaded(entry, depth),
+                WayDown::Demote => Move::Demoted(entry, depth),
+            }
+        }
+    };
+    moves.push(came);
+    Some(level.driven_out().first().map(|gone| gone.block as Entry))
 }
 
 impl Top {

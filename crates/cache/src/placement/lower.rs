@@ -13,11 +13,12 @@
 //! A global hierarchy of n levels is n - 1 of these below the first: each but the lowest hands what
 //! it evicts to the one below.
 
+use super::adaptive::Adaptive;
 use super::rules::{Eviction, OnHit, Placement, PlacementError, Threshold, WayDown};
 use super::staging::StagingArea;
 use crate::hashed::{Evicted, Found, Frame, HashedCache};
 use crate::level::{Counts, WriteMode};
-use crate::policy::Policy;
+use crate::policy::{Context, Spec};
 use crate::recent::Recent;
 
 /// What a read met.
@@ -25,10 +26,11 @@ use crate::recent::Recent;
 pub struct Read {
     /// Whether the data was here.
     pub hit: bool,
-    /// Where: the frame of a resident block.
+    /// Where: the frame of a resident block, or on a miss the one that it was given, to be filled.
+    /// `None` and a hit: the data is in the staging area.
     pub frame: Option<Frame>,
     /// Whether the block keeps that frame. If not, the frame is free from now on: deliver from it
-    /// before another block gets it. `None` and a hit: the data is in the staging area.
+    /// before another block gets it.
     pub stays: bool,
 }
 
@@ -51,6 +53,8 @@ pub enum Down {
 pub struct PlacementCounts {
     /// Evictions by the client that became known.
     pub known_evictions: u64,
+    /// Evictions that were foreseen, as too late to become known in time.
+    pub foreseen: u64,
     /// Of those, blocks that were here.
     pub already_here: u64,
     /// Blocks read from disk because the client evicted them.
@@ -73,6 +77,7 @@ pub struct LowerLevel {
     /// How often the blocks of late were read or written; only where a threshold asks for it.
     accesses: Option<Recent<u8>>,
     staging: StagingArea,
+    adaptive: Option<Adaptive>,
     counts: Counts,
     placed: PlacementCounts,
 }
@@ -82,20 +87,20 @@ pub struct LowerLevel {
 const REMEMBERED: u32 = 5;
 
 impl LowerLevel {
-    /// An empty cache. `seed` makes the index unpredictable for clients that choose the block
-    /// numbers; it changes nothing else.
+    /// An empty cache of `capacity` blocks with a policy. `seed` makes the index unpredictable for
+    /// clients that choose the block numbers; it changes nothing else.
     ///
     /// # Errors
-    /// The placement is access-based, which is what a [`Level`](crate::Level) does, or does not go
-    /// together with the policy.
+    /// The placement is access-based, which is what a [`Level`](crate::Level) does; or it does not
+    /// go together with the policy; or the policy cannot be had.
     pub fn new(
-        policy: Box<dyn Policy>,
-        policy_name: &str,
+        spec: &Spec,
+        capacity: u32,
         placement: &Placement,
         mode: WriteMode,
         seed: u64,
     ) -> Result<Self, PlacementError> {
-        placement.check_policy(policy_name)?;
+        placement.check_policy(spec.info().name)?;
         let rules = match *placement {
             Placement::Access => {
                 let why = "placement access needs no lower level of this kind";
@@ -106,7 +111,9 @@ impl LowerLevel {
                 Eviction { down: WayDown::Demote, order, ..Eviction::default() }
             }
         };
-        let capacity = policy.capacity();
+        let policy = spec.build(&Context::new(capacity));
+        let policy = policy.map_err(|error| PlacementError(error.to_string()))?;
+        let is_adaptive = rules.on_hit == OnHit::Adaptive;
         let counts_accesses =
             !matches!(rules.threshold, Threshold::Accesses(0 | 1)) && rules.down == WayDown::Reload;
         let remembered = capacity.saturating_mul(REMEMBERED);
@@ -116,6 +123,7 @@ impl LowerLevel {
             mode,
             accesses: counts_accesses.then(|| Recent::new(remembered, seed)),
             staging: StagingArea::new(rules.staging, capacity, seed),
+            adaptive: is_adaptive.then(|| Adaptive::new(spec, capacity, seed)).transpose()?,
             counts: Counts::default(),
             placed: PlacementCounts::default(),
         })
@@ -129,18 +137,32 @@ impl LowerLevel {
         self.counts.reads += 1;
         self.counts.cold_reads += u64::from(cold);
         self.counts.read_hits += u64::from(frame.is_some() || staged);
-        if frame.is_none() {
-            self.placed.staged_hits += u64::from(staged);
-            self.cache.note(block);
-            return Read { hit: staged, frame: None, stays: false };
+        let staged_hit = staged && frame.is_none();
+        self.placed.staged_hits += u64::from(staged_hit);
+        let hit = frame.is_some() || staged;
+        if self.adaptive.as_mut().is_some_and(|adaptive| adaptive.read(block)) {
+            let found = self.cache.access(block);
+            self.counts.evictions += self.cache.evicted().len() as u64;
+            self.staging.forget(block);
+            return Read { hit, frame: Some(found.frame), stays: true };
         }
-        let stays = self.rules.on_hit == OnHit::Keep;
+        let stays = frame.is_some() && self.rules.on_hit == OnHit::Keep;
         if stays {
             self.cache.touch(block);
-        } else {
+        } else if frame.is_some() {
             self.cache.take(block);
+        } else {
+            self.cache.note(block);
         }
-        Read { hit: true, frame, stays }
+        Read { hit, frame, stays }
+    }
+
+    /// After a read: the next block that is taken to have been evicted though nothing says so. Call
+    /// it until there is none, and do what [`evicted`](Self::evicted) says of each.
+    pub fn foreseen(&mut self) -> Option<(u64, Down)> {
+        let block = self.adaptive.as_mut()?.foreseen()?;
+        self.placed.foreseen += 1;
+        Some((block, self.descend(block)))
     }
 
     /// The client writes a block: whether there is a copy, which is at [`frame`](HashedCache::frame)
@@ -186,6 +208,15 @@ impl LowerLevel {
     /// It became known that the client evicted a block: what to do.
     pub fn evicted(&mut self, block: u64) -> Down {
         self.placed.known_evictions += 1;
+        let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
+        if !is_wanted && self.cache.frame(block).is_none() {
+            self.placed.skipped += 1;
+            return Down::Skip;
+        }
+        self.descend(block)
+    }
+
+    fn descend(&mut self, block: u64) -> Down {
         let staged = self.staging.take(block);
         if self.cache.frame(block).is_some() {
             self.placed.already_here += 1;
@@ -226,6 +257,9 @@ impl LowerLevel {
     /// Forgets a block entirely (TRIM): the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.staging.forget(block);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.forget(block);
+        }
         self.cache.discard(block)
     }
 
@@ -290,6 +324,7 @@ impl LowerLevel {
     pub fn validate(&self) -> Result<(), String> {
         self.accesses.as_ref().map_or(Ok(()), Recent::check)?;
         self.staging.check()?;
+        self.adaptive.as_ref().map_or(Ok(()), Adaptive::check)?;
         self.cache.validate()
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Access-based placement is not here: it is what [`Level`](crate::Level) does.
 
+mod adaptive;
 mod estimate;
 mod hierarchy;
 mod lower;

@@ -149,9 +149,8 @@ impl<'a> Run<'a> {
         check_levels(config, placement, evictions)?;
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
-            let policy = wanted.policy.build(&Context::new(wanted.capacity))?;
-            let name = wanted.policy.info().name;
-            Ok(LowerLevel::new(policy, name, placement, config.write_mode, 0)?)
+            let mode = config.write_mode;
+            Ok(LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0)?)
         });
         let mut lower = lower.collect::<Result<Vec<_>, Error>>()?;
         let mut hierarchy = if top == 0 {
