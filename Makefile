@@ -3,13 +3,14 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize bench bench-server clean
+.PHONY: help build run demo test sanitize effects bench bench-server clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
+	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 
@@ -31,6 +32,9 @@ test:
 
 sanitize:
 	@tools/sanitize.sh
+
+effects: build
+	@python3 tools/effects.py $(UNDERCROFT)
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)
