@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak bench bench-server clean
+.PHONY: help build run demo test sanitize fuzz soak effects bench bench-server clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -12,6 +12,7 @@ help:
 	@echo "make sanitize  the tests of frame memory under AddressSanitizer and valgrind"
 	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
+	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 
@@ -39,6 +40,9 @@ fuzz:
 
 soak:
 	@CARGO=$(CARGO) tools/soak.sh
+
+effects: build
+	@python3 tools/effects.py $(UNDERCROFT)
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)

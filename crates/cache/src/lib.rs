@@ -3,22 +3,28 @@
 //!
 //! * [`policy`]: the replacement policies, one file a published algorithm, over plain [`Entry`]
 //!   handles. In the dense world of a simulation a handle *is* the renumbered block.
+//! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
 //! * [`Level`]: a policy with a write mode and counters.
+//! * [`placement`]: a cache below a client's cache, which places what the client evicts.
 //!
 //! Trace formats, stores and protocols do not live here.
 #![forbid(unsafe_code)]
 
+mod cct;
 mod hashed;
 mod heap;
 mod level;
 mod lists;
 mod memo;
+pub mod placement;
 pub mod policy;
 mod positions;
+mod recent;
 mod ring;
 mod tally;
 
+pub use cct::{Cct, CctCounts, Frames};
 pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
 pub use level::{Counts, Level, Reference, WriteMode};
 pub use memo::{Memo, Refused};

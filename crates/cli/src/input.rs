@@ -110,7 +110,8 @@ impl TraceOptions {
 /// How a trace is simulated.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulationOptions {
-    /// When a block comes and goes between the levels
+    /// When a block comes and goes between the levels: access, eviction or gl, with options, as
+    /// eviction,on-hit=keep (docs/cooperation.md)
     #[arg(long, value_name = "PLACEMENT", default_value = "access")]
     pub(crate) placement: String,
     /// What a write does to a level: allocate, no-allocate (update a copy only), invalidate
@@ -122,12 +123,12 @@ pub(crate) struct SimulationOptions {
 }
 
 impl SimulationOptions {
-    /// Refuses placements that do not exist (yet).
+    /// Refuses all placements but one, for commands that know no other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.placement.as_str() {
             "access" => Ok(()),
             other => Err(Error::Usage(format!(
-                "--placement {other}: this version places blocks at the access only (access)"
+                "--placement {other}: this command places blocks at the access only (access)"
             ))),
         }
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod cooperation;
 mod error;
 mod input;
 mod progress;

@@ -254,6 +254,19 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("simulate a.spc --l2 2blk:lru", "--l1"),
         ("simulate a.spc --l1 2blk:lru --nonsense", "--nonsense"),
         ("simulate a.spc --l1 2blk:lru --placement sideways", "sideways"),
+        ("simulate a.spc --l1 2blk:lru --placement gl", "one level"),
+        ("simulate a.spc --l1 2blk:lru --placement eviction", "--evictions cct"),
+        ("simulate a.spc --l1 2blk:lru --placement eviction --evictions cct", "buffer addresses"),
+        ("simulate a.spc --l1 2blk:lru --evictions cct", "access"),
+        ("simulate a.spc --l1 2blk:lru --evictions guess", "estimate"),
+        ("simulate a.spc --l1 2blk:lru --l2 2blk:lru --placement access,gl", "sweep"),
+        ("simulate a.spc --l1 2blk:lru --l2 2blk:opt --placement gl", "use access"),
+        ("simulate a.spc --l1 2blk:opt --l2 2blk:lru --placement eviction", "use access"),
+        ("simulate a.spc --l1 2blk:lru --l2 2blk:lru --placement gl,on-hit=keep", "exclusive"),
+        ("simulate a.spc --l1 2blk:lru --l2 2blk:lru --placement gl --reload-threshold 2", "gl"),
+        ("simulate a.spc --l1 2blk:lru --reload-threshold 2", "access"),
+        ("simulate a.spc --l1 2blk:lru --reload-threshold x", "1x"),
+        ("simulate a.spc --l1 2blk:lru --l2 2blk:lru --placement gl --evictions estimate", "data"),
         ("simulate a.spc --l1 2blk:lru --write-mode never", "no-allocate"),
         ("simulate a.spc --l1 2blk:lru --warmup 101%", "100%"),
         ("simulate a.spc --l1 2blk:lru --warmup -1", "unexpected"),
@@ -560,4 +573,83 @@ fn a_small_run_needs_little_memory() {
         println!("{command}: {peak} KiB");
         assert!((1000..20 * 1024).contains(&peak), "{command}: {peak} KiB");
     }
+}
+
+/// A B C D A in two levels of two blocks each: what the levels exchange is in the output.
+#[test]
+fn cooperation_shows_its_price_beside_its_gain() {
+    let place = Place::new();
+    place.write("a.trc", "1\n2\n3\n4\n1\n");
+    let levels = "--l1 2blk:lru --l2 2blk:lru";
+    let run = |more: &str| place.json(&format!("simulate a.trc {levels} {more} --json"));
+    let access = run("");
+    assert_eq!(access["aggregate"]["read_hits"], 0);
+    assert!(access.get("cooperation").is_none());
+    let gl = run("--placement gl");
+    let lower = &gl["levels"][1];
+    assert_eq!(
+        (&gl["levels"][0]["placement"], &lower["placement"]),
+        (&"access".into(), &"gl".into())
+    );
+    assert_eq!((&lower["demotions_in"], &lower["reloads"]), (&3.into(), &0.into()));
+    assert_eq!((&lower["read_hits"], &gl["disk"]["demand_reads"]), (&1.into(), &4.into()));
+    // One hit of 2 ms, four reads of 10 ms; three demotions of 1.8 ms.
+    let ms = |name: &str| gl[name].as_f64().unwrap();
+    assert!((ms("response_time_ms") - 8.4).abs() < 1e-9);
+    assert!((ms("response_time_with_demotions_ms") - 9.48).abs() < 1e-9);
+    let ev = run("--placement eviction,on-hit=move");
+    let lower = &ev["levels"][1];
+    assert_eq!((&lower["reloads"], &lower["demotions_in"]), (&3.into(), &0.into()));
+    assert_eq!(
+        (&lower["known_evictions"], &ev["cooperation"]["hint_bytes"]),
+        (&3.into(), &24.into())
+    );
+    assert_eq!((&ev["disk"]["reloads"], &ev["disk"]["demand_reads"]), (&3.into(), &4.into()));
+    let skipped = run("--placement eviction,on-hit=move --reload-threshold 2");
+    assert_eq!(skipped["levels"][1]["reloads_skipped"], 3);
+    let text = place.quiet(&format!("simulate a.trc {levels} --placement eviction,on-hit=move"));
+    for what in ["4 blocks read, 3 reloaded, 0 written", "24 B of hints", "evicted above"] {
+        assert!(text.contains(what), "{text}");
+    }
+    let text = place.quiet(&format!("simulate a.trc {levels} --placement gl"));
+    assert!(text.contains("3 blocks sent down") && text.contains("9.480 ms"), "{text}");
+}
+
+/// Frames at 0 and 1000 hold blocks 1 and 2; 3 goes where 1 was, and then 1 is asked for again.
+#[test]
+fn evictions_come_from_buffer_addresses() {
+    let place = Place::new();
+    let rows = ["0,R,0,1,1,0", "1,R,0,2,1,1000", "2,R,0,3,1,0", "3,R,0,1,1,1000", "4,R,0,3,1,1000"];
+    let trace =
+        format!("# block size 4096\ntime_us,op,file,block,blocks,buf\n{}\n", rows.join("\n"));
+    place.write("a.csv", &trace);
+    let command = "simulate a.csv --l1 4blk:lru --placement eviction,on-hit=move --evictions cct";
+    let report = place.json(&format!("{command} --json"));
+    let level = &report["levels"][0];
+    assert_eq!(
+        (&level["name"], &level["placement"]),
+        (&"l1".into(), &"eviction,on-hit=move".into())
+    );
+    // 1 was placed and is hit; 2 was evicted then; 3 shows only when it is read again.
+    assert_eq!((&level["read_hits"], &level["known_evictions"]), (&1.into(), &3.into()));
+    let derived = &report["cooperation"];
+    assert_eq!((&derived["derived_evictions"], &derived["late_evictions"]), (&3.into(), &1.into()));
+    let text = place.quiet(command);
+    assert!(text.contains("4 derived from buffer addresses, 1 of them too late"), "{text}");
+    let more = "--l2 2blk:lru --placement eviction --evictions cct";
+    assert!(
+        place.fails(2, &format!("simulate a.csv --l1 2blk:lru {more}")).contains("second client")
+    );
+}
+
+#[test]
+fn a_sweep_takes_a_list_of_placements() {
+    let place = Place::new();
+    place.quiet(
+        "sweep a.spc --l1 1blk:lru --l2 1blk,2blk --policy lru,mq --placement \
+         access,eviction,on-hit=keep,threshold=2,gl -o out --json",
+    );
+    let csv = place.read("out/results.csv");
+    assert_eq!(csv.lines().count(), 1 + 2 * 2 * 3, "{csv}");
+    assert!(csv.contains("\"eviction,on-hit=keep,threshold=2\""), "{csv}");
 }

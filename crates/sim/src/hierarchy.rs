@@ -1,6 +1,6 @@
 //! One or more cache levels, one below the other, driven by one trace.
 //!
-//! Placement is access-based (`docs/algorithms.md`): each level runs its own policy on the stream
+//! Placement is access-based here (`docs/algorithms.md`; for others see `cooperation`): each level runs its own policy on the stream
 //! of the level above: that level's misses and, as levels are write-through, all its writes. So the
 //! levels can be run one after the other on each stretch of the trace.
 
@@ -11,7 +11,7 @@ use undercroft_cache::policy::{Context, Future, Spec};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
-use crate::Error;
+use crate::{CooperationOutcome, Error};
 
 /// One level as asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Processor time of the same.
     pub cpu: Duration,
+    /// What levels that cooperate counted besides; none where placement is access-based.
+    pub cooperation: Option<CooperationOutcome>,
 }
 
 impl Outcome {
@@ -65,6 +67,12 @@ impl Outcome {
     /// Blocks read from disk, because no level held them.
     pub fn disk_reads(&self) -> u64 {
         self.reads() - self.read_hits()
+    }
+
+    /// Blocks read from disk because they were placed.
+    pub fn reloads(&self) -> u64 {
+        let levels = self.cooperation.iter().flat_map(|cooperation| &cooperation.levels);
+        levels.map(|level| level.reloads).sum()
     }
 
     /// Blocks written to disk: every level is write-through.
@@ -91,12 +99,13 @@ pub fn simulate(
         references: trace.len(),
         elapsed: started.elapsed(),
         cpu: thread_cpu_time().saturating_sub(started_cpu),
+        cooperation: None,
     })
 }
 
 /// Processor time that this thread has used: unlike the time of day it does not count what other
 /// programs on the machine do.
-fn thread_cpu_time() -> Duration {
+pub(crate) fn thread_cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
 }

@@ -4,6 +4,7 @@
 //! `undercroft-trace`. How results are shown to a person is the business of the program.
 #![forbid(unsafe_code)]
 
+mod cooperation;
 pub mod curve;
 mod error;
 mod filter;
@@ -12,9 +13,14 @@ mod report;
 mod size;
 mod sweep;
 
+pub use cooperation::{
+    Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, simulate_placed,
+};
 pub use error::Error;
 pub use filter::Filter;
 pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
-pub use report::{AggregateReport, DiskReport, LevelReport, Report, TraceReport, trace_report};
+pub use report::{
+    AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
+};
 pub use size::{LevelSpec, Size};
-pub use sweep::{Plan, Progress, Row, Source, sweep};
+pub use sweep::{Loaded, Plan, Progress, Row, Source, sweep};

@@ -2,9 +2,12 @@
 //! the response-time model.
 
 use serde::{Deserialize, Serialize};
+use undercroft_cache::Counts;
+use undercroft_cache::placement::{Placement, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
-use crate::hierarchy::{Config, Outcome};
+use crate::cooperation::EstimateOutcome;
+use crate::hierarchy::{Config, LevelConfig, Outcome};
 
 /// One simulation, as `simulate --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +22,9 @@ pub struct Report {
     pub aggregate: AggregateReport,
     /// Disk traffic in blocks.
     pub disk: DiskReport,
+    /// What cooperation took; left out where placement is access-based.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooperation: Option<CooperationReport>,
     /// Mean response time of a block read in milliseconds, demotions free.
     pub response_time_ms: f64,
     /// The same with a round trip for each demotion.
@@ -83,6 +89,36 @@ pub struct LevelReport {
     pub promotions_in: u64,
     /// Blocks read from disk because the level above evicted them.
     pub reloads: u64,
+    /// Blocks that the level above was known to evict.
+    #[serde(default)]
+    pub known_evictions: u64,
+    /// Of those, blocks that were not worth a reload.
+    #[serde(default)]
+    pub reloads_skipped: u64,
+    /// Of those, blocks placed from the staging area, without a reload.
+    #[serde(default)]
+    pub staged: u64,
+    /// Reads served from the staging area; also among the read hits.
+    #[serde(default)]
+    pub staged_hits: u64,
+}
+
+/// What cooperation took, and how well evictions were known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CooperationReport {
+    /// Bytes of hints from the client.
+    pub hint_bytes: u64,
+    /// Blocks of the staging area at the end, beside the capacity.
+    pub staging_blocks: u32,
+    /// Evictions derived from buffer addresses in time, over the whole trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived_evictions: Option<u64>,
+    /// Evictions that showed only when the block was read again, over the whole trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_evictions: Option<u64>,
+    /// How well the client could be emulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateOutcome>,
 }
 
 /// All levels together.
@@ -122,6 +158,17 @@ fn response_time_ms(outcome: &Outcome) -> f64 {
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
 }
 
+/// The same with a round trip for each block that was sent down, charged to the reads.
+fn demotions_ms(outcome: &Outcome) -> f64 {
+    let levels = outcome.cooperation.iter().flat_map(|cooperation| cooperation.levels.iter());
+    // A block comes to the level from the one above it, if that is simulated.
+    let first = usize::from(outcome.levels.len() == 1);
+    let trip = |depth: usize| LEVEL_MS[depth] - LEVEL_MS[depth.saturating_sub(1)];
+    let total: f64 =
+        levels.enumerate().map(|(i, level)| level.demotions_in as f64 * trip(i + first)).sum();
+    if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
+}
+
 /// What a trace holds.
 pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
     let seen = trace.seen();
@@ -137,16 +184,18 @@ pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
     }
 }
 
-impl Report {
-    /// The results of `config` on a trace.
-    pub fn new(trace: TraceReport, block_bytes: u32, config: &Config, outcome: &Outcome) -> Self {
-        let response_time_ms = response_time_ms(outcome);
-        let elapsed_s = outcome.elapsed.as_secs_f64();
-        let levels = config.levels.iter().zip(&outcome.levels).enumerate();
-        let levels = levels.map(|(depth, (wanted, counts))| LevelReport {
+impl LevelReport {
+    fn new(
+        depth: usize,
+        wanted: &LevelConfig,
+        placement: &Placement,
+        counts: &Counts,
+        placed: &PlacementCounts,
+    ) -> Self {
+        Self {
             name: format!("l{}", depth + 1),
             policy: wanted.policy.to_string(),
-            placement: "access".into(),
+            placement: placement.to_string(),
             capacity_blocks: wanted.capacity,
             reads: counts.reads,
             read_hits: counts.read_hits,
@@ -155,9 +204,36 @@ impl Report {
             cold_reads: counts.cold_reads,
             read_hit_ratio: counts.read_hit_ratio(),
             evictions: counts.evictions,
-            demotions_in: 0,
+            demotions_in: placed.demotions_in,
             promotions_in: 0,
-            reloads: 0,
+            reloads: placed.reloads,
+            known_evictions: placed.known_evictions,
+            reloads_skipped: placed.skipped,
+            staged: placed.staged,
+            staged_hits: placed.staged_hits,
+        }
+    }
+}
+
+impl Report {
+    /// The results of `config` on a trace, under a placement.
+    pub fn new(
+        trace: TraceReport,
+        block_bytes: u32,
+        config: &Config,
+        placement: &Placement,
+        outcome: &Outcome,
+    ) -> Self {
+        let response_time_ms = response_time_ms(outcome);
+        let elapsed_s = outcome.elapsed.as_secs_f64();
+        let cooperation = outcome.cooperation.as_ref();
+        let levels = config.levels.iter().zip(&outcome.levels).enumerate();
+        let levels = levels.map(|(depth, (wanted, counts))| {
+            let placed = cooperation.and_then(|c| c.levels.get(depth).copied());
+            // The first level of several takes in what is asked for, whatever the others do.
+            let is_top = depth == 0 && config.levels.len() > 1;
+            let placement = if is_top { &Placement::Access } else { placement };
+            LevelReport::new(depth, wanted, placement, counts, &placed.unwrap_or_default())
         });
         Self {
             trace,
@@ -170,11 +246,18 @@ impl Report {
             },
             disk: DiskReport {
                 demand_reads: outcome.disk_reads(),
-                reloads: 0,
+                reloads: outcome.reloads(),
                 writes: outcome.disk_writes(),
             },
+            cooperation: cooperation.map(|cooperation| CooperationReport {
+                hint_bytes: cooperation.hint_bytes,
+                staging_blocks: cooperation.staging_blocks,
+                derived_evictions: cooperation.table.map(|table| table.reported),
+                late_evictions: cooperation.table.map(|table| table.late),
+                estimate: cooperation.estimate,
+            }),
             response_time_ms,
-            response_time_with_demotions_ms: response_time_ms,
+            response_time_with_demotions_ms: response_time_ms + demotions_ms(outcome),
             elapsed_s,
             cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),

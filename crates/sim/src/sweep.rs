@@ -13,11 +13,12 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use undercroft_cache::WriteMode;
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
 use crate::report::{Report, TraceReport, trace_report};
-use crate::{Config, Error, LevelSpec, Size, simulate};
+use crate::{Config, Cooperation, Error, Evictions, LevelSpec, Size, simulate_placed};
 
 /// The combinations to simulate.
 pub struct Plan {
@@ -27,8 +28,22 @@ pub struct Plan {
     pub sizes: Vec<Size>,
     /// Policies of the level that varies.
     pub policies: Vec<Spec>,
+    /// Its placements.
+    pub placements: Vec<Placement>,
     /// What writes do.
     pub write_mode: WriteMode,
+}
+
+/// A trace that has been read.
+pub struct Loaded {
+    /// Its references.
+    pub trace: DenseTrace,
+    /// Block size in bytes.
+    pub block_bytes: u32,
+    /// Records to warm up with.
+    pub warmup_records: u64,
+    /// Where evictions are known from.
+    pub evictions: Evictions,
 }
 
 /// A trace of a sweep, opened when its turn comes.
@@ -38,9 +53,8 @@ pub struct Source<'a> {
     /// Everything else that decides what is read from it (block size, format, ...), as text: runs
     /// of an earlier sweep count only if it is the same.
     pub reading: String,
-    /// Reads it: the trace, the block size in bytes, and the records to warm up with.
-    #[expect(clippy::type_complexity, reason = "a closure and what it returns")]
-    pub load: Box<dyn Fn() -> Result<(DenseTrace, u32, u64), Error> + Sync + 'a>,
+    /// Reads it.
+    pub load: Box<dyn Fn() -> Result<Loaded, Error> + Sync + 'a>,
 }
 
 /// One run: a line of `results.csv`.
@@ -88,6 +102,12 @@ pub struct Row {
     pub disk_writes: u64,
     /// Mean response time of a read, ms.
     pub response_time_ms: f64,
+    /// Blocks that the level above sent down.
+    #[serde(default)]
+    pub demotions_in: u64,
+    /// Blocks placed from the staging area, without a reload.
+    #[serde(default)]
+    pub staged: u64,
     /// Duration of the run, s.
     pub elapsed_s: f64,
 }
@@ -130,12 +150,12 @@ pub fn sweep(
         progress.resumed(runs.len() - missing.len());
         if !missing.is_empty() {
             progress.reading(&source.path);
-            let (trace, block_bytes, warmup) = (source.load)()?;
-            let about = trace_report(&source.path.display().to_string(), &trace);
+            let loaded = (source.load)()?;
+            let about = trace_report(&source.path.display().to_string(), &loaded.trace);
             let fresh: Result<Vec<_>, Error> = missing
                 .par_iter()
                 .map(|run| {
-                    let row = run.carry_out(plan, &trace, &about, block_bytes, warmup, progress)?;
+                    let row = run.carry_out(plan, &loaded, &about, progress)?;
                     let entry = Entry { key: run.key.clone(), row };
                     append(&journal, &entry).map_err(|e| results_error(folder, e))?;
                     Ok((entry.key, entry.row))
@@ -152,6 +172,7 @@ pub fn sweep(
 struct Run<'a> {
     size: Size,
     policy: &'a Spec,
+    placement: Placement,
     key: String,
 }
 
@@ -169,38 +190,46 @@ fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Erro
         plan.write_mode,
         env!("CARGO_PKG_VERSION"),
     );
-    let pairs = plan.policies.iter().flat_map(|p| plan.sizes.iter().map(move |&s| (p, s)));
-    let run = |(policy, size): (&'a Spec, Size)| Run {
-        size,
-        policy,
-        key: format!("{about} {size}:{policy}"),
-    };
-    Ok(pairs.map(run).collect())
+    let mut runs = Vec::new();
+    for policy in &plan.policies {
+        for &placement in &plan.placements {
+            let run = |&size: &Size| {
+                let mut key = format!("{about} {size}:{policy}");
+                if placement != Placement::Access {
+                    key += &format!(" {placement}");
+                }
+                Run { size, policy, placement, key }
+            };
+            runs.extend(plan.sizes.iter().map(run));
+        }
+    }
+    Ok(runs)
 }
 
 impl Run<'_> {
     fn carry_out(
         &self,
         plan: &Plan,
-        trace: &DenseTrace,
+        loaded: &Loaded,
         about: &TraceReport,
-        block_bytes: u32,
-        warmup_records: u64,
         progress: &dyn Progress,
     ) -> Result<Row, Error> {
+        let &Loaded { ref trace, block_bytes, warmup_records, .. } = loaded;
         let level = LevelSpec { size: self.size, policy: self.policy.clone() };
         let specs = plan.upper.iter().chain([&level]);
         let levels = specs.map(|spec| spec.config(block_bytes, trace.unique()));
         let levels = levels.collect::<Result<_, _>>()?;
         let config = Config { levels, write_mode: plan.write_mode, warmup_records };
         let mut before = 0.0;
-        let outcome = simulate(trace, &config, |references| {
+        let evictions = loaded.evictions.clone();
+        let cooperation = Cooperation { placement: self.placement, evictions };
+        let outcome = simulate_placed(trace, &config, &cooperation, |references| {
             let share = references as f64 / trace.len().max(1) as f64;
             progress.advanced(share - before);
             before = share;
         })?;
         progress.advanced(1.0 - before);
-        let report = Report::new(about.clone(), block_bytes, &config, &outcome);
+        let report = Report::new(about.clone(), block_bytes, &config, &self.placement, &outcome);
         Ok(self.row(plan, &report))
     }
 
@@ -228,6 +257,8 @@ impl Run<'_> {
             disk_reloads: report.disk.reloads,
             disk_writes: report.disk.writes,
             response_time_ms: report.response_time_ms,
+            demotions_in: level.demotions_in,
+            staged: level.staged,
             elapsed_s: report.elapsed_s,
         }
     }

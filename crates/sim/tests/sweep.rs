@@ -10,10 +10,11 @@ use std::sync::Mutex;
 use common::{Random, spec};
 use tempfile::TempDir;
 use undercroft_cache::WriteMode;
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::{
-    Config, Error, LevelSpec, Plan, Progress, Report, Row, Size, Source, simulate, sweep,
-    trace_report,
+    Config, Error, Evictions, LevelSpec, Loaded, Plan, Progress, Report, Row, Size, Source,
+    simulate, sweep, trace_report,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -63,6 +64,7 @@ impl Bench {
             upper: Some("20blk:lru".parse().unwrap()),
             sizes: Size::parse_list("160KiB,10blk,25%").unwrap(),
             policies: vec![spec("mq"), spec("lru"), spec("2q,kin=0.5")],
+            placements: vec![Placement::Access],
             write_mode: WriteMode::Allocate,
         };
         Self { folder, plan, reading: "as it is" }
@@ -80,7 +82,14 @@ impl Bench {
         let source = |name: &&str| {
             let path = self.trace(name);
             let from = path.clone();
-            let load = Box::new(move || Ok((load(&from)?, BLOCK_BYTES, WARMUP)));
+            let load = Box::new(move || {
+                Ok(Loaded {
+                    trace: load(&from)?,
+                    block_bytes: BLOCK_BYTES,
+                    warmup_records: WARMUP,
+                    evictions: Evictions::Exact,
+                })
+            });
             Source { path, reading: self.reading.into(), load }
         };
         let sources: Vec<_> = TRACES.iter().map(source).collect();
@@ -143,7 +152,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                 };
                 let outcome = simulate(&trace, &config, |_| ()).unwrap();
                 let about = trace_report(&path.display().to_string(), &trace);
-                let report = Report::new(about, BLOCK_BYTES, &config, &outcome);
+                let report = Report::new(about, BLOCK_BYTES, &config, &Placement::Access, &outcome);
                 let level = &report.levels[1];
                 let expected = Row {
                     trace: path.display().to_string(),
@@ -167,6 +176,8 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     disk_reloads: 0,
                     disk_writes: 0,
                     response_time_ms: report.response_time_ms,
+                    demotions_in: 0,
+                    staged: 0,
                     elapsed_s: row.elapsed_s,
                 };
                 assert_eq!(*row, expected);

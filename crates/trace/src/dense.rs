@@ -74,15 +74,29 @@ impl DenseTrace {
     /// # Errors
     /// Those of [`DenseTrace::load`].
     pub fn load_with(
-        mut stream: BlockStream,
+        stream: BlockStream,
         options: &DenseOptions,
         mut progress: impl FnMut(u64),
+    ) -> Result<Self, Error> {
+        Self::load_watched(stream, options, |stream, _| progress(stream.seen().records))
+    }
+
+    /// The same, with a look at each chunk of the stream as it is read: what its references came
+    /// from, which is not kept.
+    ///
+    /// # Errors
+    /// Those of [`DenseTrace::load`].
+    pub fn load_watched(
+        mut stream: BlockStream,
+        options: &DenseOptions,
+        mut watch: impl FnMut(&BlockStream, &[Ref]),
     ) -> Result<Self, Error> {
         let mut spool = Spool::new(options.spool_folder.clone());
         let mut chunks = Vec::new();
         let mut refs = Vec::with_capacity(CHUNK_REFERENCES);
         let (mut start, mut records_before) = (0, 0);
         while stream.next_chunk(&mut refs)? {
+            watch(&stream, &refs);
             let ends = pack_ends(stream.record_ends());
             let bytes_after = (start + refs.len() as u64) * size_of::<Ref>() as u64;
             let references = refs.len() as u32;
@@ -96,7 +110,6 @@ impl DenseTrace {
             chunks.push(Chunk { start, records_before, references, place });
             start += u64::from(references);
             records_before = stream.seen().records;
-            progress(records_before);
         }
         Ok(Self {
             chunks,

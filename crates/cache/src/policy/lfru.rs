@@ -180,11 +180,25 @@ impl Policy for Lfru {
         self.enter(entry);
     }
 
+    /// A reference after which the entry is a ghost.
     fn take(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
             self.leave(entry);
+            self.reference(entry);
             self.ghosts.keep(&mut self.blocks, entry, out);
         }
+    }
+
+    /// A reference after which the entry is the newest ghost.
+    fn note(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            return;
+        }
+        if self.remembers(entry) {
+            self.blocks.remove(GHOSTS, entry);
+        }
+        self.reference(entry);
+        self.ghosts.keep(&mut self.blocks, entry, out);
     }
 
     /// A use, but no reference: CRF and LAST are as remembered, and begin now if they are not.

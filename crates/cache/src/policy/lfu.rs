@@ -158,11 +158,22 @@ impl Policy for Lfu {
         self.end_reference();
     }
 
+    /// A reference after which the entry is a ghost.
     fn take(&mut self, entry: Entry, out: &mut Departures) {
         if let Place::Resident(slot) = self.places.get(entry) {
             let count = self.ranking.remove(slot);
             self.ranking.release(slot);
+            self.ghosts.keep(&mut self.places, entry, count + 1, out);
+            self.end_reference();
+        }
+    }
+
+    /// A reference after which the entry is the newest ghost.
+    fn note(&mut self, entry: Entry, out: &mut Departures) {
+        if !self.contains(entry) {
+            let count = self.recall(entry).map_or(1, |count| count + 1);
             self.ghosts.keep(&mut self.places, entry, count, out);
+            self.end_reference();
         }
     }
 

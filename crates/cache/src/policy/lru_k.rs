@@ -131,6 +131,16 @@ impl LruK {
         hist[0] = now;
     }
 
+    /// A reference to a resident.
+    #[inline(always)]
+    fn reference(&mut self, entry: Entry) {
+        self.now += 1;
+        let last = self.blocks.data(entry).last;
+        if self.is_eligible(entry, self.now) {
+            self.shift(entry, last - self.hist(entry)[0]);
+        }
+    }
+
     /// The block to evict at time `now`, which leaves its heap.
     fn pop_victim(&mut self, now: u64) -> Option<Entry> {
         self.readmit(now);
@@ -231,11 +241,7 @@ impl Policy for LruK {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.now += 1;
-        let last = self.blocks.data(entry).last;
-        if self.is_eligible(entry, self.now) {
-            self.shift(entry, last - self.hist(entry)[0]);
-        }
+        self.reference(entry);
         self.stamp(entry);
     }
 
@@ -248,11 +254,28 @@ impl Policy for LruK {
         self.enter(entry);
     }
 
+    /// A reference after which the entry is a ghost.
     fn take(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
+            self.reference(entry);
             self.pull(entry);
             self.ghosts.keep(&mut self.blocks, entry, out);
         }
+    }
+
+    /// A reference after which the entry is the newest ghost.
+    fn note(&mut self, entry: Entry, out: &mut Departures) {
+        if self.contains(entry) {
+            return;
+        }
+        self.now += 1;
+        if self.remembers(entry) {
+            self.blocks.remove(GHOSTS, entry);
+        } else {
+            self.hist_mut(entry).fill(0);
+        }
+        self.shift(entry, 0);
+        self.ghosts.keep(&mut self.blocks, entry, out);
     }
 
     /// A use, but no reference: HIST stays what it was, and begins now if it is not remembered.

@@ -239,8 +239,19 @@ impl Policy for WTinyLfu {
         self.insert(entry, out);
     }
 
+    /// Counted, as every reference is.
     fn take(&mut self, entry: Entry, _: &mut Departures) {
-        self.remove(self.at[entry as usize]);
+        if self.contains(entry) {
+            self.count(entry);
+            self.remove(self.at[entry as usize]);
+        }
+    }
+
+    /// Counted, as every reference is.
+    fn note(&mut self, entry: Entry, _: &mut Departures) {
+        if !self.contains(entry) {
+            self.count(entry);
+        }
     }
 
     fn place(&mut self, entry: Entry, out: &mut Departures) {

@@ -114,11 +114,23 @@ impl Model for Lfru {
     fn take(&mut self, b: Block) {
         if let Some(i) = self.find(b) {
             let page = self.pages.remove(i);
-            self.remember(b, page.crf, page.last);
+            self.now += 1;
+            let crf = self.referenced(page.crf, page.last);
+            self.remember(b, crf, self.now);
         }
     }
 
-    fn note(&mut self, _: Block) {}
+    fn note(&mut self, b: Block) {
+        if self.find(b).is_some() {
+            return;
+        }
+        self.now += 1;
+        let crf = match self.recall(b) {
+            Some((crf, last)) => self.referenced(crf, last),
+            None => 1.0,
+        };
+        self.remember(b, crf, self.now);
+    }
 
     fn place(&mut self, b: Block) -> Step {
         if let Some(i) = self.find(b) {

@@ -121,11 +121,20 @@ impl Model for Lfu {
     fn take(&mut self, b: Block) {
         if let Some(i) = self.find(b) {
             let page = self.pages.remove(i);
-            self.remember(b, page.count);
+            self.remember(b, page.count + 1);
+            self.refs += 1;
+            self.age();
         }
     }
 
-    fn note(&mut self, _: Block) {}
+    fn note(&mut self, b: Block) {
+        if self.find(b).is_none() {
+            let count = self.recall(b).unwrap_or(0) + 1;
+            self.remember(b, count);
+            self.refs += 1;
+            self.age();
+        }
+    }
 
     fn place(&mut self, b: Block) -> Step {
         if let Some(i) = self.find(b) {

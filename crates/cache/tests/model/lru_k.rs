@@ -121,12 +121,25 @@ impl Model for LruK {
 
     fn take(&mut self, b: Block) {
         if let Some(i) = self.find(b) {
+            // A reference, and then it is gone.
+            self.access(b);
             let page = self.pages.remove(i);
             self.remember(b, page.hist);
         }
     }
 
-    fn note(&mut self, _: Block) {}
+    fn note(&mut self, b: Block) {
+        if self.find(b).is_some() {
+            return;
+        }
+        self.now += 1;
+        let mut hist = vec![0; self.k];
+        if let Some(old) = self.recall(b) {
+            hist[1..].copy_from_slice(&old[..self.k - 1]);
+        }
+        hist[0] = self.now;
+        self.remember(b, hist);
+    }
 
     fn place(&mut self, b: Block) -> Step {
         if let Some(i) = self.find(b) {

@@ -123,10 +123,17 @@ impl Model for WTinyLfu {
     }
 
     fn take(&mut self, b: Block) {
-        self.discard(b);
+        if self.resident().contains(&b) {
+            self.increment(b);
+            self.discard(b);
+        }
     }
 
-    fn note(&mut self, _: Block) {}
+    fn note(&mut self, b: Block) {
+        if !self.resident().contains(&b) {
+            self.increment(b);
+        }
+    }
 
     fn place(&mut self, b: Block) -> Step {
         for list in [&mut self.window, &mut self.probation, &mut self.protected] {

@@ -4,8 +4,9 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use undercroft_cache::policy::{Spec, policies};
-use undercroft_sim::{LevelSpec, Plan, Row, Size, Source, sweep};
+use undercroft_sim::{LevelSpec, Loaded, Plan, Row, Size, Source, sweep};
 
+use crate::cooperation::CooperationOptions;
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceOptions};
 use crate::progress::Sweeping;
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     options: TraceOptions,
     #[command(flatten)]
     simulation: SimulationOptions,
+    #[command(flatten)]
+    cooperation: CooperationOptions,
     /// Folder of the results: results.csv, results.json, and runs.jsonl to resume from
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -41,14 +44,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    args.simulation.check()?;
     let plan = Plan {
+        placements: distinct(args.cooperation.placements(&args.simulation)?),
         upper: args.l1.clone(),
         sizes: distinct(Size::parse_list(&args.l2)?),
         policies: parse_policies(&args.policy)?,
         write_mode: args.simulation.write_mode,
     };
-    let runs = args.traces.len() * plan.sizes.len() * plan.policies.len();
+    let runs = args.traces.len() * plan.sizes.len() * plan.policies.len() * plan.placements.len();
     let bar = Sweeping::start(runs);
     let sources: Vec<_> = args.traces.iter().map(|path| source(path, args)).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.unwrap_or(0));
@@ -68,12 +71,18 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
     let path = path.to_path_buf();
     Source {
         path: path.clone(),
-        reading: format!("{} warmup={:?}", args.options.describe(), args.simulation.warmup),
+        reading: format!(
+            "{} warmup={:?} evictions={}",
+            args.options.describe(),
+            args.simulation.warmup,
+            args.cooperation.describe()
+        ),
         load: Box::new(move || {
             let load = || {
-                let (trace, block_bytes) = args.options.load_silently(&path, 1.0, |_| ())?;
-                let warmup = args.simulation.warmup.records(trace.seen().records)?;
-                Ok((trace, block_bytes, warmup))
+                let (trace, block_bytes, evictions) =
+                    args.cooperation.load(&args.options, &path, |_| ())?;
+                let warmup_records = args.simulation.warmup.records(trace.seen().records)?;
+                Ok(Loaded { trace, block_bytes, warmup_records, evictions })
             };
             load().map_err(|error: Error| match error {
                 Error::Trace(error) => error.into(),
@@ -127,13 +136,18 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             count(first.unique_blocks),
             bytes(u64::from(first.block_bytes)),
         )?;
-        let mut by_policy = of_trace.chunk_by(|a, b| a.policy == b.policy).peekable();
+        let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
+        let mut by_policy = of_trace.chunk_by(is_same).peekable();
         let sizes = by_policy.peek().map_or(&[][..], |rows| *rows).iter().map(|row| &*row.size);
         let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
         let mut table = Table::new(&heading);
         for of_policy in by_policy {
             let cells = of_policy.iter().map(|row| percent(row.read_hit_ratio));
-            table.row(std::iter::once(of_policy[0].policy.clone()).chain(cells).collect());
+            let name = match of_policy[0].placement.as_str() {
+                "access" => of_policy[0].policy.clone(),
+                placement => format!("{} {placement}", of_policy[0].policy),
+            };
+            table.row(std::iter::once(name).chain(cells).collect());
         }
         table.print(out, 1)?;
         writeln!(out)?;

@@ -1,0 +1,268 @@
+//! Levels that cooperate: a first level, whose evictions are known exactly, above one or more
+//! [`LowerLevel`]s; or a single lower level, told of evictions from outside. This is the order in
+//! which the global operations of TPDS 2004, section 6, take place; blocks are entries, numbered
+//! densely, and everything that a level asks for happens at once.
+
+use super::lower::{Down, LowerLevel};
+use super::rules::{Order, PlacementError, WayDown};
+use crate::level::{Counts, Reference, WriteMode};
+use crate::policy::{Departures, Entry, Policy};
+use crate::tally::{Tally, refer};
+
+/// A block that came to a lower level or left it, or did not come. Levels count from 0, the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// The level above evicted it, and this level took it, with the data that was sent.
+    Demoted(Entry, usize),
+    /// This level read it from disk.
+    Reloaded(Entry, usize),
+    /// This level had its data in the staging area.
+    Staged(Entry, usize),
+    /// This level did not think it worth a reload.
+    Skipped(Entry, usize),
+    /// The level drove it out, to nowhere.
+    Dropped(Entry, usize),
+}
+
+/// The level that the application sees.
+struct Top {
+    policy: Box<dyn Policy>,
+    mode: WriteMode,
+    counts: Counts,
+    out: Departures,
+}
+
+/// A hierarchy of cooperating levels.
+pub struct Hierarchy {
+    top: Option<Top>,
+    lower: Vec<LowerLevel>,
+    order: Order,
+    /// Whether the first level says what it evicts.
+    tells: bool,
+    /// Whether the lower levels place at the access for the time being.
+    access_based: bool,
+    /// Blocks met so far: a block is cold exactly if its number is not below.
+    known: Entry,
+    moves: Vec<Move>,
+    victims: Vec<Entry>,
+}
+
+impl Hierarchy {
+    /// A first level above at least one lower one.
+    ///
+    /// # Errors
+    /// There is no lower level, or more than one that reloads.
+    pub fn new(
+        top: Box<dyn Policy>,
+        mode: WriteMode,
+        lower: Vec<LowerLevel>,
+    ) -> Result<Self, PlacementError> {
+        let top = Top { policy: top, mode, counts: Counts::default(), out: Departures::new() };
+        Self::build(Some(top), lower)
+    }
+
+    /// A single lower level whose client is not simulated: see
+    /// [`client_evicted`](Self::client_evicted).
+    pub fn below_a_client(level: LowerLevel) -> Self {
+        Self::build(None, vec![level]).expect("one level is right for every placement")
+    }
+
+    fn build(top: Option<Top>, lower: Vec<LowerLevel>) -> Result<Self, PlacementError> {
+        let Some(first) = lower.first() else {
+            let why = "blocks that are evicted need a level below the first to go to: add one";
+            return Err(PlacementError(why.into()));
+        };
+        if lower.len() > 1 && first.rules().down == WayDown::Reload {
+            return Err(PlacementError(
+                "placement eviction is one server below clients, which reloads from disk what \
+                 they evicted; for more levels use gl"
+                    .into(),
+            ));
+        }
+        let order = first.rules().order;
+        Ok(Self {
+            top,
+            lower,
+            order,
+            tells: true,
+            access_based: false,
+            known: 0,
+            moves: Vec::new(),
+            victims: Vec::new(),
+        })
+    }
+
+    /// The first level does not say what it evicts: see [`client_evicted`](Self::client_evicted).
+    pub fn silence_client(&mut self) {
+        self.tells = false;
+    }
+
+    /// From now on the lower levels place at the access, or no longer: what is to be done where the
+    /// client's evictions are not known well enough.
+    pub fn set_access_based(&mut self, access_based: bool) {
+        self.access_based = access_based;
+    }
+
+    /// Makes entries below `entries` valid.
+    pub fn grow(&mut self, entries: u32) {
+        if let Some(top) = &mut self.top {
+            top.policy.grow(entries);
+        }
+    }
+
+    /// Serves one reference: the level that had the block, if any did.
+    pub fn reference(&mut self, reference: Reference) -> Option<usize> {
+        self.moves.clear();
+        let entry = reference.entry();
+        let cold = entry >= self.known;
+        self.known = self.known.max(entry + 1);
+        self.victims.clear();
+        let mut found = None;
+        if let Some(top) = &mut self.top {
+            if top.reference(reference, cold) {
+                found = Some(0);
+            }
+            if self.tells {
+                self.victims.extend(top.out.evicted());
+            }
+        }
+        if self.order == Order::DemoteFirst {
+            self.place_victims();
+        }
+        if reference.is_write() || found.is_none() {
+            found = found.or(self.refer_below(reference, cold));
+        }
+        self.place_foreseen();
+        if self.order == Order::ReadFirst {
+            self.place_victims();
+        }
+        found
+    }
+
+    /// Sends a read down to the level that has the block, a write to all: the first that had it.
+    fn refer_below(&mut self, reference: Reference, cold: bool) -> Option<usize> {
+        let (block, is_write) = (reference.entry().into(), reference.is_write());
+        let mut found = None;
+        for (depth, level) in self.lower.iter_mut().enumerate() {
+            let hit = if self.access_based {
+                level.access(block, is_write, cold).0
+            } else if is_write {
+                level.write(block)
+            } else {
+                level.read(block, cold).hit
+            };
+            if hit && found.is_none() {
+                found = Some(depth + usize::from(self.top.is_some()));
+            }
+            if hit && !is_write {
+                break;
+            }
+        }
+        found
+    }
+
+    /// It became known that the client above the first lower level evicted a block.
+    pub fn client_evicted(&mut self, entry: Entry) {
+        self.moves.clear();
+        self.descend(entry);
+    }
+
+    fn place_victims(&mut self) {
+        let victims = std::mem::take(&mut self.victims);
+        victims.iter().for_each(|&victim| self.descend(victim));
+        self.victims = victims;
+    }
+
+    /// Places a block that left the level above the first lower one, and what that drives out in
+    /// the levels below. A level drives out one block at most for one that it places.
+    fn descend(&mut self, entry: Entry) {
+        let above = usize::from(self.top.is_some());
+        let mut coming = Some(entry);
+        for (i, level) in self.lower.iter_mut().enumerate() {
+            let Some(entry) = coming.take() else { return };
+            let down = level.evicted(entry.into());
+            let Some(came) = carry_out(level, entry, i + above, down, &mut self.moves) else {
+                return;
+            };
+            coming = came;
+        }
+        if let Some(gone) = coming {
+            self.moves.push(Move::Dropped(gone, self.lower.len() + above - 1));
+        }
+    }
+
+    /// Places what the lower level takes to have been evicted. Only one that reloads does so, and
+    /// that is the last.
+    fn place_foreseen(&mut self) {
+        let depth = usize::from(self.top.is_some());
+        let level = &mut self.lower[0];
+        while let Some((block, down)) = level.foreseen() {
+            let gone = carry_out(level, block as Entry, depth, down, &mut self.moves).flatten();
+            self.moves.extend(gone.map(|gone| Move::Dropped(gone, depth)));
+        }
+    }
+
+    /// What the last call moved, in order.
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
+    }
+
+    /// Forgets the counts, not the content: the end of a warm-up.
+    pub fn restart_counts(&mut self) {
+        if let Some(top) = &mut self.top {
+            top.counts.restart();
+        }
+        self.lower.iter_mut().for_each(LowerLevel::restart_counts);
+    }
+
+    /// The policy and the counts of the first level, if it is simulated.
+    pub fn top(&self) -> Option<(&dyn Policy, &Counts)> {
+        self.top.as_ref().map(|top| (top.policy.as_ref(), &top.counts))
+    }
+
+    /// The levels below, from the top.
+    pub fn lower(&self) -> &[LowerLevel] {
+        &self.lower
+    }
+}
+
+/// Does at once what a level wants done about an evicted block: what that drove out, if anything.
+/// `None`: the block did not come.
+fn carry_out(
+    level: &mut LowerLevel,
+    entry: Entry,
+    depth: usize,
+    down: Down,
+    moves: &mut Vec<Move>,
+) -> Option<Option<Entry>> {
+    let came = match down {
+        Down::Resident => return None,
+        Down::Skip => {
+            moves.push(Move::Skipped(entry, depth));
+            return None;
+        }
+        Down::Staged(_) => Move::Staged(entry, depth),
+        Down::Fetch => {
+            level.arrived(entry.into());
+            match level.rules().down {
+                WayDown::Reload => Move::Reloaded(entry, depth),
+                WayDown::Demote => Move::Demoted(entry, depth),
+            }
+        }
+    };
+    moves.push(came);
+    Some(level.driven_out().first().map(|gone| gone.block as Entry))
+}
+
+impl Top {
+    fn reference(&mut self, reference: Reference, cold: bool) -> bool {
+        self.out.clear();
+        let (is_write, before) = (reference.is_write(), self.policy.len());
+        let entry = reference.entry();
+        let hit = refer(self.policy.as_mut(), entry, is_write, self.mode, &mut self.out);
+        let mut tally = Tally::default();
+        tally.add(is_write, hit, cold, self.mode);
+        tally.count(before.into(), self.policy.len().into(), &mut self.counts);
+        hit
+    }
+}

@@ -1,0 +1,365 @@
+//! The placements by name, with their options: what a person chooses, read from text and written
+//! back as text. What they do is in `lower.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// When blocks come to the levels below the first, and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Placement {
+    /// A missed block comes at its access. Each level works for itself.
+    #[default]
+    Access,
+    /// One server below clients: a block comes when the client evicted it (USENIX 2003).
+    Eviction(Eviction),
+    /// The levels together hold each block once: an evicted block goes one level down with its
+    /// data (TPDS 2004, section 6).
+    Global(Order),
+}
+
+/// The options of eviction-based placement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eviction {
+    /// What a read that hits does to the copy.
+    pub on_hit: OnHit,
+    /// Which evicted blocks are worth bringing in.
+    pub threshold: Threshold,
+    /// How an evicted block comes.
+    pub down: WayDown,
+    /// Blocks written last whose data is kept beside the cache, so that they can be placed without
+    /// being read from disk.
+    pub staging: Staging,
+    /// Whether an evicted block is placed before or after the read that drove it out is served.
+    pub order: Order,
+}
+
+/// What a read that hits does to the copy in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHit {
+    /// It goes: the client has the block now. The levels are exclusive.
+    Move,
+    /// It stays, and counts as used.
+    Keep,
+    /// How long it stays is learned.
+    Adaptive,
+}
+
+/// Which evicted blocks are worth a reload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Threshold {
+    /// Those that the client has asked for or written at least so often.
+    Accesses(u32),
+    /// Those with at least so many times the accesses of the block that would have to go.
+    Relative(f64),
+}
+
+/// How an evicted block comes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayDown {
+    /// The server reads it from disk.
+    Reload,
+    /// The client sends it.
+    Demote,
+}
+
+/// How many blocks the staging area holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Staging {
+    /// So many; 0: there is none.
+    Blocks(u32),
+    /// As many as turn out to be worth it, up to an eighth of the cache.
+    Auto,
+}
+
+/// The order of the two things that a miss of the client brings: its read, and the evicted block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The read is served first, so that it cannot lose its block to the evicted one.
+    #[default]
+    ReadFirst,
+    /// The evicted block is placed first, as in the simulator fscachesim.
+    DemoteFirst,
+}
+
+impl Default for Eviction {
+    fn default() -> Self {
+        Self {
+            on_hit: OnHit::Move,
+            threshold: Threshold::Accesses(0),
+            down: WayDown::Reload,
+            staging: Staging::Blocks(0),
+            order: Order::ReadFirst,
+        }
+    }
+}
+
+/// A placement that cannot be had as asked: says what is wrong and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementError(pub(crate) String);
+
+impl fmt::Display for PlacementError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PlacementError {}
+
+impl Placement {
+    /// The name without options.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Eviction(_) => "eviction",
+            Self::Global(_) => "gl",
+        }
+    }
+
+    /// Whether a policy can stand at a level below the first; `name` is the policy's.
+    ///
+    /// # Errors
+    /// It cannot; the message says why.
+    pub fn check_policy(&self, name: &str) -> Result<(), PlacementError> {
+        if name == "opt" && *self != Self::Access {
+            return Err(PlacementError(format!(
+                "placement {} with opt: which references reach a level, and when it places a \
+                 block, depends on what the levels hold, so the best choice cannot be known \
+                 beforehand; use access",
+                self.name()
+            )));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), PlacementError> {
+        let name = self.name();
+        let wrong = |what: &str| {
+            PlacementError(format!("placement {name}: {key} must be {what}, not '{value}'"))
+        };
+        match (&mut *self, key) {
+            (Self::Global(order), "order") => {
+                *order = parse_order(value).ok_or_else(|| wrong(ORDERS))?
+            }
+            (Self::Global(_), "on-hit") => {
+                if value != "move" {
+                    return Err(PlacementError(format!(
+                        "placement gl,on-hit={value}: gl is exclusive, a hit always moves the \
+                         block up; use eviction,on-hit={value}"
+                    )));
+                }
+            }
+            (Self::Global(_), "threshold") => {
+                return Err(PlacementError(
+                    "placement gl: no threshold, since blocks come with their data and nothing is \
+                     reloaded; use eviction"
+                        .into(),
+                ));
+            }
+            (Self::Eviction(eviction), key) => return eviction.set(key, value, wrong),
+            (Self::Access, _) => {
+                return Err(PlacementError(format!("placement access: no option '{key}'")));
+            }
+            (Self::Global(_), _) => {
+                let what =
+                    format!("placement gl: no option '{key}'; there are: order, on-hit=move");
+                return Err(PlacementError(what));
+            }
+        }
+        Ok(())
+    }
+}
+
+const ORDERS: &str = "read-first or demote-first";
+
+fn parse_order(text: &str) -> Option<Order> {
+    match text {
+        "read-first" => Some(Order::ReadFirst),
+        "demote-first" => Some(Order::DemoteFirst),
+        _ => None,
+    }
+}
+
+impl Eviction {
+    fn set(
+        &mut self,
+        key: &str,
+        value: &str,
+        wrong: impl Fn(&str) -> PlacementError,
+    ) -> Result<(), PlacementError> {
+        match key {
+            "on-hit" => {
+                self.on_hit = match value {
+                    "move" => OnHit::Move,
+                    "keep" => OnHit::Keep,
+                    "adaptive" => OnHit::Adaptive,
+                    _ => return Err(wrong("move, keep or adaptive")),
+                }
+            }
+            "threshold" => self.threshold = value.parse()?,
+            "down" => {
+                self.down = match value {
+                    "reload" => WayDown::Reload,
+                    "demote" => WayDown::Demote,
+                    _ => return Err(wrong("reload or demote")),
+                }
+            }
+            "staging" => {
+                self.staging = match value.parse() {
+                    Ok(blocks) if blocks <= MAX_STAGING => Staging::Blocks(blocks),
+                    _ if value == "auto" => Staging::Auto,
+                    _ => return Err(wrong("auto or a number of blocks, at most 2^24")),
+                }
+            }
+            "order" => self.order = parse_order(value).ok_or_else(|| wrong(ORDERS))?,
+            _ => {
+                return Err(PlacementError(format!(
+                    "placement eviction: no option '{key}'; there are: on-hit, threshold, down, \
+                     staging, order"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most blocks of a staging area.
+const MAX_STAGING: u32 = 1 << 24;
+
+impl FromStr for Threshold {
+    type Err = PlacementError;
+
+    /// `32`, or `1.5x` for a relative one.
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        let factor = text.strip_suffix('x').map(str::parse::<f64>);
+        let parsed = match factor {
+            Some(Ok(factor)) if (0.0..=255.0).contains(&factor) => Some(Self::Relative(factor)),
+            Some(_) => None,
+            None => text.parse().ok().filter(|&n| n <= 255).map(Self::Accesses),
+        };
+        parsed.ok_or_else(|| {
+            PlacementError(format!(
+                "reload threshold '{text}': expected a number of accesses from 0 to 255, or a \
+                 multiple of those of the block that would have to go, as 1x or 0.5x"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accesses(n) => write!(f, "{n}"),
+            Self::Relative(factor) => write!(f, "{factor}x"),
+        }
+    }
+}
+
+impl FromStr for Placement {
+    type Err = PlacementError;
+
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        let mut words = text.split(',').map(str::trim);
+        let mut placement = match words.next().unwrap_or("") {
+            "access" => Self::Access,
+            "eviction" => Self::Eviction(Eviction::default()),
+            "gl" => Self::Global(Order::default()),
+            other => {
+                return Err(PlacementError(format!(
+                    "no placement '{other}'; there are access, eviction, gl"
+                )));
+            }
+        };
+        let mut given = Vec::new();
+        for word in words {
+            let (key, value) = word.split_once('=').ok_or_else(|| {
+                let name = placement.name();
+                PlacementError(format!("placement {name}: expected key=value, found '{word}'"))
+            })?;
+            if given.contains(&key) {
+                let name = placement.name();
+                return Err(PlacementError(format!("placement {name}: {key} is given twice")));
+            }
+            given.push(key);
+            placement.set(key, value)?;
+        }
+        Ok(placement)
+    }
+}
+
+/// The name, and the options that are not at their default.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let usual = Eviction::default();
+        let order = match self {
+            Self::Access => return Ok(()),
+            Self::Global(order) => *order,
+            Self::Eviction(eviction) => {
+                if eviction.on_hit != usual.on_hit {
+                    let word = match eviction.on_hit {
+                        OnHit::Move => "move",
+                        OnHit::Keep => "keep",
+                        OnHit::Adaptive => "adaptive",
+                    };
+                    write!(f, ",on-hit={word}")?;
+                }
+                if eviction.threshold != usual.threshold {
+                    write!(f, ",threshold={}", eviction.threshold)?;
+                }
+                if eviction.down == WayDown::Demote {
+                    f.write_str(",down=demote")?;
+                }
+                match eviction.staging {
+                    Staging::Blocks(0) => (),
+                    Staging::Blocks(blocks) => write!(f, ",staging={blocks}")?,
+                    Staging::Auto => f.write_str(",staging=auto")?,
+                }
+                eviction.order
+            }
+        };
+        if order == Order::DemoteFirst { f.write_str(",order=demote-first") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement;
+
+    #[test]
+    fn a_placement_comes_back_as_it_was_written() {
+        for text in [
+            "access",
+            "gl",
+            "gl,order=demote-first",
+            "eviction",
+            "eviction,on-hit=keep,threshold=32,staging=auto",
+            "eviction,on-hit=adaptive,threshold=0.5x,down=demote,staging=100,order=demote-first",
+        ] {
+            assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
+        }
+        assert_eq!("eviction,on-hit=move,threshold=0".parse(), "eviction".parse::<Placement>());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("", "there are access"),
+            ("demote-all", "there are access"),
+            ("access,on-hit=move", "no option"),
+            ("gl,on-hit=keep", "exclusive"),
+            ("gl,threshold=3", "nothing is reloaded"),
+            ("gl,staging=3", "no option"),
+            ("eviction,on-hit=never", "move, keep or adaptive"),
+            ("eviction,on-hit", "key=value"),
+            ("eviction,threshold=256", "0 to 255"),
+            ("eviction,threshold=-1x", "multiple"),
+            ("eviction,threshold=NaNx", "multiple"),
+            ("eviction,threshold=1,threshold=2", "twice"),
+            ("eviction,staging=99999999999", "number of blocks"),
+            ("eviction,size=3", "there are: on-hit"),
+        ] {
+            let error = text.parse::<Placement>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The options of simulations in which levels cooperate, and reading a trace as they need it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use undercroft_cache::placement::{Placement, Threshold};
+use undercroft_sim::{DerivedEvictions, Evictions};
+use undercroft_trace::DenseTrace;
+
+use crate::error::Error;
+use crate::input::{SimulationOptions, TraceOptions};
+
+/// How the levels below the first learn of evictions, and what they do with them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CooperationOptions {
+    /// Reload only blocks with at least so many accesses, or (1x) so many times those of the block
+    /// that would have to go; the same as eviction,threshold=N
+    #[arg(long, value_name = "N|Fx")]
+    reload_threshold: Option<Threshold>,
+    /// How evictions become known: from the simulated level above (exact), from the buffer addresses
+    /// in a recorded trace (cct), or from an emulated client (estimate)
+    #[arg(long, value_name = "SOURCE", default_value = "exact")]
+    evictions: Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Source {
+    Exact,
+    Cct,
+    Estimate,
+}
+
+impl CooperationOptions {
+    /// Everything that decides a result, as text.
+    pub(crate) fn describe(&self) -> String {
+        format!("{:?}", self.evictions)
+    }
+
+    /// The placements of a list such as `access,eviction,on-hit=keep,gl`; a part with `=` belongs
+    /// to the placement before it.
+    pub(crate) fn placements(
+        &self,
+        simulation: &SimulationOptions,
+    ) -> Result<Vec<Placement>, Error> {
+        let mut texts: Vec<String> = Vec::new();
+        for part in simulation.placement.split(',') {
+            match texts.last_mut() {
+                Some(last) if part.contains('=') => *last += &format!(",{part}"),
+                _ => texts.push(part.into()),
+            }
+        }
+        let placements = texts.iter().map(|text| self.placement(text));
+        let placements = placements.collect::<Result<Vec<_>, _>>()?;
+        let cooperates = placements.iter().any(|placement| *placement != Placement::Access);
+        if !cooperates && self.evictions != Source::Exact {
+            let why = "--evictions: with --placement access nobody asks what the client evicted";
+            return Err(Error::Usage(why.into()));
+        }
+        Ok(placements)
+    }
+
+    fn placement(&self, text: &str) -> Result<Placement, Error> {
+        let usage = |what: String| Error::Usage(format!("--placement {text}: {what}"));
+        let mut placement: Placement =
+            text.parse().map_err(|e: undercroft_cache::placement::PlacementError| {
+                Error::Usage(format!("--placement {text}: {e}"))
+            })?;
+        let Some(threshold) = self.reload_threshold else { return Ok(placement) };
+        match &mut placement {
+            Placement::Eviction(_) if text.contains("threshold=") => {
+                return Err(usage(
+                    "the threshold is given twice, here and as --reload-threshold".into(),
+                ));
+            }
+            Placement::Eviction(eviction) => eviction.threshold = threshold,
+            // In a list the option is for the placements that reload.
+            Placement::Access => (),
+            Placement::Global(_) => {
+                return Err(usage("--reload-threshold: gl reloads nothing; use eviction".into()));
+            }
+        }
+        Ok(placement)
+    }
+
+    /// The only placement of a command that takes one.
+    pub(crate) fn one_placement(&self, simulation: &SimulationOptions) -> Result<Placement, Error> {
+        match self.placements(simulation)?[..] {
+            [Placement::Access] if self.reload_threshold.is_some() => Err(Error::Usage(
+                "--reload-threshold: with --placement access nothing is reloaded".into(),
+            )),
+            [placement] => Ok(placement),
+            _ => Err(Error::Usage(format!(
+                "--placement {}: one placement here; sweep takes a list",
+                simulation.placement
+            ))),
+        }
+    }
+
+    /// Reads a whole trace, with its block size in bytes and where evictions are known from.
+    pub(crate) fn load(
+        &self,
+        options: &TraceOptions,
+        path: &Path,
+        progress: impl FnMut(u64),
+    ) -> Result<(DenseTrace, u32, Evictions), Error> {
+        let known = match self.evictions {
+            Source::Exact => Evictions::Exact,
+            Source::Estimate => Evictions::Estimated,
+            Source::Cct => {
+                let (stream, block_bytes) = options.stream(path, 1.0, true)?;
+                let (trace, derived) = DerivedEvictions::load(stream, block_bytes, progress)?;
+                return Ok((trace, block_bytes, Evictions::Derived(Arc::new(derived))));
+            }
+        };
+        let (trace, block_bytes) = options.load_silently(path, 1.0, progress)?;
+        Ok((trace, block_bytes, known))
+    }
+}

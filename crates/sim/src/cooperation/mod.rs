@@ -1,0 +1,307 @@
+//! Levels that cooperate, driven by a trace: eviction-based and global placement. The levels and
+//! their order of things are those of `undercroft_cache::placement`.
+//!
+//! Access-based placement has a loop of its own, in `hierarchy.rs`, which runs level by level and
+//! is faster; here the levels talk to each other at every reference.
+
+mod derived;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use undercroft_cache::placement::{
+    Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, PlacementError,
+};
+use undercroft_cache::policy::Context;
+use undercroft_cache::{CctCounts, Counts, Reference};
+use undercroft_trace::DenseTrace;
+
+pub use derived::DerivedEvictions;
+
+use crate::hierarchy::thread_cpu_time;
+use crate::{Config, Error, Outcome, simulate};
+
+/// How the levels work together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cooperation {
+    /// When blocks come to the levels below the first.
+    pub placement: Placement,
+    /// How the first of these learns what the client evicted.
+    pub evictions: Evictions,
+}
+
+/// Where the evictions of the client are known from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Evictions {
+    /// From the simulated level above.
+    #[default]
+    Exact,
+    /// From the buffer addresses in the trace.
+    Derived(Arc<DerivedEvictions>),
+    /// Inferred by emulating the client.
+    Estimated,
+}
+
+/// What a simulation of levels that cooperate counted beside the counts of each level.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CooperationOutcome {
+    /// Of each level; all 0 for the first where the client is simulated.
+    pub levels: Vec<PlacementCounts>,
+    /// Bytes of hints from the client: 8 for each block that it says it evicted.
+    pub hint_bytes: u64,
+    /// Blocks that the staging area took at the end, beside the capacity.
+    pub staging_blocks: u32,
+    /// What the client content table counted, over the whole trace.
+    pub table: Option<CctCounts>,
+    /// How well the client could be emulated.
+    pub estimate: Option<EstimateOutcome>,
+}
+
+/// How well evictions were inferred. The shares are of what could be seen at the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EstimateOutcome {
+    /// Blocks that the client's cache was believed to hold.
+    pub client_blocks: u32,
+    /// Share of the inferred evictions that were right, as far as the server could tell.
+    pub precision: f64,
+    /// Share of the evictions that were inferred, as far as the server could tell.
+    pub recall: f64,
+    /// Share of the inferred evictions that were right, by the simulated client; none without one.
+    pub true_precision: Option<f64>,
+    /// Share of the references served with access-based placement for want of confidence.
+    pub fallback: f64,
+}
+
+/// Bytes of a hint that says that a block was evicted.
+const HINT_BYTES: u64 = 8;
+
+impl From<PlacementError> for Error {
+    fn from(error: PlacementError) -> Self {
+        Self::Request(error.to_string())
+    }
+}
+
+/// Runs the levels over the whole trace under any placement. `progress` is told the references
+/// done so far.
+///
+/// # Errors
+/// A level or the combination cannot be had as asked for, or a spooled trace cannot be read back.
+pub fn simulate_placed(
+    trace: &DenseTrace,
+    config: &Config,
+    cooperation: &Cooperation,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
+    if cooperation.placement == Placement::Access {
+        return simulate(trace, config, progress);
+    }
+    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let warmup = trace.references_of(config.warmup_records)?;
+    let mut run = Run::new(trace, config, cooperation)?;
+    let mut chunks = trace.forward();
+    while let Some((start, chunk)) = chunks.next()? {
+        for (i, r) in chunk.iter().enumerate() {
+            let at = start + i as u64;
+            if at == warmup {
+                run.restart_counts();
+            }
+            run.reference(at, Reference::new(r.block(), r.is_write()));
+        }
+        progress(start + chunk.len() as u64);
+    }
+    let (levels, outcome) = run.finish();
+    Ok(Outcome {
+        levels,
+        references: trace.len(),
+        elapsed: started.elapsed(),
+        cpu: thread_cpu_time().saturating_sub(started_cpu),
+        cooperation: Some(outcome),
+    })
+}
+
+/// A hierarchy at work, and where it learns of evictions.
+struct Run<'a> {
+    hierarchy: Hierarchy,
+    evictions: &'a Evictions,
+    /// Derived evictions that have been passed on.
+    passed: usize,
+    estimate: Option<Estimate>,
+}
+
+/// An emulated client, and how well it does.
+struct Estimate {
+    estimator: Estimator,
+    evicted: Vec<u64>,
+    inferred: u64,
+    right: u64,
+    references: u64,
+    by_access: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        trace: &DenseTrace,
+        config: &Config,
+        cooperation: &'a Cooperation,
+    ) -> Result<Self, Error> {
+        let Cooperation { placement, evictions } = cooperation;
+        check_levels(config, placement, evictions)?;
+        let top = usize::from(config.levels.len() > 1);
+        let lower = config.levels[top..].iter().map(|wanted| {
+            let mode = config.write_mode;
+            Ok(LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0)?)
+        });
+        let mut lower = lower.collect::<Result<Vec<_>, Error>>()?;
+        let mut hierarchy = if top == 0 {
+            Hierarchy::below_a_client(lower.remove(0))
+        } else {
+            let wanted = &config.levels[0];
+            placement.check_policy(wanted.policy.info().name)?;
+            let policy = wanted.policy.build(&Context::new(wanted.capacity))?;
+            Hierarchy::new(policy, config.write_mode, lower)?
+        };
+        hierarchy.grow(trace.unique());
+        let mut estimate = None;
+        if *evictions == Evictions::Estimated {
+            hierarchy.silence_client();
+            estimate = Some(Estimate {
+                // No client's cache is larger than all that it ever asks for.
+                estimator: Estimator::new(trace.unique(), 0),
+                evicted: Vec::new(),
+                inferred: 0,
+                right: 0,
+                references: 0,
+                by_access: 0,
+            });
+        }
+        Ok(Self { hierarchy, evictions, passed: 0, estimate })
+    }
+
+    /// Serves the `at`-th reference of the trace.
+    fn reference(&mut self, at: u64, reference: Reference) {
+        if let Some(estimate) = &mut self.estimate {
+            estimate.serve(&mut self.hierarchy, reference);
+            return;
+        }
+        self.hierarchy.reference(reference);
+        if let Evictions::Derived(derived) = self.evictions {
+            while let Some(block) = derived.known(self.passed, at + 1) {
+                self.hierarchy.client_evicted(block);
+                self.passed += 1;
+            }
+        }
+    }
+
+    fn restart_counts(&mut self) {
+        self.hierarchy.restart_counts();
+        if let Some(estimate) = &mut self.estimate {
+            (estimate.inferred, estimate.right) = (0, 0);
+            (estimate.references, estimate.by_access) = (0, 0);
+        }
+    }
+
+    /// The counts of all levels, the first one first, and the rest.
+    fn finish(self) -> (Vec<Counts>, CooperationOutcome) {
+        let (mut counts, mut levels) = (Vec::new(), Vec::new());
+        if let Some((_, top)) = self.hierarchy.top() {
+            counts.push(*top);
+            levels.push(PlacementCounts::default());
+        }
+        for level in self.hierarchy.lower() {
+            counts.push(*level.counts());
+            levels.push(*level.placement_counts());
+        }
+        let first = &self.hierarchy.lower()[0];
+        let hints = if self.estimate.is_some() || first.receives_data() {
+            0
+        } else {
+            first.placement_counts().known_evictions
+        };
+        let table = match self.evictions {
+            Evictions::Derived(derived) => Some(*derived.counts()),
+            Evictions::Exact | Evictions::Estimated => None,
+        };
+        let is_simulated = self.hierarchy.top().is_some();
+        let outcome = CooperationOutcome {
+            levels,
+            hint_bytes: hints * HINT_BYTES,
+            staging_blocks: first.staging_blocks(),
+            table,
+            estimate: self.estimate.map(|estimate| estimate.outcome(is_simulated)),
+        };
+        (counts, outcome)
+    }
+}
+
+impl Estimate {
+    fn serve(&mut self, hierarchy: &mut Hierarchy, reference: Reference) {
+        let by_access = !self.estimator.is_confident();
+        hierarchy.set_access_based(by_access);
+        let found = hierarchy.reference(reference);
+        self.references += 1;
+        self.by_access += u64::from(by_access);
+        if found == Some(0) && hierarchy.top().is_some() && !reference.is_write() {
+            return;
+        }
+        self.evicted.clear();
+        let block = reference.entry().into();
+        self.estimator.observe(block, reference.is_write(), &mut self.evicted);
+        for &block in &self.evicted {
+            self.inferred += 1;
+            let holds =
+                |&(policy, _): &(&dyn undercroft_cache::Policy, _)| policy.contains(block as u32);
+            self.right += u64::from(!hierarchy.top().as_ref().is_some_and(holds));
+        }
+        if !by_access {
+            for &block in &self.evicted {
+                hierarchy.client_evicted(block as u32);
+            }
+        }
+    }
+
+    fn outcome(&self, is_simulated: bool) -> EstimateOutcome {
+        EstimateOutcome {
+            client_blocks: self.estimator.size(),
+            precision: self.estimator.precision(),
+            recall: self.estimator.recall(),
+            true_precision: is_simulated.then(|| self.right as f64 / self.inferred.max(1) as f64),
+            fallback: self.by_access as f64 / self.references.max(1) as f64,
+        }
+    }
+}
+
+/// Refuses what cannot be: evictions that nobody knows, or a client that is simulated though the
+/// trace holds what a real one let through.
+fn check_levels(
+    config: &Config,
+    placement: &Placement,
+    evictions: &Evictions,
+) -> Result<(), Error> {
+    let (levels, name) = (config.levels.len(), placement.name());
+    let refuse = |why: String| Err(Error::Request(why));
+    match evictions {
+        Evictions::Exact if levels == 1 => refuse(format!(
+            "placement {name} with one level: nothing is known of the client's evictions; add a \
+             level above, or take them from buffer addresses (--evictions cct) or from an emulated \
+             client (--evictions estimate)"
+        )),
+        Evictions::Derived(_) if levels > 1 => refuse(
+            "--evictions cct is for the one level below the client that was recorded: the levels \
+             above it would be a second client; leave all levels out but one"
+                .into(),
+        ),
+        Evictions::Derived(_) | Evictions::Estimated
+            if matches!(placement, Placement::Global(_)) =>
+        {
+            refuse(format!(
+                "placement {name} needs the evicted blocks with their data, and derived or \
+                 inferred evictions come without; use eviction"
+            ))
+        }
+        Evictions::Estimated if levels > 2 => refuse(
+            "--evictions estimate is for one server below one client: at most two levels".into(),
+        ),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+"""What cooperation is worth on real traces: python effects.py PROGRAM. Sweeps over the traces that
+are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables into docs/cooperation.md,
+between the marks of each. A trace that is not there leaves its table as it is, and is named. The
+sweeps are kept in out/effects and resumed from there.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+DOC = pathlib.Path("docs/cooperation.md")
+POLICIES = ["lru", "fbr", "2q", "mq", "arc", "lirs"]
+PLACEMENTS = ["access", "eviction,on-hit=move", "eviction,on-hit=adaptive"]
+NAMES = ["access", "eviction", "adaptive"]
+
+# Mark in the document, trace, first level in blocks and whether it is simulated, more arguments.
+TRACES = [
+    ("oltp", "arc/OLTP.lis.zst", 4000, True, []),
+    ("sprite", "lirs/sprite.trc.zst", 250, True, []),
+    ("postgres-l1", "recorded/postgres-tpcc10w-L1.csv.zst", 4096, True, ["--warmup", "10%"]),
+    ("postgres", "recorded/postgres-tpcc10w-sb32m.csv.zst", 4096, False, ["--warmup", "10%"]),
+    ("mariadb", "recorded/mariadb-tpcc10w-pool32m.csv.zst", 2048, False, ["--warmup", "10%"]),
+]
+
+RELOADS = [
+    ("access", "access"),
+    ("eviction", "eviction,on-hit=move"),
+    ("eviction, threshold 2", "eviction,on-hit=move,threshold=2"),
+    ("eviction, threshold 0.5x", "eviction,on-hit=move,threshold=0.5x"),
+    ("eviction, threshold 1x", "eviction,on-hit=move,threshold=1x"),
+    ("eviction, staging 64", "eviction,on-hit=move,staging=64"),
+    ("eviction, staging auto", "eviction,on-hit=move,staging=auto"),
+    ("adaptive, staging auto", "eviction,on-hit=adaptive,staging=auto"),
+]
+
+
+def sweep(program, trace, name, level, is_simulated, sizes, policies, placements, more):
+    """The rows of a sweep."""
+    command = [program, "sweep", str(trace), "--l2", ",".join(f"{size}blk" for size in sizes)]
+    command += ["--policy", ",".join(policies), "--placement", ",".join(placements)]
+    command += ["-o", f"out/effects/{name}", "--json"] + more
+    command += ["--l1", f"{level}blk:lru"] if is_simulated else ["--evictions", "cct"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def disk_reads(row):
+    """Blocks read from disk for 100 reads that reach the level, reloads among them."""
+    return 100 * (row["disk_demand_reads"] + row["disk_reloads"]) / max(row["reads"], 1)
+
+
+def table(heading, lines):
+    rows = [heading, ["---"] * len(heading)] + lines
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def effects(rows, sizes):
+    """Policies and placements down, sizes across: hit ratio and disk reads in each cell."""
+    heading = ["policy", "placement"] + [f"{size} blocks" for size in sizes]
+    lines = []
+    rows = iter(rows)
+    for policy in POLICIES:
+        for name in NAMES:
+            # The rows are in the order of the plan.
+            values = []
+            for size in sizes:
+                row = next(rows)
+                assert (row["policy"], row["capacity_blocks"]) == (policy, size)
+                values.append(f"{100 * row['read_hit_ratio']:.1f} / {disk_reads(row):.0f}")
+            lines.append([policy if name == NAMES[0] else "", name] + values)
+    return table(heading, lines)
+
+
+def reloads(rows, size):
+    """What thresholds and staging save where the second level is as large as the first."""
+    lines = []
+    for policy in ["lru", "mq"]:
+        of_policy = [row for row in rows if row["policy"] == policy]
+        for (name, _), row in zip(RELOADS, of_policy, strict=True):
+            numbers = [row["disk_demand_reads"], row["disk_reloads"], row["staged"]]
+            cells = [f"{100 * row['read_hit_ratio']:.1f}"] + [f"{n:,}" for n in numbers]
+            lines.append([policy, name] + cells + [f"{disk_reads(row):.0f}"])
+    heading = ["policy", "placement", "hit ratio %", "demand reads", "reloads", "staged"]
+    return f"{size} blocks:\n\n" + table(heading + ["disk reads for 100 reads"], lines)
+
+
+def put(text, mark, content):
+    """The document with the content between the two marks."""
+    begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
+    before, rest = text.split(begin)
+    return before + begin + "\n" + content + "\n\n" + end + rest.split(end)[1]
+
+
+def main():
+    program = sys.argv[1]
+    folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
+    for mark, path, level, is_simulated, more in TRACES:
+        trace = folder / path
+        if not trace.exists():
+            print(f"effects: no {trace}: its table stays as it is")
+            continue
+        sizes = [level // 4, level // 2, level, 2 * level, 4 * level]
+        run = [program, trace, mark, level, is_simulated]
+        rows = sweep(*run, sizes, POLICIES, PLACEMENTS, more)
+        text = put(DOC.read_text(), mark, effects(rows, sizes))
+        if not is_simulated:
+            run[2] += "-reloads"
+            placements = [placement for _, placement in RELOADS]
+            rows = sweep(*run, [level], ["lru", "mq"], placements, more)
+            text = put(text, mark + "-reloads", reloads(rows, level))
+        DOC.write_text(text)
+        print(f"effects: {mark} is in {DOC}")
+
+
+main()
