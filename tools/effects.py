@@ -24,6 +24,9 @@ TRACES = [
     ("mariadb", "recorded/mariadb-tpcc10w-pool32m.csv.zst", 2048, False, ["--warmup", "10%"]),
 ]
 
+# Sizes, times the first level, at which the placement that adapts is judged.
+ADAPTIVE = [0.5, 1, 2, 4, 8]
+
 RELOADS = [
     ("access", "access"),
     ("eviction", "eviction,on-hit=move"),
@@ -85,6 +88,18 @@ def reloads(rows, size):
     return f"{size} blocks:\n\n" + table(heading + ["disk reads for 100 reads"], lines)
 
 
+def adaptive(rows):
+    """The placement that adapts beside both that do not, a line a policy and size."""
+    rows = iter(rows)
+    lines = []
+    for policy in ["lru", "mq"]:
+        columns = [[next(rows) for _ in ADAPTIVE] for _ in PLACEMENTS]
+        for of_size in zip(*columns):
+            ratios = [f"{100 * row['read_hit_ratio']:.1f}" for row in of_size]
+            lines.append([policy, str(of_size[0]["capacity_blocks"])] + ratios)
+    return table(["policy", "blocks"] + NAMES, lines)
+
+
 def put(text, mark, content):
     """The document with the content between the two marks."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
@@ -109,6 +124,9 @@ def main():
             placements = [placement for _, placement in RELOADS]
             rows = sweep(*run, [level], ["lru", "mq"], placements, more)
             text = put(text, mark + "-reloads", reloads(rows, level))
+            run[2] = mark + "-adaptive"
+            rows = sweep(*run, [int(x * level) for x in ADAPTIVE], ["lru", "mq"], PLACEMENTS, more)
+            text = put(text, mark + "-adaptive", adaptive(rows))
         DOC.write_text(text)
         print(f"effects: {mark} is in {DOC}")
 

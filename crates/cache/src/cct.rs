@@ -134,6 +134,15 @@ impl Cct {
     ) {
         let is_single = blocks.len() == 1;
         let mut at = address;
+        if is_single && self.frames == Frames::Read {
+            // The usual case: what one block displaced has no other slot.
+            for block in blocks {
+                self.one(client, at, block, is_read, true);
+            }
+            self.counts.reported += self.unlinked.len() as u64;
+            evicted.append(&mut self.unlinked);
+            return;
+        }
         for block in blocks {
             self.one(client, at, block, is_read, is_single);
             let Some(next) = at.checked_add(self.block_bytes) else { break };
@@ -175,7 +184,9 @@ impl Cct {
         if old != NO_BLOCK {
             self.unlinked.push(old);
         }
-        self.link(slot, block);
+        // With `Frames::Read` the block is in no slot now: nothing to look for.
+        let first = if self.frames == Frames::Any { self.first_slot(client, block) } else { None };
+        self.link(slot, block, first);
     }
 
     /// Reports every block that was displaced and has no slot left, once, in the order of slots.
@@ -359,12 +370,12 @@ impl Cct {
         }
     }
 
-    /// Puts a block into a slot that has none.
-    fn link(&mut self, slot: u32, block: u64) {
+    /// Puts a block into a slot that has none; `first` is the first of those that it has already.
+    fn link(&mut self, slot: u32, block: u64, first: Option<u32>) {
         let client = self.slots[slot as usize].client;
         let hash = self.hash_block(client, block);
         self.slots[slot as usize].block = block;
-        match self.first_slot(client, block) {
+        match first {
             Some(first) => {
                 // Behind the first, which the index names.
                 let next = self.slots[first as usize].next;

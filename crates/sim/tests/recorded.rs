@@ -77,12 +77,13 @@ fn evictions_derived_from_buffer_addresses() {
     }
 }
 
+/// A size in blocks and its read hit ratios in percent.
+type Line = (u32, [f64; 5]);
+
 /// LRU, LRU-EV, MQ, MQ-EV and OPT: the reference table. MQ was tuned by hand there and adapts here.
 #[test]
 fn the_reference_table() {
-    /// Blocks, and what the five rules came to in percent.
-    type Row = (u32, [f64; 5]);
-    let table: [(_, &[Row]); 2] = [
+    let table: [(_, &[Line]); 2] = [
         (
             MARIADB,
             &[

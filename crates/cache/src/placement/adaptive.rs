@@ -4,8 +4,8 @@
 //!
 //! Two things are learned, and no number is tuned to a client:
 //! * **who leaves unseen** ([`Foresight`]). A block that was late the last time is expected to be
-//!   late again. When it has been with the client for as long as half of the late ones had been when
-//!   that showed, it is placed without waiting for news.
+//!   late again. When it has been with the client for as long as half of the late ones had been
+//!   when that showed, it is placed without waiting for news.
 //! * **whether to be exclusive at all** ([`Duel`]). Two shadow directories, which hold the names of
 //!   a sample of the blocks, play the stream side by side: one places at eviction, one at the
 //!   access. The cache does what the better of the two does. A large cache, which holds most of
@@ -136,7 +136,7 @@ const LEAST_SHADOW: u32 = 64;
 const MEMORY: f64 = 0.97;
 
 /// By which share of the reads the other shadow must be better for the cache to change sides.
-const LEAD: f64 = 0.005;
+const LEAD: f64 = 0.01;
 
 /// Finds out whether placing at eviction or at the access is better.
 pub(super) struct Duel {

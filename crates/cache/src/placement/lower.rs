@@ -165,8 +165,8 @@ impl LowerLevel {
         Some((block, self.descend(block)))
     }
 
-    /// The client writes a block: whether there is a copy, which is at [`frame`](HashedCache::frame)
-    /// and to be updated, or was given up with [`WriteMode::Invalidate`].
+    /// The client writes a block: whether there is a copy. It is at [`frame`](HashedCache::frame),
+    /// to be updated, unless [`WriteMode::Invalidate`] has given it up.
     pub fn write(&mut self, block: u64) -> bool {
         self.count_access(block);
         let frame = self.cache.frame(block);
