@@ -21,6 +21,8 @@ const MODES: [WriteMode; 3] = [WriteMode::Allocate, WriteMode::NoAllocate, Write
 #[derive(Clone, Copy)]
 struct Request {
     block: u32,
+    /// Its number in the trace, whose blocks are all in one space.
+    name: u64,
     is_write: bool,
     counted: bool,
 }
@@ -34,7 +36,8 @@ fn requests(records: &[Record], warmup: u64) -> Vec<Request> {
             let next = numbers.len() as u32;
             let block = *numbers.entry((record.space, address)).or_insert(next);
             let is_write = record.op == Op::Write;
-            requests.push(Request { block, is_write, counted: i as u64 >= warmup });
+            let counted = i as u64 >= warmup;
+            requests.push(Request { block, name: address, is_write, counted });
         }
     }
     requests
@@ -69,6 +72,7 @@ impl Chain {
             let context = Context { capacity: level.capacity, future };
             let mut policy = level.policy.build(&context).expect("a policy");
             policy.grow(entries);
+            requests.iter().for_each(|request| policy.bind(request.block, request.name));
             Link { policy, counts: Counts::default() }
         };
         let links = levels.iter().enumerate().map(link).collect();
@@ -77,7 +81,7 @@ impl Chain {
 
     /// True if the request reaches the disk.
     fn request(&mut self, request: Request) -> bool {
-        let Request { block, is_write, counted } = request;
+        let Request { block, is_write, counted, .. } = request;
         let is_cold = self.known.insert(block) && !is_write;
         let mut out = Departures::new();
         for link in &mut self.links {
