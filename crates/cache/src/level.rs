@@ -103,6 +103,15 @@ impl Level {
         Self { policy, mode, counts: Counts::default() }
     }
 
+    /// Tells a policy that needs it which blocks the entries from `first` on stand for, before the
+    /// first reference to any of them. It keeps 8 bytes for each; other policies keep nothing.
+    pub fn bind(&mut self, first: Entry, names: impl ExactSizeIterator<Item = u64>) {
+        if self.policy.needs_names() {
+            self.policy.grow(first + names.len() as u32);
+            (first..).zip(names).for_each(|(entry, name)| self.policy.bind(entry, name));
+        }
+    }
+
     /// Drives the level through `refs`, whose entries are below `entries`; what it does not serve
     /// (misses and, being write-through, all writes) is appended to `below`.
     pub fn replay(&mut self, entries: u32, refs: &[Reference], below: Option<&mut Vec<Reference>>) {

@@ -80,12 +80,11 @@ fn traces(block_bytes: u32) -> Vec<(String, DenseTrace)> {
     traces
 }
 
-/// Every policy that can run without knowing the future. W-TinyLFU counts exactly here: its sketch
-/// hashes what stands for a block, which is the block's number in a server and the dense one in a
-/// simulation, so that other blocks share a counter.
-fn all_policies() -> Vec<Spec> {
+/// Every policy that can run without knowing the future. W-TinyLFU counts exactly where a trace has
+/// several spaces: its sketch hashes the names of blocks, and on the volume they get others.
+fn all_policies(trace: &DenseTrace) -> Vec<Spec> {
     let spec = |name: &str| match name {
-        "w-tinylfu" => "w-tinylfu,sketch=exact".parse(),
+        "w-tinylfu" if trace.spaces().len() > 1 => "w-tinylfu,sketch=exact".parse(),
         name => name.parse(),
     };
     let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
@@ -114,7 +113,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
     let capacity = (trace.unique() / 20).max(8);
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nbd.sock");
-    let policies = all_policies();
+    let policies = all_policies(trace);
     let bytes = u64::from(capacity) * u64::from(block_bytes);
     let volumes = policies.iter().map(|policy| VolumeSettings {
         name: policy.to_string(),

@@ -15,6 +15,8 @@ pub struct Filter {
     /// Multiplies block numbers into addresses.
     scale: u64,
     chunk: Vec<Ref>,
+    /// Blocks that the level knows by name.
+    bound: u32,
     written: u64,
 }
 
@@ -39,6 +41,7 @@ impl Filter {
             meta,
             scale,
             chunk: Vec::new(),
+            bound: 0,
             written: 0,
         })
     }
@@ -54,6 +57,9 @@ impl Filter {
         if !self.stream.next_chunk(&mut self.chunk)? {
             return Ok(false);
         }
+        let names = self.stream.names();
+        self.level.bind(self.bound, (self.bound..names.len()).map(|number| names.name(number)));
+        self.bound = names.len();
         let mut ends = self.stream.record_ends().iter().copied().peekable();
         for (i, (r, origin)) in self.chunk.iter().zip(self.stream.origins()).enumerate() {
             let reference = Reference::new(r.block(), r.is_write());

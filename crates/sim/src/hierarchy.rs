@@ -117,7 +117,9 @@ fn build(trace: &DenseTrace, config: &Config, count: usize) -> Result<Vec<Level>
         let is_opt = wanted.policy.info().name == "opt";
         let future = if is_opt { Some(foretell(trace, config, above)?) } else { None };
         let context = Context { capacity: wanted.capacity, future };
-        Ok(Level::new(wanted.policy.build(&context)?, config.write_mode))
+        let mut level = Level::new(wanted.policy.build(&context)?, config.write_mode);
+        level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
+        Ok(level)
     };
     config.levels[..count].iter().enumerate().map(level).collect()
 }

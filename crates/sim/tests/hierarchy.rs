@@ -22,6 +22,8 @@ const MODES: [WriteMode; 3] = [WriteMode::Allocate, WriteMode::NoAllocate, Write
 #[derive(Clone, Copy)]
 struct Request {
     block: u32,
+    /// Its number in the trace, whose blocks are all in one space.
+    name: u64,
     is_write: bool,
     counted: bool,
 }
@@ -35,7 +37,8 @@ fn requests(records: &[Record], warmup: u64) -> Vec<Request> {
             let next = numbers.len() as u32;
             let block = *numbers.entry((record.space, address)).or_insert(next);
             let is_write = record.op == Op::Write;
-            requests.push(Request { block, is_write, counted: i as u64 >= warmup });
+            let counted = i as u64 >= warmup;
+            requests.push(Request { block, name: address, is_write, counted });
         }
     }
     requests
@@ -70,6 +73,7 @@ impl Chain {
             let context = Context { capacity: level.capacity, future };
             let mut policy = level.policy.build(&context).expect("a policy");
             policy.grow(entries);
+            requests.iter().for_each(|request| policy.bind(request.block, request.name));
             Link { policy, counts: Counts::default() }
         };
         let links = levels.iter().enumerate().map(link).collect();
@@ -78,7 +82,7 @@ impl Chain {
 
     /// True if the request reaches the disk.
     fn request(&mut self, request: Request) -> bool {
-        let Request { block, is_write, counted } = request;
+        let Request { block, is_write, counted, .. } = request;
         let is_cold = self.known.insert(block) && !is_write;
         let mut out = Departures::new();
         for link in &mut self.links {

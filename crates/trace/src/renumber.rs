@@ -90,6 +90,15 @@ impl BlockNames {
         Some((space, u64::from(high) << 32 | u64::from(low)))
     }
 
+    /// One number for the space and block that `number` stands for: in the first space, the only
+    /// one of most traces, the block number itself; in the others it differs from space to space.
+    /// 0 if it was never given out.
+    pub fn name(&self, number: u32) -> u64 {
+        let (space, block) = self.block(number).unwrap_or_default();
+        // Spaces far apart from one another, whatever their number: no two blocks meet in practice.
+        block.wrapping_add(u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// High half of the key of a number that was given out, its region.
     #[inline]
     fn high(&self, number: u32) -> u32 {

@@ -130,6 +130,12 @@ pub trait Policy: Send {
     /// Makes handles below `entries` valid. Never shrinks.
     fn grow(&mut self, entries: u32);
 
+    /// Whether it makes a difference to the policy which blocks the handles stand for, so that
+    /// [`bind`](Self::bind) must say it.
+    fn needs_names(&self) -> bool {
+        false
+    }
+
     /// Says that the handle `entry`, unknown so far, from now on stands for the block `key`. Only
     /// a policy that hashes blocks (W-TinyLFU's sketch) cares; where this is never called the
     /// handle itself is the block.

@@ -101,6 +101,10 @@ impl Sketch {
         Self { counters, increments: 0, sample: 10 * u64::from(capacity) }
     }
 
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self.counters, Counters::Exact(_))
+    }
+
     /// The new capacity counts from the next increment on. A table that has become too small is
     /// replaced by an empty one: what is in it cannot be told apart by block.
     pub(super) fn resize(&mut self, capacity: u32) {

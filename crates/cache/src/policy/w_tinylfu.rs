@@ -210,6 +210,11 @@ impl Policy for WTinyLfu {
         self.at.resize(self.at.len().max(entries as usize), ABSENT);
     }
 
+    /// Exact counters are the same under any name.
+    fn needs_names(&self) -> bool {
+        !self.sketch.is_exact()
+    }
+
     fn bind(&mut self, entry: Entry, key: u64) {
         self.keys.resize(self.at.len(), 0);
         self.keys[entry as usize] = key;

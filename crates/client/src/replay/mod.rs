@@ -149,6 +149,9 @@ pub async fn replay(
     let layout = Layout::new(trace, block_bytes).ok_or(ReplayError::TooFar)?;
     let clients = connect(trace, block_bytes, uri, &how, &layout).await?;
     let mut l1 = how.l1.map(|policy| Level::new(policy, how.write_mode));
+    if let Some(l1) = &mut l1 {
+        l1.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
+    }
     let mut player = Player {
         uri,
         clients,

@@ -72,3 +72,18 @@ fn one_block_too_many_is_an_error() {
     assert!(error.to_string().contains("more than 3 distinct blocks"), "{error}");
     assert_eq!(numbering.number(0, 9).unwrap(), 2, "known blocks are still found");
 }
+
+#[test]
+fn names_are_block_numbers_and_tell_spaces_apart() {
+    let mut numbering = Renumbering::new();
+    let mut names = std::collections::HashSet::new();
+    for space in [0, 1, 2, 70_000] {
+        for block in [0, 1, 5, 1 << 40] {
+            let number = numbering.number(space, block).unwrap();
+            let name = numbering.names().name(number);
+            assert!(space > 0 || name == block);
+            assert!(names.insert(name), "{space}, {block}");
+        }
+    }
+    assert_eq!(numbering.names().name(16), 0, "never given out");
+}
