@@ -47,7 +47,7 @@ fn validate(hierarchy: &Hierarchy) -> Result<(), String> {
 fn setting(e: &Value) -> Option<(Vec<(String, u32)>, String)> {
     let params = &e["params"];
     let sizes = e["capacities"].as_array()?.iter().map(|c| c.as_u64().unwrap() as u32);
-    let lowest = sizes.clone().last()?;
+    let lowest = sizes.clone().next_back()?;
     let share = |key: &str| params[key].as_f64().unwrap_or(0.0) / f64::from(lowest);
     let (policy, placement) = match e["algorithm"].as_str()? {
         "GL-LRU" => ("lru".to_string(), "gl".to_string()),
