@@ -52,6 +52,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     address: u64,
+    /// The stretch that it begins in: a division saved with each look-up.
+    stretch: u64,
     block: u64,
     client: u32,
     /// Other slots with the same block.
@@ -277,10 +279,10 @@ impl Cct {
     /// The slot that begins in a stretch.
     #[inline]
     fn in_stretch(&self, client: u32, stretch: u64) -> Option<u32> {
-        let (slots, bytes) = (&self.slots, self.block_bytes);
+        let slots = &self.slots;
         let is_it = |&s: &u32| {
             let slot = &slots[s as usize];
-            slot.client == client && slot.address / bytes == stretch
+            slot.stretch == stretch && slot.client == client
         };
         self.by_place.find(self.hash_place(client, stretch), is_it).copied()
     }
@@ -320,7 +322,9 @@ impl Cct {
         if self.by_place.len() == self.max_slots as usize {
             self.forget_one();
         }
-        let fresh = Slot { address, block: NO_BLOCK, client, prev: NONE, next: NONE, used: true };
+        let stretch = address / self.block_bytes;
+        let fresh =
+            Slot { address, stretch, block: NO_BLOCK, client, prev: NONE, next: NONE, used: true };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = fresh;
@@ -331,11 +335,11 @@ impl Cct {
                 self.slots.len() as u32 - 1
             }
         };
-        let hash = self.hash_place(client, address / self.block_bytes);
-        let (slots, hasher, bytes) = (&self.slots, &self.hasher, self.block_bytes);
+        let hash = self.hash_place(client, stretch);
+        let (slots, hasher) = (&self.slots, &self.hasher);
         self.by_place.insert_unique(hash, slot, |&s| {
             let slot = &slots[s as usize];
-            hasher.hash_one((slot.client, slot.address / bytes))
+            hasher.hash_one((slot.client, slot.stretch))
         });
         slot
     }
@@ -362,8 +366,8 @@ impl Cct {
         if old != NO_BLOCK {
             self.unlinked.push(old);
         }
-        let Slot { client, address, .. } = self.slots[slot as usize];
-        let hash = self.hash_place(client, address / self.block_bytes);
+        let Slot { client, stretch, .. } = self.slots[slot as usize];
+        let hash = self.hash_place(client, stretch);
         if let Ok(found) = self.by_place.find_entry(hash, |&s| s == slot) {
             found.remove();
             self.free.push(slot);
