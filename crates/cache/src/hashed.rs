@@ -59,6 +59,7 @@ pub struct Evicted {
 }
 
 /// A cache of blocks named by 64-bit numbers, ordered by any policy.
+#[derive(Clone)]
 pub struct HashedCache {
     policy: Box<dyn Policy>,
     table: HashTable<Entry>,

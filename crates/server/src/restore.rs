@@ -62,7 +62,12 @@ impl Volume {
     /// # Errors
     /// The policy cannot be saved.
     pub fn content(&self) -> Result<SavedContent, StateError> {
-        let save = |shard| self.lock(shard).cache.save();
+        // Of a copy: to put what millions of blocks mean into bytes takes seconds, and a shard that
+        // is locked serves nobody.
+        let save = |shard| {
+            let mut copy = self.lock(shard).cache.clone();
+            copy.save()
+        };
         let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
         Ok(SavedContent {
             block_bytes: self.config.block_bytes,

@@ -32,6 +32,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
+#[derive(Clone)]
 struct Arc {
     whole_steps: bool,
     /// Front of each list: least recently used.

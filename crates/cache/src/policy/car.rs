@@ -23,6 +23,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, context| Ok(Box::new(Car { directory: Directory::new(context.capacity) })),
 };
 
+#[derive(Clone)]
 struct Car {
     /// Front of each clock: at the hand.
     directory: Directory,

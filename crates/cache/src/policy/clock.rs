@@ -34,6 +34,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
+#[derive(Clone)]
 struct Clock {
     capacity: u32,
     /// `state` of an entry whose counter is full.

@@ -20,6 +20,7 @@ pub(super) fn ghosts_of(list: u32) -> u32 {
     list + RESIDENT
 }
 
+#[derive(Clone)]
 pub(super) struct Directory {
     pub(super) capacity: u32,
     /// Target size of T1.

@@ -108,6 +108,7 @@ struct Block {
     old: bool,
 }
 
+#[derive(Clone)]
 struct Fbr {
     capacity: u32,
     /// Of the new and the old section.

@@ -16,6 +16,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, context| Ok(Box::new(Fifo { capacity: context.capacity, queue: Ring::new() })),
 };
 
+#[derive(Clone)]
 struct Fifo {
     capacity: u32,
     /// Front: oldest.

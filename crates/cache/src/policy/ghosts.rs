@@ -15,6 +15,7 @@ pub(super) const GHOST: Parameter = Parameter {
 };
 
 /// The bound of a ghost memory, and the list that it is.
+#[derive(Clone)]
 pub(super) struct Ghosts {
     list: u32,
     times: f64,

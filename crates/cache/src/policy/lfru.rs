@@ -73,6 +73,7 @@ struct Block {
 /// The order of eviction: fading CRF, then LAST, then order of use.
 type Key = (f64, u64, u64);
 
+#[derive(Clone)]
 struct Lfru {
     capacity: u32,
     lambda: f64,

@@ -60,6 +60,7 @@ fn halved(count: u64) -> u64 {
     (count / 2).max(1)
 }
 
+#[derive(Clone)]
 struct Lfu {
     capacity: u32,
     /// The numbers of residents are slots of `ranking`.

@@ -80,6 +80,7 @@ enum State {
     Lir,
 }
 
+#[derive(Clone)]
 struct Lirs {
     capacity: u32,
     hirs: f64,

@@ -12,6 +12,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, context| Ok(Box::new(OneList::<Lru>::new(context.capacity))),
 };
 
+#[derive(Clone)]
 struct Lru;
 
 impl Rule for Lru {

@@ -74,6 +74,7 @@ struct Block {
     stamp: u64,
 }
 
+#[derive(Clone)]
 struct LruK {
     capacity: u32,
     k: usize,

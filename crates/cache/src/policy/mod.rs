@@ -36,6 +36,8 @@ mod trail;
 mod two_q;
 mod w_tinylfu;
 
+use dyn_clone::DynClone;
+
 use crate::level::{Counts, Reference, WriteMode};
 use crate::memo::{Memo, Refused};
 
@@ -104,7 +106,9 @@ impl Departures {
     }
 }
 
-/// A replacement policy over entries.
+dyn_clone::clone_trait_object!(Policy);
+
+/// A replacement policy over entries. A clone goes on from the same state by itself.
 ///
 /// Contract, checked for every policy of the registry by the tests of this crate:
 /// * an entry is resident, a ghost (remembered without data), or unknown; at most
@@ -115,7 +119,7 @@ impl Departures {
 ///
 /// A logical clock, where a policy has one, counts its references: `touch`, `admit`, and for some
 /// policies `take` and `note` (`docs/algorithms.md` says which).
-pub trait Policy: Send {
+pub trait Policy: DynClone + Send {
     /// Number of resident entries allowed, at least 1.
     fn capacity(&self) -> u32;
 

@@ -80,6 +80,7 @@ impl Default for Block {
     }
 }
 
+#[derive(Clone)]
 struct Mq {
     capacity: u32,
     /// Number of queues of residents.

@@ -12,6 +12,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, context| Ok(Box::new(OneList::<Mru>::new(context.capacity))),
 };
 
+#[derive(Clone)]
 struct Mru;
 
 impl Rule for Mru {

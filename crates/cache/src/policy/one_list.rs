@@ -7,7 +7,7 @@ use crate::lists::Lists;
 use crate::memo::{Carried, Memo};
 
 /// Which end of the list gives way.
-pub(super) trait Rule: Send {
+pub(super) trait Rule: Clone + Send {
     /// Whether the victim is the most recently used entry instead of the least.
     const EVICTS_NEWEST: bool;
 }
@@ -17,6 +17,7 @@ const LIST: u32 = 0;
 /// A policy of one recency list.
 ///
 /// Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
+#[derive(Clone)]
 pub(super) struct OneList<R> {
     capacity: u32,
     /// Front: least recently used.

@@ -91,6 +91,7 @@ impl Future {
     }
 }
 
+#[derive(Clone)]
 struct Opt {
     capacity: u32,
     len: u32,

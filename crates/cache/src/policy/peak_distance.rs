@@ -7,6 +7,7 @@ use crate::memo::{CLOCK_MAX, Carried, Memo};
 /// lifeTime should be. Distances are counted in bins, each up to a power of two; Q_out makes those
 /// visible that the cache is too small for. Now and then the fullest bin is read off and all are
 /// halved, so that the past fades.
+#[derive(Clone)]
 pub(super) struct PeakDistance {
     /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
     bins: [u64; 65],

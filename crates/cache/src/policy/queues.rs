@@ -13,6 +13,7 @@ const NOWHERE: u8 = 0;
 const MARK: u8 = 1;
 
 /// Lists over entries; the front of each is its oldest end.
+#[derive(Clone)]
 pub(super) struct Queues {
     lists: Lists,
     place: Vec<u8>,

@@ -57,6 +57,7 @@ const IN_MAIN: u8 = 2 << 2;
 const IN_GHOST: u8 = 3 << 2;
 const COUNT: u8 = 3;
 
+#[derive(Clone)]
 struct S3Fifo {
     capacity: u32,
     small_share: f64,

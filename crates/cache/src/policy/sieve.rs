@@ -29,6 +29,7 @@ const QUEUE: u32 = 0;
 const UNVISITED: u8 = 1;
 const VISITED: u8 = 2;
 
+#[derive(Clone)]
 struct Sieve {
     capacity: u32,
     /// Front: newest (the paper's head).

@@ -56,6 +56,7 @@ const AM: u32 = 1;
 const A1OUT: u32 = 2;
 const RESIDENT: u32 = 2;
 
+#[derive(Clone)]
 struct TwoQ {
     capacity: u32,
     kin: f64,

@@ -76,6 +76,7 @@ struct Resident {
     list: u32,
 }
 
+#[derive(Clone)]
 struct WTinyLfu {
     capacity: u32,
     window_share: f64,
