@@ -1,9 +1,12 @@
-//! Store requests: neighbouring blocks of one request become one, a task each carries it out, and
-//! its end goes back to the shards.
+//! Store requests: neighbouring blocks of one request become one, a task each carries it out unless
+//! the store answers at once, and its end goes back to the shards.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use undercroft_nbd::Failure;
@@ -99,8 +102,11 @@ fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
 }
 
 impl Volume {
-    /// Begins store requests.
-    pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>) {
+    /// Begins store requests. With `at_once`, those that the store answers without waiting (what
+    /// lies in memory, or in the system's page cache) are over when this returns: a task would
+    /// cost more than their work. What their end leads to never is, so that nothing nests deeper.
+    pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
+        let _runtime = self.runtime.enter();
         for run in runs(starts, &self.geometry) {
             let demand = matches!(run.work, Doing::Fetch(..));
             if demand {
@@ -117,13 +123,24 @@ impl Volume {
                 },
                 ended: false,
             };
-            self.runtime.spawn(async move {
+            let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 let result = carry_out(&*store, run, &flight.volume.geometry).await;
                 flight.end(result.map_err(Failed::from));
             });
+            if !(at_once && is_over(task.as_mut())) {
+                self.runtime.spawn(task);
+            }
         }
     }
+}
+
+/// Goes on with a task as far as it goes without waiting. One that broke down is over, too: its
+/// blocks heard of it from their [`Flight`].
+fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    let poll = AssertUnwindSafe(|| task.poll(&mut context));
+    !matches!(std::panic::catch_unwind(poll), Ok(Poll::Pending))
 }
 
 /// Asks the store; the memory that a fetch filled, one a block.

@@ -40,8 +40,7 @@ impl Volume {
     /// answered before it returns. To be called on the volume's runtime or anywhere else.
     pub fn serve(self: &Arc<Self>, asks: &mut Vec<Ask>) {
         let started = Instant::now();
-        let mut work = Work::waking_flusher(self);
-        work.expect(asks.len());
+        let mut work = Work::of_client(self, asks.len());
         self.pending.fetch_add(asks.len() as u64, Ordering::SeqCst);
         self.warm(asks, &mut work);
         for ask in asks.drain(..) {

@@ -425,6 +425,8 @@ pub(crate) struct Work<'v> {
     volume: &'v Arc<Volume>,
     guard: Option<(usize, MutexGuard<'v, Shard>)>,
     steps: u32,
+    /// Whether what the store answers at once may be over before [`finish`](Self::finish) returns.
+    at_once: bool,
     /// Whether the flusher is told when too much is dirty. It must not tell itself.
     wakes_flusher: bool,
     fx: Effects,
@@ -432,7 +434,14 @@ pub(crate) struct Work<'v> {
 
 impl<'v> Work<'v> {
     pub(crate) fn new(volume: &'v Arc<Volume>) -> Self {
-        Self { volume, guard: None, steps: 0, wakes_flusher: false, fx: Effects::default() }
+        Self {
+            volume,
+            guard: None,
+            steps: 0,
+            at_once: false,
+            wakes_flusher: false,
+            fx: Effects::default(),
+        }
     }
 
     /// As `new`, and the flusher hears of it if too much is dirty.
@@ -440,9 +449,11 @@ impl<'v> Work<'v> {
         Self { wakes_flusher: volume.geometry.write_back, ..Self::new(volume) }
     }
 
-    /// So many requests may end.
-    pub(crate) fn expect(&mut self, requests: usize) {
-        self.fx.finished.reserve(requests);
+    /// Work for so many requests of a client.
+    pub(crate) fn of_client(volume: &'v Arc<Volume>, requests: usize) -> Self {
+        let mut work = Self { at_once: true, ..Self::waking_flusher(volume) };
+        work.fx.finished.reserve(requests);
+        work
     }
 
     /// The shard of a block.
@@ -478,7 +489,7 @@ impl<'v> Work<'v> {
         }
     }
 
-    /// Begins what has to be begun at the store and answers what is over.
+    /// Answers what is over and begins what has to be begun at the store.
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
         for start in std::mem::take(&mut self.fx.starts) {
@@ -486,9 +497,10 @@ impl<'v> Work<'v> {
             starts.extend(shard.assign(start));
         }
         self.release();
-        if !starts.is_empty() {
-            self.volume.launch(starts);
-        }
+        // Hits do not wait for what the store does at once.
         self.volume.answer(self.fx.finished);
+        if !starts.is_empty() {
+            self.volume.launch(starts, self.at_once);
+        }
     }
 }
