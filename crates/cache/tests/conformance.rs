@@ -1,14 +1,17 @@
 //! Every policy of the engine against its naive model, step by step: all short strings over a small
 //! world, and long random ones with every operation mixed in. Structure is validated after each.
 //!
-//! A failure prints the seed; `SEED=n cargo test -p undercroft-cache` runs that one again.
+//! A failure prints the seed; `UNDERCROFT_SEED=n cargo test -p undercroft-cache` runs that one
+//! again.
 
 mod model;
+mod support;
 mod variants;
 
 use std::sync::Arc;
 
 use model::Model;
+use support::{Random, seeds};
 use undercroft_cache::policy::{Context, Future, Spec, policies};
 use undercroft_cache::{Departures, Fate, HashedCache, Policy};
 use variants::VARIANTS;
@@ -194,32 +197,6 @@ fn run(text: &str, capacity: u32, entries: u32, calls: &[Call]) -> Result<(), St
     Ok(())
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % u64::from(n)) as u32
-    }
-
-    /// Skewed: small numbers come often.
-    fn block(&mut self, n: u32) -> u32 {
-        let a = self.below(n);
-        if self.below(3) == 0 { a } else { self.below(a + 1) }
-    }
-}
-
-/// The seed of the environment, or this many of our own.
-fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("SEED") {
-        Ok(seed) => vec![seed.parse().expect("SEED is a number")],
-        Err(_) => (1..=count).collect(),
-    }
-}
-
 #[test]
 fn every_short_string_of_a_small_world() {
     const BLOCKS: u32 = 4;
@@ -253,7 +230,8 @@ fn long_random_strings() {
             let capacity = 1 + random.below(40);
             let blocks = capacity + 1 + random.below(4 * capacity);
             let calls: Vec<_> = (0..2000).map(|_| Call::Access(random.block(blocks))).collect();
-            run(&text, capacity, blocks, &calls).unwrap_or_else(|e| panic!("SEED={seed}: {e}"));
+            run(&text, capacity, blocks, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
         }
     }
 }
@@ -279,7 +257,8 @@ fn every_operation_mixed() {
                     }
                 })
                 .collect();
-            run(&text, capacity, blocks, &calls).unwrap_or_else(|e| panic!("SEED={seed}: {e}"));
+            run(&text, capacity, blocks, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
         }
     }
 }
@@ -301,14 +280,15 @@ fn opt_equals_its_model_and_nothing_beats_it() {
         let mut hits = 0;
         for (i, &e) in refs.iter().enumerate() {
             hits += u32::from(pair.ours.contains(e));
-            pair.step(Call::Access(e)).unwrap_or_else(|what| panic!("SEED={seed}, {i}: {what}"));
+            pair.step(Call::Access(e))
+                .unwrap_or_else(|what| panic!("UNDERCROFT_SEED={seed}, {i}: {what}"));
         }
         for text in specs() {
             let mut other = engine(&text, capacity);
             other.grow(blocks);
             let mut out = Departures::new();
             let others = refs.iter().filter(|&&e| other.access(e, &mut out)).count() as u32;
-            assert!(others <= hits, "SEED={seed}: {text} has {others} hits, opt {hits}");
+            assert!(others <= hits, "UNDERCROFT_SEED={seed}: {text} has {others} hits, opt {hits}");
         }
     }
 }
@@ -334,7 +314,7 @@ fn hashed_equals_dense() {
                     0..=11 => {
                         let hit = dense.access(e, &mut out);
                         let found = hashed.access(name(e));
-                        assert_eq!(hit, found.hit, "{text} SEED={seed} step {i}");
+                        assert_eq!(hit, found.hit, "{text} UNDERCROFT_SEED={seed} step {i}");
                         assert_eq!(hashed.frame(name(e)), Some(found.frame));
                     }
                     12 | 13 => {
@@ -373,9 +353,11 @@ fn hashed_equals_dense() {
                 }
                 let evicted: Vec<_> = out.evicted().map(name).collect();
                 let theirs: Vec<_> = hashed.evicted().iter().map(|e| e.block).collect();
-                assert_eq!(evicted, theirs, "{text} SEED={seed} step {i}");
+                assert_eq!(evicted, theirs, "{text} UNDERCROFT_SEED={seed} step {i}");
                 assert_eq!(dense.victim().map(name), hashed.victim());
-                hashed.validate().unwrap_or_else(|e| panic!("{text} SEED={seed} step {i}: {e}"));
+                hashed
+                    .validate()
+                    .unwrap_or_else(|e| panic!("{text} UNDERCROFT_SEED={seed} step {i}: {e}"));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Miss ratio curves against simulations at every size, against the definition of stack distance,
 //! and against the best that any choice of victims could do.
 //!
-//! A failure prints the seed; `SEED=n cargo test -p undercroft-sim` runs that one again.
+//! A failure prints the seed; `UNDERCROFT_SEED=n cargo test -p undercroft-sim` runs that one again.
 
 mod common;
 
@@ -105,11 +105,15 @@ fn lru_curve_equals_a_simulation_at_every_capacity() {
             at = end;
         }
         let curve = stack.finish();
-        assert_eq!(curve, lru_curve(&refs), "SEED={seed}: in pieces and at once");
+        assert_eq!(curve, lru_curve(&refs), "UNDERCROFT_SEED={seed}: in pieces and at once");
         assert_eq!(curve.reads + curve.writes, 3000);
         for capacity in 1..blocks + 2 {
             let expected = simulated("lru", capacity, &refs);
-            assert_eq!(curve.hits(capacity), expected, "SEED={seed}, capacity {capacity}");
+            assert_eq!(
+                curve.hits(capacity),
+                expected,
+                "UNDERCROFT_SEED={seed}, capacity {capacity}"
+            );
         }
     }
 }
@@ -127,7 +131,11 @@ fn lru_curve_survives_compaction() {
             let sizes = [1, 2, 3, blocks / 100, blocks / 10, blocks / 2, blocks - 1, blocks];
             for capacity in sizes.into_iter().filter(|&size| size > 0) {
                 let expected = simulated("lru", capacity, &refs);
-                assert_eq!(curve.hits(capacity), expected, "SEED={seed}, {blocks}: {capacity}");
+                assert_eq!(
+                    curve.hits(capacity),
+                    expected,
+                    "UNDERCROFT_SEED={seed}, {blocks}: {capacity}"
+                );
             }
         }
     }
@@ -154,7 +162,11 @@ fn opt_curve_equals_a_simulation_at_every_capacity() {
         let curve = opt_curve(&refs).expect("short enough");
         for capacity in 1..blocks + 2 {
             let expected = simulated("opt", capacity, &refs);
-            assert_eq!(curve.hits(capacity), expected, "SEED={seed}, capacity {capacity}");
+            assert_eq!(
+                curve.hits(capacity),
+                expected,
+                "UNDERCROFT_SEED={seed}, capacity {capacity}"
+            );
         }
     }
     for seed in seeds(2) {
@@ -163,7 +175,11 @@ fn opt_curve_equals_a_simulation_at_every_capacity() {
         let curve = opt_curve(&refs).expect("short enough");
         for capacity in [1, 2, 10, 100, 1000, 2500, 4000, 4999, 5000] {
             let expected = simulated("opt", capacity, &refs);
-            assert_eq!(curve.hits(capacity), expected, "SEED={seed}, capacity {capacity}");
+            assert_eq!(
+                curve.hits(capacity),
+                expected,
+                "UNDERCROFT_SEED={seed}, capacity {capacity}"
+            );
         }
     }
 }
@@ -218,7 +234,7 @@ fn nothing_exceeds_opt() {
                 let (opt_reads, opt_writes) = bound.hits(capacity);
                 assert!(
                     reads + writes <= opt_reads + opt_writes,
-                    "SEED={seed}: {name} in {capacity} has {reads} + {writes} hits, \
+                    "UNDERCROFT_SEED={seed}: {name} in {capacity} has {reads} + {writes} hits, \
                      opt {opt_reads} + {opt_writes}"
                 );
             }
@@ -235,14 +251,25 @@ fn all_sizes_at_once_are_the_sizes_one_by_one() {
         for curve in [lru_curve(&refs), opt_curve(&refs).expect("short enough")] {
             let all = curve.read_hits();
             for (capacity, &hits) in all.iter().enumerate() {
-                assert_eq!(curve.hits(capacity as u32).0, hits, "SEED={seed}, {capacity}");
+                assert_eq!(
+                    curve.hits(capacity as u32).0,
+                    hits,
+                    "UNDERCROFT_SEED={seed}, {capacity}"
+                );
             }
             let most = *all.last().expect("never empty");
             for beyond in [all.len() as u32, blocks, 1 << 30, u32::MAX] {
-                assert_eq!(curve.hits(beyond).0.max(most), most, "SEED={seed}, {beyond}");
+                assert_eq!(
+                    curve.hits(beyond).0.max(most),
+                    most,
+                    "UNDERCROFT_SEED={seed}, {beyond}"
+                );
             }
             assert_eq!(curve.hits(u32::MAX).0, most);
-            assert!(all.len() == 1 || all[all.len() - 2] < most, "SEED={seed}: ends too late");
+            assert!(
+                all.len() == 1 || all[all.len() - 2] < most,
+                "UNDERCROFT_SEED={seed}: ends too late"
+            );
             let ratio = curve.read_hit_ratio(u32::MAX);
             assert_eq!(ratio, most as f64 / curve.reads as f64);
         }

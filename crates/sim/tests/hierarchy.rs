@@ -1,7 +1,7 @@
 //! Hierarchies of levels against a plain chain of policies that is driven one reference at a time,
 //! the identities between what the levels count, and the filter against the hierarchy.
 //!
-//! A failure prints the seed; `SEED=n cargo test -p undercroft-sim` runs that one again.
+//! A failure prints the seed; `UNDERCROFT_SEED=n cargo test -p undercroft-sim` runs that one again.
 
 mod common;
 
@@ -190,7 +190,7 @@ fn any_levels_equal_a_chain_of_policies() {
             let levels = random_levels(&mut random, count, &names);
             let warmup_records = [0, 0, 100, 799, 900][random.below(5) as usize];
             let config = Config { levels, write_mode, warmup_records };
-            check_identities(&check(&records, &trace, &config, &format!("SEED={seed}")));
+            check_identities(&check(&records, &trace, &config, &format!("UNDERCROFT_SEED={seed}")));
         }
     }
 }
@@ -225,7 +225,7 @@ fn opt_at_any_level_equals_the_chain_and_is_the_bound_there() {
                 let levels = vec![upper[0].clone(), level];
                 Config { levels, write_mode: mode, warmup_records: 0 }
             };
-            let what = format!("SEED={seed}");
+            let what = format!("UNDERCROFT_SEED={seed}");
             let best = check(&records, &trace, &below("opt"), &what).levels[1];
             check_identities(&check(&records, &trace, &below("opt"), &what));
             for name in &online {
@@ -497,16 +497,27 @@ fn what_the_filter_writes_is_the_trace_of_the_second_level() {
                 (records.len() as u64, if unit == Unit::Bytes { 3 } else { 1 })
             );
             if mode == WriteMode::Allocate {
-                assert!(through == filtered_by_hand(&records, scale, &levels[0]), "SEED={seed}");
+                assert!(
+                    through == filtered_by_hand(&records, scale, &levels[0]),
+                    "UNDERCROFT_SEED={seed}"
+                );
             }
 
             let config = Config { levels: levels.clone(), write_mode: mode, warmup_records: 0 };
             let both = run(&source().load(block_bytes), &config);
-            assert_eq!(counted(&[*filter.counts()]), counted(&both.levels[..1]), "SEED={seed}");
+            assert_eq!(
+                counted(&[*filter.counts()]),
+                counted(&both.levels[..1]),
+                "UNDERCROFT_SEED={seed}"
+            );
             let second = Memory::new(unit, through).load(block_bytes);
             let alone = Config { levels: levels[1..].to_vec(), ..config };
             let alone = run(&second, &alone);
-            assert_eq!(counted(&alone.levels), counted(&both.levels[1..]), "SEED={seed} {mode:?}");
+            assert_eq!(
+                counted(&alone.levels),
+                counted(&both.levels[1..]),
+                "UNDERCROFT_SEED={seed} {mode:?}"
+            );
         }
     }
 }

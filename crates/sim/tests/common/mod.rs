@@ -34,8 +34,8 @@ impl Random {
 
 /// The seed of the environment, or this many of our own.
 pub(crate) fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("SEED") {
-        Ok(seed) => vec![seed.parse().expect("SEED is a number")],
+    match std::env::var("UNDERCROFT_SEED") {
+        Ok(seed) => vec![seed.parse().expect("UNDERCROFT_SEED is a number")],
         Err(_) => (1..=count).collect(),
     }
 }

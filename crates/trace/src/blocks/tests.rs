@@ -50,8 +50,9 @@ impl Reader for MemoryReader {
 /// The seed of a random test: from the environment if it says `SEED`, else fixed. Printed, and
 /// shown when the test fails.
 pub(crate) fn seed() -> u64 {
-    let seed = std::env::var("SEED").map_or(1, |text| text.parse().expect("SEED is a number"));
-    println!("SEED={seed}");
+    let seed = std::env::var("UNDERCROFT_SEED")
+        .map_or(1, |text| text.parse().expect("UNDERCROFT_SEED is a number"));
+    println!("UNDERCROFT_SEED={seed}");
     seed
 }
 

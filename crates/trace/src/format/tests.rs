@@ -317,12 +317,12 @@ struct Random(u64);
 
 impl Random {
     fn new() -> Random {
-        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = std::env::var("UNDERCROFT_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| {
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
             now.as_nanos() as u64
         });
-        println!("SEED={seed}");
+        println!("UNDERCROFT_SEED={seed}");
         Random(seed)
     }
 
