@@ -10,5 +10,5 @@ mod replay;
 mod report;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
-pub use replay::{Replay, ReplayError, ReplayReport, replay};
+pub use replay::{Replay, ReplayError, ReplayReport, ToldReport, replay};
 pub use report::Report;

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Down, Hierarchy, LowerLevel, Placement};
+use undercroft_cache::placement::{Hierarchy, LowerLevel, Placement};
 use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Counts, Reference};
+use undercroft_cache::{Reference, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_nbd::ClientError;
 use undercroft_nbd::hint::Hint;
 
-use support::{BLOCK, Event, Random, Served, Volume};
+use support::{BLOCK, Event, Random, Served, Volume, counted, evicted, follow};
 
 const ALL: &str = "evict,demote,stat";
 
@@ -31,47 +30,6 @@ fn options(blocks: u32, policy: &str, report: Report, batch: usize) -> CachedOpt
 
 async fn connect(served: &Served, options: &CachedOptions) -> CachedClient {
     CachedClient::connect(&served.uri, options).await.expect("a connection")
-}
-
-/// Blocks of a hint, and whether they ride.
-fn evicted(hint: &Hint) -> Option<(Vec<u64>, bool)> {
-    match hint {
-        Hint::Evict { runs, flags, .. } => {
-            Some((runs.iter().flat_map(|run| run.blocks()).collect(), flags.rides))
-        }
-        Hint::Demote { block, rides, .. } => Some((vec![*block], *rides)),
-        Hint::ClientStat(_) => None,
-        other => panic!("not asked for: {other:?}"),
-    }
-}
-
-/// A second level that follows the events as a server would.
-fn follow(events: &[Event], lower: &mut LowerLevel) {
-    let mut riding = Vec::new();
-    for event in events {
-        match event {
-            Event::Hints(hints) => {
-                for (blocks, rides) in hints.iter().filter_map(evicted) {
-                    assert!(rides, "with a message for each request all ride");
-                    riding.extend(blocks);
-                }
-                continue;
-            }
-            Event::Read(bytes) => drop(lower.read(bytes.start / BLOCK, false)),
-            Event::Write(bytes) => drop(lower.write(bytes.start / BLOCK)),
-        }
-        for block in riding.drain(..) {
-            if matches!(lower.evicted(block), Down::Fetch) {
-                lower.arrived(block);
-            }
-        }
-    }
-    assert!(riding.is_empty());
-}
-
-/// Without the cold reads, which the events do not tell.
-fn counted(counts: &Counts) -> [u64; 5] {
-    [counts.reads, counts.read_hits, counts.writes, counts.write_hits, counts.evictions]
 }
 
 /// One caller, one block a request, one message for each: the server sees what the simulator's

@@ -43,8 +43,6 @@ pub(super) struct State {
     /// Only whole blocks are handed over: those of this length.
     block_bytes: usize,
     stat_due: Option<Instant>,
-    messages: u64,
-    demotions: u64,
     pub(super) messages_refused: u64,
     pub(super) read_us_total: u64,
 }
@@ -68,8 +66,6 @@ impl State {
             hands_over: options.report == Report::Demotions,
             block_bytes: block_bytes as usize,
             stat_due: takes_stat.then(|| Instant::now() + STAT_EVERY),
-            messages: 0,
-            demotions: 0,
             messages_refused: 0,
             read_us_total: 0,
         }
@@ -181,8 +177,6 @@ impl State {
         if told {
             self.stat_due = Some(now + STAT_EVERY);
         }
-        self.messages += 1;
-        self.demotions += mailbox.handed_over() as u64;
         Some(answer)
     }
 
@@ -221,6 +215,7 @@ impl State {
 
     pub(super) fn stats(&self) -> CachedStats {
         let (counts, policy) = (self.cache.counts(), self.cache.policy());
+        let hints = self.hints.counts();
         CachedStats {
             capacity_blocks: policy.capacity(),
             resident_blocks: policy.len(),
@@ -230,10 +225,10 @@ impl State {
             write_hits: counts.write_hits,
             evictions: counts.evictions,
             read_us_total: self.read_us_total,
-            messages: self.messages,
+            messages: self.mailbox.as_ref().map_or(0, Mailbox::messages),
             messages_refused: self.messages_refused,
-            demotions: self.demotions,
-            hints_lost: self.hints.lost(),
+            demotions: hints.handed_over,
+            hints_lost: hints.lost,
         }
     }
 }

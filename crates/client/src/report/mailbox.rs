@@ -23,6 +23,7 @@ pub(crate) struct Mailbox {
     free: Arc<Semaphore>,
     /// Blocks that the last message handed over.
     handed_over: Vec<u64>,
+    messages: u64,
 }
 
 /// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
@@ -58,7 +59,7 @@ impl Mailbox {
         let bytes_max = grant.window_bytes.min(client.remote().info.max_block.into());
         let bytes_max = (bytes_max as usize).min(MESSAGE_BYTES_MAX);
         let free = Arc::new(Semaphore::new(1));
-        Ok(Mailbox { client, grant, bytes_max, free, handed_over: Vec::new() })
+        Ok(Mailbox { client, grant, bytes_max, free, handed_over: Vec::new(), messages: 0 })
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -91,6 +92,7 @@ impl Mailbox {
         }
         let bytes = self.padded(&message);
         self.handed_over = message.handed_over;
+        self.messages += 1;
         let answer = self.client.write(self.grant.window_base, vec![bytes], false);
         Some(Box::pin(answered(answer, permit)))
     }
@@ -114,9 +116,9 @@ impl Mailbox {
         any.then(|| Arc::clone(&self.free))
     }
 
-    /// Number of blocks that the last message handed over.
-    pub(crate) fn handed_over(&self) -> usize {
-        self.handed_over.len()
+    /// Messages sent.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
     }
 
     /// What has one permit while no message is on its way.

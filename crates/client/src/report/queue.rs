@@ -49,15 +49,26 @@ pub(crate) struct HintQueue {
     riders: usize,
     batch: usize,
     sequence: u32,
-    /// Hints that were lost since too many waited.
-    lost: u64,
+    counts: HintCounts,
+}
+
+/// What became of hints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HintCounts {
+    /// Evicted blocks in messages.
+    pub(crate) told: u64,
+    /// Those of them with their data.
+    pub(crate) handed_over: u64,
+    /// Lost since too many waited.
+    pub(crate) lost: u64,
 }
 
 impl HintQueue {
     /// A queue of which a message is due when it has `batch` hints (1 to 64).
     pub(crate) fn new(batch: usize) -> HintQueue {
         let batch = batch.clamp(1, BATCH_MAX);
-        HintQueue { waiting: VecDeque::new(), riders: 0, batch, sequence: 0, lost: 0 }
+        let counts = HintCounts::default();
+        HintQueue { waiting: VecDeque::new(), riders: 0, batch, sequence: 0, counts }
     }
 
     /// The request that is about to be sent has driven a block out.
@@ -73,7 +84,7 @@ impl HintQueue {
         }
         if self.waiting.len() == WAITING_MAX {
             self.waiting.pop_front();
-            self.lost += 1;
+            self.counts.lost += 1;
             // The gap shows it to the server.
             self.sequence = self.sequence.wrapping_add(1);
         }
@@ -110,8 +121,14 @@ impl HintQueue {
         self.waiting.len() >= self.batch
     }
 
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
+    /// How long the oldest has waited.
+    pub(crate) fn waits_since(&self, now: Instant) -> Duration {
+        let oldest = self.waiting.front().map_or(now, |waiting| waiting.since);
+        now.saturating_duration_since(oldest)
+    }
+
+    pub(crate) fn counts(&self) -> HintCounts {
+        self.counts
     }
 
     /// Takes the next message out, of at most about `bytes_max`. None if nothing waits.
@@ -132,6 +149,8 @@ impl HintQueue {
             let rides = self.waiting.len() <= self.riders;
             let Some(Waiting { block, since, data }) = self.waiting.pop_front() else { break };
             self.riders -= usize::from(rides);
+            self.counts.told += 1;
+            self.counts.handed_over += u64::from(data.is_some());
             if data.is_some() || list.rides != rides {
                 self.close_list(&mut list, now, &mut message);
             }
@@ -266,7 +285,7 @@ mod tests {
         for block in 0..WAITING_MAX as u64 + 5 {
             queue.add(block * 2, None, now);
         }
-        assert_eq!((queue.lost(), queue.waiting.len()), (5, WAITING_MAX));
+        assert_eq!((queue.counts().lost, queue.waiting.len()), (5, WAITING_MAX));
         let message = queue.take(now, 1 << 20).unwrap();
         assert_eq!(message.hints.iter().flat_map(blocks).count(), BATCH_MAX);
         assert!(matches!(message.hints[0], Hint::Evict { sequence: 5, .. }));

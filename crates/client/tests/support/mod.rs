@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use undercroft_cache::Counts;
+use undercroft_cache::placement::{Down, LowerLevel};
 use undercroft_nbd::coop::{Abilities, Grant, NAME, Query};
 use undercroft_nbd::hint::{self, Hint};
 use undercroft_nbd::{
@@ -283,4 +285,45 @@ impl Disk {
             reply.done();
         });
     }
+}
+
+/// Blocks of a hint, and whether they ride.
+pub(crate) fn evicted(hint: &Hint) -> Option<(Vec<u64>, bool)> {
+    match hint {
+        Hint::Evict { runs, flags, .. } => {
+            Some((runs.iter().flat_map(|run| run.blocks()).collect(), flags.rides))
+        }
+        Hint::Demote { block, rides, .. } => Some((vec![*block], *rides)),
+        Hint::ClientStat(_) => None,
+        other => panic!("not asked for: {other:?}"),
+    }
+}
+
+/// A second level that follows the events as a server would.
+pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
+    let mut riding = Vec::new();
+    for event in events {
+        match event {
+            Event::Hints(hints) => {
+                for (blocks, rides) in hints.iter().filter_map(evicted) {
+                    assert!(rides, "with a message for each request all ride");
+                    riding.extend(blocks);
+                }
+                continue;
+            }
+            Event::Read(bytes) => drop(lower.read(bytes.start / BLOCK, false)),
+            Event::Write(bytes) => drop(lower.write(bytes.start / BLOCK)),
+        }
+        for block in riding.drain(..) {
+            if matches!(lower.evicted(block), Down::Fetch) {
+                lower.arrived(block);
+            }
+        }
+    }
+    assert!(riding.is_empty());
+}
+
+/// Without the cold reads, which the events do not tell.
+pub(crate) fn counted(counts: &Counts) -> [u64; 5] {
+    [counts.reads, counts.read_hits, counts.writes, counts.write_hits, counts.evictions]
 }
