@@ -233,10 +233,10 @@ impl LowerLevel {
         }
     }
 
-    /// The data of an evicted block is here: places it. Not to be called if the client has asked
-    /// for the block again, or written it, since [`Down::Fetch`].
-    pub fn arrived(&mut self, block: u64) -> Found {
-        match self.rules.down {
+    /// The data of an evicted block is here, in which way: places it. Not to be called if the
+    /// client has asked for the block again, or written it, since [`Down::Fetch`].
+    pub fn arrived(&mut self, block: u64, way: WayDown) -> Found {
+        match way {
             WayDown::Reload => self.placed.reloads += 1,
             WayDown::Demote => self.placed.demotions_in += 1,
         }
@@ -247,6 +247,24 @@ impl LowerLevel {
         let found = self.cache.place(block);
         self.counts.evictions += self.cache.evicted().len() as u64;
         found
+    }
+
+    /// Places a block that somebody will want soon, unless it is here: no access and no eviction
+    /// of the client.
+    pub fn fetch_ahead(&mut self, block: u64) -> Found {
+        self.place(block)
+    }
+
+    /// The client says that it keeps a block: an exclusive cache gives it up, with its history
+    /// kept. The frame that it had.
+    pub fn held(&mut self, block: u64) -> Option<Frame> {
+        let gives_up = self.rules.on_hit == OnHit::Move;
+        if gives_up { self.cache.take(block) } else { None }
+    }
+
+    /// The data that was staged of a block is no longer good, or was never whole.
+    pub fn unstage(&mut self, block: u64) {
+        self.staging.forget(block);
     }
 
     /// What the last call drove out, in order.
@@ -305,6 +323,16 @@ impl LowerLevel {
     /// The blocks and their policy.
     pub fn cache(&self) -> &HashedCache {
         &self.cache
+    }
+
+    /// Brings near what references to these blocks will need: see [`HashedCache::warm`].
+    pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
+        self.cache.warm(blocks, frames);
+    }
+
+    /// Goes on with the blocks and the policy of a saved cache of the same kind and capacity.
+    pub fn take_on(&mut self, cache: HashedCache) {
+        self.cache = cache;
     }
 
     /// Whether evicted blocks come with their data.

@@ -4,6 +4,7 @@
 //! Access-based placement is not here: it is what [`Level`](crate::Level) does.
 
 mod adaptive;
+mod deliveries;
 mod estimate;
 mod hierarchy;
 mod lower;
@@ -11,6 +12,7 @@ mod reloads;
 mod rules;
 mod staging;
 
+pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use estimate::{CONFIDENT, Estimator};
 pub use hierarchy::{Hierarchy, Move};
 pub use lower::{Down, LowerLevel, PlacementCounts, Read};

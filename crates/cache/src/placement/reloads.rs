@@ -71,6 +71,13 @@ impl ReloadQueue {
         self.counts.discarded += self.remove(block);
     }
 
+    /// A range of blocks is gone, or about to change.
+    pub fn discard_within(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
+        let before = self.len();
+        self.waiting.retain(|block| !blocks.contains(&block));
+        self.counts.discarded += u64::from(before - self.len());
+    }
+
     fn remove(&mut self, block: u64) -> u64 {
         u64::from(self.waiting.remove(block).is_some())
     }
