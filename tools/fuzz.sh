@@ -18,7 +18,7 @@ cd crates/nbd
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=""
-for target in handshake requests client; do
+for target in handshake requests client hints; do
     echo "fuzz: $target for $minutes min"
     # Inputs beyond 64 KiB find nothing that shorter ones do not.
     if ! cargo +nightly fuzz run "$target" -- \

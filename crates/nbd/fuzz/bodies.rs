@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
+use undercroft_nbd::hint;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Client, ClientOptions, Peer, Server, ServerOptions};
 
@@ -113,4 +114,14 @@ pub(crate) fn client(bytes: &[u8]) {
         };
         tokio::join!(ask, feed(ours, &start, rest));
     });
+}
+
+/// The bytes are a mailbox message. What is understood of it, written down again, is understood
+/// as the same.
+pub(crate) fn hints(bytes: &[u8]) {
+    let message = Bytes::copy_from_slice(bytes);
+    let Ok(hints) = hint::parse(&message) else { return };
+    let mut again = BytesMut::new();
+    hints.iter().for_each(|hint| hint.put(&mut again));
+    assert_eq!(hint::parse(&again.freeze()), Ok(hints));
 }

@@ -1,10 +1,13 @@
-//! The NBD protocol, client and server side: the handshake, the messages, one task a connection.
+//! The NBD protocol, client and server side: the handshake, the messages, one task a connection;
+//! and the format of what our clients and servers say to each other over it.
 //!
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
 //! see `service.rs`.
 
 mod client;
+pub mod coop;
 mod failure;
+pub mod hint;
 mod link;
 pub mod load;
 mod mailbox;

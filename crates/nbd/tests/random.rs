@@ -108,3 +108,21 @@ fn answers() {
         out
     });
 }
+
+#[test]
+fn hints() {
+    drive(bodies::hints, |random| {
+        let mut out = Vec::new();
+        for _ in 0..random.below(12) {
+            let (kind, flags) = (random.below(11) as u16, random.below(8) as u16);
+            let length = [8, 16, 24, 56, 64, random.below(80)][random.below(6)];
+            out.extend_from_slice(&kind.to_be_bytes());
+            out.extend_from_slice(&flags.to_be_bytes());
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+            out.extend_from_slice(&random.bytes(length.next_multiple_of(8)));
+        }
+        let cut = out.len() - random.below(3).min(out.len());
+        out.truncate(cut);
+        out
+    });
+}

@@ -1,0 +1,11 @@
+//! See `hints` in `bodies.rs`.
+#![no_main]
+
+#[path = "../../examples/ram/export.rs"]
+mod export;
+
+#[path = "../bodies.rs"]
+#[allow(dead_code, reason = "each target uses one body")]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::hints(bytes));

@@ -1,0 +1,192 @@
+//! The metadata context by which a client asks to cooperate and a server agrees: its text, on
+//! both sides. The format is described in `docs/hints.md`.
+//!
+//! Not here: what is said then (`hint.rs`), and what a server grants to whom.
+
+use std::fmt;
+
+/// What all contexts of ours begin with; alone it is a wildcard, which lists and selects nothing.
+pub const NAMESPACE: &str = "x-undercroft:";
+
+/// The context that opens the mailbox.
+pub const NAME: &str = "x-undercroft:coop";
+
+/// The version that this side speaks.
+const VERSION: &str = "1";
+
+/// Kinds of hints, each of which a client may ask for and a server grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// EVICT.
+    pub evict: bool,
+    /// DEMOTE.
+    pub demote: bool,
+    /// PROMOTE.
+    pub promote: bool,
+    /// FREQ.
+    pub freq: bool,
+    /// CONTENT.
+    pub content: bool,
+    /// DIGEST.
+    pub digest: bool,
+    /// HOLD.
+    pub hold: bool,
+    /// CLIENT-STAT.
+    pub stat: bool,
+}
+
+impl Abilities {
+    /// Those of a list with commas; unknown ones are left out.
+    pub fn parse(list: &str) -> Abilities {
+        let mut abilities = Abilities::default();
+        for name in list.split(',') {
+            let known = abilities.fields_mut().into_iter().find(|(known, _)| *known == name);
+            if let Some((_, has)) = known {
+                *has = true;
+            }
+        }
+        abilities
+    }
+
+    /// Those that both have.
+    pub fn and(self, other: Abilities) -> Abilities {
+        let mut both = self;
+        for ((_, has), (_, too)) in both.fields_mut().into_iter().zip(other.fields()) {
+            *has &= too;
+        }
+        both
+    }
+
+    fn fields(mut self) -> [(&'static str, bool); 8] {
+        self.fields_mut().map(|(name, has)| (name, *has))
+    }
+
+    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+        [
+            ("evict", &mut self.evict),
+            ("demote", &mut self.demote),
+            ("promote", &mut self.promote),
+            ("freq", &mut self.freq),
+            ("content", &mut self.content),
+            ("digest", &mut self.digest),
+            ("hold", &mut self.hold),
+            ("stat", &mut self.stat),
+        ]
+    }
+}
+
+/// The list with commas.
+impl fmt::Display for Abilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, _) in self.fields().into_iter().filter(|(_, has)| *has) {
+            write!(f, "{separator}{name}")?;
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// What a client asks for: `x-undercroft:coop;v=1;client=<hex>;want=<list>`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Connections with the same number are those of one client with one cache.
+    pub client: Option<u128>,
+    /// Which hints it would send.
+    pub want: Abilities,
+}
+
+impl Query {
+    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// parameters are skipped.
+    pub fn parse(query: &str) -> Option<Query> {
+        let mut parsed = Query::default();
+        for (name, value) in parameters(query)? {
+            match name {
+                "client" => parsed.client = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
+                "want" => parsed.want = Abilities::parse(value),
+                _ => {}
+            }
+        }
+        Some(parsed)
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME};v={VERSION}")?;
+        if let Some(client) = self.client {
+            write!(f, ";client={client:032x}")?;
+        }
+        write!(f, ";want={}", self.want)
+    }
+}
+
+/// What a server agrees to:
+/// `x-undercroft:coop;v=1;epoch=<hex>;block=<bytes>;window=<base>+<length>;grant=<list>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Another one whenever the server has forgotten what it was told.
+    pub epoch: u64,
+    /// Bytes of a block, a power of two: what the blocks of hints are counted in.
+    pub block_bytes: u32,
+    /// Where the window begins, in bytes.
+    pub window_base: u64,
+    /// Its length in bytes.
+    pub window_bytes: u64,
+    /// Which hints the server takes.
+    pub grant: Abilities,
+}
+
+impl Grant {
+    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// parameters are skipped.
+    pub fn parse(context: &str) -> Option<Grant> {
+        let (mut epoch, mut block, mut window) = (None, None, None);
+        let mut grant = Abilities::default();
+        for (name, value) in parameters(context)? {
+            match name {
+                "epoch" => epoch = Some(u64::from_str_radix(hex(value)?, 16).ok()?),
+                "block" => block = Some(decimal(value)?),
+                "window" => {
+                    let (base, length) = value.split_once('+')?;
+                    window = Some((decimal(base)?, decimal(length)?));
+                }
+                "grant" => grant = Abilities::parse(value),
+                _ => {}
+            }
+        }
+        let (window_base, window_bytes) = window?;
+        window_base.checked_add(window_bytes)?;
+        let block_bytes = u32::try_from(block?).ok().filter(|bytes| bytes.is_power_of_two())?;
+        Some(Grant { epoch: epoch?, block_bytes, window_base, window_bytes, grant })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Grant { epoch, block_bytes, window_base, window_bytes, grant } = self;
+        write!(f, "{NAME};v={VERSION};epoch={epoch:x};block={block_bytes}")?;
+        write!(f, ";window={window_base}+{window_bytes};grant={grant}")
+    }
+}
+
+/// Names and values of what follows the name of our context; none if it is another, or of another
+/// version. Without a version it is the first.
+fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let rest = text.strip_prefix(NAME)?;
+    let rest = if rest.is_empty() { rest } else { rest.strip_prefix(';')? };
+    let pairs = rest.split(';').map(|part| part.split_once('=').unwrap_or((part, "")));
+    let known = pairs.clone().all(|(name, value)| name != "v" || value == VERSION);
+    known.then_some(pairs)
+}
+
+/// Digits alone: the standard library's numbers may have a sign.
+fn hex(text: &str) -> Option<&str> {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(text)
+}
+
+fn decimal(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}

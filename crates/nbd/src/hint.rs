@@ -1,0 +1,272 @@
+//! What a cooperating client tells a server of its cache: the records of a mailbox message, from
+//! types into bytes. Back again: `hint/parse.rs`. The format is described in `docs/hints.md`.
+//!
+//! Not here: how a session comes to have a mailbox (`coop.rs`), what a server does about a hint.
+
+mod parse;
+
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+pub use parse::{Malformed, parse};
+
+/// Most bytes of a message. A server's window is no smaller.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a Bloom filter that go in one record; the last part of a filter has what is left.
+pub const DIGEST_PART_BYTES: usize = 64 << 10;
+
+/// What block numbers are below.
+pub const BLOCKS_MAX: u64 = 1 << 48;
+
+const EVICT: u16 = 1;
+const DEMOTE: u16 = 2;
+const PROMOTE: u16 = 3;
+const HOLD: u16 = 4;
+const FREQUENCY: u16 = 5;
+const CONTENT: u16 = 6;
+const DIGEST: u16 = 7;
+const CLIENT_STAT: u16 = 8;
+
+const WAS_DIRTY: u16 = 1;
+const LATE: u16 = 1 << 1;
+const RIDES: u16 = 1 << 2;
+
+/// Consecutive blocks, 1 to 65,536 of them, the first below 2^48.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRun {
+    first: u64,
+    count: u32,
+}
+
+impl BlockRun {
+    /// Most blocks of a run.
+    pub const COUNT_MAX: u32 = 1 << 16;
+
+    /// `count` blocks from `first` on; none if either is out of its range.
+    pub fn new(first: u64, count: u32) -> Option<BlockRun> {
+        let fits = first < BLOCKS_MAX && (1..=Self::COUNT_MAX).contains(&count);
+        fits.then_some(BlockRun { first, count })
+    }
+
+    /// The first block.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+
+    /// Number of blocks.
+    pub fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The blocks.
+    pub fn blocks(self) -> Range<u64> {
+        self.first..self.first + u64::from(self.count)
+    }
+
+    fn word(self) -> u64 {
+        self.first << 16 | u64::from(self.count - 1)
+    }
+
+    fn from_word(word: u64) -> BlockRun {
+        BlockRun { first: word >> 16, count: (word & 0xffff) as u32 + 1 }
+    }
+}
+
+/// How blocks left a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictFlags {
+    /// The client wrote the blocks to the server because it was about to drop them.
+    pub was_dirty: bool,
+    /// The client noticed so late that it has asked for the blocks again, or may have.
+    pub late: bool,
+    /// The request that follows on this connection drove the blocks out. The server serves that
+    /// request first and places them then.
+    pub rides: bool,
+}
+
+impl EvictFlags {
+    fn bits(self) -> u16 {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        bit(self.was_dirty, WAS_DIRTY) | bit(self.late, LATE) | bit(self.rides, RIDES)
+    }
+
+    fn from_bits(bits: u16) -> EvictFlags {
+        let is_set = |bit| bits & bit != 0;
+        EvictFlags { was_dirty: is_set(WAS_DIRTY), late: is_set(LATE), rides: is_set(RIDES) }
+    }
+}
+
+/// What a client counted since it connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientStat {
+    /// Blocks read by its users.
+    pub reads: u64,
+    /// Those of them that it had.
+    pub read_hits: u64,
+    /// Blocks written by its users.
+    pub writes: u64,
+    /// Those of them that it had.
+    pub write_hits: u64,
+    /// Blocks that its replacement drove out.
+    pub evictions: u64,
+    /// Blocks that it holds at most.
+    pub capacity_blocks: u64,
+    /// Time that all reads of its users took together, in microseconds.
+    pub read_us_total: u64,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The client dropped these blocks, in this order.
+    Evict {
+        /// Microseconds from the eviction to the sending, rounded up; of several evictions, those
+        /// of the oldest. So a hint never looks fresher than it is: a server ignores it for blocks
+        /// that were read after now - age, and what it errs in costs a hit, no wrong placement.
+        age_us: u32,
+        /// Number of the record among those of the client, wrapping around: gaps show losses.
+        sequence: u32,
+        /// How they left.
+        flags: EvictFlags,
+        /// Which.
+        runs: Vec<BlockRun>,
+    },
+    /// The client dropped a clean block, and hands its data over.
+    Demote {
+        /// The block, below 2^48.
+        block: u64,
+        /// As [`EvictFlags::rides`].
+        rides: bool,
+        /// All of its bytes.
+        data: Bytes,
+    },
+    /// The client will want these soon.
+    Promote(Vec<BlockRun>),
+    /// The client keeps these.
+    Hold(Vec<BlockRun>),
+    /// How the client used the blocks of a run.
+    Frequency {
+        /// The blocks.
+        run: BlockRun,
+        /// Hits on each in the client's cache since it came there.
+        hits: u32,
+        /// References of the client between the last two of the block.
+        last_idle: u32,
+    },
+    /// What a block contains.
+    Content {
+        /// The block, below 2^48.
+        block: u64,
+        /// Blocks of equal content have equal ones.
+        id: [u8; 16],
+    },
+    /// A part of a Bloom filter of the blocks that the client has.
+    Digest {
+        /// Bits of the whole filter (m), at least 1.
+        bits: u32,
+        /// Hash functions (k), at least 1.
+        hashes: u8,
+        /// What they begin with.
+        seed: u8,
+        /// The part's number: it begins at this many times [`DIGEST_PART_BYTES`].
+        part: u16,
+        /// [`DIGEST_PART_BYTES`] of the filter, or what is left of it.
+        filter: Bytes,
+    },
+    /// The client's counters.
+    ClientStat(ClientStat),
+}
+
+impl Hint {
+    /// Appends the record.
+    pub fn put(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u64(0);
+        let (kind, flags) = self.put_payload(out);
+        let length = out.len() - start - 8;
+        debug_assert!(length <= MESSAGE_BYTES_MAX, "a record of {length} bytes");
+        let head = u64::from(kind) << 48 | u64::from(flags) << 32 | length as u64;
+        out[start..start + 8].copy_from_slice(&head.to_be_bytes());
+        out.put_bytes(0, length.next_multiple_of(8) - length);
+    }
+
+    /// Appends what comes after the head; gives the type and flags for it.
+    fn put_payload(&self, out: &mut BytesMut) -> (u16, u16) {
+        match self {
+            Hint::Evict { age_us, sequence, flags, runs } => {
+                out.put_u32(*age_us);
+                out.put_u32(*sequence);
+                put_runs(out, runs);
+                (EVICT, flags.bits())
+            }
+            Hint::Demote { block, rides, data } => {
+                debug_assert!(*block < BLOCKS_MAX && !data.is_empty());
+                out.put_u64(*block);
+                out.put_u64(0);
+                out.extend_from_slice(data);
+                (DEMOTE, if *rides { RIDES } else { 0 })
+            }
+            Hint::Promote(runs) => {
+                put_runs(out, runs);
+                (PROMOTE, 0)
+            }
+            Hint::Hold(runs) => {
+                put_runs(out, runs);
+                (HOLD, 0)
+            }
+            Hint::Frequency { run, hits, last_idle } => {
+                out.put_u64(run.word());
+                out.put_u32(*hits);
+                out.put_u32(*last_idle);
+                (FREQUENCY, 0)
+            }
+            Hint::Content { block, id } => {
+                debug_assert!(*block < BLOCKS_MAX);
+                out.put_u64(*block);
+                out.extend_from_slice(id);
+                (CONTENT, 0)
+            }
+            Hint::Digest { bits, hashes, seed, part, filter } => {
+                debug_assert_eq!(Some(filter.len()), digest_part_bytes(*bits, *part));
+                out.put_u32(*bits);
+                out.put_u8(*hashes);
+                out.put_u8(*seed);
+                out.put_u16(*part);
+                out.extend_from_slice(filter);
+                (DIGEST, 0)
+            }
+            Hint::ClientStat(stat) => {
+                put_stat(out, stat);
+                (CLIENT_STAT, 0)
+            }
+        }
+    }
+}
+
+fn put_runs(out: &mut BytesMut, runs: &[BlockRun]) {
+    runs.iter().for_each(|run| out.put_u64(run.word()));
+}
+
+fn put_stat(out: &mut BytesMut, stat: &ClientStat) {
+    let ClientStat {
+        reads,
+        read_hits,
+        writes,
+        write_hits,
+        evictions,
+        capacity_blocks,
+        read_us_total,
+    } = *stat;
+    for field in [reads, read_hits, writes, write_hits, evictions, capacity_blocks, read_us_total] {
+        out.put_u64(field);
+    }
+}
+
+/// Bytes of a part of a filter of so many bits; none if it begins behind the filter's end.
+fn digest_part_bytes(bits: u32, part: u16) -> Option<usize> {
+    let all = bits.div_ceil(8) as usize;
+    let rest = all.checked_sub(usize::from(part) * DIGEST_PART_BYTES)?;
+    (rest > 0).then(|| rest.min(DIGEST_PART_BYTES))
+}
