@@ -12,28 +12,36 @@
 
 mod answer;
 mod block_status;
+mod clients;
 mod content;
+mod cooperate;
 mod counters;
 mod direct;
+mod directory;
 mod dirty;
 mod ended;
 mod execute;
 mod flush;
 mod geometry;
+mod hear;
 mod histogram;
 mod job;
 mod launch;
 mod ranges;
+mod reloader;
 mod requests;
 mod restore;
 pub mod serve;
 mod session;
 mod shard;
+mod staged;
 mod state;
 mod volume;
 
 pub use answer::{Answer, Ask, Failed, Outcome, Responder};
-pub use counters::{Latencies, Operation, Source, Stats};
+pub use clients::Caller;
+pub use counters::{CooperationStats, Latencies, Operation, Source, Stats};
+pub use hear::Heard;
 pub use histogram::Histogram;
 pub use restore::Restored;
 pub use serve::status_over_nbd;

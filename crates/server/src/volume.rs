@@ -9,20 +9,25 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use undercroft_cache::WriteMode;
+use undercroft_cache::placement::{Eviction, LowerLevel, Placement, PlacementError, Staging};
 use undercroft_cache::policy::{Context, Spec, SpecError};
+use undercroft_cache::{HashedCache, WriteMode};
 use undercroft_frames::{Memory, MemoryError};
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::{Failed, Responder};
+use crate::clients::{ClientCache, Clients, Member};
 use crate::content::BLOCK_BYTES_MAX;
+use crate::cooperate::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::direct::DirectCounters;
+use crate::directory::Directory;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::ranges::RangeKind;
+use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
 
 /// Blocks that are handled before the lock is given to others for a moment.
@@ -67,6 +72,12 @@ pub struct VolumeConfig {
     pub cache_blocks: u32,
     /// The replacement policy.
     pub policy: Spec,
+    /// When blocks come and go.
+    pub placement: Placement,
+    /// Whether clients that do not tell what they evict are emulated.
+    pub estimate: bool,
+    /// Whether evicted blocks are read back at once, not in idle times only.
+    pub reload_at_once: bool,
     /// When writes are answered.
     pub write: Write,
     /// Whether a write brings its block into the cache (`Through` and `Back`).
@@ -98,6 +109,9 @@ impl VolumeConfig {
             block_bytes: 4096,
             cache_blocks,
             policy,
+            placement: Placement::Access,
+            estimate: false,
+            reload_at_once: false,
             write: Write::Through,
             write_allocate: true,
             shards: 1,
@@ -116,9 +130,38 @@ impl VolumeConfig {
         if self.cache_blocks == 0 {
             return 0;
         }
-        let spares = u64::from(self.spare_frames.div_ceil(self.shards.max(1)))
-            * u64::from(self.shards.max(1));
-        (u64::from(self.cache_blocks) + spares) * u64::from(self.block_bytes)
+        let shards = self.shards.max(1);
+        let frames = |shard| u64::from(self.shard_capacity(shard)) + u64::from(self.extra_frames());
+        (0..shards).map(frames).sum::<u64>() * u64::from(self.block_bytes)
+    }
+
+    /// Blocks resident in a shard at most.
+    fn shard_capacity(&self, index: u32) -> u32 {
+        let count = self.shards.max(1);
+        self.cache_blocks / count + u32::from(index < self.cache_blocks % count)
+    }
+
+    /// Frames of a shard beyond its capacity: spares, and those of what is staged.
+    fn extra_frames(&self) -> u32 {
+        let staged = match self.shard_placement() {
+            Placement::Eviction(eviction) => eviction.staging.most(self.shard_capacity(0)),
+            Placement::Access | Placement::Global(_) => 0,
+        };
+        self.spare_frames.div_ceil(self.shards.max(1)).saturating_add(staged)
+    }
+
+    /// The placement of one shard, which stages its part.
+    fn shard_placement(&self) -> Placement {
+        match self.placement {
+            Placement::Eviction(Eviction { staging: Staging::Blocks(blocks), .. }) => {
+                let mut placement = self.placement;
+                if let Placement::Eviction(eviction) = &mut placement {
+                    eviction.staging = Staging::Blocks(blocks.div_ceil(self.shards.max(1)));
+                }
+                placement
+            }
+            other => other,
+        }
     }
 
     fn mode(&self) -> WriteMode {
@@ -149,6 +192,9 @@ pub enum VolumeError {
     /// The policy cannot be built.
     #[error("volume {0}: {1}")]
     Policy(String, SpecError),
+    /// The placement cannot be had, or not with the policy.
+    #[error("volume {0}: {1}")]
+    Placement(String, PlacementError),
     /// No memory for the frames.
     #[error("volume {0}: {1}")]
     Memory(String, MemoryError),
@@ -171,8 +217,14 @@ pub struct Volume {
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
-    /// Demand reads at the store.
-    pub(crate) fetching: AtomicUsize,
+    /// Requests at the store that somebody waits for.
+    pub(crate) demand: AtomicUsize,
+    /// The store may have become idle, or a reload was queued.
+    pub(crate) reload_wanted: Arc<Notify>,
+    /// Who is connected; only where placement is not access-based.
+    pub(crate) clients: Option<Arc<Clients>>,
+    /// What times are counted from.
+    pub(crate) opened: Instant,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests not yet answered.
@@ -202,6 +254,8 @@ impl Volume {
             config.write == Write::Back,
             count,
         ));
+        let cooperates = count > 0 && config.placement != Placement::Access;
+        let clients = cooperates.then(Arc::default);
         let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
@@ -214,7 +268,10 @@ impl Volume {
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
-            fetching: AtomicUsize::new(0),
+            demand: AtomicUsize::new(0),
+            reload_wanted: Arc::new(Notify::new()),
+            clients,
+            opened: Instant::now(),
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -222,6 +279,10 @@ impl Volume {
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        if cooperates && !volume.config.reload_at_once {
+            let wanted = Arc::clone(&volume.reload_wanted);
+            volume.runtime.spawn(reloader(Arc::downgrade(&volume), wanted));
         }
         Ok(volume)
     }
@@ -285,10 +346,13 @@ impl Volume {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for shard in 0..self.shards.len() {
-            let shard = self.lock(shard);
+            let mut shard = self.lock(shard);
             stats.add(shard.cache.counts(), &shard.counters);
-            stats.resident += u64::from(shard.cache.policy().len());
-            stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
+            stats.resident += u64::from(shard.cache.cache().policy().len());
+            stats.capacity_blocks += u64::from(shard.cache.cache().policy().capacity());
+            if let Some(counted) = shard.cooperation() {
+                stats.cooperation.get_or_insert_default().sum(&counted);
+            }
             stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
@@ -329,6 +393,29 @@ impl Volume {
             self.geometry.set_size(size);
         }
         Ok(size)
+    }
+
+    /// Whether it is of interest who asks, and what clients say of their caches.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
+    /// A connection of a client begins; those without an id are one client.
+    pub(crate) fn join(&self, id: Option<u128>) -> Option<Arc<Member>> {
+        let forget = |client| {
+            (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
+        };
+        Some(self.clients.as_ref()?.join(id, forget))
+    }
+
+    /// What clients said of their caches, to a volume that wants to know.
+    pub(crate) fn told_by_clients(&self) -> Option<Vec<ClientCache>> {
+        Some(self.clients.as_ref()?.told())
+    }
+
+    /// Microseconds since the volume was opened.
+    pub(crate) fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.opened).as_micros() as u64
     }
 
     /// Checks every invariant of the cache. Takes time; for tests.
@@ -398,15 +485,23 @@ fn shard(
     memory: &Memory,
     geometry: &Arc<Geometry>,
 ) -> Result<Mutex<Shard>, VolumeError> {
-    let count = config.shards.max(1);
-    let capacity = config.cache_blocks / count + u32::from(index < config.cache_blocks % count);
-    let frames = capacity.saturating_add(config.spare_frames.div_ceil(count));
-    let policy = config.policy.build(&Context::new(capacity));
-    let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+    let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
+    let capacity = config.shard_capacity(index);
+    let frames = capacity.saturating_add(config.extra_frames());
+    let seed = config.seed.wrapping_add(u64::from(index));
+    let placement = config.shard_placement();
+    let (directory, coop) = if placement == Placement::Access {
+        let policy = config.policy.build(&Context::new(capacity));
+        let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+        (Directory::Access(HashedCache::new(policy, seed)), None)
+    } else {
+        let level = LowerLevel::new(&config.policy, capacity, &placement, config.mode(), seed);
+        let coop = Cooperation::new(capacity, seed, config.reload_at_once, config.estimate);
+        (Directory::Below(level.map_err(failed)?), Some(coop))
+    };
     let pool = memory.pool(frames, config.block_bytes as usize);
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-    let seed = config.seed.wrapping_add(u64::from(index));
-    Ok(Mutex::new(Shard::new(policy, seed, pool, Arc::clone(geometry))))
+    Ok(Mutex::new(Shard::new(directory, coop, pool, Arc::clone(geometry))))
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -497,6 +592,9 @@ impl<'v> Work<'v> {
             starts.extend(shard.assign(start));
         }
         self.release();
+        if self.fx.reload {
+            self.volume.reload_wanted.notify_one();
+        }
         // Hits do not wait for what the store does at once.
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {

@@ -47,10 +47,10 @@ impl Deliveries {
         Self { recent: Recent::new(max, seed) }
     }
 
-    /// A read of a block is served to a client.
-    pub fn read(&mut self, block: u64, client: u8, now_us: u64) {
+    /// A read of a block is served to a client; of a part it does not have the block by that.
+    pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
         if let Some(delivery) = self.recent.touch(block) {
-            delivery.holders |= bit(client);
+            delivery.holders |= if is_whole { bit(client) } else { 0 };
             delivery.read_us = now_us;
         }
     }
@@ -122,16 +122,16 @@ mod tests {
     #[test]
     fn a_hint_is_judged_by_what_was_delivered() {
         let mut d = Deliveries::new(10, 1);
-        d.read(7, 0, 100);
-        d.read(7, 1, 120);
+        d.read(7, 0, true, 100);
+        d.read(7, 1, true, 120);
         assert_eq!(d.evict(7, 0, 110, 3), Standing::Stale, "read at 120");
         assert_eq!(d.evict(7, 0, 130, 3), Standing::HeldByOthers);
         assert_eq!(d.evict(7, 1, 130, 3), Standing::Last);
-        d.read(7, 0, 200);
-        d.read(7, 1, 210);
+        d.read(7, 0, true, 200);
+        d.read(7, 1, true, 210);
         assert_eq!(d.evict(7, 0, 220, 1), Standing::Last, "the other one has gone");
         assert_eq!(d.evict(99, 0, 0, 3), Standing::Last, "unknown");
-        d.read(8, 1, 300);
+        d.read(8, 1, true, 300);
         d.forget_client(1);
         assert_eq!(d.evict(8, 0, 310, 3), Standing::Last);
         d.validate().unwrap();
@@ -141,8 +141,8 @@ mod tests {
     fn data_is_taken_from_who_must_have_it_only() {
         let mut d = Deliveries::new(10, 1);
         assert!(!d.may_take(5, 0, 50), "unknown");
-        d.read(5, 0, 10);
-        d.read(5, 1, 10);
+        d.read(5, 0, true, 10);
+        d.read(5, 1, true, 10);
         assert!(d.may_take(5, 0, 50) && d.may_take(5, 1, 50) && !d.may_take(5, 2, 50));
         d.write(5, 1, true, 20);
         assert!(!d.may_take(5, 0, 50), "its copy is old");
@@ -154,13 +154,15 @@ mod tests {
         assert!(!d.may_take(6, 1, 70), "it wrote a part of what it did not have");
         d.evict(5, 1, 80, 3);
         assert!(!d.may_take(5, 1, 90), "it said that it has it no more");
-        d.read(5, 9, 100);
+        d.read(5, 9, true, 100);
         d.forget_within(&(5..=5));
         assert!(!d.may_take(5, 9, 110));
-        d.read(5, 9, 100);
+        d.read(5, 9, true, 100);
         d.forget_within(&(0..=u64::MAX));
         assert!(!d.may_take(5, 9, 110));
-        d.read(5, 64, 200);
+        d.read(4, 0, false, 150);
+        assert!(!d.may_take(4, 0, 160), "it has a part");
+        d.read(5, 64, true, 200);
         assert!(!d.may_take(5, 64, 210), "too many clients to tell apart");
     }
 }

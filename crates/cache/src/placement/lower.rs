@@ -160,6 +160,7 @@ impl LowerLevel {
     /// After a read: the next block that is taken to have been evicted though nothing says so. Call
     /// it until there is none, and do what [`evicted`](Self::evicted) says of each.
     pub fn foreseen(&mut self) -> Option<(u64, Down)> {
+        self.cache.clear_evicted();
         let block = self.adaptive.as_mut()?.foreseen()?;
         self.placed.foreseen += 1;
         Some((block, self.descend(block)))
@@ -168,6 +169,7 @@ impl LowerLevel {
     /// The client writes a block: whether there is a copy. It is at [`frame`](HashedCache::frame),
     /// to be updated, unless [`WriteMode::Invalidate`] has given it up.
     pub fn write(&mut self, block: u64) -> bool {
+        self.cache.clear_evicted();
         self.count_access(block);
         let frame = self.cache.frame(block);
         self.counts.writes += 1;
@@ -207,6 +209,7 @@ impl LowerLevel {
 
     /// It became known that the client evicted a block: what to do.
     pub fn evicted(&mut self, block: u64) -> Down {
+        self.cache.clear_evicted();
         self.placed.known_evictions += 1;
         let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
         if !is_wanted && self.cache.frame(block).is_none() {
