@@ -6,7 +6,7 @@ use std::time::Instant;
 use undercroft_nbd::hint::{BlockRun, Hint};
 
 use crate::clients::Caller;
-use crate::cooperate::Word;
+use crate::cooperation::Word;
 use crate::counters::CooperationStats;
 use crate::volume::{Volume, Work};
 

@@ -9,7 +9,7 @@ use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
 use crate::clients::Caller;
-use crate::cooperate::Asker;
+use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
 use crate::ranges::RangeKind;

@@ -2,7 +2,7 @@
 //! with, and the rules by which a block moves between these. No I/O: what must be done at the
 //! store or said to a client is put into [`Effects`], and done when the lock is released.
 //!
-//! Invariants, checked by [`Shard::validate`] (docs/server.md explains them):
+//! Invariants, checked in `validate.rs` (docs/server.md explains them):
 //! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
 //!    so; any other resident block has its state in its slot.
 //! 2. A block that is not active and resident has content, unless an operation on it is parked or
@@ -23,7 +23,7 @@ use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
 use crate::content::{Active, Content, Memory, Running, Slot};
-use crate::cooperate::{Asker, Cooperation};
+use crate::cooperation::{Asker, Cooperation};
 use crate::counters::{ShardCounters, Source};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
@@ -44,7 +44,7 @@ pub(crate) struct Shard {
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
     /// Blocks whose first operation waits for a frame.
-    starved: VecDeque<u64>,
+    pub(crate) starved: VecDeque<u64>,
     /// Write-outs at the store.
     pub(crate) write_outs: u32,
     /// Slots that are unloaded.
@@ -442,47 +442,5 @@ impl Shard {
         let resident = self.cache.frame(block).is_some() && !self.is_unloaded(block);
         let dirty = self.dirty.within(block, block).next().is_some();
         u32::from(resident) | u32::from(dirty) << 1
-    }
-
-    /// Checks the invariants in the head of this file.
-    ///
-    /// # Errors
-    /// Says which does not hold.
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        self.cache.validate()?;
-        self.validate_cooperation()?;
-        let (mut dirty, mut unloaded) = (0, 0);
-        for (block, frame) in self.cache.cache().residents() {
-            let slot = &self.slots[frame as usize];
-            if slot.active != self.active.contains_key(&block) {
-                return Err(format!("block {block}: slot and active record disagree"));
-            }
-            unloaded += u32::from(slot.unloaded);
-            let may_be_absent = slot.unloaded || self.ranges.has_parked(block);
-            if !slot.active && slot.state.content.is_absent() && !may_be_absent {
-                return Err(format!("block {block} is resident without content"));
-            }
-            if slot.unloaded && !slot.state.content.is_absent() {
-                return Err(format!("block {block} is unloaded with content"));
-            }
-            dirty += usize::from(slot.state.dirty.is_some());
-        }
-        for (block, record) in &self.active {
-            let idle = record.running == Running::Nothing && record.queue.is_empty();
-            if idle && record.state.dirty.is_none() {
-                return Err(format!("block {block} is active for nothing"));
-            }
-            dirty += usize::from(record.state.dirty.is_some());
-        }
-        if unloaded != self.unloaded {
-            return Err(format!("{unloaded} unloaded blocks, {} counted", self.unloaded));
-        }
-        if dirty != self.dirty.count() {
-            return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));
-        }
-        if !self.starved.is_empty() && self.write_outs == 0 {
-            return Err("starved without a write-out to wait for".into());
-        }
-        Ok(())
     }
 }

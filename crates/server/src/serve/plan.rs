@@ -10,7 +10,7 @@ use undercroft_nbd::ClientTlsFiles;
 use undercroft_store::StoreSpec;
 
 use super::settings::{Settings, TlsSettings, VolumeSettings};
-use crate::volume::{VolumeConfig, Write};
+use crate::config::{VolumeConfig, Write};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
