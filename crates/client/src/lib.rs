@@ -1,9 +1,14 @@
-//! What stands above a server: a client that plays a trace through it, with a first-level cache of
-//! the engine in front.
+//! What stands above a server: a client with a first-level cache of the engine, for programs to
+//! use; and one that plays a trace through a server, behind such a cache. Both can tell the server
+//! what leaves the cache.
 //!
 //! Not here: the protocol (`undercroft-nbd`), the simulator that foretells what the server counts.
 #![forbid(unsafe_code)]
 
+mod cached;
 mod replay;
+mod report;
 
-pub use replay::{Replay, ReplayError, ReplayReport, replay};
+pub use cached::{CachedClient, CachedOptions, CachedStats};
+pub use replay::{Replay, ReplayError, ReplayReport, ToldReport, replay};
+pub use report::Report;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
-use undercroft_client::{Replay, replay};
+use undercroft_client::{Replay, Report, replay};
 use undercroft_nbd::{ClientOptions, Endpoint, Uri};
 use undercroft_server::serve::{Plan, Running, Settings, VolumeSettings};
 use undercroft_sim::{Config, LevelConfig, simulate};
@@ -142,6 +142,8 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             depth: 1,
             connections: 1,
             verify: true,
+            report: Report::Nothing,
+            batch: 1,
             options: ClientOptions::default(),
         };
         let endpoint = Endpoint::Unix(socket.clone());

@@ -119,11 +119,7 @@ impl Client {
     /// # Errors
     /// When the server cannot be reached, is none, or refuses.
     pub async fn connect(uri: &Uri, options: &ClientOptions) -> Result<Client, ClientError> {
-        let opened = within(options.timeout, async {
-            let handshake = greet(uri, options).await?;
-            handshake.go(&uri.export, &options.contexts).await
-        });
-        let (link, remote) = opened.await?;
+        let (link, remote) = open(uri, options).await?;
         Ok(Client::start(link, remote))
     }
 
@@ -354,6 +350,17 @@ pub(crate) async fn open_simply(
     options: &ClientOptions,
 ) -> Result<(Link, Remote), ClientError> {
     within(options.timeout, async { greet(uri, options).await?.go_simply(&uri.export).await }).await
+}
+
+/// Opens an export with the contexts of the options, for what drives the connection itself.
+pub(crate) async fn open(
+    uri: &Uri,
+    options: &ClientOptions,
+) -> Result<(Link, Remote), ClientError> {
+    let opened = within(options.timeout, async {
+        greet(uri, options).await?.go(&uri.export, &options.contexts).await
+    });
+    opened.await
 }
 
 /// Connects, and goes as far as TLS.

@@ -2,13 +2,14 @@
 //!
 //! It is made to be cheaper than any server: each connection has a thread, all requests that can
 //! go out do so in one write, all answers that are there come in one read, and their data is
-//! thrown away. Simple replies only. Not here: a client for other purposes; see
+//! thrown away. Not here: a client for other purposes; see
 //! [`Client`](crate::Client).
 
 mod connection;
+mod hints;
 
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use hdrhistogram::Histogram;
 
@@ -33,6 +34,10 @@ pub struct Load {
     pub sequential: bool,
     /// Share of reads, the others being writes: 0 to 100.
     pub read_percent: u8,
+    /// Blocks that a hint names which goes in front of every so many reads, up to 64; 0: the server
+    /// is asked for a mailbox, which changes the form of its answers, and gets no hint. None: the
+    /// server is not asked, and answers in the shortest form.
+    pub hints: Option<u32>,
     /// How long new requests are sent.
     pub duration: Duration,
     /// Where random offsets begin.
@@ -48,6 +53,7 @@ impl Default for Load {
             block_bytes: 4096,
             sequential: false,
             read_percent: 100,
+            hints: None,
             duration: Duration::from_secs(10),
             seed: 1,
         }
@@ -110,7 +116,9 @@ pub struct LoadReport {
     pub reads: Latencies,
     /// Answered writes.
     pub writes: Latencies,
-    /// Requests among them that were answered with an error.
+    /// Answered messages of hints, which count nowhere else.
+    pub messages: u64,
+    /// Requests, and messages, that were answered with an error.
     pub errors: u64,
     /// Bytes of each request.
     pub block_bytes: u32,
@@ -119,13 +127,14 @@ pub struct LoadReport {
 impl LoadReport {
     fn new(block_bytes: u32) -> LoadReport {
         let (reads, writes) = (Latencies::new(), Latencies::new());
-        LoadReport { elapsed: Duration::ZERO, reads, writes, errors: 0, block_bytes }
+        LoadReport { elapsed: Duration::ZERO, reads, writes, messages: 0, errors: 0, block_bytes }
     }
 
     fn add(&mut self, other: &LoadReport) {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
+        self.messages += other.messages;
         self.errors += other.errors;
     }
 
@@ -148,6 +157,7 @@ impl Load {
             ((1..=1024).contains(&self.connections), "connections: 1 to 1024"),
             ((1..=32 << 20).contains(&self.block_bytes), "block size: 1 byte to 32 MiB"),
             (self.read_percent <= 100, "share of reads: 0 to 100 percent"),
+            (self.hints.is_none_or(|blocks| blocks <= 64), "hints: up to 64 blocks"),
         ];
         match checks.iter().find(|(fits, _)| !fits) {
             Some((_, what)) => Err(LoadError((*what).to_owned())),
@@ -180,4 +190,8 @@ impl Load {
         }
         Ok(total)
     }
+}
+
+fn other(what: &str) -> io::Error {
+    io::Error::other(what.to_owned())
 }

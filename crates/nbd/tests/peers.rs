@@ -299,8 +299,15 @@ async fn a_load_of_each_kind_is_answered() {
         [(false, 100, 1, 64, 4096), (true, 0, 2, 7, 100_000), (false, 50, 3, 32, 512)]
     {
         let duration = Duration::from_millis(50);
-        let load =
-            Load { depth, connections, block_bytes, sequential, read_percent, duration, seed: 1 };
+        let load = Load {
+            depth,
+            connections,
+            block_bytes,
+            sequential,
+            read_percent,
+            duration,
+            ..Load::default()
+        };
         let uri = uri.clone();
         let report = tokio::task::spawn_blocking(move || load.run(&uri, &ClientOptions::default()))
             .await

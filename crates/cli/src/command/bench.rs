@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Percent of reads; the others are writes, which destroy what the volume holds
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: u8,
+    /// Tell the server of so many evicted blocks in front of every so many reads; 0: only ask for
+    /// the mailbox, which changes the form of answers, to compare with
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    hints: Option<u32>,
     /// Seconds
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
@@ -65,6 +69,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
         block_bytes,
         sequential: args.sequential,
         read_percent: args.reads,
+        hints: args.hints,
         duration: Duration::from_secs_f64(args.seconds),
         seed: args.seed,
     };
@@ -78,6 +83,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
             "requests_per_s": report.requests_per_second(),
             "bytes_per_s": report.bytes_per_second(),
             "elapsed_s": report.elapsed.as_secs_f64(),
+            "messages": report.messages,
             "errors": report.errors,
         });
         for (name, latencies) in kinds {
@@ -96,6 +102,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
         writeln!(out, "{rate:.0} requests/s  {mib:.0} MiB/s")?;
         for (name, latencies) in kinds {
             writeln!(out, "{}", describe(name, latencies))?;
+        }
+        if report.messages > 0 {
+            writeln!(out, "hints  {} messages", count(report.messages))?;
         }
     }
     match report.errors {

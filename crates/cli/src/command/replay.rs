@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use undercroft_cache::policy::Context;
-use undercroft_client::{Replay, ReplayReport, replay};
+use undercroft_client::{Replay, ReplayReport, Report, replay};
 use undercroft_nbd::Uri;
 use undercroft_sim::LevelSpec;
 
@@ -32,6 +32,13 @@ pub(crate) struct Args {
     /// Check every byte: blocks that this replay wrote hold what it wrote, all others zeroes
     #[arg(long)]
     verify: bool,
+    /// What the server is told of blocks that leave the first level: nothing, evictions, or
+    /// demotions, which are evictions with the data
+    #[arg(long, value_name = "WHAT", default_value = "nothing", requires_if("evictions", "l1"), requires_if("demotions", "l1"))]
+    report: Report,
+    /// Hints in a message; with 1, each goes with the request that caused it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    batch: u8,
     #[command(flatten)]
     options: TraceOptions,
     #[command(flatten)]
@@ -64,6 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         depth: args.depth as usize,
         connections: args.connections as usize,
         verify: args.verify,
+        report: args.report,
+        batch: args.batch.into(),
         options,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -95,6 +104,15 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
         "to the server  {} requests: {read} blocks read, {written} written",
         count(report.requests_sent)
     )?;
+    if let Some(told) = &report.told {
+        let (evictions, messages) = (count(told.evictions), count(told.messages));
+        let (sent, refused) = (count(told.handed_over), count(told.refused));
+        writeln!(
+            out,
+            "told           {evictions} evictions, {sent} with data, in {messages} messages, \
+             {refused} of them refused"
+        )?;
+    }
     let latency = &report.latency_us;
     writeln!(
         out,

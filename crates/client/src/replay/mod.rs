@@ -4,34 +4,34 @@
 //! At depth 1, on one connection, the server meets exactly the references that the simulator's
 //! second level meets, and must count the same. With more in flight the order is the network's,
 //! except that requests for the same block keep theirs.
+//!
+//! A replay can tell the server what leaves its first level: `telling.rs`. Keeping requests in
+//! flight is in `player.rs`.
 
 mod content;
 mod layout;
+mod player;
+mod tally;
+mod telling;
 
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use undercroft_cache::policy::Policy;
-use undercroft_cache::{Level, Reference, WriteMode};
-use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
+use undercroft_cache::{Counts, Level, Reference, WriteMode};
+use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
 use undercroft_trace::DenseTrace;
 
+use crate::report::{Mailbox, Report};
 use content::Versions;
 use layout::Layout;
+use player::Player;
+use telling::Telling;
+
+pub use telling::ToldReport;
 
 /// Most bytes of a request.
 const REQUEST_BYTES: u32 = 128 << 10;
-
-/// Longest time that is told apart.
-const MAX_LATENCY_NS: u64 = 100_000_000_000;
-
-/// Mismatches that are described; more are counted only.
-const DESCRIBED: usize = 5;
 
 /// How to play.
 pub struct Replay {
@@ -45,6 +45,10 @@ pub struct Replay {
     pub connections: usize,
     /// Check every byte that is read.
     pub verify: bool,
+    /// What the server is told of blocks that leave the first level, which there must be then.
+    pub report: Report,
+    /// Hints of a message, 1 to 64.
+    pub batch: usize,
     /// How to connect.
     pub options: ClientOptions,
 }
@@ -56,6 +60,8 @@ pub struct ReplayReport {
     pub requests: u64,
     /// The first level, if there was one.
     pub l1: Option<L1Report>,
+    /// What the server was told, if anything was to be.
+    pub told: Option<ToldReport>,
     /// NBD requests sent.
     pub requests_sent: u64,
     /// Blocks read from the server.
@@ -95,6 +101,20 @@ pub struct L1Report {
     pub evictions: u64,
 }
 
+impl L1Report {
+    fn new(capacity_blocks: u32, counts: &Counts) -> Self {
+        Self {
+            capacity_blocks,
+            reads: counts.reads,
+            read_hits: counts.read_hits,
+            writes: counts.writes,
+            write_hits: counts.write_hits,
+            read_hit_ratio: counts.read_hit_ratio(),
+            evictions: counts.evictions,
+        }
+    }
+}
+
 /// Percentiles in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyReport {
@@ -126,6 +146,19 @@ pub enum ReplayError {
     /// The volume is read-only, and the trace writes.
     #[error("{0} is read-only, and the trace has writes")]
     ReadOnly(Uri),
+    /// What is told of is counted in the server's blocks.
+    #[error("{uri} has blocks of {has} bytes, the trace is played in blocks of {wants}")]
+    OtherBlocks {
+        /// The volume.
+        uri: Uri,
+        /// Its blocks in bytes.
+        has: u32,
+        /// The trace's blocks in bytes.
+        wants: u32,
+    },
+    /// There is nothing to tell of.
+    #[error("nothing leaves a first level that is not there: give one, or report nothing")]
+    NoFirstLevel,
     /// The trace's block numbers reach beyond what a volume can have.
     #[error("the trace's blocks reach beyond 2^64 bytes")]
     TooFar,
@@ -144,26 +177,53 @@ pub async fn replay(
     block_bytes: u32,
     uri: &Uri,
     how: Replay,
-    mut progress: impl FnMut(u64),
+    progress: impl FnMut(u64),
 ) -> Result<ReplayReport, ReplayError> {
     let layout = Layout::new(trace, block_bytes).ok_or(ReplayError::TooFar)?;
-    let clients = connect(trace, block_bytes, uri, &how, &layout).await?;
-    let mut l1 = how.l1.map(|policy| Level::new(policy, how.write_mode));
+    let versions = Versions::new(trace.unique());
+    let play = (how.depth, how.verify);
+    let started = Instant::now();
+    if how.report == Report::Nothing {
+        let mut clients = Vec::new();
+        for _ in 0..how.connections.max(1) {
+            let client = Client::connect(uri, &how.options).await;
+            clients.push(client.map_err(|error| ReplayError::Server(uri.clone(), error))?);
+        }
+        check(trace, block_bytes, uri, &layout, &clients[0].remote().info)?;
+        let mut player = Player::new(uri, clients, block_bytes, play, versions);
+        let l1 = how.l1.map(|policy| Level::new(policy, how.write_mode));
+        let l1 = play_quietly(trace, &layout, l1, &mut player, progress).await?;
+        let report = player.tally.report(started.elapsed(), trace.len());
+        return Ok(ReplayReport { l1, ..report });
+    }
+    // The sessions are told of the window, too; the volume's size is another.
+    let remote = Client::describe(uri, &how.options).await;
+    let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
+    check(trace, block_bytes, uri, &layout, &remote.info)?;
+    let mailboxes = telling::connect(uri, &how, block_bytes).await?;
+    let clients = mailboxes.iter().map(|mailbox| Mailbox::client(mailbox).clone()).collect();
+    let mut player = Player::new(uri, clients, block_bytes, play, versions);
+    let first = (how.l1.ok_or(ReplayError::NoFirstLevel)?, how.write_mode);
+    let tell = (how.report, how.batch);
+    let mut telling = Telling::new((trace, &layout), block_bytes, first, mailboxes, tell);
+    telling.play(&mut player, progress).await?;
+    let (l1, told) = (Some(telling.l1_report()), Some(telling.told(&player)));
+    let report = player.tally.report(started.elapsed(), trace.len());
+    Ok(ReplayReport { l1, told, ..report })
+}
+
+/// Plays the whole trace without a word about the first level.
+async fn play_quietly(
+    trace: &DenseTrace,
+    layout: &Layout,
+    mut l1: Option<Level>,
+    player: &mut Player<'_>,
+    mut progress: impl FnMut(u64),
+) -> Result<Option<L1Report>, ReplayError> {
     if let Some(l1) = &mut l1 {
         l1.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
     }
-    let mut player = Player {
-        uri,
-        clients,
-        block_bytes,
-        depth: how.depth.max(1),
-        verify: how.verify,
-        versions: Versions::new(trace.unique()),
-        busy: HashSet::new(),
-        flight: FuturesUnordered::new(),
-        tally: Tally::new(),
-    };
-    let started = Instant::now();
+    let block_bytes = player.block_bytes();
     let (mut refs, mut below) = (Vec::new(), Vec::new());
     let mut chunks = trace.forward();
     while let Some((start, chunk)) = chunks.next()? {
@@ -179,29 +239,24 @@ pub async fn replay(
         };
         let most = (player.request_bytes() / block_bytes).max(1) as usize;
         for run in runs(coming, most, |number| layout.place(trace, number)) {
+            player.make_room(run).await?;
             let offset = layout.place(trace, run[0].entry()) * u64::from(block_bytes);
-            player.request(offset, run).await?;
+            player.request(offset, run, None);
         }
         progress(start + refs.len() as u64);
     }
     while player.finish_one().await? {}
-    Ok(player.tally.report(started.elapsed(), trace.len(), l1.as_ref()))
+    Ok(l1.map(|level| L1Report::new(level.policy().capacity(), level.counts())))
 }
 
-/// Opens the connections and looks whether the volume fits.
-async fn connect(
+/// Looks whether the trace fits the volume.
+fn check(
     trace: &DenseTrace,
     block_bytes: u32,
     uri: &Uri,
-    how: &Replay,
     layout: &Layout,
-) -> Result<Vec<Client>, ReplayError> {
-    let mut clients = Vec::new();
-    for _ in 0..how.connections.max(1) {
-        let client = Client::connect(uri, &how.options).await;
-        clients.push(client.map_err(|error| ReplayError::Server(uri.clone(), error))?);
-    }
-    let info = &clients[0].remote().info;
+    info: &ExportInfo,
+) -> Result<(), ReplayError> {
     let needs = layout.blocks() * u64::from(block_bytes);
     if info.size < needs {
         return Err(ReplayError::TooSmall { uri: uri.clone(), has: info.size, needs });
@@ -209,7 +264,7 @@ async fn connect(
     if info.flags.read_only && trace.seen().writes > 0 {
         return Err(ReplayError::ReadOnly(uri.clone()));
     }
-    Ok(clients)
+    Ok(())
 }
 
 /// Cuts references into runs of consecutive blocks that are all read or all written.
@@ -230,161 +285,6 @@ fn runs(
         rest = after;
         Some(run)
     })
-}
-
-/// A request that was answered.
-struct Answered {
-    run: Vec<Reference>,
-    began: Instant,
-    /// What was read, with the versions that it must have.
-    read: Option<(Bytes, Vec<u32>)>,
-    result: Result<(), ClientError>,
-}
-
-type Flight = FuturesUnordered<std::pin::Pin<Box<dyn Future<Output = Answered> + Send>>>;
-
-/// Keeps requests in flight and blocks in order.
-struct Player<'a> {
-    uri: &'a Uri,
-    clients: Vec<Client>,
-    block_bytes: u32,
-    depth: usize,
-    verify: bool,
-    versions: Versions,
-    /// Blocks in flight.
-    busy: HashSet<u32>,
-    flight: Flight,
-    tally: Tally,
-}
-
-impl Player<'_> {
-    fn request_bytes(&self) -> u32 {
-        self.clients[0].remote().info.max_block.min(REQUEST_BYTES)
-    }
-
-    async fn request(&mut self, offset: u64, run: &[Reference]) -> Result<(), ReplayError> {
-        let is_busy = |busy: &HashSet<u32>| run.iter().any(|r| busy.contains(&r.entry()));
-        while self.flight.len() >= self.depth || is_busy(&self.busy) {
-            self.finish_one().await?;
-        }
-        self.busy.extend(run.iter().map(|r| r.entry()));
-        let client = self.clients[self.tally.sent as usize % self.clients.len()].clone();
-        self.tally.sent += 1;
-        let (run, began) = (run.to_vec(), Instant::now());
-        let block_bytes = self.block_bytes as usize;
-        if run[0].is_write() {
-            let mut data = BytesMut::zeroed(run.len() * block_bytes);
-            for (piece, r) in data.chunks_mut(block_bytes).zip(&run) {
-                content::fill(piece, r.entry(), self.versions.next(r.entry()));
-            }
-            let written = client.write(offset, vec![data.freeze()], false);
-            self.flight.push(Box::pin(async move {
-                Answered { run, began, read: None, result: written.await }
-            }));
-        } else {
-            let versions = run.iter().map(|r| self.versions.of(r.entry())).collect();
-            let buffer: Vec<u8> = vec![0; run.len() * block_bytes];
-            let reading = client.read(offset, vec![Box::new(buffer)]);
-            self.flight.push(Box::pin(async move {
-                let (buffers, result) = reading.await;
-                let bytes =
-                    buffers.into_iter().next().map(|mut b| Bytes::copy_from_slice((*b).as_mut()));
-                Answered { run, began, read: bytes.map(|bytes| (bytes, versions)), result }
-            }));
-        }
-        Ok(())
-    }
-
-    /// Waits for one answer, and takes it in; false if nothing is in flight.
-    async fn finish_one(&mut self) -> Result<bool, ReplayError> {
-        let Some(answered) = self.flight.next().await else { return Ok(false) };
-        let Answered { run, began, read, result } = answered;
-        result.map_err(|error| ReplayError::Server(self.uri.clone(), error))?;
-        self.tally.latency(began.elapsed());
-        for r in &run {
-            self.busy.remove(&r.entry());
-        }
-        let Some((bytes, versions)) = read else {
-            self.tally.written += run.len() as u64;
-            return Ok(true);
-        };
-        self.tally.read += run.len() as u64;
-        if self.verify {
-            let pieces = bytes.chunks(self.block_bytes as usize);
-            for ((piece, r), version) in pieces.zip(&run).zip(versions) {
-                self.tally.verify(content::is(piece, r.entry(), version), r.entry(), version);
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// What is counted.
-struct Tally {
-    sent: u64,
-    read: u64,
-    written: u64,
-    verified: u64,
-    mismatches: u64,
-    mismatched: Vec<String>,
-    latencies: Histogram<u64>,
-}
-
-impl Tally {
-    fn new() -> Self {
-        let latencies = Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("these bounds are valid");
-        let mismatched = Vec::new();
-        Self { sent: 0, read: 0, written: 0, verified: 0, mismatches: 0, mismatched, latencies }
-    }
-
-    fn latency(&mut self, taken: Duration) {
-        let ns = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-        self.latencies.saturating_record(ns.max(1));
-    }
-
-    fn verify(&mut self, is_right: bool, block: u32, version: u32) {
-        self.verified += 1;
-        if is_right {
-            return;
-        }
-        self.mismatches += 1;
-        if self.mismatched.len() < DESCRIBED {
-            let wanted = match version {
-                0 => "zeroes: this replay has not written it".to_owned(),
-                version => format!("what its write number {version} left"),
-            };
-            self.mismatched.push(format!("distinct block {block}: expected {wanted}"));
-        }
-    }
-
-    fn report(self, elapsed: Duration, requests: u64, l1: Option<&Level>) -> ReplayReport {
-        let at = |percent| self.latencies.value_at_percentile(percent) as f64 / 1e3;
-        let seconds = elapsed.as_secs_f64();
-        ReplayReport {
-            requests,
-            l1: l1.map(|level| {
-                let counts = level.counts();
-                L1Report {
-                    capacity_blocks: level.policy().capacity(),
-                    reads: counts.reads,
-                    read_hits: counts.read_hits,
-                    writes: counts.writes,
-                    write_hits: counts.write_hits,
-                    read_hit_ratio: counts.read_hit_ratio(),
-                    evictions: counts.evictions,
-                }
-            }),
-            requests_sent: self.sent,
-            blocks_read: self.read,
-            blocks_written: self.written,
-            blocks_verified: self.verified,
-            mismatches: self.mismatches,
-            elapsed_s: seconds,
-            requests_per_s: self.sent as f64 / seconds.max(1e-9),
-            latency_us: LatencyReport { p50: at(50.0), p99: at(99.0), max: at(100.0) },
-            mismatched: self.mismatched,
-        }
-    }
 }
 
 #[cfg(test)]

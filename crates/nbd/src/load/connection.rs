@@ -10,9 +10,11 @@ use tokio::io::ReadBuf;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::{Load, LoadReport};
-use crate::client::{ClientOptions, open_simply};
-use crate::link::Transport;
+use super::hints::Mailbox;
+use super::{Load, LoadReport, other};
+use crate::client::{Client, ClientOptions, Remote, open, open_simply};
+use crate::coop::{Abilities, Query};
+use crate::link::{Link, Transport};
 use crate::uri::Uri;
 use crate::wire::*;
 
@@ -28,6 +30,8 @@ struct Slot {
     /// When its request was sent; none while there is none.
     sent: Option<Instant>,
     read: bool,
+    /// A part of its answer says that it failed.
+    failed: bool,
 }
 
 /// A connection, its handshake done.
@@ -43,6 +47,7 @@ struct Traffic {
     blocks: u64,
     next_block: u64,
     random: u64,
+    mailbox: Option<Mailbox>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Bytes to send, from `sent` on.
@@ -66,11 +71,12 @@ impl Connection {
         number: u32,
     ) -> io::Result<Connection> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (link, remote) = runtime.block_on(open_simply(uri, options))?;
+        let (link, remote, size) = runtime.block_on(connect(uri, options, load.hints))?;
         let (info, bytes) = (&remote.info, load.block_bytes);
-        let blocks = info.size / u64::from(bytes);
+        let mailbox = load.hints.map(|each| Mailbox::new(&remote, each, size)).transpose()?;
+        let blocks = size / u64::from(bytes);
         if blocks == 0 {
-            return Err(other(&format!("the export has only {} bytes", info.size)));
+            return Err(other(&format!("the export has only {size} bytes")));
         }
         if bytes % info.min_block != 0 || bytes > info.max_block {
             let (min, max) = (info.min_block, info.max_block);
@@ -89,7 +95,8 @@ impl Connection {
             blocks,
             next_block: share as u64,
             random: load.seed.wrapping_add(u64::from(number) << 32),
-            slots: vec![Slot { sent: None, read: true }; load.depth as usize],
+            mailbox,
+            slots: vec![Slot { sent: None, read: true, failed: false }; load.depth as usize],
             free: (0..load.depth).collect(),
             output: Vec::new(),
             sent: 0,
@@ -109,6 +116,26 @@ impl Connection {
     }
 }
 
+/// The connection, and the volume's size. With hints the server is asked for a mailbox; the session
+/// is then told of more than the volume.
+async fn connect(
+    uri: &Uri,
+    options: &ClientOptions,
+    hints: Option<u32>,
+) -> io::Result<(Link, Remote, u64)> {
+    if hints.is_none() {
+        let (link, remote) = open_simply(uri, options).await?;
+        let size = remote.info.size;
+        return Ok((link, remote, size));
+    }
+    let size = Client::describe(uri, options).await?.info.size;
+    let want = Abilities { evict: true, ..Abilities::default() };
+    let mut options = options.clone();
+    options.contexts.push(Query { client: None, want }.to_string());
+    let (link, remote) = open(uri, &options).await?;
+    Ok((link, remote, size))
+}
+
 impl Traffic {
     async fn drive(&mut self) -> io::Result<()> {
         let begin = Instant::now();
@@ -125,7 +152,8 @@ impl Traffic {
                 Some(count) => self.digest(count, now)?,
                 None => {}
             }
-            if !sending && self.free.len() == self.slots.len() {
+            let told = self.mailbox.as_ref().is_none_or(Mailbox::is_idle);
+            if !sending && told && self.free.len() == self.slots.len() {
                 break;
             }
             if read.is_none() && !written {
@@ -146,7 +174,10 @@ impl Traffic {
         self.sent = 0;
         while let Some(slot) = self.free.pop() {
             let read = self.load.read_percent == 100
-                || self.next_random() % 100 < u64::from(self.load.read_percent);
+                || next_random(&mut self.random) % 100 < u64::from(self.load.read_percent);
+            if let Some(mailbox) = self.mailbox.as_mut().filter(|_| read) {
+                mailbox.before_read(&mut self.output, || next_random(&mut self.random));
+            }
             let length = u64::from(self.load.block_bytes);
             let header = RequestHeader {
                 flags: 0,
@@ -161,7 +192,7 @@ impl Traffic {
                 let end = self.output.len() + self.load.block_bytes as usize;
                 self.output.resize(end, slot as u8);
             }
-            self.slots[slot as usize] = Slot { sent: Some(now), read };
+            self.slots[slot as usize] = Slot { sent: Some(now), read, failed: false };
         }
     }
 
@@ -171,18 +202,9 @@ impl Traffic {
             self.next_block = (block + 1) % self.blocks;
             block
         } else {
-            self.next_random() % self.blocks
+            next_random(&mut self.random) % self.blocks
         };
         block * u64::from(self.load.block_bytes)
-    }
-
-    /// SplitMix64: enough to scatter offsets.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 
     /// Sends what goes and reads what is there: whether anything went, and how much came.
@@ -220,35 +242,66 @@ impl Traffic {
             let header = ReplyHeader::parse(&self.input[at..end]).map_err(|e| other(e.what()))?;
             let Some((header, size)) = header else { break };
             at += size;
-            let ReplyHeader::Simple { error, cookie } = header else {
-                return Err(other("a structured reply that was not asked for"));
-            };
-            self.finish(error, cookie, now)?;
+            match header {
+                ReplyHeader::Simple { error, cookie } => {
+                    let slot = self.finish(cookie, error != 0, now)?;
+                    let has_data = error == 0 && slot.is_some_and(|slot| slot.read);
+                    self.skip = if has_data { self.load.block_bytes as usize } else { 0 };
+                }
+                ReplyHeader::Chunk(chunk) => self.hear(chunk, now)?,
+            }
         }
         self.input.copy_within(at..end, 0);
         self.filled = end - at;
         Ok(())
     }
 
-    fn finish(&mut self, error: u32, cookie: u64, now: Instant) -> io::Result<()> {
-        let slot = usize::try_from(cookie).ok().and_then(|place| self.slots.get_mut(place));
-        let Some((sent, read)) = slot.and_then(|slot| Some((slot.sent.take()?, slot.read))) else {
-            return Err(other("the server answered what was not asked"));
-        };
-        let latencies = if read { &mut self.report.reads } else { &mut self.report.writes };
-        latencies.record(now - sent);
-        if error != 0 {
-            self.report.errors += 1;
-        } else if read {
-            self.skip = self.load.block_bytes as usize;
+    /// A part of an answer; what it has to say is thrown away but for failure.
+    fn hear(&mut self, chunk: ChunkHeader, now: Instant) -> io::Result<()> {
+        if self.mailbox.is_none() {
+            return Err(other("a structured reply that was not asked for"));
         }
-        self.free.push(cookie as u32);
+        let kind = chunk.check().map_err(|e| other(e.what()))?;
+        // A chunk of data is no longer than the data and its offset.
+        if kind == Chunk::Data && chunk.length as usize > self.load.block_bytes as usize + 8 {
+            return Err(other("the server sends more than was asked for"));
+        }
+        self.skip = chunk.length as usize;
+        let failed = kind == Chunk::Error;
+        if chunk.flags & CHUNK_DONE != 0 {
+            self.finish(chunk.cookie, failed, now)?;
+        } else if failed {
+            let slot = usize::try_from(chunk.cookie).ok().and_then(|at| self.slots.get_mut(at));
+            slot.ok_or_else(|| other("the server answered what was not asked"))?.failed = true;
+        }
         Ok(())
+    }
+
+    /// A request is answered: its slot, if it was none of hints.
+    fn finish(&mut self, cookie: u64, failed: bool, now: Instant) -> io::Result<Option<Slot>> {
+        if self.mailbox.as_mut().is_some_and(|mailbox| mailbox.finish(cookie)) {
+            self.report.messages += 1;
+            self.report.errors += u64::from(failed);
+            return Ok(None);
+        }
+        let slot = usize::try_from(cookie).ok().and_then(|place| self.slots.get_mut(place));
+        let taken = slot.and_then(|slot| Some((slot.sent.take()?, *slot)));
+        let (sent, slot) = taken.ok_or_else(|| other("the server answered what was not asked"))?;
+        let latencies = if slot.read { &mut self.report.reads } else { &mut self.report.writes };
+        latencies.record(now - sent);
+        self.report.errors += u64::from(failed || slot.failed);
+        self.free.push(cookie as u32);
+        Ok(Some(slot))
     }
 }
 
-fn other(what: &str) -> io::Error {
-    io::Error::other(what.to_owned())
+/// SplitMix64: enough to scatter offsets.
+fn next_random(random: &mut u64) -> u64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *random;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Until whatever the task waits for has happened.

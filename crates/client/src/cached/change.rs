@@ -1,0 +1,271 @@
+//! How writes, TRIM and WRITE_ZEROES go on: to the server first, to the cache when it has answered.
+//!
+//! From its beginning to the server's answer a change leaves the frames of its blocks empty, so
+//! that no old data is read or handed over meanwhile. It does not begin while a message is on its
+//! way that hands one of its blocks over.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::ClientError;
+
+use super::read::Fetch;
+use super::state::State;
+use super::{Shared, Turn};
+use crate::report::Answer;
+
+/// Most bytes of a TRIM or WRITE_ZEROES.
+const EFFECT_BYTES: u64 = 1 << 30;
+
+type Written = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+
+/// A block that a write changes.
+struct Changed {
+    block: u64,
+    is_kept: bool,
+    /// What it was, if that is needed and known.
+    old: Option<Bytes>,
+}
+
+/// A write under way.
+struct Begun {
+    changed: Vec<Changed>,
+    /// Blocks that must be known before it can go on.
+    fetches: Vec<Fetch>,
+    /// The write, if nothing had to be fetched.
+    written: Option<Written>,
+    answer: Option<Answer>,
+}
+
+/// Bytes to be written, within a stretch.
+struct Content {
+    bytes: Range<u64>,
+    data: Bytes,
+    fua: bool,
+}
+
+impl Shared {
+    /// Begins a change of blocks when none of them is being handed over.
+    async fn begin_change<T>(&self, blocks: &Range<u64>, begin: impl Fn(&mut State) -> T) -> T {
+        loop {
+            let handing_over = {
+                let mut state = self.lock();
+                match state.is_handing_over(blocks) {
+                    None => return begin(&mut state),
+                    Some(free) => free,
+                }
+            };
+            // It is never closed.
+            let _ = handing_over.acquire().await;
+        }
+    }
+
+    fn begin_write(&self, state: &mut State, content: &Content) -> Begun {
+        let (now, bytes) = (Instant::now(), &content.bytes);
+        let blocks = self.blocks(bytes);
+        // Where blocks have to be fetched, those that leave before are told of afterwards.
+        let may_fetch = self.is_part(blocks.start, bytes) || self.is_part(blocks.end - 1, bytes);
+        let is_coming = |block: u64| may_fetch && blocks.contains(&block);
+        let (mut changed, mut missing, mut later) = (Vec::new(), Vec::new(), Vec::new());
+        for block in blocks.clone() {
+            let met = state.write(block, now, is_coming, &mut later);
+            let is_part = self.is_part(block, bytes);
+            if is_part && met.data.is_none() && (met.is_kept || self.is_cut(block, bytes)) {
+                missing.push(block);
+            }
+            let old = met.data.filter(|_| is_part);
+            changed.push(Changed { block, is_kept: met.is_kept, old });
+        }
+        let answer = state.message(now, false);
+        let fetches: Vec<_> =
+            missing.into_iter().map(|block| self.fetch(block..block + 1)).collect();
+        let written = fetches.is_empty().then(|| self.send(content, &changed));
+        state.sent(now, later);
+        self.remind(state);
+        Begun { changed, fetches, written, answer }
+    }
+
+    /// Whether a range covers a part of a block only.
+    fn is_part(&self, block: u64, bytes: &Range<u64>) -> bool {
+        let all = self.bytes_of(block);
+        bytes.start > all.start || bytes.end < all.end
+    }
+
+    /// Whether a range begins or ends within a block where the server cannot write.
+    fn is_cut(&self, block: u64, bytes: &Range<u64>) -> bool {
+        let (all, unit) = (self.bytes_of(block), self.unit());
+        (bytes.start > all.start && bytes.start % unit != 0)
+            || (bytes.end < all.end && bytes.end % unit != 0)
+    }
+
+    /// What the server's requests are multiples of, in bytes.
+    fn unit(&self) -> u64 {
+        self.client.remote().info.min_block.into()
+    }
+
+    /// Queues the write, with as much of the old content around it as the server needs.
+    fn send(&self, content: &Content, changed: &[Changed]) -> Written {
+        let Content { bytes, data, fua } = content;
+        let unit = self.unit();
+        let (from, to) = (bytes.start - bytes.start % unit, bytes.end.next_multiple_of(unit));
+        let old = |changed: Option<&Changed>, part: Range<u64>| {
+            let changed = changed.filter(|_| !part.is_empty())?;
+            let start = self.bytes_of(changed.block).start;
+            let old = changed.old.as_ref().expect("what is cut was fetched");
+            Some(old.slice((part.start - start) as usize..(part.end - start) as usize))
+        };
+        let before = old(changed.first(), from..bytes.start);
+        let behind = old(changed.last(), bytes.end..to);
+        let pieces = before.into_iter().chain([data.clone()]).chain(behind).collect();
+        Box::pin(self.client.write(from, pieces, *fua))
+    }
+
+    /// What a block is after a write; none if the rest of it is not known.
+    fn content_after(&self, changed: &Changed, content: &Content) -> Option<Bytes> {
+        let all = self.bytes_of(changed.block);
+        let (from, to) = (content.bytes.start.max(all.start), content.bytes.end.min(all.end));
+        let start = content.bytes.start;
+        let new = &content.data[(from - start) as usize..(to - start) as usize];
+        if (from, to) == (all.start, all.end) {
+            // A copy: the caller's memory may be part of something large.
+            return Some(Bytes::copy_from_slice(new));
+        }
+        let mut bytes = BytesMut::from(&changed.old.as_ref()?[..]);
+        bytes[(from - all.start) as usize..(to - all.start) as usize].copy_from_slice(new);
+        Some(bytes.freeze())
+    }
+
+    /// Takes over what the server has answered to a write.
+    fn settle(&self, changed: &[Changed], content: &Content, result: &Result<(), ClientError>) {
+        let mut state = self.lock();
+        for changed in changed.iter().filter(|changed| changed.is_kept) {
+            match self.content_after(changed, content).filter(|_| result.is_ok()) {
+                Some(data) => state.fill(changed.block, data),
+                None => state.forget(changed.block),
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// Writes a range that is not empty.
+    pub(super) async fn write(
+        &self,
+        bytes: Range<u64>,
+        mut data: Bytes,
+        fua: bool,
+    ) -> Result<(), ClientError> {
+        for bytes in self.shared.stretches(bytes) {
+            let data = data.split_to((bytes.end - bytes.start) as usize);
+            self.write_stretch(Content { bytes, data, fua }).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_stretch(&self, content: Content) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let blocks = shared.blocks(&content.bytes);
+        let begin = |state: &mut State| shared.begin_write(state, &content);
+        let Begun { mut changed, fetches, written, answer } =
+            shared.begin_change(&blocks, begin).await;
+        let mut result = Ok(());
+        for fetch in fetches {
+            let fetched = fetch.finish(shared).await;
+            match fetched.data {
+                Ok(data) => {
+                    let at = (fetched.blocks.start - blocks.start) as usize;
+                    changed[at].old = data.into_iter().next();
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if result.is_ok() {
+            result = written.unwrap_or_else(|| shared.send(&content, &changed)).await;
+        }
+        shared.hear(answer).await;
+        shared.settle(&changed, &content, &result);
+        result
+    }
+
+    /// Gives up the content of a range that is not empty. What the server cannot trim stays.
+    pub(super) async fn trim(&self, bytes: Range<u64>) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let unit = shared.unit();
+        let inner = bytes.start.next_multiple_of(unit)..bytes.end - bytes.end % unit;
+        if inner.is_empty() {
+            return Ok(());
+        }
+        let blocks = shared.blocks(&inner);
+        let begin = |state: &mut State| {
+            state.keep_data(&blocks);
+            state.resident(&blocks).into_iter().for_each(|block| state.forget(block));
+        };
+        shared.begin_change(&blocks, begin).await;
+        for (offset, length) in effects(inner) {
+            shared.client.trim(offset, length, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeroes that is not empty.
+    pub(super) async fn write_zeroes(
+        &self,
+        bytes: Range<u64>,
+        fua: bool,
+    ) -> Result<(), ClientError> {
+        let unit = self.shared.unit();
+        let inner = bytes.start.next_multiple_of(unit)..bytes.end - bytes.end % unit;
+        let zeroes = |length: u64| Bytes::from(vec![0; length as usize]);
+        if inner.is_empty() {
+            let length = bytes.end - bytes.start;
+            return self.write(bytes, zeroes(length), fua).await;
+        }
+        for edge in [bytes.start..inner.start, inner.end..bytes.end] {
+            let length = edge.end - edge.start;
+            self.write(edge, zeroes(length), fua).await?;
+        }
+        self.zero(inner, fua).await
+    }
+
+    /// The same for what the server can do. Blocks that are here stay; the policy sees nothing.
+    async fn zero(&self, bytes: Range<u64>, fua: bool) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let blocks = shared.blocks(&bytes);
+        let begin = |state: &mut State| {
+            state.keep_data(&blocks);
+            let resident = state.resident(&blocks);
+            let take = |block| {
+                let old = state.take_data(block).filter(|_| shared.is_part(block, &bytes));
+                Changed { block, is_kept: true, old }
+            };
+            resident.into_iter().map(take).collect::<Vec<_>>()
+        };
+        let changed = shared.begin_change(&blocks, begin).await;
+        let mut result = Ok(());
+        for (offset, length) in effects(bytes.clone()) {
+            result = shared.client.write_zeroes(offset, length, 0, fua).await;
+            if result.is_err() {
+                break;
+            }
+        }
+        let zeroes = Bytes::from(vec![0; shared.block_bytes as usize]);
+        for changed in changed {
+            let all = shared.bytes_of(changed.block);
+            let part = bytes.start.max(all.start)..bytes.end.min(all.end);
+            let data = zeroes.slice(..(part.end - part.start) as usize);
+            if part == all && result.is_ok() {
+                shared.lock().fill(changed.block, data);
+            } else {
+                shared.settle(&[changed], &Content { bytes: part, data, fua }, &result);
+            }
+        }
+        result
+    }
+}
+
+/// A range in parts that one request may have: offset and length.
+fn effects(bytes: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+    let starts = bytes.clone().step_by(EFFECT_BYTES as usize);
+    starts.map(move |start| (start, EFFECT_BYTES.min(bytes.end - start)))
+}

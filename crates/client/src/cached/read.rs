@@ -1,0 +1,163 @@
+//! How a read goes on: what is here, what is fetched, and what that drives out.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::{ClientError, ReadDone};
+
+use super::state::State;
+use super::{Shared, Turn};
+use crate::report::Answer;
+
+/// Blocks that are on their way from the server.
+pub(super) struct Fetch {
+    blocks: Range<u64>,
+    answer: std::pin::Pin<Box<dyn Future<Output = ReadDone> + Send>>,
+}
+
+/// What came of a fetch: each block with its data, or the error of all.
+pub(super) struct Fetched {
+    pub(super) blocks: Range<u64>,
+    pub(super) data: Result<Vec<Bytes>, ClientError>,
+}
+
+/// A read under way.
+struct Begun {
+    /// For each block its data, if it was here.
+    found: Vec<Option<Bytes>>,
+    fetches: Vec<Fetch>,
+    answer: Option<Answer>,
+}
+
+impl Shared {
+    /// The data, if all of it is here and nothing else goes on with it.
+    pub(super) fn read_if_here(&self, bytes: &Range<u64>) -> Option<Bytes> {
+        let blocks = self.blocks(bytes);
+        if bytes.end - bytes.start > self.request_bytes {
+            return None;
+        }
+        let mut state = self.lock();
+        let is_here = |block| state.peek(block).is_some();
+        if !state.gate.is_free(&blocks) || !blocks.clone().all(is_here) {
+            return None;
+        }
+        // Hits drive nothing out.
+        let now = Instant::now();
+        let hit = |block| state.read(block, now, |_| false, &mut Vec::new()).data;
+        let data: Option<Vec<_>> = blocks.clone().map(hit).collect();
+        drop(state);
+        Some(joined(self.parts(bytes, blocks.start, data?)))
+    }
+
+    fn begin_read(&self, blocks: &Range<u64>) -> Begun {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let (mut missed, mut later) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        for block in blocks.clone() {
+            let met = state.read(block, now, |gone| missed.contains(&gone), &mut later);
+            if met.data.is_none() {
+                missed.push(block);
+            }
+            found.push(met.data);
+        }
+        let answer = if missed.is_empty() { None } else { state.message(now, false) };
+        let fetches = runs(&missed).map(|run| self.fetch(run)).collect();
+        state.sent(now, later);
+        self.remind(&state);
+        Begun { found, fetches, answer }
+    }
+
+    /// Asks the server for blocks.
+    pub(super) fn fetch(&self, blocks: Range<u64>) -> Fetch {
+        let start = self.bytes_of(blocks.start).start;
+        let length = self.bytes_of(blocks.end - 1).end - start;
+        let buffer: Vec<u8> = vec![0; length as usize];
+        let answer = Box::pin(self.client.read(start, vec![Box::new(buffer)]));
+        Fetch { blocks, answer }
+    }
+
+    /// The parts of whole blocks that lie in a range.
+    fn parts(&self, bytes: &Range<u64>, first: u64, data: Vec<Bytes>) -> Vec<Bytes> {
+        let cut = |(block, data): (u64, Bytes)| {
+            let all = self.bytes_of(block);
+            let (from, to) = (bytes.start.max(all.start), bytes.end.min(all.end));
+            data.slice((from - all.start) as usize..(to - all.start) as usize)
+        };
+        (first..).zip(data).map(cut).collect()
+    }
+}
+
+impl Fetch {
+    /// Each block gets memory of its own: it is kept longer than its neighbours, or shorter.
+    pub(super) async fn finish(self, shared: &Shared) -> Fetched {
+        let (mut buffers, result) = self.answer.await;
+        let data = result.map(|()| {
+            let all = (**buffers.first_mut().expect("the buffer comes back")).as_mut();
+            all.chunks(shared.block_bytes as usize).map(Bytes::copy_from_slice).collect()
+        });
+        Fetched { blocks: self.blocks, data }
+    }
+}
+
+impl Fetched {
+    /// Keeps what came; forgets what did not.
+    fn settle(&self, state: &mut State) {
+        match &self.data {
+            Ok(data) => {
+                let blocks = self.blocks.clone().zip(data);
+                blocks.for_each(|(block, data)| state.fill(block, data.clone()));
+            }
+            Err(_) => self.blocks.clone().for_each(|block| state.forget(block)),
+        }
+    }
+}
+
+impl Turn {
+    /// Reads a range that is not empty.
+    pub(super) async fn read(&self, bytes: Range<u64>) -> Result<Bytes, ClientError> {
+        let mut parts = Vec::new();
+        for stretch in self.shared.stretches(bytes) {
+            parts.extend(self.read_stretch(stretch).await?);
+        }
+        Ok(joined(parts))
+    }
+
+    async fn read_stretch(&self, bytes: Range<u64>) -> Result<Vec<Bytes>, ClientError> {
+        let shared = &*self.shared;
+        let blocks = shared.blocks(&bytes);
+        let Begun { mut found, fetches, answer } = shared.begin_read(&blocks);
+        let mut fetched = Vec::new();
+        for fetch in fetches {
+            fetched.push(fetch.finish(shared).await);
+        }
+        shared.hear(answer).await;
+        let mut state = shared.lock();
+        fetched.iter().for_each(|fetched| fetched.settle(&mut state));
+        drop(state);
+        for Fetched { blocks: run, data } in fetched {
+            for (block, data) in run.zip(data?) {
+                found[(block - blocks.start) as usize] = Some(data);
+            }
+        }
+        let data = found.into_iter().flatten().collect();
+        Ok(shared.parts(&bytes, blocks.start, data))
+    }
+}
+
+/// Runs of consecutive blocks among ascending ones.
+fn runs(blocks: &[u64]) -> impl Iterator<Item = Range<u64>> {
+    let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+    runs.map(|run| run[0]..run[run.len() - 1] + 1)
+}
+
+/// One piece is not copied.
+fn joined(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() == 1 {
+        return parts.swap_remove(0);
+    }
+    let mut all = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    parts.iter().for_each(|part| all.extend_from_slice(part));
+    all.freeze()
+}

@@ -1,0 +1,142 @@
+//! A connection with a mailbox: opting in, and at most one message on its way.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use undercroft_nbd::coop::{Grant, NAME, Query};
+use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX};
+use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
+
+use super::queue::Message;
+use super::{HintQueue, Report};
+
+/// A connection whose server takes hints.
+pub(crate) struct Mailbox {
+    client: Client,
+    grant: Grant,
+    /// Most bytes of a message.
+    bytes_max: usize,
+    /// Taken while a message is on its way.
+    free: Arc<Semaphore>,
+    /// Blocks that the last message handed over.
+    handed_over: Vec<u64>,
+    messages: u64,
+}
+
+/// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
+pub(crate) type Answer = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+
+impl Mailbox {
+    /// Connects, asking for all that a report needs, and for counters.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or does not grant it.
+    pub(crate) async fn connect(
+        uri: &Uri,
+        options: &ClientOptions,
+        report: Report,
+        client_id: u128,
+    ) -> Result<Mailbox, ClientError> {
+        let needs = report.needs();
+        let mut want = needs;
+        want.stat = true;
+        let query = Query { client: Some(client_id), want };
+        let mut options = options.clone();
+        options.contexts.push(query.to_string());
+        let client = Client::connect(uri, &options).await?;
+        let contexts = &client.remote().contexts;
+        let Some(grant) = contexts.iter().find_map(|(_, name)| Grant::parse(name)) else {
+            let text = format!("it does not cooperate with clients (no context {NAME})");
+            return Err(ClientError::Refused(text));
+        };
+        if needs.and(grant.grant) != needs {
+            let text = format!("it takes no such hints: asked for {needs}, got '{}'", grant.grant);
+            return Err(ClientError::Refused(text));
+        }
+        let bytes_max = grant.window_bytes.min(client.remote().info.max_block.into());
+        let bytes_max = (bytes_max as usize).min(MESSAGE_BYTES_MAX);
+        let free = Arc::new(Semaphore::new(1));
+        Ok(Mailbox { client, grant, bytes_max, free, handed_over: Vec::new(), messages: 0 })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Sends hints if the mailbox is free: the next request that is queued follows them. With
+    /// `extra` always, else if there are enough of them, or any if they are `pressing`.
+    pub(crate) fn send(
+        &mut self,
+        hints: &mut HintQueue,
+        now: Instant,
+        extra: Option<Hint>,
+        pressing: bool,
+    ) -> Option<Answer> {
+        if extra.is_none() && !(hints.is_due() || pressing && !hints.is_empty()) {
+            return None;
+        }
+        let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
+        let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
+        // Room for what comes with them.
+        let mut message = hints.take(now, self.bytes_max.saturating_sub(128)).unwrap_or_else(none);
+        message.hints.splice(0..0, extra);
+        if message.hints.is_empty() {
+            return None;
+        }
+        let bytes = self.padded(&message);
+        self.handed_over = message.handed_over;
+        self.messages += 1;
+        let answer = self.client.write(self.grant.window_base, vec![bytes], false);
+        Some(Box::pin(answered(answer, permit)))
+    }
+
+    /// The server may take writes in whole blocks only; zeroes end a message.
+    fn padded(&self, message: &Message) -> bytes::Bytes {
+        let bytes = message.bytes();
+        let length = bytes.len().next_multiple_of(self.client.remote().info.min_block as usize);
+        if length == bytes.len() {
+            return bytes;
+        }
+        let mut padded = bytes::BytesMut::from(bytes);
+        padded.resize(length, 0);
+        padded.freeze()
+    }
+
+    /// Whether a message is on its way that hands one of these blocks over: then what to wait for.
+    pub(crate) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Arc<Semaphore>> {
+        let is_away = self.free.available_permits() == 0;
+        let any = is_away && self.handed_over.iter().any(|block| blocks.contains(block));
+        any.then(|| Arc::clone(&self.free))
+    }
+
+    /// Messages sent.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// What has one permit while no message is on its way.
+    pub(crate) fn free(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.free)
+    }
+}
+
+async fn answered(
+    answer: impl Future<Output = Result<(), ClientError>>,
+    _permit: OwnedSemaphorePermit,
+) -> Result<(), ClientError> {
+    answer.await
+}
+
+/// A number that no other client has.
+pub(crate) fn client_id() -> u128 {
+    // Its keys are random.
+    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+    half() << 64 | half()
+}

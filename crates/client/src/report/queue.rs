@@ -1,0 +1,293 @@
+//! The hints that wait to be sent, and the messages made of them. No I/O.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::hint::{BLOCKS_MAX, BlockRun, EvictFlags, Hint};
+
+/// Most hints of a message.
+pub(crate) const BATCH_MAX: usize = 64;
+
+/// Most hints that wait while a message is on its way. Beyond that the oldest is lost: the server
+/// is slow, and old hints are worth least.
+const WAITING_MAX: usize = 4 * BATCH_MAX;
+
+/// Most bytes that a hint takes beside its data: a head and the fields of the longest one, padding.
+const HINT_BYTES: usize = 32;
+
+/// An eviction that the server has not been told of.
+#[derive(Debug)]
+struct Waiting {
+    block: u64,
+    since: Instant,
+    /// To be handed over.
+    data: Option<Bytes>,
+}
+
+/// What a message says, and which blocks it hands over.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) hints: Vec<Hint>,
+    pub(crate) handed_over: Vec<u64>,
+}
+
+impl Message {
+    pub(crate) fn bytes(&self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        self.hints.iter().for_each(|hint| hint.put(&mut bytes));
+        bytes.freeze()
+    }
+}
+
+/// The queue, in the order of the evictions. The last ones may *ride*: the request that is about
+/// to be sent has caused them.
+#[derive(Debug)]
+pub(crate) struct HintQueue {
+    waiting: VecDeque<Waiting>,
+    riders: usize,
+    batch: usize,
+    sequence: u32,
+    counts: HintCounts,
+}
+
+/// What became of hints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HintCounts {
+    /// Evicted blocks in messages.
+    pub(crate) told: u64,
+    /// Those of them with their data.
+    pub(crate) handed_over: u64,
+    /// Lost since too many waited.
+    pub(crate) lost: u64,
+}
+
+impl HintQueue {
+    /// A queue of which a message is due when it has `batch` hints (1 to 64).
+    pub(crate) fn new(batch: usize) -> HintQueue {
+        let batch = batch.clamp(1, BATCH_MAX);
+        let counts = HintCounts::default();
+        HintQueue { waiting: VecDeque::new(), riders: 0, batch, sequence: 0, counts }
+    }
+
+    /// The request that is about to be sent has driven a block out.
+    pub(crate) fn add_rider(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
+        self.add(block, data, now);
+        self.riders = (self.riders + 1).min(self.waiting.len());
+    }
+
+    /// A block has left. Only while nothing rides.
+    pub(crate) fn add(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
+        if block >= BLOCKS_MAX {
+            return;
+        }
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.pop_front();
+            self.counts.lost += 1;
+            // The gap shows it to the server.
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+        self.waiting.push_back(Waiting { block, since: now, data });
+    }
+
+    /// The request has been sent: what did not go with it goes later.
+    pub(crate) fn depart(&mut self) {
+        self.riders = 0;
+    }
+
+    /// A block is in the cache again: that it left is no longer true.
+    pub(crate) fn cancel(&mut self, block: u64) {
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.block == block) else {
+            return;
+        };
+        let rode = at >= self.waiting.len() - self.riders;
+        self.waiting.remove(at);
+        self.riders -= usize::from(rode);
+    }
+
+    /// Blocks are about to change: their data is not handed over any more.
+    pub(crate) fn keep_data(&mut self, blocks: &Range<u64>) {
+        let changing = self.waiting.iter_mut().filter(|waiting| blocks.contains(&waiting.block));
+        changing.for_each(|waiting| waiting.data = None);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether there are enough for a message.
+    pub(crate) fn is_due(&self) -> bool {
+        self.waiting.len() >= self.batch
+    }
+
+    /// How long the oldest has waited.
+    pub(crate) fn waits_since(&self, now: Instant) -> Duration {
+        let oldest = self.waiting.front().map_or(now, |waiting| waiting.since);
+        now.saturating_duration_since(oldest)
+    }
+
+    pub(crate) fn counts(&self) -> HintCounts {
+        self.counts
+    }
+
+    /// Takes the next message out, of at most about `bytes_max`. None if nothing waits.
+    pub(crate) fn take(&mut self, now: Instant, bytes_max: usize) -> Option<Message> {
+        let mut message = Message { hints: Vec::new(), handed_over: Vec::new() };
+        let mut bytes = 0;
+        let mut list = List::default();
+        for _ in 0..BATCH_MAX {
+            let Some(next) = self.waiting.front_mut() else { break };
+            bytes += HINT_BYTES + next.data.as_ref().map_or(0, Bytes::len);
+            if bytes > bytes_max {
+                if !message.hints.is_empty() || list.oldest.is_some() {
+                    break;
+                }
+                // Data that fits no message stays here.
+                next.data = None;
+            }
+            let rides = self.waiting.len() <= self.riders;
+            let Some(Waiting { block, since, data }) = self.waiting.pop_front() else { break };
+            self.riders -= usize::from(rides);
+            self.counts.told += 1;
+            self.counts.handed_over += u64::from(data.is_some());
+            if data.is_some() || list.rides != rides {
+                self.close_list(&mut list, now, &mut message);
+            }
+            match data {
+                Some(data) => {
+                    message.handed_over.push(block);
+                    message.hints.push(Hint::Demote { block, rides, data });
+                }
+                None => list.add(block, since, rides),
+            }
+        }
+        self.close_list(&mut list, now, &mut message);
+        (!message.hints.is_empty()).then_some(message)
+    }
+
+    /// Ends a list of evictions: a record.
+    fn close_list(&mut self, list: &mut List, now: Instant, message: &mut Message) {
+        let List { oldest: Some(oldest), rides, runs } = std::mem::take(list) else { return };
+        let age_us = microseconds_up(now.saturating_duration_since(oldest));
+        let flags = EvictFlags { rides, ..EvictFlags::default() };
+        message.hints.push(Hint::Evict { age_us, sequence: self.sequence, flags, runs });
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+}
+
+/// Evictions that go into one record.
+#[derive(Default)]
+struct List {
+    oldest: Option<Instant>,
+    rides: bool,
+    runs: Vec<BlockRun>,
+}
+
+impl List {
+    fn add(&mut self, block: u64, since: Instant, rides: bool) {
+        self.oldest = Some(self.oldest.map_or(since, |oldest| oldest.min(since)));
+        self.rides = rides;
+        if let Some(last) = self.runs.last_mut() {
+            let longer = BlockRun::new(last.first(), last.count() + 1);
+            if let Some(longer) = longer.filter(|_| last.blocks().end == block) {
+                *last = longer;
+                return;
+            }
+        }
+        self.runs.extend(BlockRun::new(block, 1));
+    }
+}
+
+fn microseconds_up(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(hint: &Hint) -> Vec<u64> {
+        match hint {
+            Hint::Evict { runs, .. } => runs.iter().flat_map(|run| run.blocks()).collect(),
+            Hint::Demote { block, .. } => vec![*block],
+            other => panic!("not an eviction: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_rides_has_a_record_of_its_own_behind_what_waited() {
+        let mut queue = HintQueue::new(3);
+        let start = Instant::now();
+        queue.add(7, None, start);
+        queue.add(8, None, start + Duration::from_micros(5));
+        assert!(!queue.is_due());
+        let now = start + Duration::from_nanos(9_001);
+        queue.add_rider(3, None, now);
+        assert!(queue.is_due());
+        let message = queue.take(now, 1 << 20).unwrap();
+        let rides = EvictFlags { rides: true, ..EvictFlags::default() };
+        let evict = |age_us, sequence, flags, first, count| {
+            let runs = vec![BlockRun::new(first, count).unwrap()];
+            Hint::Evict { age_us, sequence, flags, runs }
+        };
+        // The age is that of the oldest, rounded up; 7 and 8 are one run.
+        let waited = evict(10, 0, EvictFlags::default(), 7, 2);
+        assert_eq!(message.hints, [waited, evict(0, 1, rides, 3, 1)]);
+        assert!(queue.is_empty() && queue.take(now, 1 << 20).is_none());
+    }
+
+    #[test]
+    fn what_missed_its_request_rides_no_more() {
+        let mut queue = HintQueue::new(1);
+        let now = Instant::now();
+        queue.add_rider(1, None, now);
+        queue.depart();
+        queue.add_rider(2, None, now);
+        let message = queue.take(now, 1 << 20).unwrap();
+        let rides = |hint: &Hint| matches!(hint, Hint::Evict { flags, .. } if flags.rides);
+        assert_eq!(message.hints.iter().map(rides).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn what_came_back_is_not_told() {
+        let mut queue = HintQueue::new(1);
+        let now = Instant::now();
+        (1..4).for_each(|block| queue.add(block, None, now));
+        queue.add_rider(4, None, now);
+        queue.cancel(2);
+        queue.cancel(4);
+        queue.cancel(99);
+        let message = queue.take(now, 1 << 20).unwrap();
+        assert_eq!(message.hints.iter().flat_map(blocks).collect::<Vec<_>>(), [1, 3]);
+        assert!(matches!(&message.hints[..], [Hint::Evict { flags, .. }] if !flags.rides));
+    }
+
+    #[test]
+    fn data_goes_until_the_block_changes_and_messages_keep_to_their_size() {
+        let mut queue = HintQueue::new(1);
+        let now = Instant::now();
+        for block in 0..10 {
+            queue.add(block, Some(vec![block as u8; 4096].into()), now);
+        }
+        queue.keep_data(&(0..2));
+        let message = queue.take(now, 9000).unwrap();
+        assert_eq!(message.handed_over, [2, 3]);
+        assert_eq!(message.hints.len(), 3);
+        assert!(message.bytes().len() <= 9000);
+        assert_eq!(queue.take(now, 1 << 20).unwrap().handed_over, [4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_losses_leave_a_gap() {
+        let mut queue = HintQueue::new(1);
+        let now = Instant::now();
+        for block in 0..WAITING_MAX as u64 + 5 {
+            queue.add(block * 2, None, now);
+        }
+        assert_eq!((queue.counts().lost, queue.waiting.len()), (5, WAITING_MAX));
+        let message = queue.take(now, 1 << 20).unwrap();
+        assert_eq!(message.hints.iter().flat_map(blocks).count(), BATCH_MAX);
+        assert!(matches!(message.hints[0], Hint::Evict { sequence: 5, .. }));
+    }
+}
