@@ -34,7 +34,13 @@ pub(crate) struct Args {
     verify: bool,
     /// What the server is told of blocks that leave the first level: nothing, evictions, or
     /// demotions, which are evictions with the data
-    #[arg(long, value_name = "WHAT", default_value = "nothing", requires_if("evictions", "l1"), requires_if("demotions", "l1"))]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "nothing",
+        requires_if("evictions", "l1"),
+        requires_if("demotions", "l1")
+    )]
     report: Report,
     /// Hints in a message; with 1, each goes with the request that caused it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
