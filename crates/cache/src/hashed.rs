@@ -105,6 +105,11 @@ impl HashedCache {
         &self.evicted
     }
 
+    /// A call begins that may not touch the blocks: nothing is evicted by it until it does.
+    pub(crate) fn clear_evicted(&mut self) {
+        self.evicted.clear();
+    }
+
     /// The frame of a resident block, without a trace in the policy.
     pub fn frame(&self, block: u64) -> Option<Frame> {
         let entry = self.find(block)?;

@@ -114,6 +114,18 @@ impl<T: Copy + Default> Recent<T> {
         Some(self.slots[slot as usize].1)
     }
 
+    /// Takes out all blocks but those that are to stay.
+    pub(crate) fn retain(&mut self, stays: impl Fn(u64) -> bool) {
+        let all = self.order.iter(ORDER).map(|slot| self.slots[slot as usize].0);
+        let gone: Vec<u64> = all.filter(|&block| !stays(block)).collect();
+        gone.into_iter().for_each(|block| _ = self.remove(block));
+    }
+
+    /// Changes what is known of all blocks.
+    pub(crate) fn change_all(&mut self, change: impl Fn(&mut T)) {
+        self.slots.iter_mut().for_each(|(_, known)| change(known));
+    }
+
     /// The block used longest ago, and what is known of it.
     pub(crate) fn oldest(&self) -> Option<(u64, T)> {
         self.order.front(ORDER).map(|slot| self.slots[slot as usize])

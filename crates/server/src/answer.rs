@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::clients::Caller;
 use undercroft_nbd::{Command, Extent, Failure, Pieces, Reply};
 
 /// Key of the context `base:allocation` within a session.
@@ -19,6 +20,8 @@ pub struct Ask {
     pub length: u64,
     /// Durable before the answer (FUA).
     pub durable: bool,
+    /// Who asks.
+    pub caller: Caller,
     /// Where the answer goes.
     pub responder: Responder,
 }
@@ -27,6 +30,8 @@ pub struct Ask {
 pub enum Responder {
     /// To a client.
     Reply(Reply),
+    /// To a client, together with the answer to the hints that came with the request.
+    Riding(Box<(Reply, Reply)>),
     /// To a caller in this process; must not block.
     Call(Box<dyn FnOnce(Outcome) + Send>),
 }
@@ -87,14 +92,21 @@ impl From<io::Error> for Failed {
 impl Responder {
     /// Answers, many at a time: neighbours that go to the same client go together.
     pub fn send_all(answers: impl Iterator<Item = (Self, Outcome)>) {
+        let mut hints = Vec::new();
         let replies = answers.filter_map(|(responder, outcome)| match responder {
             Self::Call(call) => {
                 call(outcome);
                 None
             }
             Self::Reply(reply) => Some((reply, told(outcome))),
+            Self::Riding(both) => {
+                let (reply, heard) = *both;
+                hints.push((heard, undercroft_nbd::Answer::Done));
+                Some((reply, told(outcome)))
+            }
         });
         Reply::answer_all(replies);
+        Reply::answer_all(hints);
     }
 }
 

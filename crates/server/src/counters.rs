@@ -83,6 +83,104 @@ pub(crate) struct ShardCounters {
     pub(crate) write_failures: u64,
 }
 
+macro_rules! cooperation_stats {
+    ($($(#[doc = $doc:literal])* $kind:ident $name:ident;)*) => {
+        /// What a volume with eviction-based or global placement counts, in blocks where not said
+        /// otherwise.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct CooperationStats {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl CooperationStats {
+            /// Name, meaning, whether it only grows, and value of each number.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, bool, u64)> {
+                [$((stringify!($name), concat!($($doc),*), stringify!($kind) == "counter",
+                    self.$name)),*].into_iter()
+            }
+
+            /// Adds another shard's or volume's.
+            pub fn sum(&mut self, other: &CooperationStats) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+cooperation_stats! {
+    /// Mailbox messages that were understood, in messages.
+    counter hint_messages;
+    /// Bytes of these.
+    counter hint_bytes;
+    /// Messages that were refused, in messages.
+    counter hint_messages_refused;
+    /// Evictions told by clients, all of them.
+    counter hints;
+    /// Those known too late to be of use.
+    counter late_hints;
+    /// Those of blocks that were read again after the eviction.
+    counter stale_hints;
+    /// Those of blocks that another client holds.
+    counter held_by_others;
+    /// Hints for which there is no use here, or beyond the limit of a message.
+    counter ignored_hints;
+    /// Evictions that became known in time, told or emulated.
+    counter known_evictions;
+    /// Evictions that were foreseen.
+    counter foreseen_evictions;
+    /// Evicted blocks that were resident.
+    counter already_resident;
+    /// Blocks placed by being read back.
+    counter reloads;
+    /// Blocks placed that a client sent.
+    counter demotions_in;
+    /// Blocks placed from the staging area.
+    counter staged;
+    /// Reads served from the staging area.
+    counter staged_hits;
+    /// Evicted blocks that were not worth a reload.
+    counter skipped;
+    /// Demotions whose data the client must have had as the store has it.
+    counter demotions_accepted;
+    /// Demotions whose data was dropped: the block was changed since, or never delivered.
+    counter demotions_refused;
+    /// Blocks that clients said to want soon.
+    counter promoted;
+    /// Blocks that clients said to keep.
+    counter held;
+    /// Blocks that entered the queue of reloads.
+    counter reloads_queued;
+    /// Blocks that were in it already.
+    counter reloads_duplicate;
+    /// Left the queue since a client asked for them.
+    counter reloads_demanded;
+    /// Dropped since they were written.
+    counter reloads_written;
+    /// Dropped since they were trimmed or zeroed.
+    counter reloads_discarded;
+    /// Dropped since the queue was full.
+    counter reloads_overflowed;
+    /// Dropped since they were resident when their turn came.
+    counter reloads_resident;
+    /// Dropped since something was going on with them when their turn came.
+    counter reloads_busy;
+    /// Dropped since no frame was free.
+    counter reloads_without_frame;
+    /// Reloads that the store failed.
+    counter reloads_failed;
+    /// Reloads under way that a read took over.
+    counter reloads_joined;
+    /// Blocks that wait for their reload now.
+    gauge reloads_waiting;
+    /// Requests that were served as if placement were access-based, for want of an emulation that
+    /// is good enough.
+    counter estimate_fallbacks;
+    /// Blocks that the emulated clients are believed to hold now.
+    gauge estimated_client_blocks;
+    /// Blocks that may be staged now.
+    gauge staging_blocks;
+}
+
 /// The counters of a volume. All numbers count since its start, except the last group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -128,6 +226,9 @@ pub struct Stats {
     pub unloaded: u64,
     /// Blocks now that the store does not have yet.
     pub dirty: u64,
+    /// Where placement is not access-based: what that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cooperation: Option<CooperationStats>,
 }
 
 impl Stats {
@@ -171,6 +272,9 @@ impl Stats {
         self.capacity_blocks += other.capacity_blocks;
         self.unloaded += other.unloaded;
         self.dirty += other.dirty;
+        if let Some(other) = &other.cooperation {
+            self.cooperation.get_or_insert_default().sum(other);
+        }
     }
 
     /// Read hits / reads; 0 where nothing was read.

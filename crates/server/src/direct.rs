@@ -59,7 +59,7 @@ impl DirectCounters {
 impl Volume {
     /// Begins a request that was checked.
     pub(crate) fn serve_directly(self: &Arc<Self>, ask: Ask, op: Operation, started: Instant) {
-        let Ask { command, offset, length, durable, responder } = ask;
+        let Ask { command, offset, length, durable, caller: _, responder } = ask;
         let asked = Asked { responder, operation: op, started };
         let blocks = match length {
             0 => 0,

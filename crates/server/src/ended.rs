@@ -39,14 +39,24 @@ impl Shard {
 
     /// A write for the front of the queue ended.
     pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
-        let Some(record) = self.active.get_mut(&block) else { return };
+        let Self { active, coop, cache, pool, geometry, .. } = self;
+        let Some(record) = active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_writes += 1;
+        let (coop, op) = (coop.as_deref_mut(), record.queue.front());
         match &result {
             // A dirty block was written as a whole.
-            Ok(()) => self.dirty.clean(block, &mut record.state),
+            Ok(()) => {
+                self.dirty.clean(block, &mut record.state);
+                if let (Some(coop), Some(op)) = (coop, op) {
+                    coop.stage(block, &op.job, &record.state.content, pool, geometry, cache);
+                }
+            }
             Err(_) => {
                 self.counters.write_failures += 1;
+                if let Some(coop) = coop {
+                    coop.write_failed(block, cache);
+                }
                 // What the store has now is not known. Dirty content stays, it will replace it.
                 if record.state.dirty.is_none() {
                     record.state.content = Content::Absent;

@@ -46,8 +46,8 @@ impl Volume {
 
     /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
     /// must look at first.
-    pub(crate) async fn flush_store(&self) -> Result<(), Failed> {
-        let store = Arc::clone(&self.store);
+    pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
+        let (store, _demand) = (Arc::clone(&self.store), self.demand());
         let flushed = ask_store(async move { store.flush().await }).await;
         if let Err(error) = &flushed {
             self.flush_failures.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +126,7 @@ pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
     while let Some(volume) = volume.upgrade() {
         // Demand reads first: dirty blocks have time, somebody waits for a read.
         let since = Instant::now();
-        while volume.fetching.load(Ordering::Relaxed) > 0 && since.elapsed() < YIELD_TIME {
+        while volume.has_demand() && since.elapsed() < YIELD_TIME {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         volume.write_out_in_background();

@@ -5,7 +5,6 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use crate::answer::Failed;
 use crate::content::{Content, Home, Loan, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
+use crate::reloader::Demand;
 use crate::shard::{Action, Start};
 use crate::volume::{Volume, Work};
 
@@ -108,12 +108,10 @@ impl Volume {
     pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
         let _runtime = self.runtime.enter();
         for run in runs(starts, &self.geometry) {
-            let demand = matches!(run.work, Doing::Fetch(..));
-            if demand {
-                self.fetching.fetch_add(1, Ordering::Relaxed);
-            }
+            let is_demand = !matches!(run.work, Doing::WriteBytes(None, _));
             let mut flight = Flight {
                 volume: Arc::clone(self),
+                demand: is_demand.then(|| self.demand()),
                 first: run.first,
                 count: run.count,
                 kind: match &run.work {
@@ -179,6 +177,8 @@ struct Flight {
     first: u64,
     count: u64,
     kind: Kind,
+    /// Somebody waits for it.
+    demand: Option<Demand>,
     ended: bool,
 }
 
@@ -186,9 +186,7 @@ impl Flight {
     fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
         self.ended = true;
         let volume = Arc::clone(&self.volume);
-        if self.kind == Kind::Fetch {
-            volume.fetching.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.demand = None;
         let (failed, mut memory) = match result {
             Ok(memory) => (None, memory.into_iter()),
             Err(failed) => (Some(failed), Vec::new().into_iter()),

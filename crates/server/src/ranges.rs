@@ -96,6 +96,7 @@ impl Ranges {
 impl Shard {
     fn add_range(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
         self.ranges.list.push(Entry { number, blocks: blocks.clone() });
+        self.noted_range(blocks);
     }
 
     /// Whether everything that came before the range is done.
@@ -163,7 +164,12 @@ impl Shard {
             let found = |block| self.cache.frame(block).map(|frame| (block, frame));
             return blocks.clone().filter_map(found).collect();
         }
-        self.cache.residents().into_iter().filter(|(block, _)| blocks.contains(block)).collect()
+        self.cache
+            .cache()
+            .residents()
+            .into_iter()
+            .filter(|(block, _)| blocks.contains(block))
+            .collect()
     }
 }
 
@@ -226,6 +232,7 @@ impl Volume {
     }
 
     async fn do_range(self: &Arc<Self>, range: &RangeOp) -> Result<(), Failed> {
+        let _demand = self.demand();
         let offset = self.geometry.start(*range.blocks.start());
         let end = self.geometry.start(range.blocks.end() + 1).min(self.geometry.size());
         let (store, length, durable) = (Arc::clone(&self.store), end - offset, range.durable);

@@ -8,6 +8,8 @@ use undercroft_nbd::{Command, Failure, Piece, Pieces};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
+use crate::clients::Caller;
+use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
 use crate::ranges::RangeKind;
@@ -78,8 +80,9 @@ impl Volume {
         if self.shards.is_empty() {
             return self.serve_directly(ask, operation, started);
         }
-        let Ask { command, offset, length, durable, responder } = ask;
+        let Ask { command, offset, length, durable, caller, responder } = ask;
         let asked = Asked { responder, operation, started };
+        let asker = self.asker(caller, started);
         match command {
             Command::Flush => {
                 // What was answered by now: the lock must not be held while they are all asked.
@@ -93,22 +96,28 @@ impl Volume {
                 self.finish_later(asked, async { status.await.map(Answer::Extents) });
             }
             _ if length == 0 => work.finished(asked.over(Ok(Answer::Done))),
-            Command::Read { .. } => self.read(offset, length, asked, work),
+            Command::Read { .. } => self.read(offset, length, asker, asked, work),
             Command::Write { data } => {
                 let kind = JobKind::Write(Payload::new(data));
                 let job = Job::new(kind, offset, length, durable, started);
-                self.write(job, asked.responder, work);
+                self.write(job, asker, asked.responder, work);
             }
             Command::Trim => self.trim(offset, length, durable, asked, work),
             Command::WriteZeroes { keep_allocated, fast } => {
                 let how = Zeroing { keep_allocated, only_if_fast: fast };
-                self.zero(offset, length, how, durable, asked, work);
+                self.zero(offset, length, how, durable, (asker, asked), work);
             }
             Command::Cache => {
                 self.prefetch(offset, length, false, work);
                 work.finished(asked.over(Ok(Answer::Done)));
             }
         }
+    }
+
+    /// Who asks, as placement sees it.
+    fn asker(&self, caller: Caller, now: Instant) -> Asker {
+        let now_us = if self.has_clients() { self.micros(now) } else { 0 };
+        Asker { caller, now_us, by_access: false }
     }
 
     fn check(&self, ask: &Ask) -> Result<(), Failed> {
@@ -138,7 +147,7 @@ impl Volume {
     }
 
     /// Hits are answered from where they lie, without a job.
-    fn read(&self, offset: u64, length: u64, asked: Asked, work: &mut Work<'_>) {
+    fn read(&self, offset: u64, length: u64, asker: Asker, asked: Asked, work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let blocks = geometry.blocks(offset, length);
         let mut pieces = Pieces::default();
@@ -148,7 +157,7 @@ impl Volume {
             let from = offset.saturating_sub(start) as usize;
             let to = (offset + length - start).min(geometry.block_bytes()) as usize;
             let (shard, fx) = work.shard(block);
-            match shard.read_now(block, (from, to), fx) {
+            match shard.read_now(block, (from, to), asker, fx) {
                 Ok(piece) => pieces.push(piece),
                 Err(source) => {
                     let job = job.get_or_insert_with(|| {
@@ -171,12 +180,14 @@ impl Volume {
     }
 
     /// Each block is a reference, and an operation in the order of the block.
-    fn write(&self, job: Job, responder: Responder, work: &mut Work<'_>) {
+    fn write(&self, job: Job, asker: Asker, responder: Responder, work: &mut Work<'_>) {
         let job = Arc::new(job);
         for block in self.geometry.blocks(job.offset, job.length) {
+            let (from, to) = job.span(block, &self.geometry);
+            let is_whole = to - from == self.geometry.len(block);
             let (shard, fx) = work.shard(block);
-            let served = shard.refer(block, true, fx);
-            job.expect_part(if served.hit { Source::Hit } else { Source::Miss });
+            let hit = shard.write(block, is_whole, asker, fx);
+            job.expect_part(if hit { Source::Hit } else { Source::Miss });
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         }
         if let Some(finished) = job.submitted(Pieces::default(), Some(responder)) {
@@ -209,9 +220,10 @@ impl Volume {
         length: u64,
         how: Zeroing,
         durable: bool,
-        asked: Asked,
+        by: (Asker, Asked),
         work: &mut Work<'_>,
     ) {
+        let (asker, asked) = by;
         if how.only_if_fast && !self.store.facts().zeroes_fast {
             let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
             return work.finished(asked.over(Err(failed)));
@@ -236,7 +248,7 @@ impl Volume {
                 }));
                 let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
                 self.pending.fetch_add(1, Ordering::SeqCst);
-                self.write(job, respond, work);
+                self.write(job, asker, respond, work);
                 edges.push(receiver);
             }
         }

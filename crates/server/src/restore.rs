@@ -10,7 +10,6 @@
 //! the list of the blocks, which are then placed one after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use undercroft_cache::policy::{Context, Spec};
@@ -65,7 +64,7 @@ impl Volume {
         // Of a copy: to put what millions of blocks mean into bytes takes seconds, and a shard that
         // is locked serves nobody.
         let save = |shard| {
-            let mut copy = self.lock(shard).cache.clone();
+            let mut copy = self.lock(shard).cache.cache().clone();
             copy.save()
         };
         let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
@@ -128,7 +127,7 @@ impl Volume {
 
     /// The cache of a shard, without the blocks by which the volume has shrunk.
     fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
-        let capacity = self.lock(index).cache.policy().capacity();
+        let capacity = self.lock(index).cache.cache().policy().capacity();
         let policy =
             self.config.policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = self.config.seed.wrapping_add(index as u64);
@@ -162,7 +161,7 @@ impl Volume {
     pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
         let mut begun = 0;
         for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
-            while self.fetching.load(Ordering::Relaxed) > 0 {
+            while self.has_demand() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             if self.is_closing() || self.shards.is_empty() {
@@ -203,7 +202,7 @@ impl Volume {
         let mut work = Work::new(self);
         for &block in group {
             let (shard, _) = work.shard(block);
-            let policy = shard.cache.policy();
+            let policy = shard.cache.cache().policy();
             if policy.len() < policy.capacity() && shard.cache.frame(block).is_none() {
                 self.prefetch(self.geometry.start(block), 1, false, &mut work);
                 begun += 1;
@@ -218,7 +217,7 @@ impl Shard {
     /// Whether nothing has happened yet.
     fn is_untouched(&self) -> bool {
         *self.cache.counts() == Counts::default()
-            && self.cache.known().next().is_none()
+            && self.cache.cache().known().next().is_none()
             && self.active.is_empty()
     }
 
@@ -228,7 +227,7 @@ impl Shard {
             self.slots[frame as usize].unloaded = true;
             self.unloaded += 1;
         }
-        self.cache = cache;
+        self.cache.take_on(cache);
     }
 
     /// Whether a block is resident, and nobody has begun to get its data.

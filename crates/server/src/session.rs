@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Flags, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Flags, Peer, Refusal, Reply, Request, Session,
 };
 
 use crate::answer::{Ask, BASE_ALLOCATION, Responder};
+use crate::clients::Member;
 use crate::volume::Volume;
 
 /// Most bytes of one payload: what clients that do not ask assume.
@@ -55,33 +56,48 @@ impl Export for VolumeExport {
     }
 
     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        if self.0.is_closing() {
-            return Err(Refusal::ShuttingDown);
-        }
-        Ok(Box::new(VolumeSession {
-            volume: Arc::clone(&self.0),
-            batch: Vec::new(),
-            ahead: ReadAhead::default(),
-        }))
+        let member = self.0.join(None);
+        Ok(Box::new(VolumeSession::new(&self.0, member)?))
     }
 }
 
 /// One connection to a volume.
-struct VolumeSession {
+pub(crate) struct VolumeSession {
     volume: Arc<Volume>,
+    /// Whose it is, to a volume that wants to know.
+    member: Option<Arc<Member>>,
     /// Requests that arrived together.
     batch: Vec<Ask>,
     ahead: ReadAhead,
 }
 
-impl Session for VolumeSession {
-    fn submit(&mut self, request: Request) {
+impl VolumeSession {
+    pub(crate) fn new(volume: &Arc<Volume>, member: Option<Arc<Member>>) -> Result<Self, Refusal> {
+        if volume.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let (volume, ahead) = (Arc::clone(volume), ReadAhead::default());
+        Ok(Self { volume, member, batch: Vec::new(), ahead })
+    }
+
+    /// Begins a request; the answer to the hints that came with it goes with its own.
+    pub(crate) fn submit_with(&mut self, request: Request, hints: Option<Reply>) {
         let Request { command, offset, length, durable, reply } = request;
         if matches!(command, Command::Read { .. }) {
             self.ahead.note(offset, length);
         }
-        let responder = Responder::Reply(reply);
-        self.batch.push(Ask { command, offset, length, durable, responder });
+        let responder = match hints {
+            None => Responder::Reply(reply),
+            Some(hints) => Responder::Riding(Box::new((reply, hints))),
+        };
+        let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
+        self.batch.push(Ask { command, offset, length, durable, caller, responder });
+    }
+}
+
+impl Session for VolumeSession {
+    fn submit(&mut self, request: Request) {
+        self.submit_with(request, None);
     }
 
     fn end_of_batch(&mut self) {

@@ -2,7 +2,7 @@
 //! with, and the rules by which a block moves between these. No I/O: what must be done at the
 //! store or said to a client is put into [`Effects`], and done when the lock is released.
 //!
-//! Invariants, checked by [`Shard::validate`] (docs/server.md explains them):
+//! Invariants, checked in `validate.rs` (docs/server.md explains them):
 //! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
 //!    so; any other resident block has its state in its slot.
 //! 2. A block that is not active and resident has content, unless an operation on it is parked or
@@ -18,12 +18,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{Frame, HashedCache, Policy, Served};
+use undercroft_cache::Frame;
 use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
 use crate::content::{Active, Content, Memory, Running, Slot};
+use crate::cooperation::{Asker, Cooperation};
 use crate::counters::{ShardCounters, Source};
+use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::execute::{Tools, Verdict, execute};
 use crate::geometry::Geometry;
@@ -31,7 +33,9 @@ use crate::job::{BlockOp, Finished, Job};
 use crate::ranges::Ranges;
 
 pub(crate) struct Shard {
-    pub(crate) cache: HashedCache,
+    pub(crate) cache: Directory,
+    /// Only where placement is not access-based.
+    pub(crate) coop: Option<Box<Cooperation>>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
@@ -40,7 +44,7 @@ pub(crate) struct Shard {
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
     /// Blocks whose first operation waits for a frame.
-    starved: VecDeque<u64>,
+    pub(crate) starved: VecDeque<u64>,
     /// Write-outs at the store.
     pub(crate) write_outs: u32,
     /// Slots that are unloaded.
@@ -60,6 +64,8 @@ struct Near {
 pub(crate) struct Effects {
     pub(crate) finished: Vec<Finished>,
     pub(crate) starts: Vec<Start>,
+    /// A reload is queued.
+    pub(crate) reload: bool,
 }
 
 /// Something to begin at the store.
@@ -79,15 +85,16 @@ pub(crate) enum Action {
 
 impl Shard {
     pub(crate) fn new(
-        policy: Box<dyn Policy>,
-        seed: u64,
+        cache: Directory,
+        coop: Option<Cooperation>,
         pool: Pool,
         geometry: Arc<Geometry>,
     ) -> Self {
-        let slots = (0..policy.capacity()).map(|_| Slot::default()).collect();
+        let capacity = cache.cache().policy().capacity();
         Self {
-            cache: HashedCache::new(policy, seed),
-            slots,
+            cache,
+            coop: coop.map(Box::new),
+            slots: (0..capacity).map(|_| Slot::default()).collect(),
             active: HashMap::default(),
             dirty: DirtySet::default(),
             ranges: Ranges::default(),
@@ -113,19 +120,37 @@ impl Shard {
         black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
     }
 
-    /// A counted reference: what the policy says, carried out on the slots.
-    pub(crate) fn refer(&mut self, block: u64, is_write: bool, fx: &mut Effects) -> Served {
+    /// A write of a block, `is_whole` or in part: whether it hit.
+    pub(crate) fn write(
+        &mut self,
+        block: u64,
+        is_whole: bool,
+        asker: Asker,
+        fx: &mut Effects,
+    ) -> bool {
+        let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
+        let referred = self.reference(block, true, asker);
+        self.carry_out(block, referred, fx);
+        if self.coop.is_some() {
+            self.noted_write(block, is_whole, asker, fx);
+        }
+        referred.hit
+    }
+
+    /// A counted reference: what the policy says. It is to be carried out on the slots.
+    fn reference(&mut self, block: u64, is_write: bool, asker: Asker) -> Referred {
         let geometry = &self.geometry;
         let cold = || geometry.first_touch(block);
-        let served = self.cache.reference(block, is_write, geometry.mode, cold);
+        self.cache.reference(block, is_write, geometry.mode, asker.by_access, cold)
+    }
+
+    fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
         self.leave_evicted(fx);
-        if let Some(left) = served.left {
-            self.leave(block, left, fx);
+        match (referred.before, referred.now) {
+            (Some(left), None) => self.leave(block, left, fx),
+            (None, Some(frame)) => self.enter(block, frame),
+            _ => {}
         }
-        if let (false, Some(frame)) = (served.hit, served.frame) {
-            self.enter(block, frame);
-        }
-        served
     }
 
     /// Makes a block resident without counting a reference: true if it was not.
@@ -141,12 +166,12 @@ impl Shard {
     }
 
     /// The newly resident block gets an empty slot.
-    fn enter(&mut self, block: u64, frame: u32) {
+    pub(crate) fn enter(&mut self, block: u64, frame: u32) {
         let active = !self.active.is_empty() && self.active.contains_key(&block);
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
     }
 
-    fn leave_evicted(&mut self, fx: &mut Effects) {
+    pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
         for i in 0..self.cache.evicted().len() {
             let evicted = self.cache.evicted()[i];
             self.leave(evicted.block, evicted.frame, fx);
@@ -154,7 +179,7 @@ impl Shard {
     }
 
     /// A block lost its slot. What the store does not have yet is kept until it has.
-    fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
+    pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         let slot = std::mem::take(&mut self.slots[frame as usize]);
         self.unloaded -= u32::from(slot.unloaded);
         if slot.active {
@@ -181,18 +206,39 @@ impl Shard {
         &mut self,
         block: u64,
         span: (usize, usize),
+        asker: Asker,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
-        let served = self.refer(block, false, fx);
-        let Some(frame) = served.frame.filter(|_| served.hit) else { return Err(Source::Miss) };
-        let slot = &self.slots[frame as usize];
-        let piece = slot.state.content.sendable(span.0, span.1);
+        let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
+        let referred = self.reference(block, false, asker);
+        let piece = match referred {
+            Referred { hit: false, .. } => None,
+            // Before it leaves its slot, where the client has it from now on.
+            Referred { before: Some(frame), .. } => {
+                let slot = &self.slots[frame as usize];
+                let is_quiet = !slot.active && !self.ranges.cover(block);
+                let piece = slot.state.content.sendable(span.0, span.1);
+                piece.filter(|_| is_quiet)
+            }
+            Referred { before: None, .. } => {
+                self.staged(block).and_then(|content| content.sendable(span.0, span.1))
+            }
+        };
+        self.carry_out(block, referred, fx);
+        if let Referred { hit: true, before: None, now: Some(slot) } = referred {
+            self.fill_staged(block, slot, fx);
+        }
+        if self.coop.is_some() {
+            let is_whole = span == (0, self.geometry.len(block));
+            self.noted_read(block, is_whole, asker, fx);
+        }
         match piece {
-            Some(piece) if !slot.active && !self.ranges.cover(block) => Ok(piece),
-            _ => {
+            Some(piece) => Ok(piece),
+            None if referred.hit => {
                 self.counters.joined_reads += 1;
                 Err(Source::Joined)
             }
+            None => Err(Source::Miss),
         }
     }
 
@@ -225,7 +271,7 @@ impl Shard {
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let resident = self.cache.frame(block).is_some();
         let can_wait = self.write_outs > 0;
-        let Self { active, dirty, pool, geometry, counters, .. } = self;
+        let Self { active, dirty, pool, geometry, counters, coop, cache, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
@@ -240,10 +286,17 @@ impl Shard {
             match verdict {
                 Verdict::Done(piece) => {
                     record.queue.pop_front();
+                    if let Some(coop) = coop {
+                        coop.stage(block, &job, &record.state.content, pool, geometry, cache);
+                    }
                     fx.finished.extend(job.part_done(block, geometry, Ok(piece)));
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
+                    // What is being read back already ends as this fetch would.
+                    if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
+                        return;
+                    }
                     fx.starts.push(Start { block, action: Action::Fetch(job, None) });
                     return;
                 }
@@ -389,46 +442,5 @@ impl Shard {
         let resident = self.cache.frame(block).is_some() && !self.is_unloaded(block);
         let dirty = self.dirty.within(block, block).next().is_some();
         u32::from(resident) | u32::from(dirty) << 1
-    }
-
-    /// Checks the invariants in the head of this file.
-    ///
-    /// # Errors
-    /// Says which does not hold.
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        self.cache.validate()?;
-        let (mut dirty, mut unloaded) = (0, 0);
-        for (block, frame) in self.cache.residents() {
-            let slot = &self.slots[frame as usize];
-            if slot.active != self.active.contains_key(&block) {
-                return Err(format!("block {block}: slot and active record disagree"));
-            }
-            unloaded += u32::from(slot.unloaded);
-            let may_be_absent = slot.unloaded || self.ranges.has_parked(block);
-            if !slot.active && slot.state.content.is_absent() && !may_be_absent {
-                return Err(format!("block {block} is resident without content"));
-            }
-            if slot.unloaded && !slot.state.content.is_absent() {
-                return Err(format!("block {block} is unloaded with content"));
-            }
-            dirty += usize::from(slot.state.dirty.is_some());
-        }
-        for (block, record) in &self.active {
-            let idle = record.running == Running::Nothing && record.queue.is_empty();
-            if idle && record.state.dirty.is_none() {
-                return Err(format!("block {block} is active for nothing"));
-            }
-            dirty += usize::from(record.state.dirty.is_some());
-        }
-        if unloaded != self.unloaded {
-            return Err(format!("{unloaded} unloaded blocks, {} counted", self.unloaded));
-        }
-        if dirty != self.dirty.count() {
-            return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));
-        }
-        if !self.starved.is_empty() && self.write_outs == 0 {
-            return Err("starved without a write-out to wait for".into());
-        }
-        Ok(())
     }
 }

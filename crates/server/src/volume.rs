@@ -5,24 +5,29 @@ use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Context, Spec, SpecError};
-use undercroft_frames::{Memory, MemoryError};
+use undercroft_cache::HashedCache;
+use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
+use undercroft_cache::policy::Context;
+use undercroft_frames::Memory;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::{Failed, Responder};
-use crate::content::BLOCK_BYTES_MAX;
+use crate::clients::{ClientCache, Clients, Member};
+use crate::config::{VolumeConfig, VolumeError, Write};
+use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::direct::DirectCounters;
+use crate::directory::Directory;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::ranges::RangeKind;
+use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
 
 /// Blocks that are handled before the lock is given to others for a moment.
@@ -30,129 +35,6 @@ const BLOCKS_PER_LOCK: u32 = 64;
 
 /// Blocks that one question about residency looks at.
 const RESIDENCY_BLOCKS: usize = 1 << 16;
-
-/// When a write is answered, and whether it is cached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Write {
-    /// Cached, and answered when the store has it.
-    #[default]
-    Through,
-    /// Cached, and answered at once; the store gets it later, at the latest for a FLUSH.
-    Back,
-    /// Not cached, and answered when the store has it; drops a cached copy.
-    Around,
-}
-
-impl Write {
-    /// As people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Through => "through",
-            Self::Back => "back",
-            Self::Around => "around",
-        }
-    }
-}
-
-/// What a volume is to be.
-#[derive(Clone, Debug)]
-pub struct VolumeConfig {
-    /// Name of its export.
-    pub name: String,
-    /// A line for people.
-    pub description: String,
-    /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
-    pub block_bytes: u32,
-    /// Blocks in the cache; 0: no cache, everything goes straight to the store.
-    pub cache_blocks: u32,
-    /// The replacement policy.
-    pub policy: Spec,
-    /// When writes are answered.
-    pub write: Write,
-    /// Whether a write brings its block into the cache (`Through` and `Back`).
-    pub write_allocate: bool,
-    /// Independent parts of the cache, each with a policy and a lock of its own; at least 1.
-    pub shards: u32,
-    /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
-    pub spare_frames: u32,
-    /// Refuse all changes.
-    pub read_only: bool,
-    /// Makes the index unpredictable for clients.
-    pub seed: u64,
-    /// Write-back: how long a change may wait.
-    pub dirty_age: Duration,
-    /// Write-back: share of the cache that may be dirty before that (0 to 1).
-    pub dirty_share: f64,
-    /// Write-back: store requests of the flusher and of flushes at a time, of up to 1 MiB each.
-    pub write_back_runs: u32,
-    /// Bytes that are fetched ahead of a sequential reader; 0: none.
-    pub read_ahead_bytes: u64,
-}
-
-impl VolumeConfig {
-    /// The defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
-    pub fn new(name: &str, cache_blocks: u32, policy: Spec) -> Self {
-        Self {
-            name: name.to_string(),
-            description: String::new(),
-            block_bytes: 4096,
-            cache_blocks,
-            policy,
-            write: Write::Through,
-            write_allocate: true,
-            shards: 1,
-            spare_frames: (cache_blocks / 16).clamp(64, 16_384),
-            read_only: false,
-            seed: 0,
-            dirty_age: Duration::from_secs(5),
-            dirty_share: 0.25,
-            write_back_runs: 4,
-            read_ahead_bytes: 0,
-        }
-    }
-
-    /// Bytes of frame memory that the volume takes from the budget.
-    pub fn memory_bytes(&self) -> u64 {
-        if self.cache_blocks == 0 {
-            return 0;
-        }
-        let spares = u64::from(self.spare_frames.div_ceil(self.shards.max(1)))
-            * u64::from(self.shards.max(1));
-        (u64::from(self.cache_blocks) + spares) * u64::from(self.block_bytes)
-    }
-
-    fn mode(&self) -> WriteMode {
-        match self.write {
-            Write::Around => WriteMode::Invalidate,
-            _ if self.write_allocate => WriteMode::Allocate,
-            _ => WriteMode::NoAllocate,
-        }
-    }
-}
-
-/// Why a volume cannot be had as asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VolumeError {
-    /// Block size out of range.
-    #[error("volume {0}: a block of {1} bytes is not a power of two from 4096 to 65536")]
-    BlockSize(String, u32),
-    /// The store cannot be asked for single blocks.
-    #[error("volume {0}: the store takes units of {1} bytes; choose a block at least as large")]
-    Alignment(String, u32),
-    /// The size is no multiple of what the store takes.
-    #[error("volume {0}: the store's size of {1} bytes is no multiple of its unit of {2} bytes")]
-    Size(String, u64, u32),
-    /// More shards than blocks.
-    #[error("volume {0}: {1} shards need a cache of at least as many blocks")]
-    Shards(String, u32),
-    /// The policy cannot be built.
-    #[error("volume {0}: {1}")]
-    Policy(String, SpecError),
-    /// No memory for the frames.
-    #[error("volume {0}: {1}")]
-    Memory(String, MemoryError),
-}
 
 /// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
 pub struct Volume {
@@ -171,8 +53,14 @@ pub struct Volume {
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
-    /// Demand reads at the store.
-    pub(crate) fetching: AtomicUsize,
+    /// Requests at the store that somebody waits for.
+    pub(crate) demand: AtomicUsize,
+    /// The store may have become idle, or a reload was queued.
+    pub(crate) reload_wanted: Arc<Notify>,
+    /// Who is connected; only where placement is not access-based.
+    pub(crate) clients: Option<Arc<Clients>>,
+    /// What times are counted from.
+    pub(crate) opened: Instant,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests not yet answered.
@@ -192,7 +80,7 @@ impl Volume {
         runtime: Handle,
     ) -> Result<Arc<Self>, VolumeError> {
         let facts = store.facts();
-        check(&config, facts.size, facts.alignment)?;
+        config.check(facts.size, facts.alignment)?;
         let count = if config.cache_blocks == 0 { 0 } else { config.shards.max(1) };
         let geometry = Arc::new(Geometry::new(
             config.block_bytes,
@@ -202,6 +90,8 @@ impl Volume {
             config.write == Write::Back,
             count,
         ));
+        let cooperates = count > 0 && config.placement != Placement::Access;
+        let clients = cooperates.then(Arc::default);
         let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
@@ -214,7 +104,10 @@ impl Volume {
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
-            fetching: AtomicUsize::new(0),
+            demand: AtomicUsize::new(0),
+            reload_wanted: Arc::new(Notify::new()),
+            clients,
+            opened: Instant::now(),
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -222,6 +115,10 @@ impl Volume {
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        if cooperates && !volume.config.reload_at_once {
+            let wanted = Arc::clone(&volume.reload_wanted);
+            volume.runtime.spawn(reloader(Arc::downgrade(&volume), wanted));
         }
         Ok(volume)
     }
@@ -285,10 +182,13 @@ impl Volume {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for shard in 0..self.shards.len() {
-            let shard = self.lock(shard);
+            let mut shard = self.lock(shard);
             stats.add(shard.cache.counts(), &shard.counters);
-            stats.resident += u64::from(shard.cache.policy().len());
-            stats.capacity_blocks += u64::from(shard.cache.policy().capacity());
+            stats.resident += u64::from(shard.cache.cache().policy().len());
+            stats.capacity_blocks += u64::from(shard.cache.cache().policy().capacity());
+            if let Some(counted) = shard.cooperation() {
+                stats.cooperation.get_or_insert_default().sum(&counted);
+            }
             stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
@@ -329,6 +229,29 @@ impl Volume {
             self.geometry.set_size(size);
         }
         Ok(size)
+    }
+
+    /// Whether it is of interest who asks, and what clients say of their caches.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
+    /// A connection of a client begins; those without an id are one client.
+    pub(crate) fn join(&self, id: Option<u128>) -> Option<Arc<Member>> {
+        let forget = |client| {
+            (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
+        };
+        Some(self.clients.as_ref()?.join(id, forget))
+    }
+
+    /// What clients said of their caches, to a volume that wants to know.
+    pub(crate) fn told_by_clients(&self) -> Option<Vec<ClientCache>> {
+        Some(self.clients.as_ref()?.told())
+    }
+
+    /// Microseconds since the volume was opened.
+    pub(crate) fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.opened).as_micros() as u64
     }
 
     /// Checks every invariant of the cache. Takes time; for tests.
@@ -375,38 +298,29 @@ impl Volume {
     }
 }
 
-fn check(config: &VolumeConfig, size: u64, alignment: u32) -> Result<(), VolumeError> {
-    let (name, block) = (|| config.name.clone(), config.block_bytes);
-    if !block.is_power_of_two() || !(4096..=BLOCK_BYTES_MAX as u32).contains(&block) {
-        return Err(VolumeError::BlockSize(name(), block));
-    }
-    if alignment > block {
-        return Err(VolumeError::Alignment(name(), alignment));
-    }
-    if size % u64::from(alignment.max(1)) != 0 {
-        return Err(VolumeError::Size(name(), size, alignment));
-    }
-    if config.cache_blocks > 0 && config.shards > config.cache_blocks {
-        return Err(VolumeError::Shards(name(), config.shards));
-    }
-    Ok(())
-}
-
 fn shard(
     config: &VolumeConfig,
     index: u32,
     memory: &Memory,
     geometry: &Arc<Geometry>,
 ) -> Result<Mutex<Shard>, VolumeError> {
-    let count = config.shards.max(1);
-    let capacity = config.cache_blocks / count + u32::from(index < config.cache_blocks % count);
-    let frames = capacity.saturating_add(config.spare_frames.div_ceil(count));
-    let policy = config.policy.build(&Context::new(capacity));
-    let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+    let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
+    let capacity = config.shard_capacity(index);
+    let frames = capacity.saturating_add(config.extra_frames());
+    let seed = config.seed.wrapping_add(u64::from(index));
+    let placement = config.shard_placement();
+    let (directory, coop) = if placement == Placement::Access {
+        let policy = config.policy.build(&Context::new(capacity));
+        let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+        (Directory::Access(HashedCache::new(policy, seed)), None)
+    } else {
+        let level = LowerLevel::new(&config.policy, capacity, &placement, config.mode(), seed);
+        let coop = Cooperation::new(capacity, seed, config.reload_at_once, config.estimate);
+        (Directory::Below(level.map_err(failed)?), Some(coop))
+    };
     let pool = memory.pool(frames, config.block_bytes as usize);
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-    let seed = config.seed.wrapping_add(u64::from(index));
-    Ok(Mutex::new(Shard::new(policy, seed, pool, Arc::clone(geometry))))
+    Ok(Mutex::new(Shard::new(directory, coop, pool, Arc::clone(geometry))))
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -497,6 +411,9 @@ impl<'v> Work<'v> {
             starts.extend(shard.assign(start));
         }
         self.release();
+        if self.fx.reload {
+            self.volume.reload_wanted.notify_one();
+        }
         // Hits do not wait for what the store does at once.
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {

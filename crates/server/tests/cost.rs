@@ -46,7 +46,14 @@ async fn a_hit_costs_little() {
                 }));
                 let command = if write { write_of(&[1_u8; 4096][..]) } else { READ };
                 let offset = random.below(BLOCKS) * BLOCK;
-                Ask { command, offset, length: BLOCK, durable: false, responder }
+                Ask {
+                    command,
+                    offset,
+                    length: BLOCK,
+                    durable: false,
+                    caller: Default::default(),
+                    responder,
+                }
             };
             for write in [false, true] {
                 let start = processor_time();

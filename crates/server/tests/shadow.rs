@@ -6,16 +6,24 @@
 //! Requests are submitted one at a time, so their order of arrival is known, but many are under
 //! way together. Each block's operations take effect in that order; so every read must return
 //! what the model held when the read arrived. A failed change leaves the old or the new bytes.
+//!
+//! Below clients that cooperate, the sessions also say what they evicted, true or not, and send
+//! down what they once read and did not change themselves, however old that is by now: none of
+//! that may ever be seen.
 
 mod common;
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use common::{READ, Random, TestStore, ask, config, flush, open, read, seed};
 use tokio::sync::oneshot;
+use undercroft_cache::placement::Placement;
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Outcome, Volume, VolumeConfig, Write};
+use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -43,6 +51,8 @@ type Word = Vec<u64>;
 struct World {
     volume: Arc<Volume>,
     size: u64,
+    /// Whether what clients evict is taken to be known.
+    tells: bool,
     /// Held while a request is submitted: gives the order of arrival.
     order: Mutex<u64>,
     log: Mutex<Vec<(u64, Entry)>>,
@@ -85,37 +95,108 @@ fn draw(random: &mut Random, stamp: u64, length: u64) -> (Kind, Command) {
     }
 }
 
-async fn session(world: Arc<World>, seed: u64, requests: u32, depth: usize) {
+/// What a client with a cache has of the volume.
+#[derive(Default)]
+struct Held {
+    /// Whole blocks that it read, and asked for in no other way since.
+    blocks: HashMap<u64, Vec<u8>>,
+    /// The number of its last request for each block.
+    asked: HashMap<u64, u64>,
+}
+
+impl Held {
+    /// The client is about to ask for a range, or to change it. Until that is answered it has
+    /// none of it to send down.
+    fn ask(&mut self, number: u64, offset: u64, length: u64, block: u64) {
+        for one in offset / block..=(offset + length - 1) / block {
+            self.blocks.remove(&one);
+            self.asked.insert(one, number);
+        }
+    }
+
+    /// A read of the client ended.
+    fn read(&mut self, number: u64, offset: u64, data: &[u8], size: u64, block: u64) {
+        let end = offset + data.len() as u64;
+        for one in offset.div_ceil(block)..end.div_ceil(block) {
+            let (from, to) = (one * block, (one * block + block).min(size));
+            if to <= end && self.asked.get(&one) == Some(&number) {
+                let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+                self.blocks.insert(one, bytes.to_vec());
+            }
+        }
+    }
+
+    /// Something that the client says, mostly true.
+    fn hint(&mut self, random: &mut Random, blocks: u64) -> Hint {
+        let any = random.below(blocks + 3);
+        let run = |first, count| vec![BlockRun::new(first, count).unwrap()];
+        let age_us = random.below(3000) as u32;
+        let flags = EvictFlags { late: random.one_in(9), ..EvictFlags::default() };
+        let held = self.blocks.keys().next().copied();
+        match (random.below(10), held) {
+            (0..=4, Some(block)) => {
+                let data = self.blocks.remove(&block).unwrap().into();
+                Hint::Demote { block, rides: false, data }
+            }
+            (5..=6, Some(block)) => {
+                self.blocks.remove(&block);
+                Hint::Evict { age_us: 0, sequence: 0, flags, runs: run(block, 1) }
+            }
+            (7, _) => Hint::Promote(run(any, 2)),
+            (8, _) => Hint::Hold(run(any, 2)),
+            _ => Hint::Evict { age_us, sequence: 0, flags, runs: run(any, 3) },
+        }
+    }
+}
+
+async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth: usize) {
     let mut random = Random(seed);
     let block = u64::from(world.volume.config().block_bytes);
+    let caller = Caller { client, tells: world.tells };
+    let mut held = Held::default();
     let mut waiting: Vec<(u64, Kind, u64, u64, oneshot::Receiver<Outcome>)> = Vec::new();
     for _ in 0..requests {
+        if random.one_in(2) {
+            let hints = vec![held.hint(&mut random, world.size.div_ceil(block))];
+            let _order = world.order.lock().unwrap();
+            let heard = Heard { hints, arrived: Instant::now(), may_demote: true };
+            world.volume.hear(caller, heard);
+        }
         let (offset, length) = range(&mut random, &world, block);
         let durable = random.one_in(8);
         let entry = {
             let mut order = world.order.lock().unwrap();
             *order += 1;
             let (kind, command) = draw(&mut random, *order, length);
-            let (ask, answer) = ask(command, offset, length, durable);
+            if kind != Kind::Other {
+                held.ask(*order, offset, length, block);
+            }
+            let (mut ask, answer) = ask(command, offset, length, durable);
+            ask.caller = caller;
             world.volume.serve(&mut vec![ask]);
             (*order, kind, offset, length, answer)
         };
         waiting.push(entry);
         if waiting.len() >= depth {
             let at = random.below(waiting.len() as u64) as usize;
-            finish(&world, waiting.swap_remove(at)).await;
+            finish(&world, waiting.swap_remove(at), &mut held).await;
         }
     }
     for one in waiting {
-        finish(&world, one).await;
+        finish(&world, one, &mut held).await;
     }
 }
 
 async fn finish(
     world: &World,
     (number, kind, offset, length, answer): (u64, Kind, u64, u64, oneshot::Receiver<Outcome>),
+    held: &mut Held,
 ) {
     let outcome = answer.await.expect("every request is answered");
+    if let Ok(Answer::Data(pieces)) = &outcome {
+        let block = world.volume.config().block_bytes.into();
+        held.read(number, offset, &pieces.concat(), world.size, block);
+    }
     world.log.lock().unwrap().push((number, Entry { kind, offset, length, outcome }));
 }
 
@@ -172,11 +253,13 @@ async fn sessions(
     let world = Arc::new(World {
         volume: Arc::clone(volume),
         size: volume.size(),
+        tells: seed % 4 != 0,
         order: Mutex::new(first),
         log: Mutex::default(),
     });
     let sessions: Vec<_> = (0..4)
-        .map(|i| tokio::spawn(session(Arc::clone(&world), seed ^ (i << 32), 100, 12)))
+        .map(|i| (i as u8, seed ^ (i << 32)))
+        .map(|(i, seed)| tokio::spawn(session(Arc::clone(&world), i, seed, 100, 12)))
         .collect();
     for session in sessions {
         let limit = std::time::Duration::from_secs(60);
@@ -195,8 +278,8 @@ async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) 
     // The last block is not whole.
     let size = 40 * block + 1536;
     let what = format!(
-        "{} {:?} of {} x {block}, alignment {alignment}, {} shards, failing 1 in {fail_one_in}",
-        config.policy, config.write, config.cache_blocks, config.shards
+        "{} {} {:?} of {} x {block}, alignment {alignment}, {} shards, failing 1 in {fail_one_in}",
+        config.policy, config.placement, config.write, config.cache_blocks, config.shards
     );
     let mut random = Random(seed);
     let store = TestStore::new(size as usize, alignment, seed);
@@ -281,14 +364,40 @@ async fn all(fail_one_in: u64) {
     }
 }
 
+/// As `all`, below clients that cooperate.
+async fn all_cooperating(fail_one_in: u64) {
+    let mut random = Random(seed());
+    for write in [Write::Through, Write::Around, Write::Back] {
+        for placement in [
+            "eviction",
+            "eviction,on-hit=keep,staging=4",
+            "eviction,on-hit=adaptive,threshold=2,staging=auto",
+            "eviction,threshold=1x,staging=8",
+            "gl",
+        ] {
+            for (policy, cache, spares, shards) in
+                [("lru", 16, 8, 1), ("mq", 20, 2, 1), ("2q", 24, 8, 2), ("fbr", 12, 40, 1)]
+            {
+                let mut config = config(cache, policy);
+                config.placement = placement.parse::<Placement>().unwrap();
+                (config.write, config.spare_frames, config.shards) = (write, spares, shards);
+                config.reload_at_once = random.one_in(2);
+                config.estimate = random.one_in(3);
+                config.dirty_age = std::time::Duration::from_millis(20);
+                run(config, 512, fail_one_in, random.next()).await;
+            }
+        }
+    }
+}
+
 /// Without a cache, requests under way together may take effect in any order: depth 1 here.
 async fn straight(config: VolumeConfig, seed: u64) {
     let size = 64 * 1024;
     let store = TestStore::new(size as usize, 1, seed);
     let volume = open(config, &store);
     let (order, log) = (Mutex::new(0), Mutex::default());
-    let world = Arc::new(World { volume, size, order, log });
-    session(Arc::clone(&world), seed, 200, 1).await;
+    let world = Arc::new(World { volume, size, tells: false, order, log });
+    session(Arc::clone(&world), 0, seed, 200, 1).await;
     let log = std::mem::take(&mut *world.log.lock().unwrap());
     // Everything is one "block": the store takes each byte.
     let words = check(&log, size, WORD, "no cache");
@@ -306,4 +415,14 @@ async fn reads_return_what_was_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_failing_store_spoils_nothing_else() {
     all(12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_clients_say_never_changes_what_is_read() {
+    all_cooperating(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_clients_say_spoils_nothing_on_a_failing_store() {
+    all_cooperating(12).await;
 }

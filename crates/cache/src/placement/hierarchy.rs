@@ -243,8 +243,9 @@ fn carry_out(
         }
         Down::Staged(_) => Move::Staged(entry, depth),
         Down::Fetch => {
-            level.arrived(entry.into());
-            match level.rules().down {
+            let way = level.rules().down;
+            level.arrived(entry.into(), way);
+            match way {
                 WayDown::Reload => Move::Reloaded(entry, depth),
                 WayDown::Demote => Move::Demoted(entry, depth),
             }

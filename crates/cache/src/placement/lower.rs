@@ -160,6 +160,7 @@ impl LowerLevel {
     /// After a read: the next block that is taken to have been evicted though nothing says so. Call
     /// it until there is none, and do what [`evicted`](Self::evicted) says of each.
     pub fn foreseen(&mut self) -> Option<(u64, Down)> {
+        self.cache.clear_evicted();
         let block = self.adaptive.as_mut()?.foreseen()?;
         self.placed.foreseen += 1;
         Some((block, self.descend(block)))
@@ -168,6 +169,7 @@ impl LowerLevel {
     /// The client writes a block: whether there is a copy. It is at [`frame`](HashedCache::frame),
     /// to be updated, unless [`WriteMode::Invalidate`] has given it up.
     pub fn write(&mut self, block: u64) -> bool {
+        self.cache.clear_evicted();
         self.count_access(block);
         let frame = self.cache.frame(block);
         self.counts.writes += 1;
@@ -207,6 +209,7 @@ impl LowerLevel {
 
     /// It became known that the client evicted a block: what to do.
     pub fn evicted(&mut self, block: u64) -> Down {
+        self.cache.clear_evicted();
         self.placed.known_evictions += 1;
         let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
         if !is_wanted && self.cache.frame(block).is_none() {
@@ -233,10 +236,10 @@ impl LowerLevel {
         }
     }
 
-    /// The data of an evicted block is here: places it. Not to be called if the client has asked
-    /// for the block again, or written it, since [`Down::Fetch`].
-    pub fn arrived(&mut self, block: u64) -> Found {
-        match self.rules.down {
+    /// The data of an evicted block is here, in which way: places it. Not to be called if the
+    /// client has asked for the block again, or written it, since [`Down::Fetch`].
+    pub fn arrived(&mut self, block: u64, way: WayDown) -> Found {
+        match way {
             WayDown::Reload => self.placed.reloads += 1,
             WayDown::Demote => self.placed.demotions_in += 1,
         }
@@ -247,6 +250,24 @@ impl LowerLevel {
         let found = self.cache.place(block);
         self.counts.evictions += self.cache.evicted().len() as u64;
         found
+    }
+
+    /// Places a block that somebody will want soon, unless it is here: no access and no eviction
+    /// of the client.
+    pub fn fetch_ahead(&mut self, block: u64) -> Found {
+        self.place(block)
+    }
+
+    /// The client says that it keeps a block: an exclusive cache gives it up, with its history
+    /// kept. The frame that it had.
+    pub fn held(&mut self, block: u64) -> Option<Frame> {
+        let gives_up = self.rules.on_hit == OnHit::Move;
+        if gives_up { self.cache.take(block) } else { None }
+    }
+
+    /// The data that was staged of a block is no longer good, or was never whole.
+    pub fn unstage(&mut self, block: u64) {
+        self.staging.forget(block);
     }
 
     /// What the last call drove out, in order.
@@ -305,6 +326,16 @@ impl LowerLevel {
     /// The blocks and their policy.
     pub fn cache(&self) -> &HashedCache {
         &self.cache
+    }
+
+    /// Brings near what references to these blocks will need: see [`HashedCache::warm`].
+    pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
+        self.cache.warm(blocks, frames);
+    }
+
+    /// Goes on with the blocks and the policy of a saved cache of the same kind and capacity.
+    pub fn take_on(&mut self, cache: HashedCache) {
+        self.cache = cache;
     }
 
     /// Whether evicted blocks come with their data.

@@ -4,13 +4,17 @@
 //! Access-based placement is not here: it is what [`Level`](crate::Level) does.
 
 mod adaptive;
+mod deliveries;
 mod estimate;
 mod hierarchy;
 mod lower;
+mod reloads;
 mod rules;
 mod staging;
 
+pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use estimate::{CONFIDENT, Estimator};
 pub use hierarchy::{Hierarchy, Move};
 pub use lower::{Down, LowerLevel, PlacementCounts, Read};
+pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold, WayDown};

@@ -71,6 +71,19 @@ pub enum Staging {
     Auto,
 }
 
+impl Staging {
+    /// Most blocks that are staged beside a cache of so many.
+    pub fn most(self, capacity: u32) -> u32 {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::Auto => (capacity / STAGED_SHARE).max(1),
+        }
+    }
+}
+
+/// The largest share of the cache that is staged where the size is learned: one part in so many.
+const STAGED_SHARE: u32 = 8;
+
 /// The order of the two things that a miss of the client brings: its read, and the evicted block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

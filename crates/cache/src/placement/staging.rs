@@ -9,9 +9,6 @@
 use crate::placement::rules::Staging;
 use crate::recent::Recent;
 
-/// The largest share of the cache that is staged where the size is learned: one part in so many.
-const SHARE: u32 = 8;
-
 /// The size is the smallest that catches so much of what the largest would, in percent.
 const WORTH: u64 = 90;
 
@@ -28,10 +25,8 @@ pub(super) struct StagingArea {
 
 impl StagingArea {
     pub(super) fn new(staging: Staging, capacity: u32, seed: u64) -> Self {
-        let (max, ages) = match staging {
-            Staging::Blocks(blocks) => (blocks, None),
-            Staging::Auto => ((capacity / SHARE).max(1), Some([0; 33])),
-        };
+        let max = staging.most(capacity);
+        let ages = (staging == Staging::Auto).then_some([0; 33]);
         Self { written: Recent::new(max, seed), writes: 0, size: max, ages }
     }
 

@@ -23,7 +23,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
-    /// off), policy, write, read-only, shards, read-ahead, description, dirty-age-s,
+    /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), write,
+    /// read-only, shards, read-ahead, description, dirty-age-s,
     /// dirty-percent, connections, requests-per-second, tls-required, client, writer (the last
     /// two name certificates and may be repeated). STORE: file:PATH, file(direct):PATH, mem:,
     /// nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     /// Replacement policy, as mq or lirs,hirs=0.02 [default: mq]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// When a block comes into the cache [default: access]
+    /// When a block comes into the cache: access, eviction[,on-hit=...], gl [default: access]
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<String>,
     /// When a write is answered: through (the store has it), back (it is cached), around (the
@@ -178,9 +179,10 @@ fn announce(running: &Running) -> Result<(), Error> {
             0 => writeln!(out, "          not cached")?,
             cache => writeln!(
                 out,
-                "          cache {}  block {block}  policy {}  placement access",
+                "          cache {}  block {block}  policy {}  placement {}",
                 bytes(cache),
-                config.policy
+                config.policy,
+                config.placement
             )?,
         }
     }

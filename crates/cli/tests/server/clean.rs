@@ -242,7 +242,7 @@ fn settings_that_make_no_sense_exit_2_with_one_line() {
         ("--volume v=mem:,size=1MiB --cache 4095", "hold no block of 4096 bytes"),
         ("--volume v=mem:,size=1MiB --cache lots", "cache 'lots'"),
         ("--volume v=mem:,size=1MiB,cache=2MiB --cache 1MiB", "1048576"),
-        ("--volume v=mem:,size=1MiB --placement eviction", "placement 'eviction'"),
+        ("--volume v=mem:,size=1MiB --placement sideways", "no placement 'sideways'"),
         ("--volume v=mem:,size=1MiB --write sideways", "write 'sideways'"),
         ("--volume v=mem:,size=1MiB --block 3KiB", "block"),
         ("--volume v=mem:,size=1MiB --block 128KiB", "block"),

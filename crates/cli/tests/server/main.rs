@@ -7,6 +7,7 @@
 mod ahead;
 mod clean;
 mod clients;
+mod cooperation;
 mod faults;
 mod kill;
 mod limits;

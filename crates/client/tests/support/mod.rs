@@ -316,7 +316,8 @@ pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
         }
         for block in riding.drain(..) {
             if matches!(lower.evicted(block), Down::Fetch) {
-                lower.arrived(block);
+                let way = lower.rules().down;
+                lower.arrived(block, way);
             }
         }
     }

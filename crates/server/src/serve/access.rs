@@ -104,7 +104,7 @@ impl Doors {
     }
 
     /// What tells a peer the status, of the volumes that are for it and of no others.
-    fn status_for(&self, peer: &Peer) -> Status {
+    fn status_for(&self, peer: &Peer) -> coop::Status {
         let (doors, peer) = (self.this.clone(), peer.clone());
         Arc::new(move || {
             let mut all = doors.upgrade().map(|doors| doors.all()).unwrap_or_default();
@@ -173,14 +173,25 @@ impl Exports for Doors {
     }
 
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        let (name, is_control) = match name.strip_prefix(coop::CONTROL) {
+            Some(volume) => (volume, true),
+            None => (name, false),
+        };
         let door = self.door(name).ok_or(Refusal::Unknown)?;
         door.admits(peer)?;
         if door.volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
-        let export = VolumeExport(Arc::clone(&door.volume));
-        let status = self.status_for(peer);
-        Ok(Arc::new(Opened { export, door, status, epoch: self.epoch }))
+        let (status, epoch) = (self.status_for(peer), self.epoch);
+        let volume = Arc::clone(&door.volume);
+        let control = is_control.then(|| coop::Control {
+            volume: Arc::clone(&volume),
+            status: Arc::clone(&status),
+            epoch,
+        });
+        let window = coop::Place::of_volume(&volume, door.may_write(peer));
+        let export = VolumeExport(volume);
+        Ok(Arc::new(Opened { export, control, window, door, status, epoch }))
     }
 }
 
@@ -297,37 +308,36 @@ impl Client {
     }
 }
 
-/// Makes the status text that clients of the opt-in context read.
-pub(crate) type Status = Arc<dyn Fn() -> String + Send + Sync>;
-
 /// A volume that a peer was let in to.
 struct Opened {
     export: VolumeExport,
+    /// Instead of the volume, the door for hints about it.
+    control: Option<coop::Control>,
+    window: coop::Place,
     door: Arc<Door>,
-    status: Status,
+    status: coop::Status,
     epoch: u64,
-}
-
-/// The contexts that are the volume's own, and whether the opt-in one is there.
-fn split(contexts: &[Context]) -> (Vec<Context>, bool) {
-    let own: Vec<_> = contexts.iter().filter(|c| c.key != coop::COOP).cloned().collect();
-    let opted_in = own.len() < contexts.len();
-    (own, opted_in)
 }
 
 impl Export for Opened {
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
+        if let Some(control) = &self.control {
+            return control.info(peer, contexts);
+        }
         let mut info = self.export.info(peer, contexts);
         info.flags.read_only |= !self.door.may_write(peer);
-        if split(contexts).1 {
-            info.size = coop::told_size(info.size);
+        if opted_in(contexts) {
+            info.size = self.window.told_size();
         }
         info
     }
 
     fn contexts(&self, query: &str) -> Vec<Context> {
+        if let Some(control) = &self.control {
+            return control.contexts(query);
+        }
         let mut contexts = self.export.contexts(query);
-        contexts.extend(coop::contexts(query, &self.door.volume, self.epoch));
+        contexts.extend(self.window.contexts(query, &self.door.volume, self.epoch));
         contexts
     }
 
@@ -342,16 +352,21 @@ impl Export for Opened {
     }
 }
 
+/// Whether the opt-in context was agreed on.
+fn opted_in(contexts: &[Context]) -> bool {
+    contexts.iter().any(|context| context.key == coop::COOP)
+}
+
 impl Opened {
     fn begin(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let (own, opted_in) = split(contexts);
-        let inner = self.export.connect(peer, &own)?;
-        if !opted_in {
-            return Ok(inner);
+        if let Some(control) = &self.control {
+            return control.connect(peer, contexts);
         }
-        let volume = Arc::clone(&self.door.volume);
-        let (size, status) = (volume.size(), Arc::clone(&self.status));
-        Ok(Box::new(coop::CoopSession { inner, volume, size, allocation: !own.is_empty(), status }))
+        if !opted_in(contexts) {
+            return self.export.connect(peer, contexts);
+        }
+        let (base, status) = (self.window.base(), Arc::clone(&self.status));
+        Ok(Box::new(coop::CoopSession::new(&self.door.volume, contexts, base, status)?))
     }
 }
 

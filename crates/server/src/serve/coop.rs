@@ -1,82 +1,244 @@
 //! The opt-in context `x-undercroft:coop`: what a client that knows us may ask for over plain NBD.
-//! Here: the status that `undercroft stats` reads, and which blocks are resident. A session that
-//! did not ask for the context never meets any of it.
+//! A session that did not ask for the context never meets any of it. docs/hints.md has the format.
 //!
 //! A session with the context sees a volume that is larger: from `base` on (its size, rounded up to
-//! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks.
-//! Nothing can be written there yet, and the gap before it is not addressable.
+//! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks;
+//! a write into it is a message of hints, never data. The gap before it is not addressable.
+//!
+//! Clients that cannot be changed have a second door: the *control export* `@coop/NAME`, which is
+//! nothing but a window and speaks for the connections of the same client.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::coop::{Abilities, Grant, NAMESPACE, Query};
+use undercroft_nbd::hint::{self, Hint, MESSAGE_BYTES_MAX};
 use undercroft_nbd::{
-    Answer, Client, ClientOptions, Command, Context, Extent, Failure, Reply, Request, Session, Uri,
+    Answer, Client, ClientOptions, Command, Context, Export, ExportInfo, Extent, Failure, Flags,
+    Peer, Refusal, Reply, Request, Session, Uri,
 };
 
+use crate::clients::{Member, Teller};
+use crate::counters::CooperationStats;
+use crate::hear::Heard;
+use crate::session::VolumeSession;
 use crate::volume::Volume;
 
 /// Number of the context among those of an export.
 pub(super) const COOP: u32 = 0x636f_6f70;
 
-const NAMESPACE: &str = "x-undercroft:";
-const NAME: &str = "x-undercroft:coop";
+/// What the name of a control export begins with; the volume's name follows.
+pub(super) const CONTROL: &str = "@coop/";
 
 /// What the window's base is a multiple of, in bytes.
 const UNIT: u64 = 1 << 20;
 
 /// Bytes of the window.
-const WINDOW: u64 = 1 << 20;
+const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
 
-/// The contexts of ours that a query names; without a query the namespace, so that tools which
-/// select all that is listed do not opt in by accident.
-pub(super) fn contexts(query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
-    if query.is_empty() {
-        return vec![Context { name: NAMESPACE.to_owned(), key: COOP }];
-    }
-    let Some(parameters) = query.strip_prefix(NAME) else { return Vec::new() };
-    let mut parts = parameters.split(';');
-    // Right after the name comes nothing or a parameter, and the version is one that we know.
-    let is_ours = parts.next() == Some("");
-    let knows = |part: &str| part.strip_prefix("v=").is_none_or(|version| version == "1");
-    if !is_ours || !parts.all(knows) {
-        return Vec::new();
-    }
-    let (block, base) = (volume.config().block_bytes, base(volume.size()));
-    let name = format!("{NAME};v=1;epoch={epoch:x};block={block};window={base}+{WINDOW};grant=");
-    vec![Context { name, key: COOP }]
+/// Makes the status text that clients of the context read.
+pub(super) type Status = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Where a window is, and what may be said in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// First byte of the window.
+    base: u64,
+    /// Which hints are taken there.
+    takes: Abilities,
 }
 
-/// The size that a session with the context is told.
-pub(super) fn told_size(size: u64) -> u64 {
-    base(size) + WINDOW
+impl Place {
+    /// The window of a volume's own sessions.
+    pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
+        let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
+        let takes = abilities(volume);
+        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes } }
+    }
+
+    /// The window that a control export is. Between connections there is no order, so that data
+    /// would be unsafe.
+    fn of_control(volume: &Volume) -> Self {
+        Self { base: 0, takes: Abilities { demote: false, ..abilities(volume) } }
+    }
+
+    /// The contexts of ours that a query names; without a query the namespace, so that tools which
+    /// select all that is listed do not opt in by accident.
+    pub(super) fn contexts(&self, query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
+        if query.is_empty() {
+            return vec![Context { name: NAMESPACE.to_owned(), key: COOP }];
+        }
+        let Some(query) = Query::parse(query) else { return Vec::new() };
+        let grant = Grant {
+            epoch,
+            block_bytes: volume.config().block_bytes,
+            window_base: self.base,
+            window_bytes: WINDOW,
+            grant: self.takes.and(query.want),
+        };
+        let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
+        vec![Context { name: format!("{grant}{client}"), key: COOP }]
+    }
+
+    /// First byte of the window.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The size that a session is told.
+    pub(super) fn told_size(&self) -> u64 {
+        self.base.saturating_add(WINDOW)
+    }
 }
 
-fn base(size: u64) -> u64 {
-    size.div_ceil(UNIT).saturating_mul(UNIT)
+/// What a volume has a use for.
+fn abilities(volume: &Volume) -> Abilities {
+    let cooperates = volume.has_clients();
+    Abilities {
+        evict: cooperates,
+        demote: cooperates && !volume.is_read_only(),
+        promote: volume.config().cache_blocks > 0,
+        hold: cooperates,
+        stat: true,
+        ..Abilities::default()
+    }
+}
+
+/// What was agreed on in a context of ours.
+fn agreed(contexts: &[Context]) -> (Abilities, Option<u128>) {
+    let name = contexts.iter().find(|c| c.key == COOP).map_or("", |context| &context.name);
+    let granted = Grant::parse(name).map(|grant| grant.grant).unwrap_or_default();
+    (granted, Query::parse(name).and_then(|query| query.client))
+}
+
+/// A window at work: status out, messages in.
+struct Window {
+    volume: Arc<Volume>,
+    /// Who speaks, to a volume that wants to know.
+    member: Option<Arc<Member>>,
+    /// While it is here, what the client evicts is taken to be known.
+    _teller: Option<Teller>,
+    granted: Abilities,
+    status: Status,
+}
+
+impl Window {
+    fn new(volume: &Arc<Volume>, contexts: &[Context], status: Status) -> Self {
+        let (granted, id) = agreed(contexts);
+        let member = volume.join(id);
+        let tells = granted.evict || granted.demote;
+        let teller = member.clone().filter(|_| tells).map(Teller::new);
+        Self { volume: Arc::clone(volume), member, _teller: teller, granted, status }
+    }
+
+    /// A request in the window, `from` its first byte on. A message is given back, and answered
+    /// by who acts on it.
+    fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
+        let Request { command, length, reply, .. } = request;
+        match command {
+            Command::Read { .. } => {
+                self.tell(from, length, reply);
+                None
+            }
+            Command::Write { data } => match hint::parse(&joined(data)) {
+                Ok(hints) => {
+                    let (arrived, may_demote) = (Instant::now(), self.granted.demote);
+                    let count = CooperationStats { hint_bytes: length, ..Default::default() };
+                    self.volume.count_cooperation(&count);
+                    Some((Heard { hints, arrived, may_demote }, reply))
+                }
+                Err(malformed) => {
+                    let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
+                    self.volume.count_cooperation(&count);
+                    reply.fail(Failure::Invalid, format!("hints: {malformed}"));
+                    None
+                }
+            },
+            _ => {
+                let text = "the window is for reading the status and for writing hints";
+                reply.fail(Failure::Invalid, text.to_owned());
+                None
+            }
+        }
+    }
+
+    fn tell(&self, from: u64, length: u64, reply: Reply) {
+        let mut text = (self.status)().into_bytes();
+        if text.len() as u64 > WINDOW {
+            return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
+        }
+        text.resize(WINDOW as usize, b' ');
+        reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
+    }
+
+    fn hear(&self, heard: Heard) {
+        let Some(member) = &self.member else { return };
+        for hint in &heard.hints {
+            if let Hint::ClientStat(stat) = hint {
+                member.set_stat(*stat);
+            }
+        }
+        self.volume.hear(member.caller(), heard);
+    }
+}
+
+/// The bytes of a message in one piece.
+fn joined(mut data: Vec<Bytes>) -> Bytes {
+    if data.len() == 1 {
+        return data.swap_remove(0);
+    }
+    let mut whole = BytesMut::with_capacity(data.iter().map(Bytes::len).sum());
+    data.iter().for_each(|piece| whole.extend_from_slice(piece));
+    whole.freeze()
 }
 
 /// A session with the context.
 pub(super) struct CoopSession {
-    pub(super) inner: Box<dyn Session>,
-    pub(super) volume: Arc<Volume>,
+    inner: VolumeSession,
+    window: Window,
+    base: u64,
     /// Size of the volume when the session began: the window stays where it was announced.
-    pub(super) size: u64,
+    size: u64,
     /// Whether base:allocation was selected too.
-    pub(super) allocation: bool,
-    /// Makes the status.
-    pub(super) status: Arc<dyn Fn() -> String + Send + Sync>,
+    allocation: bool,
+    /// A message whose answer waits for that of the request it came with.
+    unanswered: Option<Reply>,
+    /// A message about what the next request drives out, and whether that has come.
+    riding: Option<(Heard, bool)>,
+}
+
+impl CoopSession {
+    pub(super) fn new(
+        volume: &Arc<Volume>,
+        contexts: &[Context],
+        base: u64,
+        status: Status,
+    ) -> Result<Self, Refusal> {
+        let window = Window::new(volume, contexts, status);
+        let inner = VolumeSession::new(volume, window.member.clone())?;
+        let allocation = contexts.iter().any(|context| context.key != COOP);
+        let size = volume.size();
+        Ok(Self { inner, window, base, size, allocation, unanswered: None, riding: None })
+    }
 }
 
 impl Session for CoopSession {
     fn submit(&mut self, request: Request) {
         let end = request.offset.saturating_add(request.length);
-        if end <= self.size {
+        if request.offset >= self.base && request.length > 0 {
+            let from = request.offset - self.base;
+            if let Some((heard, reply)) = self.window.request(request, from) {
+                self.message(heard, reply);
+            }
+        } else if end <= self.size {
+            if let Some((_, has_come)) = &mut self.riding {
+                *has_come = true;
+            }
             match request.command {
                 Command::BlockStatus { .. } => self.block_status(request),
-                _ => self.inner.submit(request),
+                _ => self.inner.submit_with(request, self.unanswered.take()),
             }
-        } else if request.offset >= base(self.size) {
-            self.in_window(request);
         } else {
             let text = "between the volume's end and the window".to_owned();
             request.reply.fail(Failure::Invalid, text);
@@ -85,29 +247,43 @@ impl Session for CoopSession {
 
     fn end_of_batch(&mut self) {
         self.inner.end_of_batch();
+        if let Some((heard, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
+            self.window.hear(heard);
+        }
+        if let Some(reply) = self.unanswered.take() {
+            reply.done();
+        }
     }
 }
 
 impl CoopSession {
-    fn in_window(&self, request: Request) {
-        let Request { command, offset, length, reply, .. } = request;
-        if !matches!(command, Command::Read { .. }) {
-            return reply.fail(Failure::Invalid, "the window can be read only".to_owned());
+    /// Acts on a message before any request that comes after it, unless it rides with the next.
+    fn message(&mut self, heard: Heard, reply: Reply) {
+        if self.riding.is_some() || self.unanswered.is_some() {
+            // In order: what the one before rode with, if it has come, and then that.
+            self.end_of_batch();
+            if let Some((heard, _)) = self.riding.take() {
+                self.window.hear(heard);
+            }
         }
-        let mut text = (self.status)().into_bytes();
-        if text.len() as u64 > WINDOW {
-            return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
+        self.unanswered = Some(reply);
+        let rides = |hint: &Hint| match hint {
+            Hint::Evict { flags, .. } => flags.rides,
+            Hint::Demote { rides, .. } => *rides,
+            _ => false,
+        };
+        if heard.hints.iter().any(rides) {
+            self.riding = Some((heard, false));
+        } else {
+            self.window.hear(heard);
         }
-        text.resize(WINDOW as usize, b' ');
-        let from = (offset - base(self.size)) as usize;
-        reply.data(vec![Bytes::from(text).slice(from..from + length as usize)]);
     }
 
     /// Residency, beside the allocation if that was asked for too.
     fn block_status(&mut self, request: Request) {
         let Request { command, offset, length, durable, reply } = request;
         let one = matches!(command, Command::BlockStatus { one_extent: true });
-        let mut residency = self.volume.residency(offset, length);
+        let mut residency = self.window.volume.residency(offset, length);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
             return reply.extents(vec![(COOP, residency)]);
@@ -123,6 +299,59 @@ impl CoopSession {
                 other => reply.answer(other),
             }
         });
+    }
+}
+
+/// A control export: a window for those who speak for clients that cannot be changed.
+pub(super) struct Control {
+    pub(super) volume: Arc<Volume>,
+    pub(super) status: Status,
+    pub(super) epoch: u64,
+}
+
+impl Export for Control {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        ExportInfo {
+            name: format!("{CONTROL}{}", self.volume.config().name),
+            description: "hints about the clients of a volume, and its status".to_owned(),
+            size: WINDOW,
+            flags: Flags::default(),
+            min_block: 1,
+            preferred_block: 4096,
+            max_block: WINDOW as u32,
+        }
+    }
+
+    fn contexts(&self, query: &str) -> Vec<Context> {
+        Place::of_control(&self.volume).contexts(query, &self.volume, self.epoch)
+    }
+
+    fn connect(&self, _: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        if self.volume.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let mut window = Window::new(&self.volume, contexts, Arc::clone(&self.status));
+        // Who opens this door speaks, with the context or without.
+        if !contexts.iter().any(|context| context.key == COOP) {
+            window._teller = window.member.clone().map(Teller::new);
+        }
+        Ok(Box::new(ControlSession(window)))
+    }
+}
+
+/// A connection to a control export.
+struct ControlSession(Window);
+
+impl Session for ControlSession {
+    fn submit(&mut self, request: Request) {
+        if matches!(request.command, Command::Flush) {
+            return request.reply.done();
+        }
+        let from = request.offset;
+        if let Some((heard, reply)) = self.0.request(request, from) {
+            self.0.hear(heard);
+            reply.done();
+        }
     }
 }
 
@@ -144,20 +373,17 @@ pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
 /// The server cannot be reached, or is none of ours.
 pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
-    let contexts = vec![format!("{NAME};v=1")];
+    let contexts = vec![Query::default().to_string()];
     let options = ClientOptions { contexts, ..options.clone() };
     let client = Client::connect(uri, &options).await.map_err(|e| failed(&e))?;
-    let granted = client.remote().contexts.iter().find_map(|(_, name)| name.strip_prefix(NAME));
-    let window = granted
-        .and_then(|name| name.split(';').find_map(|part| part.strip_prefix("window=")))
-        .and_then(|window| window.split_once('+'))
-        .and_then(|(base, length)| Some((base.parse().ok()?, length.parse::<u32>().ok()?)))
-        .filter(|&(_, length)| length <= client.remote().info.max_block);
-    let Some((base, length)) = window else {
+    let contexts = &client.remote().contexts;
+    let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name));
+    let window = grant.filter(|g| g.window_bytes <= client.remote().info.max_block.into());
+    let Some(Grant { window_base, window_bytes, .. }) = window else {
         return Err(failed(&"this server does not tell its status over NBD"));
     };
-    let buffer = vec![0_u8; length as usize];
-    let (mut buffers, result) = client.read(base, vec![Box::new(buffer)]).await;
+    let buffer = vec![0_u8; window_bytes as usize];
+    let (mut buffers, result) = client.read(window_base, vec![Box::new(buffer)]).await;
     result.map_err(|e| failed(&e))?;
     let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
     let text = String::from_utf8(bytes).map_err(|e| failed(&e))?;

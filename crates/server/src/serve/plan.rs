@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_nbd::ClientTlsFiles;
 use undercroft_store::StoreSpec;
 
 use super::settings::{Settings, TlsSettings, VolumeSettings};
-use crate::volume::{VolumeConfig, Write};
+use crate::config::{VolumeConfig, Write};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
@@ -284,12 +285,10 @@ fn planned_volume(
     };
     let block = bytes("block", &or(&volume.block, &settings.block, "4KiB"))?;
     let block = u32::try_from(block).map_err(|_| "block: too large".to_owned())?;
-    let placement = or(&volume.placement, &settings.placement, "access");
-    if placement != "access" {
-        return Err(format!("placement '{placement}': this server knows access"));
-    }
     let policy = or(&volume.policy, &settings.policy, "mq");
     let policy = policy.parse::<Spec>().map_err(|error| error.to_string())?;
+    let placement = or(&volume.placement, &settings.placement, "access");
+    let placement = placement.parse::<Placement>().map_err(|error| error.to_string())?;
     let cache_bytes = cache_share(volume)?.unwrap_or(rest);
     let blocks = cache_bytes / u64::from(block.max(1));
     let is_off = volume.cache.as_deref() == Some("off");
@@ -310,6 +309,13 @@ fn planned_volume(
         "around" => Write::Around,
         other => return Err(format!("write '{other}': expected through, back or around")),
     };
+    config.placement = placement;
+    config.estimate = choice("evictions", &volume.evictions, ["told", "estimate"])?;
+    config.reload_at_once = choice("reloads", &volume.reloads, ["idle", "at-once"])?;
+    if placement == Placement::Access && (config.estimate || config.reload_at_once) {
+        let why = "with placement access nobody asks what clients evict, and nothing is reloaded";
+        return Err(format!("evictions, reloads: {why}; choose placement=eviction, or leave them"));
+    }
     config.shards = volume.shards.or(settings.shards).unwrap_or(1).max(1);
     config.read_only = volume.read_only;
     config.read_ahead_bytes =
@@ -332,6 +338,15 @@ fn planned_volume(
     };
     let size = volume.size.as_deref().map(|text| bytes("size", text)).transpose()?;
     Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, config, access })
+}
+
+/// Whether the second of two words was chosen; the first is the default.
+fn choice(what: &str, given: &Option<String>, words: [&str; 2]) -> Result<bool, String> {
+    match given.as_deref() {
+        None => Ok(false),
+        Some(word) if words.contains(&word) => Ok(word == words[1]),
+        Some(other) => Err(format!("{what} '{other}': expected {} or {}", words[0], words[1])),
+    }
 }
 
 /// A size in bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`.
@@ -375,7 +390,9 @@ mod tests {
             "a=mem:,block=3",
             "a=mem:,write=sideways",
             "a=mem:,policy=fancy",
-            "a=mem:,placement=eviction",
+            "a=mem:,placement=sideways",
+            "a=mem:,placement=access,reloads=at-once",
+            "a=mem:,placement=eviction,evictions=guessed",
             "a=nothing:",
             "@a=mem:",
             "a=mem:,dirty-percent=0",

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 
 use super::access::{Door, Doors};
-use crate::counters::{Operation, Source, Stats};
+use crate::counters::{CooperationStats, Operation, Source, Stats};
 use std::sync::Arc;
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
@@ -27,11 +27,14 @@ pub(crate) fn stats(doors: &[Arc<Door>]) -> Value {
         let config = door.volume().config();
         let mut one = numbers(&stats);
         one.insert("policy".into(), json!(config.policy.to_string()));
-        one.insert("placement".into(), json!("access"));
+        one.insert("placement".into(), json!(config.placement.to_string()));
         one.insert("block_bytes".into(), json!(config.block_bytes));
         one.insert("size_bytes".into(), json!(door.volume().size()));
         one.insert("latency_us".into(), latencies(door));
         one.insert("clients".into(), json!(door.clients()));
+        if let Some(told) = door.volume().told_by_clients() {
+            one.insert("client_caches".into(), json!(told));
+        }
         volumes.insert(config.name.clone(), Value::Object(one));
         total.sum(&stats);
     }
@@ -151,6 +154,7 @@ impl Collector for Scrape {
                 }
             }
         }
+        cooperation(&mut encoder, &all)?;
         let mut family = encoder.encode_descriptor(
             "undercroft_request_seconds",
             "Time from a request's arrival to its answer",
@@ -179,6 +183,34 @@ impl Collector for Scrape {
         }
         Ok(())
     }
+}
+
+/// What volumes count that cooperate with their clients.
+fn cooperation(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[(String, Stats)],
+) -> Result<(), fmt::Error> {
+    let volumes: Vec<_> =
+        all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?))).collect();
+    for (place, (number, help, is_counter, _)) in CooperationStats::default().each().enumerate() {
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
+        let (metric, help) = (format!("undercroft_cooperation_{number}"), help.trim());
+        let mut family = encoder.encode_descriptor(&metric, help, None, kind)?;
+        for (volume, stats) in &volumes {
+            let labels = [("volume", volume.as_str())];
+            let mut metric = family.encode_family(&labels)?;
+            let value = stats.each().nth(place).map_or(0, |(.., value)| value);
+            if is_counter {
+                metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+            } else {
+                metric.encode_gauge(&value)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn name(door: &Door) -> String {

@@ -21,8 +21,9 @@ use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 use super::{http, upstream};
 use crate::answer::Failed;
+use crate::config::Write;
 use crate::state::{SavedContent, StateError};
-use crate::volume::{Volume, Write};
+use crate::volume::Volume;
 
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);

@@ -91,6 +91,10 @@ pub struct VolumeSettings {
     pub policy: Option<String>,
     /// Placement.
     pub placement: Option<String>,
+    /// Where evictions are known from: `told` by clients, or `estimate` for those that tell none.
+    pub evictions: Option<String>,
+    /// When evicted blocks are read back: `idle` or `at-once`.
+    pub reloads: Option<String>,
     /// `through`, `back` or `around`.
     pub write: Option<String>,
     /// Block size.
@@ -119,11 +123,13 @@ pub struct VolumeSettings {
 
 /// The options after `NAME=STORE`, each with what it does to the settings.
 type Setter = fn(&mut VolumeSettings, &str) -> Result<(), String>;
-const OPTIONS: [(&str, Setter); 18] = [
+const OPTIONS: [(&str, Setter); 20] = [
     ("size", |v, t| text(&mut v.size, t)),
     ("cache", |v, t| text(&mut v.cache, t)),
     ("policy", |v, t| text(&mut v.policy, t)),
     ("placement", |v, t| text(&mut v.placement, t)),
+    ("evictions", |v, t| text(&mut v.evictions, t)),
+    ("reloads", |v, t| text(&mut v.reloads, t)),
     ("write", |v, t| text(&mut v.write, t)),
     ("block", |v, t| text(&mut v.block, t)),
     ("read-ahead", |v, t| text(&mut v.read_ahead, t)),

@@ -348,7 +348,7 @@ pub fn ask(
     let responder = Responder::Call(Box::new(move |outcome| {
         let _ = sender.send(outcome);
     }));
-    (Ask { command, offset, length, durable, responder }, receiver)
+    (Ask { command, offset, length, durable, caller: Default::default(), responder }, receiver)
 }
 
 /// Begins a request.

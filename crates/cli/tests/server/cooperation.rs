@@ -1,0 +1,269 @@
+//! Clients that say what they evict, over the wire: the opt-in, both doors, the order of hints and
+//! requests, and that who does not opt in notices nothing.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+use undercroft_nbd::coop::{Abilities, Grant, Query};
+use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint};
+use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
+
+use super::support::{PATIENCE, Place, Server, read, text, write};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+const WANT: &str = "evict,demote,promote,hold,stat";
+
+/// A client that opted in, and what was granted.
+struct Coop {
+    client: Client,
+    grant: Grant,
+}
+
+async fn opt_in(server: &Server, export: &str, id: Option<u128>) -> Coop {
+    let query = Query { client: id, want: Abilities::parse(WANT) };
+    let contexts = vec!["base:allocation".to_owned(), query.to_string()];
+    let options = ClientOptions { contexts, ..ClientOptions::default() };
+    let client = server.try_connect(export, &options).await.unwrap();
+    let contexts = &client.remote().contexts;
+    let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name)).expect("granted");
+    Coop { client, grant }
+}
+
+fn message(hints: &[Hint]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    hints.iter().for_each(|hint| hint.put(&mut bytes));
+    bytes.freeze()
+}
+
+fn evict(block: u64, rides: bool) -> Hint {
+    let flags = EvictFlags { rides, ..EvictFlags::default() };
+    let runs = vec![BlockRun::new(block, 1).unwrap()];
+    Hint::Evict { age_us: 0, sequence: 0, flags, runs }
+}
+
+impl Coop {
+    /// Queued by the call itself, as every request of the client.
+    fn say(&self, hints: &[Hint]) -> impl Future<Output = Result<(), ClientError>> + use<> {
+        self.client.write(self.grant.window_base, vec![message(hints)], false)
+    }
+
+    async fn read(&self, block: u64) -> u8 {
+        read(&self.client, block * BLOCK, BLOCK as usize).await.unwrap()[0]
+    }
+
+    async fn read_and_say(&self, block: u64, hints: &[Hint]) -> u8 {
+        let said = self.say(hints);
+        let byte = self.read(block).await;
+        said.await.unwrap();
+        byte
+    }
+}
+
+fn cooperation(server: &Server, name: &str) -> u64 {
+    let stats = server.stats("v");
+    stats["cooperation"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {stats}"))
+}
+
+/// A server whose volume `v` has 64 blocks, each full of its number.
+fn start(place: &Place, options: &str) -> Server {
+    let image: Vec<u8> = (0..64_u8).flat_map(|block| [block; BLOCK as usize]).collect();
+    place.write("v.img", image);
+    place.serve(&format!("--volume v=file:v.img,policy=lru,{options}"))
+}
+
+fn failure(result: Result<(), ClientError>) -> Failure {
+    match result {
+        Err(ClientError::Server { failure, .. }) => failure,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_opts_in_sees_a_window_and_nobody_else() {
+    let place = Place::new();
+    let server = start(&place, "placement=eviction,cache=64KiB");
+    assert!(server.announced.contains("placement eviction"), "{}", server.announced);
+    let coop = opt_in(&server, "v", Some(7)).await;
+    let granted = coop.grant.grant.to_string();
+    assert_eq!(granted, "evict,demote,promote,hold,stat");
+    assert_eq!((coop.grant.block_bytes, coop.grant.window_base), (4096, MIB));
+    assert_eq!(coop.client.remote().info.size, 2 * MIB);
+    let plain = server.connect("v").await;
+    assert_eq!(plain.remote().info.size, 64 * BLOCK);
+    // The status is there to be read.
+    let status = read(&coop.client, MIB, MIB as usize).await.unwrap();
+    let status: Value = serde_json::from_slice(&status).unwrap();
+    assert!(status["volumes"]["v"]["cooperation"].is_object(), "{status}");
+    // Nothing else can be done with the window, and nothing at all between.
+    let window = coop.grant.window_base;
+    assert_eq!(failure(coop.client.trim(window, 4096, false).await), Failure::Invalid);
+    assert_eq!(failure(coop.client.write_zeroes(window, 4096, 0, false).await), Failure::Invalid);
+    assert_eq!(failure(write(&coop.client, 64 * BLOCK, vec![0; 512]).await), Failure::Invalid);
+    assert_eq!(failure(write(&coop.client, window - 512, vec![0; 1024]).await), Failure::Invalid);
+    // A message that is damaged counts not at all.
+    let mut damaged = message(&[evict(5, false), evict(6, false)]).to_vec();
+    damaged.pop();
+    assert_eq!(failure(write(&coop.client, window, damaged).await), Failure::Invalid);
+    assert_eq!(cooperation(&server, "hints"), 0);
+    assert_eq!(cooperation(&server, "hint_messages_refused"), 1);
+    coop.client.flush().await.unwrap();
+    assert_eq!(read(&coop.client, 63 * BLOCK, 4096).await.unwrap()[0], 63);
+    // Below a volume with access-based placement there is little to say.
+    drop(server);
+    let server = start(&place, "cache=64KiB");
+    let coop = opt_in(&server, "v", None).await;
+    assert_eq!(coop.grant.grant.to_string(), "promote,stat");
+    coop.say(&[evict(1, false)]).await.unwrap();
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evicted_blocks_come_back_from_the_store_or_from_the_client() {
+    let place = Place::new();
+    let server = start(&place, "placement=gl,cache=64KiB");
+    let coop = opt_in(&server, "v", Some(1)).await;
+    assert_eq!((coop.read(1).await, coop.read(2).await), (1, 2));
+    assert_eq!(server.count("v", "resident"), 0, "a miss takes no room");
+    let data = Bytes::from(vec![2; BLOCK as usize]);
+    coop.say(&[evict(1, false), Hint::Demote { block: 2, rides: false, data }]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 2);
+    assert_eq!((coop.read(1).await, coop.read(2).await), (1, 2));
+    assert_eq!((server.count("v", "read_hits"), server.count("v", "resident")), (2, 0));
+    assert_eq!(server.count("v", "store_reads"), 3);
+    let counts = ["reloads", "demotions_in", "demotions_accepted", "hints"];
+    assert_eq!(counts.map(|name| cooperation(&server, name)), [1, 1, 1, 2]);
+    // What a client says of itself is shown.
+    let stat = ClientStat { reads: 10, read_hits: 6, capacity_blocks: 4, ..ClientStat::default() };
+    coop.say(&[Hint::ClientStat(stat)]).await.unwrap();
+    let caches = server.stats("v")["client_caches"].clone();
+    assert_eq!((&caches[0]["reads"], &caches[0]["read_hits"]), (&10.into(), &6.into()), "{caches}");
+    assert_eq!(caches[0]["tells_evictions"], true, "{caches}");
+    let metrics = server.page("/metrics");
+    assert!(metrics.contains("undercroft_cooperation_hints_total{volume=\"v\"} 2"), "{metrics}");
+    assert_eq!(server.stop(), 0);
+}
+
+/// What a read drives out of the client is told ahead of the read, and placed after it: placed
+/// before, it would drive out what is about to be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rides_is_placed_after_its_request() {
+    let place = Place::new();
+    let server = start(&place, "placement=eviction,reloads=at-once,cache=4KiB");
+    let coop = opt_in(&server, "v", Some(1)).await;
+    assert_eq!((coop.read(1).await, coop.read(2).await), (1, 2));
+    coop.say(&[evict(1, false)]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 1);
+    assert_eq!(coop.read_and_say(1, &[evict(2, true)]).await, 1);
+    assert_eq!(server.count("v", "read_hits"), 1, "1 was here when it was asked for");
+    assert_eq!(coop.read_and_say(2, &[evict(1, false)]).await, 2);
+    assert_eq!(server.count("v", "read_hits"), 1, "without riding 2 had to go first");
+    // A message that comes alone is answered, and waits for its request.
+    coop.say(&[evict(2, true)]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(coop.read(1).await, 1);
+    assert_eq!(server.count("v", "read_hits"), 2);
+    // Several that ride in one go, each with its request.
+    let all: Vec<_> = (10..60)
+        .map(|block| (coop.say(&[evict(block - 1, true)]), read(&coop.client, block * BLOCK, 1)))
+        .collect();
+    for (block, (said, data)) in (10..60).zip(all) {
+        said.await.unwrap();
+        assert_eq!(data.await.unwrap()[0], block);
+    }
+    assert_eq!(cooperation(&server, "hint_messages_refused"), 0);
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
+    let place = Place::new();
+    let server = start(&place, "placement=eviction,cache=64KiB,read-only");
+    let plain = server.connect("v").await;
+    read(&plain, BLOCK, 4096).await.unwrap();
+    assert_eq!(server.count("v", "resident"), 1, "nothing is known of it");
+    let control = server.connect("@coop/v").await;
+    assert_eq!(control.remote().info.size, MIB);
+    read(&plain, 2 * BLOCK, 4096).await.unwrap();
+    assert_eq!(server.count("v", "resident"), 1, "somebody speaks for it");
+    write(&control, 0, message(&[evict(2, false)]).to_vec()).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 2);
+    // Data cannot come this way: it counts as the news that the block was evicted.
+    read(&plain, 3 * BLOCK, 4096).await.unwrap();
+    let data = Bytes::from(vec![0xff; BLOCK as usize]);
+    let sent = message(&[Hint::Demote { block: 3, rides: false, data }]).to_vec();
+    write(&control, 0, sent).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 3);
+    assert_eq!(cooperation(&server, "demotions_refused"), 1);
+    assert_eq!(read(&plain, 3 * BLOCK, 1).await.unwrap()[0], 3);
+    // With an id it speaks for those with that id, and leaves the others alone.
+    control.close().await;
+    let other = opt_in(&server, "@coop/v", Some(9)).await;
+    assert_eq!(other.grant.window_base, 0);
+    read(&plain, 4 * BLOCK, 4096).await.unwrap();
+    assert_eq!(server.count("v", "resident"), 3, "3 was given up, and 4 came at its access");
+    assert_eq!(server.stop(), 0);
+}
+
+/// A block that another client holds is not placed when one evicts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_copy_is_placed() {
+    let place = Place::new();
+    let server = start(&place, "placement=eviction,reloads=at-once,cache=64KiB");
+    let (one, two) = (opt_in(&server, "v", Some(1)).await, opt_in(&server, "v", Some(2)).await);
+    one.read(5).await;
+    two.read(5).await;
+    one.say(&[evict(5, false)]).await.unwrap();
+    assert_eq!((cooperation(&server, "held_by_others"), server.count("v", "resident")), (1, 0));
+    two.say(&[evict(5, false)]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 1);
+    // What a client had that is gone does not matter any more.
+    one.read(6).await;
+    two.read(6).await;
+    two.client.close().await;
+    server.wait_for_clients("v", 1);
+    let deadline = Instant::now() + PATIENCE;
+    while server.stats("v")["client_caches"].as_array().unwrap().len() > 1 {
+        assert!(Instant::now() < deadline, "the client is still there");
+    }
+    one.say(&[evict(6, false)]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 2);
+    assert_eq!(server.stop(), 0);
+}
+
+/// The client library that others use, with all its checks on, can cooperate as well.
+#[test]
+fn libnbd_in_its_strictest_mode_cooperates() {
+    let place = Place::new();
+    let server = start(&place, "placement=eviction,reloads=at-once,cache=64KiB");
+    let script = r#"
+import sys, nbd, struct
+h = nbd.NBD()
+h.set_strict_mode(nbd.STRICT_MASK)
+h.add_meta_context("x-undercroft:coop;v=1;client=abc;want=evict")
+h.connect_uri(sys.argv[1])
+assert h.get_size() == 2 << 20, h.get_size()
+assert h.pread(4096, 3 * 4096) == b"\3" * 4096
+h.pwrite(struct.pack(">HHIIIQ", 1, 0, 16, 0, 0, 3 << 16), 1 << 20)
+assert h.pread(4096, 3 * 4096) == b"\3" * 4096
+try:
+    h.pwrite(b"\0\1\0\0\0\0\0\1", 1 << 20)
+    sys.exit("a damaged message was taken")
+except nbd.Error as error:
+    assert error.errno == "EINVAL", error
+h.shutdown()
+print("cooperated")
+"#;
+    place.write("client.py", script);
+    let output = place.command("python3", &["client.py", &server.uri("v")]).output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("No module named 'nbd'") {
+        println!("skipped: python3-libnbd is not installed");
+        return;
+    }
+    assert_eq!(text(&output.stdout), "cooperated\n", "{said}");
+    assert_eq!((server.count("v", "read_hits"), cooperation(&server, "reloads")), (1, 1));
+    assert_eq!(server.stop(), 0);
+}

@@ -1,0 +1,160 @@
+//! The clients of a volume, as far as placement tells them apart: connections with one id are one
+//! client with one cache, and all without an id are one, too. What a client is believed to hold is
+//! remembered by its number.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use serde::Serialize;
+use undercroft_cache::placement::MAX_CLIENTS;
+use undercroft_nbd::hint::ClientStat;
+
+/// Who asks, to a volume whose placement wants to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// Number of the client, below [`MAX_CLIENTS`] if it is told apart.
+    pub client: u8,
+    /// Whether it becomes known what the client evicts.
+    pub tells: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Clients {
+    table: Mutex<Table>,
+    /// A bit for each number in use.
+    connected: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    members: HashMap<Option<u128>, Weak<Member>>,
+    /// Numbers that were in use at any time: what they held may still be remembered.
+    used: u64,
+}
+
+/// A client with at least one connection.
+pub(crate) struct Member {
+    clients: Arc<Clients>,
+    id: Option<u128>,
+    number: u8,
+    /// Connections that tell what the client evicts.
+    tellers: AtomicUsize,
+    /// What it last said of itself.
+    stat: Mutex<Option<ClientStat>>,
+}
+
+/// What is known of the cache of a client.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClientCache {
+    /// Its id.
+    client: String,
+    /// Whether it tells what it evicts.
+    tells_evictions: bool,
+    /// The rest only if it has said so.
+    reads: Option<u64>,
+    read_hits: Option<u64>,
+    writes: Option<u64>,
+    write_hits: Option<u64>,
+    evictions: Option<u64>,
+    capacity_blocks: Option<u64>,
+    read_us_total: Option<u64>,
+}
+
+impl Clients {
+    /// A connection of a client begins. `forget` is called if the client gets the number of one
+    /// that has left.
+    pub(crate) fn join(self: &Arc<Self>, id: Option<u128>, forget: impl FnOnce(u8)) -> Arc<Member> {
+        let mut table = self.table();
+        if let Some(member) = table.members.get(&id).and_then(Weak::upgrade) {
+            return member;
+        }
+        let connected = self.connected.load(Ordering::SeqCst);
+        let fresh = (!table.used).trailing_zeros() as u8;
+        let number = if fresh < MAX_CLIENTS { fresh } else { (!connected).trailing_zeros() as u8 };
+        if number < MAX_CLIENTS {
+            if table.used & 1 << number != 0 {
+                forget(number);
+            }
+            table.used |= 1 << number;
+            self.connected.fetch_or(1 << number, Ordering::SeqCst);
+        }
+        let member = Arc::new(Member {
+            clients: Arc::clone(self),
+            id,
+            number,
+            tellers: AtomicUsize::new(0),
+            stat: Mutex::new(None),
+        });
+        table.members.retain(|_, member| member.strong_count() > 0);
+        table.members.insert(id, Arc::downgrade(&member));
+        member
+    }
+
+    /// A bit for each client that is connected.
+    pub(crate) fn connected(&self) -> u64 {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// What the clients that are connected last said of themselves.
+    pub(crate) fn told(&self) -> Vec<ClientCache> {
+        let members = self.table();
+        let members = members.members.values().filter_map(Weak::upgrade);
+        let mut told: Vec<_> = members.map(|member| member.told()).collect();
+        told.sort_by(|a, b| a.client.cmp(&b.client));
+        told
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member {
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { client: self.number, tells: self.tellers.load(Ordering::Relaxed) > 0 }
+    }
+
+    fn told(&self) -> ClientCache {
+        let stat = *self.stat.lock().unwrap_or_else(PoisonError::into_inner);
+        ClientCache {
+            client: self.id.map_or_else(|| "without id".to_owned(), |id| format!("{id:032x}")),
+            tells_evictions: self.caller().tells,
+            reads: stat.map(|stat| stat.reads),
+            read_hits: stat.map(|stat| stat.read_hits),
+            writes: stat.map(|stat| stat.writes),
+            write_hits: stat.map(|stat| stat.write_hits),
+            evictions: stat.map(|stat| stat.evictions),
+            capacity_blocks: stat.map(|stat| stat.capacity_blocks),
+            read_us_total: stat.map(|stat| stat.read_us_total),
+        }
+    }
+
+    pub(crate) fn set_stat(&self, stat: ClientStat) {
+        *self.stat.lock().unwrap_or_else(PoisonError::into_inner) = Some(stat);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.number < MAX_CLIENTS {
+            self.clients.connected.fetch_and(!(1 << self.number), Ordering::SeqCst);
+        }
+    }
+}
+
+/// As long as this is there, its client tells what it evicts.
+pub(crate) struct Teller(pub(crate) Arc<Member>);
+
+impl Teller {
+    pub(crate) fn new(member: Arc<Member>) -> Self {
+        member.tellers.fetch_add(1, Ordering::SeqCst);
+        Self(member)
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.tellers.fetch_sub(1, Ordering::SeqCst);
+    }
+}

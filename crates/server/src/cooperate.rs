@@ -1,0 +1,307 @@
+//! What a shard does below a client that has a cache of its own: whose read it is, what comes down
+//! when the client evicts a block, from where, and what waits to be read back.
+//!
+//! Safety: content enters a slot in four ways only. Through the queue of the block, in order with
+//! all other operations; from a reload that nobody interfered with ([`Reloading`]); from a write
+//! that ended well and was the last one (`staged.rs`); from a client that must have what the store
+//! has ([`Shard::demoted`]). The last three only while nothing is going on with the block.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use undercroft_cache::placement::{Down, LowerLevel, ReloadQueue, Standing, WayDown};
+use undercroft_frames::FrameMut;
+use undercroft_nbd::Pieces;
+
+use crate::answer::Failed;
+use crate::clients::Caller;
+use crate::content::{Content, Memory};
+use crate::cooperation::{Asker, Fate, Reloading, Word};
+use crate::counters::{CooperationStats, Source};
+use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::{Effects, Shard};
+
+impl Shard {
+    /// Whether a caller is served as if placement were access-based: nothing says what it evicts,
+    /// or where that is emulated, the emulation is not good enough.
+    pub(crate) fn goes_by_access(&mut self, caller: Caller) -> bool {
+        let Some(coop) = self.coop.as_deref_mut() else { return true };
+        if caller.tells {
+            return false;
+        }
+        let Some(estimator) = &coop.estimator else { return true };
+        let by_access = !estimator.is_confident();
+        coop.counters.estimate_fallbacks += u64::from(by_access);
+        by_access
+    }
+
+    /// Notes that a read of a block, `is_whole` or in part, is served, and places what has left the client by now.
+    pub(crate) fn noted_read(
+        &mut self,
+        block: u64,
+        is_whole: bool,
+        asker: Asker,
+        fx: &mut Effects,
+    ) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.deliveries.read(block, asker.caller.client, is_whole, asker.now_us);
+        coop.drop_reload(block, ReloadQueue::drop_demanded);
+        coop.emulate(block, false, asker);
+        self.place_inferred(asker, fx);
+    }
+
+    /// Notes that a block is about to be written, `is_whole` or in part.
+    pub(crate) fn noted_write(
+        &mut self,
+        block: u64,
+        is_whole: bool,
+        asker: Asker,
+        fx: &mut Effects,
+    ) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.deliveries.write(block, asker.caller.client, is_whole, asker.now_us);
+        coop.drop_reload(block, ReloadQueue::drop_written);
+        coop.void_reload(|reloading| reloading == block);
+        if let Some(level) = self.cache.below() {
+            let most = level.staging_blocks();
+            if most > 0 {
+                coop.staged.writing(block, most);
+            }
+        }
+        coop.emulate(block, true, asker);
+        self.place_inferred(asker, fx);
+    }
+
+    /// Places what nothing says has been evicted, and what is taken to have been.
+    fn place_inferred(&mut self, asker: Asker, fx: &mut Effects) {
+        while let Some((block, down)) = self.cache.below().and_then(LowerLevel::foreseen) {
+            self.go_down(block, down, fx);
+        }
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        if coop.inferred.is_empty() {
+            return;
+        }
+        let mut inferred = std::mem::take(&mut coop.inferred);
+        for block in inferred.drain(..).filter(|_| !asker.by_access) {
+            if let Some(down) = self.cache.below().map(|level| level.evicted(block)) {
+                self.go_down(block, down, fx);
+            }
+        }
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.inferred = inferred;
+        }
+    }
+
+    /// A client evicted a block.
+    pub(crate) fn evicted(&mut self, block: u64, word: Word, fx: &mut Effects) {
+        if self.is_last_holder(block, word) {
+            if let Some(down) = self.cache.below().map(|level| level.evicted(block)) {
+                self.go_down(block, down, fx);
+            }
+        }
+    }
+
+    fn is_last_holder(&mut self, block: u64, word: Word) -> bool {
+        let Some(coop) = self.coop.as_deref_mut() else { return false };
+        let Word { client, evicted_us, connected, .. } = word;
+        match coop.deliveries.evict(block, client, evicted_us, connected) {
+            Standing::Last => true,
+            Standing::HeldByOthers => {
+                coop.counters.held_by_others += 1;
+                false
+            }
+            Standing::Stale => {
+                coop.counters.stale_hints += 1;
+                false
+            }
+        }
+    }
+
+    /// A client evicted a clean block and sent it. It is taken if the client must have what the
+    /// store has: it got the block from here or wrote it, nobody changed it since, and no change
+    /// is under way. Otherwise only that it was evicted counts.
+    pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, word: Word, fx: &mut Effects) {
+        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
+        let length = self.geometry.len(block);
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        let is_current = coop.deliveries.may_take(block, word.client, word.arrived_us);
+        if !(is_quiet && is_current && data.len() == length) {
+            coop.counters.demotions_refused += 1;
+            return self.evicted(block, word, fx);
+        }
+        coop.counters.demotions_accepted += 1;
+        if !self.is_last_holder(block, word) {
+            return;
+        }
+        let Some(level) = self.cache.below() else { return };
+        match level.evicted(block) {
+            Down::Fetch => {
+                let found = level.arrived(block, WayDown::Demote);
+                self.leave_evicted(fx);
+                self.enter(block, found.frame);
+                let mut frame = self.pool.take();
+                if let Some(frame) = &mut frame {
+                    frame[..length].copy_from_slice(data);
+                }
+                self.fill(block, found.frame, frame);
+            }
+            down => self.go_down(block, down, fx),
+        }
+    }
+
+    /// Puts content into the slot of a block that nothing is going on with. Without memory the
+    /// block loses its place: clients that do not take their replies hold all frames.
+    fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>) {
+        match memory {
+            Some(frame) => self.slots[slot as usize].state.content = Content::Frame(frame.freeze()),
+            None => {
+                self.counters.served_around += 1;
+                self.cache.discard(block);
+            }
+        }
+    }
+
+    /// Does what the engine says about a block that a client evicted.
+    fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
+        match down {
+            Down::Resident | Down::Skip => self.leave_evicted(fx),
+            Down::Staged(slot) => {
+                self.leave_evicted(fx);
+                self.enter(block, slot);
+                self.fill_staged(block, slot, fx);
+            }
+            Down::Fetch => {
+                let immediate = self.coop.as_deref().is_some_and(|coop| coop.immediate);
+                // What is on its way to the store is here and need not be read from there.
+                if immediate || self.active.contains_key(&block) {
+                    if let Some(level) = self.cache.below() {
+                        let found = level.arrived(block, WayDown::Reload);
+                        self.leave_evicted(fx);
+                        self.enter(block, found.frame);
+                        self.load(block, fx);
+                    }
+                } else if let Some(coop) = self.coop.as_deref_mut() {
+                    coop.reloads.push(block);
+                    fx.reload = true;
+                }
+            }
+        }
+    }
+
+    /// The slot of a block gets what is staged of it.
+    pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
+        let data = self.staged(block);
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.staged.remove(block);
+        }
+        match data {
+            Some(content) => self.slots[slot as usize].state.content = content,
+            None => self.load(block, fx),
+        }
+    }
+
+    /// Gets the content of a resident block, in order with what is going on with it.
+    fn load(&mut self, block: u64, fx: &mut Effects) {
+        let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
+        job.expect_part(Source::Miss);
+        self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+        job.submitted(Pieces::default(), None);
+    }
+
+    /// The client says that it keeps a block: where a hit would give the copy up, this does.
+    pub(crate) fn held(&mut self, block: u64, fx: &mut Effects) {
+        if let Some(left) = self.cache.below().and_then(|level| level.held(block)) {
+            self.leave(block, left, fx);
+        }
+    }
+
+    /// What is staged of a block, if nothing is going on with it.
+    pub(crate) fn staged(&mut self, block: u64) -> Option<Content> {
+        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
+        let frame = self.coop.as_deref()?.staged.get(block).filter(|_| is_quiet)?;
+        Some(Content::Frame(frame.clone()))
+    }
+
+    /// A range is about to change.
+    pub(crate) fn noted_range(&mut self, blocks: &RangeInclusive<u64>) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.deliveries.forget_within(blocks);
+        coop.void_reload(|block| blocks.contains(&block));
+        coop.reloads.discard_within(blocks);
+        for block in coop.staged.within(blocks) {
+            coop.unstage(block, &mut self.cache);
+        }
+    }
+
+    /// The bit of a client goes to another one.
+    pub(crate) fn forget_client(&mut self, client: u8) {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.deliveries.forget_client(client);
+        }
+    }
+
+    /// Begins the next reload that is worth it: the block and the memory for it.
+    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
+        loop {
+            let coop = self.coop.as_deref_mut().filter(|coop| coop.reloading.is_none())?;
+            let block = coop.reloads.pop()?;
+            if self.cache.frame(block).is_some() {
+                coop.counters.reloads_resident += 1;
+            } else if self.active.contains_key(&block) || self.ranges.cover(block) {
+                coop.counters.reloads_busy += 1;
+            } else if let Some(frame) = self.pool.take() {
+                coop.reloading = Some(Reloading { block, fate: Fate::Wanted });
+                return Some((block, Memory::Frame(frame)));
+            } else {
+                coop.counters.reloads_without_frame += 1;
+            }
+        }
+    }
+
+    /// The reload at the store ended.
+    pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        let Some(Reloading { block, fate }) = coop.reloading.take() else { return };
+        if fate == Fate::Joined {
+            return self.fetched(block, result, fx);
+        }
+        self.counters.store_reads += 1;
+        let content = match (fate, result) {
+            (_, Err(_)) => {
+                self.counters.read_failures += 1;
+                coop.counters.reloads_failed += 1;
+                return;
+            }
+            (Fate::Void, _) => {
+                coop.counters.reloads_written += 1;
+                return;
+            }
+            (_, Ok(content)) => content,
+        };
+        if self.cache.frame(block).is_some() {
+            coop.counters.reloads_resident += 1;
+            return;
+        }
+        let Some(level) = self.cache.below() else { return };
+        let found = level.arrived(block, WayDown::Reload);
+        self.leave_evicted(fx);
+        self.enter(block, found.frame);
+        self.slots[found.frame as usize].state.content = content;
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.counters.sum(count);
+        }
+    }
+
+    /// What cooperation counted, where there is any.
+    pub(crate) fn cooperation(&mut self) -> Option<CooperationStats> {
+        let level = self.cache.below()?;
+        Some(self.coop.as_deref()?.stats(level))
+    }
+}

@@ -1,0 +1,128 @@
+//! Which blocks are resident, by either placement: a policy behind an index where blocks come at
+//! the access, or the engine's lower level where they come when the client evicts them.
+
+use undercroft_cache::placement::LowerLevel;
+use undercroft_cache::{Counts, Evicted, Found, Frame, HashedCache, WriteMode};
+
+#[expect(clippy::large_enum_variant, reason = "there is one a shard")]
+pub(crate) enum Directory {
+    /// Access-based placement.
+    Access(HashedCache),
+    /// Eviction-based and global placement.
+    Below(LowerLevel),
+}
+
+/// What a counted reference met, and left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referred {
+    /// As it is counted. A hit on a block that had no frame found it staged.
+    pub(crate) hit: bool,
+    /// The frame that the block had.
+    pub(crate) before: Option<Frame>,
+    /// The frame that it has now.
+    pub(crate) now: Option<Frame>,
+}
+
+impl Directory {
+    /// A counted reference. `by_access`: placed as if placement were access-based, since nothing
+    /// is known of what the client keeps. `cold`: see [`HashedCache::reference`].
+    pub(crate) fn reference(
+        &mut self,
+        block: u64,
+        is_write: bool,
+        mode: WriteMode,
+        by_access: bool,
+        cold: impl FnOnce() -> bool,
+    ) -> Referred {
+        match self {
+            Self::Access(cache) => {
+                let served = cache.reference(block, is_write, mode, cold);
+                let had = served.frame.filter(|_| served.hit);
+                Referred { hit: served.hit, before: had.or(served.left), now: served.frame }
+            }
+            Self::Below(level) => {
+                let before = level.cache().frame(block);
+                let cold = cold();
+                let hit = match (by_access, is_write) {
+                    (true, _) => level.access(block, is_write, cold).0,
+                    (false, true) => level.write(block),
+                    (false, false) => level.read(block, cold).hit,
+                };
+                Referred { hit, before, now: level.cache().frame(block) }
+            }
+        }
+    }
+
+    /// Makes a block resident without a reference.
+    pub(crate) fn place(&mut self, block: u64) -> Found {
+        match self {
+            Self::Access(cache) => cache.place(block),
+            Self::Below(level) => level.fetch_ahead(block),
+        }
+    }
+
+    /// Forgets a block entirely.
+    pub(crate) fn discard(&mut self, block: u64) {
+        match self {
+            Self::Access(cache) => cache.discard(block),
+            Self::Below(level) => level.discard(block),
+        };
+    }
+
+    /// What the last call drove out, in order.
+    pub(crate) fn evicted(&self) -> &[Evicted] {
+        self.cache().evicted()
+    }
+
+    /// The frame of a resident block.
+    #[inline]
+    pub(crate) fn frame(&self, block: u64) -> Option<Frame> {
+        self.cache().frame(block)
+    }
+
+    /// The blocks and their policy.
+    #[inline]
+    pub(crate) fn cache(&self) -> &HashedCache {
+        match self {
+            Self::Access(cache) => cache,
+            Self::Below(level) => level.cache(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        match self {
+            Self::Access(cache) => cache.counts(),
+            Self::Below(level) => level.counts(),
+        }
+    }
+
+    /// See [`HashedCache::warm`].
+    pub(crate) fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
+        match self {
+            Self::Access(cache) => cache.warm(blocks, frames),
+            Self::Below(level) => level.warm(blocks, frames),
+        }
+    }
+
+    /// Goes on with the blocks and the policy of a saved cache.
+    pub(crate) fn take_on(&mut self, saved: HashedCache) {
+        match self {
+            Self::Access(cache) => *cache = saved,
+            Self::Below(level) => level.take_on(saved),
+        }
+    }
+
+    pub(crate) fn below(&mut self) -> Option<&mut LowerLevel> {
+        match self {
+            Self::Access(_) => None,
+            Self::Below(level) => Some(level),
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::Access(cache) => cache.validate(),
+            Self::Below(level) => level.validate(),
+        }
+    }
+}

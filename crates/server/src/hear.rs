@@ -1,0 +1,127 @@
+//! What clients say of their caches, carried out: the records of mailbox messages go to the shards.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use undercroft_nbd::hint::{BlockRun, Hint};
+
+use crate::clients::Caller;
+use crate::cooperation::Word;
+use crate::counters::CooperationStats;
+use crate::volume::{Volume, Work};
+
+/// Blocks that one message may speak of; what it says of others is ignored. A message has room for
+/// billions.
+const BLOCKS_MAX: u64 = 1 << 16;
+
+/// What a client said in one message.
+pub struct Heard {
+    /// The records, in order.
+    pub hints: Vec<Hint>,
+    /// When the message came.
+    pub arrived: Instant,
+    /// Whether data that comes with an evicted block may be taken.
+    pub may_demote: bool,
+}
+
+impl Volume {
+    /// Acts on a message of a client. To be called when what it has to come after was served.
+    pub fn hear(self: &Arc<Self>, caller: Caller, heard: Heard) {
+        if !self.has_clients() {
+            return;
+        }
+        let Heard { hints, arrived, may_demote } = heard;
+        let mut left = BLOCKS_MAX;
+        let mut word = Word {
+            client: caller.client,
+            arrived_us: self.micros(arrived),
+            evicted_us: self.micros(arrived),
+            connected: self.clients.as_ref().map_or(0, |clients| clients.connected()),
+        };
+        let mut count = CooperationStats { hint_messages: 1, ..CooperationStats::default() };
+        let mut work = Work::of_client(self, 0);
+        for hint in hints {
+            match hint {
+                Hint::Evict { age_us, flags, runs, .. } => {
+                    word.evicted_us = word.arrived_us.saturating_sub(age_us.into());
+                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
+                        count.hints += 1;
+                        if flags.late {
+                            count.late_hints += 1;
+                            continue;
+                        }
+                        let (shard, fx) = work.shard(block);
+                        shard.evicted(block, word, fx);
+                    }
+                }
+                Hint::Demote { block, data, .. } if block < self.blocks() => {
+                    count.hints += 1;
+                    word.evicted_us = word.arrived_us;
+                    let (shard, fx) = work.shard(block);
+                    if may_demote {
+                        shard.demoted(block, &data, word, fx);
+                    } else {
+                        count.demotions_refused += 1;
+                        shard.evicted(block, word, fx);
+                    }
+                }
+                Hint::Promote(runs) => {
+                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
+                        count.promoted += 1;
+                        self.prefetch(self.geometry.start(block), 1, false, &mut work);
+                    }
+                }
+                Hint::Hold(runs) => {
+                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
+                        count.held += 1;
+                        let (shard, fx) = work.shard(block);
+                        shard.held(block, fx);
+                    }
+                }
+                // For people: whoever keeps the connection keeps it.
+                Hint::ClientStat(_) => {}
+                Hint::Demote { .. }
+                | Hint::Frequency { .. }
+                | Hint::Content { .. }
+                | Hint::Digest { .. } => count.ignored_hints += 1,
+            }
+        }
+        work.finish();
+        self.count_cooperation(&count);
+    }
+
+    /// The blocks of runs that there are, as many as are left of a message's.
+    fn known_blocks<'a>(
+        &self,
+        runs: &'a [BlockRun],
+        left: &'a mut u64,
+        ignored: &'a mut u64,
+    ) -> impl Iterator<Item = u64> + use<'a> {
+        let end = self.blocks();
+        let mut all = runs.iter().flat_map(|run| run.blocks());
+        std::iter::from_fn(move || {
+            loop {
+                let block = all.next()?;
+                if *left == 0 || block >= end {
+                    *ignored += 1;
+                    if *left == 0 {
+                        return None;
+                    }
+                    continue;
+                }
+                *left -= 1;
+                return Some(block);
+            }
+        })
+    }
+
+    fn blocks(&self) -> u64 {
+        self.geometry.size().div_ceil(self.geometry.block_bytes())
+    }
+
+    pub(crate) fn count_cooperation(&self, count: &CooperationStats) {
+        if !self.shards.is_empty() {
+            self.lock(0).count_cooperation(count);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The data of the blocks written last, for the blocks that the engine's staging area names: so
+//! that one which the client evicts soon after is placed without being read from the store.
+//!
+//! What is here is used only while nothing is going on with the block: whatever changes a block
+//! makes it active, or covers it by a range, before the store hears of it.
+
+use std::collections::VecDeque;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use undercroft_frames::Frame;
+
+#[derive(Default)]
+pub(crate) struct Staged {
+    /// By block: the number of its last write, and its data if that is here.
+    blocks: HashMap<u64, (u64, Option<Frame>), RandomState>,
+    /// The last writes, in order.
+    writes: VecDeque<(u64, u64)>,
+    next: u64,
+}
+
+impl Staged {
+    /// A block is being written; what was here of it is old. Of the writes before, only `most`
+    /// less one are kept.
+    pub(crate) fn writing(&mut self, block: u64, most: u32) {
+        self.next += 1;
+        self.blocks.insert(block, (self.next, None));
+        self.writes.push_back((block, self.next));
+        while self.writes.len() > most as usize {
+            let Some((old, number)) = self.writes.pop_front() else { return };
+            if self.blocks.get(&old).is_some_and(|&(last, _)| last == number) {
+                self.blocks.remove(&old);
+            }
+        }
+    }
+
+    /// A write ended well, and this is the block now.
+    pub(crate) fn written(&mut self, block: u64, frame: Frame) {
+        if let Some((_, data)) = self.blocks.get_mut(&block) {
+            *data = Some(frame);
+        }
+    }
+
+    /// Whether a write of the block is remembered.
+    pub(crate) fn awaits(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
+    pub(crate) fn get(&self, block: u64) -> Option<&Frame> {
+        self.blocks.get(&block)?.1.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, block: u64) -> Option<Frame> {
+        self.blocks.remove(&block)?.1
+    }
+
+    /// The blocks of a range that are here.
+    pub(crate) fn within(&self, blocks: &std::ops::RangeInclusive<u64>) -> Vec<u64> {
+        self.blocks.keys().copied().filter(|block| blocks.contains(block)).collect()
+    }
+}

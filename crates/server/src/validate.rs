@@ -1,0 +1,63 @@
+//! Checks of a shard's invariants: for tests, and of use to nobody else.
+
+use crate::content::Running;
+use crate::cooperation::{Fate, Reloading};
+use crate::shard::Shard;
+
+impl Shard {
+    /// Checks the invariants in the head of `shard.rs`.
+    ///
+    /// # Errors
+    /// Says which does not hold.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        self.cache.validate()?;
+        self.validate_cooperation()?;
+        let (mut dirty, mut unloaded) = (0, 0);
+        for (block, frame) in self.cache.cache().residents() {
+            let slot = &self.slots[frame as usize];
+            if slot.active != self.active.contains_key(&block) {
+                return Err(format!("block {block}: slot and active record disagree"));
+            }
+            unloaded += u32::from(slot.unloaded);
+            let may_be_absent = slot.unloaded || self.ranges.has_parked(block);
+            if !slot.active && slot.state.content.is_absent() && !may_be_absent {
+                return Err(format!("block {block} is resident without content"));
+            }
+            if slot.unloaded && !slot.state.content.is_absent() {
+                return Err(format!("block {block} is unloaded with content"));
+            }
+            dirty += usize::from(slot.state.dirty.is_some());
+        }
+        for (block, record) in &self.active {
+            let idle = record.running == Running::Nothing && record.queue.is_empty();
+            if idle && record.state.dirty.is_none() {
+                return Err(format!("block {block} is active for nothing"));
+            }
+            dirty += usize::from(record.state.dirty.is_some());
+        }
+        if unloaded != self.unloaded {
+            return Err(format!("{unloaded} unloaded blocks, {} counted", self.unloaded));
+        }
+        if dirty != self.dirty.count() {
+            return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));
+        }
+        if !self.starved.is_empty() && self.write_outs == 0 {
+            return Err("starved without a write-out to wait for".into());
+        }
+        Ok(())
+    }
+
+    /// Checks what concerns placement: a reload at the store is for a block that nothing else is
+    /// going on with, or whose record waits for it.
+    pub(crate) fn validate_cooperation(&self) -> Result<(), String> {
+        let Some(coop) = self.coop.as_deref() else { return Ok(()) };
+        coop.deliveries.validate()?;
+        coop.reloads.validate()?;
+        let Some(Reloading { block, fate }) = &coop.reloading else { return Ok(()) };
+        let waits = self.active.get(block).is_some_and(|r| r.running == Running::Fetch);
+        if *fate == Fate::Joined && !waits {
+            return Err(format!("block {block}: a reload was joined by nobody"));
+        }
+        Ok(())
+    }
+}
