@@ -38,7 +38,7 @@ impl Volume {
             evicted_us: self.micros(arrived),
             connected: self.clients.as_ref().map_or(0, |clients| clients.connected()),
         };
-        let mut count = CooperationStats { hint_messages: 1, ..CooperationStats::default() };
+        let mut count = CooperationStats::default();
         let mut work = Work::of_client(self, 0);
         for hint in hints {
             match hint {

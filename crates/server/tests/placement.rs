@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{READ, Random, TestStore, ask, config, flush, open, read, seed, settle, write_of};
-use undercroft_cache::placement::{Hierarchy, LowerLevel, Placement, PlacementCounts};
+use undercroft_cache::placement::{
+    Down, Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, WayDown,
+};
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{HashedCache, Reference, WriteMode};
 use undercroft_nbd::Command;
@@ -181,6 +183,57 @@ async fn every_placement_counts_what_the_simulator_counts() {
             }
         }
     }
+}
+
+/// Clients that say nothing, emulated: as the simulator does it with `--evictions estimate`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn emulated_clients_are_served_as_simulated() {
+    const CLIENT_BLOCKS: u32 = 400;
+    const REQUESTS: u32 = 150_000;
+    let mut random = Random(seed());
+    let mut config = config(300, "mq");
+    config.placement = "eviction".parse().unwrap();
+    (config.estimate, config.reload_at_once) = (true, true);
+    let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next());
+    let lower = LowerLevel::new(&config.policy, 300, &config.placement, WriteMode::Allocate, 0);
+    let mut level = lower.unwrap();
+    let mut estimator = Estimator::new(1 << 16, 0);
+    let policy = Spec::parse("lru").unwrap().build(&Context::new(CLIENT_BLOCKS)).unwrap();
+    let mut client = HashedCache::new(policy, 1);
+    let volume = open(config, &store);
+    let (mut by_access, mut inferred) = (0_u64, Vec::new());
+    for step in 0..REQUESTS {
+        let block = random.below(random.0 % 4000 + 1);
+        if client.access(block).hit {
+            continue;
+        }
+        let stranger = Caller { client: 0, tells: false };
+        serve(&volume, stranger, READ, block).await;
+        let is_confident = estimator.is_confident();
+        by_access += u64::from(!is_confident);
+        if is_confident {
+            level.read(block, false);
+        } else {
+            level.access(block, false, false);
+        }
+        inferred.clear();
+        estimator.observe(block, false, &mut inferred);
+        for &gone in inferred.iter().filter(|_| is_confident) {
+            if level.evicted(gone) == Down::Fetch {
+                level.arrived(gone, WayDown::Reload);
+            }
+        }
+        if step % 1000 == 999 {
+            let (stats, counts) = (volume.stats(), level.counts());
+            let ours = (stats.reads, stats.read_hits, stats.evictions);
+            assert_eq!(ours, (counts.reads, counts.read_hits, counts.evictions), "step {step}");
+        }
+    }
+    let counted = cooperation(&volume);
+    assert_eq!(counted.estimate_fallbacks, by_access);
+    assert_eq!(counted.reloads, level.placement_counts().reloads);
+    assert!(counted.reloads > 1000 && by_access > 1000, "{counted:?}: both sides were seen");
+    volume.validate().unwrap();
 }
 
 #[tokio::test]
