@@ -7,10 +7,12 @@ mod adaptive;
 mod estimate;
 mod hierarchy;
 mod lower;
+mod reloads;
 mod rules;
 mod staging;
 
 pub use estimate::{CONFIDENT, Estimator};
 pub use hierarchy::{Hierarchy, Move};
 pub use lower::{Down, LowerLevel, PlacementCounts, Read};
+pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold, WayDown};

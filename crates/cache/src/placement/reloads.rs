@@ -1,0 +1,119 @@
+//! The reload queue of USENIX 2003: blocks that the client evicted and that are to be read back
+//! when the disk has nothing better to do. It is perfectly right not to do a reload, so the queue
+//! is bounded, and what it holds goes as soon as it is of no use.
+//!
+//! Only the names and their order are here: no clock, and no I/O. When the disk has time, and
+//! whether a block was asked for while its reload was under way, is the business of the user.
+//!
+//! Invariant (checked by [`ReloadQueue::validate`]): every block that was queued is still here, or
+//! was dropped for one reason, or was issued.
+
+use crate::recent::Recent;
+
+/// Blocks waiting to be reloaded, the one evicted first at the front.
+pub struct ReloadQueue {
+    waiting: Recent<()>,
+    counts: ReloadCounts,
+}
+
+/// What became of the blocks that were to be reloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReloadCounts {
+    /// Blocks that entered the queue.
+    pub queued: u64,
+    /// Blocks that did not, since they were in it.
+    pub duplicates: u64,
+    /// Dropped: the client asked for the block again, and has it now.
+    pub demanded: u64,
+    /// Dropped: the block was written, so that what is on disk is out of date or about to be.
+    pub written: u64,
+    /// Dropped: the block was discarded.
+    pub discarded: u64,
+    /// Dropped: the queue was full, and this was the oldest.
+    pub overflowed: u64,
+    /// Handed out to be read.
+    pub issued: u64,
+}
+
+impl ReloadQueue {
+    /// An empty queue for `max` blocks; 0 lets all go at once. `seed` makes the index
+    /// unpredictable for clients that choose the block numbers; it changes nothing else.
+    pub fn new(max: u32, seed: u64) -> Self {
+        Self { waiting: Recent::new(max, seed), counts: ReloadCounts::default() }
+    }
+
+    /// A block is to be reloaded, after those that wait already. One that waits keeps its place.
+    pub fn push(&mut self, block: u64) {
+        if self.waiting.get(block).is_some() {
+            self.counts.duplicates += 1;
+            return;
+        }
+        self.counts.queued += 1;
+        if self.waiting.len() == self.waiting.max() {
+            self.counts.overflowed += 1;
+            self.waiting.pop_oldest();
+        }
+        self.waiting.touch(block);
+    }
+
+    /// The client asks for a block: it has it from now on.
+    pub fn drop_demanded(&mut self, block: u64) {
+        self.counts.demanded += self.remove(block);
+    }
+
+    /// A block is written.
+    pub fn drop_written(&mut self, block: u64) {
+        self.counts.written += self.remove(block);
+    }
+
+    /// A block is gone.
+    pub fn drop_discarded(&mut self, block: u64) {
+        self.counts.discarded += self.remove(block);
+    }
+
+    fn remove(&mut self, block: u64) -> u64 {
+        u64::from(self.waiting.remove(block).is_some())
+    }
+
+    /// Hands out the block that has waited longest, to be read now.
+    pub fn pop(&mut self) -> Option<u64> {
+        let (block, ()) = self.waiting.pop_oldest()?;
+        self.counts.issued += 1;
+        Some(block)
+    }
+
+    /// Number of blocks that wait.
+    pub fn len(&self) -> u32 {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &ReloadCounts {
+        &self.counts
+    }
+
+    /// Starts counting anew after a warm-up: what waits counts as queued.
+    pub fn restart_counts(&mut self) {
+        self.counts = ReloadCounts { queued: self.len().into(), ..ReloadCounts::default() };
+    }
+
+    /// Checks the invariant in the head of this file.
+    ///
+    /// # Errors
+    /// Says what does not add up.
+    pub fn validate(&self) -> Result<(), String> {
+        self.waiting.check()?;
+        let counts = &self.counts;
+        let dropped = counts.demanded + counts.written + counts.discarded + counts.overflowed;
+        let known = u64::from(self.len()) + dropped + counts.issued;
+        if counts.queued == known {
+            return Ok(());
+        }
+        Err(format!("{} blocks queued, {known} accounted for", counts.queued))
+    }
+}
