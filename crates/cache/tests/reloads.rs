@@ -16,7 +16,7 @@ fn agrees_with_a_list() {
         let (mut list, mut counts) = (VecDeque::new(), ReloadCounts::default());
         for step in 0..2000 {
             let block = u64::from(random.below(10));
-            let mut remove = |list: &mut VecDeque<u64>| {
+            let remove = |list: &mut VecDeque<u64>| {
                 let before = list.len();
                 list.retain(|&b| b != block);
                 (before - list.len()) as u64
