@@ -249,6 +249,14 @@ impl Cluster {
         self.servers[home].arrived(client, block);
     }
 
+    /// Whether some client has a block; where data is not shared only `client` can.
+    pub fn is_held(&self, client: usize, block: u64) -> bool {
+        match &self.holders {
+            Some(holders) => holders.is_held(block),
+            None => self.clients[client].frame(block).is_some(),
+        }
+    }
+
     /// The server that a block belongs to.
     pub fn home(&self, block: u64) -> usize {
         (self.home)(block)

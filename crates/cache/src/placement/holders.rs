@@ -46,6 +46,11 @@ impl Holders {
         (others != 0).then(|| others.trailing_zeros() as usize)
     }
 
+    /// Whether some client has a block.
+    pub fn is_held(&self, block: u64) -> bool {
+        self.held.contains_key(&block)
+    }
+
     /// Number of blocks that some client holds.
     pub fn len(&self) -> usize {
         self.held.len()
