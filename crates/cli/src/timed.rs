@@ -18,7 +18,7 @@ pub(crate) struct TimedOptions {
     /// Requests that each client has under way
     #[arg(long, value_name = "N", default_value = "1", requires = "timed")]
     outstanding: u32,
-    /// Time of a client from an answer to the next request, in microseconds
+    /// Mean time of a client from an answer to the next request, in microseconds
     #[arg(long, value_name = "US", default_value = "0", requires = "timed")]
     think_us: u64,
     /// Disks of each server
@@ -78,7 +78,7 @@ const COLUMNS: [Column; 11] = [
     ("caches", |t| format!("{:.3}", t.cache_ms)),
     ("link", |t| format!("{:.3}", t.link_ms)),
     ("disk wait", |t| format!("{:.3}", t.disk_wait_ms)),
-    ("for reloads", |t| format!("{:.3}", t.behind_reloads_ms)),
+    ("of it for reloads", |t| format!("{:.3}", t.behind_reloads_ms)),
     ("disk", |t| format!("{:.3}", t.disk_ms)),
     ("requests/s", |t| format!("{:.1}", t.requests_per_s)),
     ("disk busy", |t| whole_percent(t.disk_reads_busy + t.disk_writes_busy)),

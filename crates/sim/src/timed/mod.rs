@@ -1,7 +1,8 @@
 //! Clients, links and disks with a clock: what placement costs where things take time.
 //!
 //! The model (`docs/cooperation.md`): a closed loop. Each client has a number of requests under way;
-//! when one is answered it thinks, then issues the next block reference of its trace. Times are
+//! when one is answered it thinks for a while, evenly between nothing and twice the mean, then
+//! issues the next block reference of its trace. Other times are
 //! those of the response-time model, with the disk's part of a miss spent at a disk that serves
 //! one request at a time. Caches change when a request reaches them, not when its data does.
 
@@ -28,7 +29,7 @@ use world::World;
 pub struct Timing {
     /// Requests that each client has under way, from 1 to 4096.
     pub outstanding: u32,
-    /// Time from an answer to the next request, in microseconds.
+    /// Mean time from an answer to the next request, in microseconds.
     pub think_us: u64,
     /// Disks of each server, from 1 to 4096.
     pub disks: u32,

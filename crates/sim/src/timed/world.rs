@@ -8,6 +8,8 @@ use undercroft_cache::placement::{
     Cluster, Down, Load, Order, Placement, ReloadCounts, Source, WayByCost, WayDown,
 };
 
+use undercroft_trace::SplitMix64;
+
 use super::disk::{Busy, Disk, Work};
 use super::link::Link;
 use super::{TimedOutcome, Timing};
@@ -24,6 +26,9 @@ const PERIOD_NS: u64 = 1_000_000_000;
 
 /// Share of a server's cache that its reload queues may name: one part in so many.
 const QUEUED: u32 = 8;
+
+/// Seed of the times that clients think.
+const SEED: u64 = 42;
 
 /// References between two reports of progress.
 const PROGRESS: u64 = 1 << 16;
@@ -91,6 +96,9 @@ pub(super) struct World<'a> {
     reviewed: Vec<u64>,
     links_reviewed: u64,
     victims: Vec<u64>,
+    /// Disks that were given reloads by the request in hand.
+    to_start: Vec<usize>,
+    random: SplitMix64,
 }
 
 impl<'a> World<'a> {
@@ -132,6 +140,8 @@ impl<'a> World<'a> {
             reviewed: vec![0; disks],
             links_reviewed: 0,
             victims: Vec::new(),
+            to_start: Vec::new(),
+            random: SplitMix64::new(SEED),
         };
         // Slot by slot, so that the clients begin in turn.
         for k in 0..per_client {
@@ -273,7 +283,17 @@ impl<'a> World<'a> {
             stats.behind_reloads_ns += slot.behind_ns;
             stats.service_ns += slot.service_ns;
         }
-        self.at(self.now + self.timing.think_us * 1000, Event::Issue(at));
+        let think_ns = self.think_ns();
+        self.at(self.now + think_ns, Event::Issue(at));
+    }
+
+    /// Evenly between nothing and twice the mean: constant times would let every request find the
+    /// disks in the same state.
+    fn think_ns(&mut self) -> u64 {
+        match self.timing.think_us {
+            0 => 0,
+            mean => self.random.below(2 * mean * 1000 + 1),
+        }
     }
 
     // -------------------------------------------------------------- the servers
@@ -308,6 +328,9 @@ impl<'a> World<'a> {
         if !is_demote_first {
             self.take_hints(at);
         }
+        let mut to_start = std::mem::take(&mut self.to_start);
+        to_start.drain(..).for_each(|disk| self.start_disk(disk));
+        self.to_start = to_start;
     }
 
     fn take_hints(&mut self, at: usize) {
@@ -342,11 +365,13 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Queues a reload. Nothing starts before all that came with a request has been looked at:
+    /// demand goes first.
     fn fetch(&mut self, block: u64, down: Down) {
         if down == Down::Fetch {
             let disk = self.disk_of(block);
             self.disks[disk].push_reload(block);
-            self.start_disk(disk);
+            self.to_start.push(disk);
         }
     }
 
