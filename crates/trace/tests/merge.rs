@@ -47,7 +47,10 @@ fn memory(has_time: bool, records: &[(u64, u32, u64)]) -> Memory {
     Memory { meta, records: records.iter().map(record).collect(), batch: 2, spaces }
 }
 
-fn read(mut reader: Box<dyn Reader>) -> (Vec<(u64, u32, u64)>, Box<dyn Reader>) {
+/// Time, space and address of a record.
+type Seen = (u64, u32, u64);
+
+fn read(mut reader: Box<dyn Reader>) -> (Vec<Seen>, Box<dyn Reader>) {
     let mut all = Vec::new();
     loop {
         let mut records = Vec::new();
