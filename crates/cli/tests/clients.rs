@@ -45,28 +45,31 @@ fn json(place: &TempDir, arguments: &str) -> Value {
 fn several_clients_in_the_names_that_scripts_rely_on() {
     let place = place();
     let levels = "--l1 1blk:lru --l2 4blk:lru --placement eviction";
-    // 2 is evicted by b while nobody else has it, so a finds it below; then a gives it up and
-    // b finds it. 0, 1 and 2 are below again when a comes back.
-    for (arguments, data, unique, hits) in [
-        ("a.trc --clients b.trc --data shared", "shared", 5, [4, 1]),
-        ("both.csv --clients spaces --data shared", "shared", 5, [4, 1]),
-        ("a.trc --clients b.trc", "disjoint", 6, [3, 1]),
-        ("both.csv --clients spaces", "disjoint", 6, [3, 1]),
+    // Shared, a finds 2, 0 and 1 below, and b finds 2, which it has when a asks for it at the end.
+    // Disjoint, each finds what it has had before.
+    for (arguments, data, unique, peers) in [
+        ("a.trc --clients b.trc --data shared", "shared", 5, 0),
+        ("both.csv --clients spaces --data shared", "shared", 5, 0),
+        ("a.trc --clients b.trc --data shared --peer-fetch", "shared", 5, 1),
+        ("a.trc --clients b.trc", "disjoint", 6, 0),
+        ("both.csv --clients spaces", "disjoint", 6, 0),
     ] {
         let report = json(&place, &format!("{arguments} {levels}"));
         let clients = &report["clients"];
         assert_eq!(clients["data"], data);
         assert_eq!(clients["partition"], "shared");
         assert_eq!(report["trace"]["unique_blocks"], unique);
-        for (client, (reads, hits)) in [(6, hits[0]), (4, hits[1])].into_iter().enumerate() {
+        for (client, reads, hits, peers) in [(0, 6, 3, peers), (1, 4, 1, 0)] {
             let client = &clients["clients"][client];
             assert_eq!(client["reads"], reads, "{arguments}");
             assert_eq!(client["server_hits"], hits, "{arguments}: {clients}");
-            assert_eq!((&client["read_hits"], &client["peer_hits"]), (&0.into(), &0.into()));
-            assert_eq!(client["disk_reads"], reads - hits);
+            assert_eq!(client["peer_hits"], peers, "{arguments}: {clients}");
+            assert_eq!(client["read_hits"], 0);
+            assert_eq!(client["disk_reads"], reads - hits - peers);
             assert_eq!(client["capacity_blocks"], 1);
         }
-        assert_eq!(report["disk"]["demand_reads"], 10 - hits[0] - hits[1]);
+        assert_eq!(report["disk"]["demand_reads"], 6 - peers);
+        assert_eq!(report["aggregate"]["read_hits"], 4 + peers);
         assert_eq!(report["levels"][0]["capacity_blocks"], 2);
         assert!(report.get("timed").is_none());
     }
@@ -95,15 +98,16 @@ fn parts_servers_and_different_first_levels_are_shown() {
     }
 }
 
-/// The first three reads of a: 10 ms each, and no time for the reloads of the disk between.
+/// Three reads from disk and three from the server, since the two together hold all three blocks.
 #[test]
 fn a_clock_shows_where_the_time_goes() {
     let place = place();
     let levels = "a.trc --l1 1blk:lru --l2 4blk:lru";
-    let report = json(&place, &format!("{levels} --placement gl --timed --link 4MiB"));
+    let gl = "a.trc --l1 1blk:lru --l2 2blk:lru --placement gl --timed --link 4MiB";
+    let report = json(&place, gl);
     let timed = &report["timed"];
     let number = |name: &str| timed[name].as_f64().unwrap();
-    // Three from disk, three from the server, all over a link of 0.98 ms a block.
+    // A link of 0.98 ms a block.
     let block_ms = 4096.0 / f64::from(4 << 20) * 1000.0;
     assert!((number("response_ms") - ((30.0 + 6.0) / 6.0 + block_ms)).abs() < 1e-3, "{timed}");
     assert!((number("link_ms") - block_ms).abs() < 1e-3 && number("disk_ms") == 4.0);

@@ -266,4 +266,10 @@ fn times_out_of_range_are_refused() {
         let error = result.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("expected 1 to"), "{error}");
     }
+    let slow = Timing { link_bytes_per_s: Some(1.0), block_bytes: 1 << 30, ..timing() };
+    let result = simulate_timed(&population, &config(1, 2, "gl"), &slow, |_| ());
+    assert_eq!(result.map(|outcome| outcome.disk_reads()).unwrap(), 2);
+    let slow = Timing { outstanding: 4000, ..slow };
+    let result = simulate_timed(&population, &config(1, 2, "gl"), &slow, |_| ());
+    assert!(result.map(|_| ()).unwrap_err().to_string().contains("292"));
 }

@@ -66,7 +66,9 @@ impl Population {
         let count = names.len();
         let trace = DenseTrace::load(BlockStream::new(merge(readers)?, options)?, progress)?;
         // The volumes of a trace that is alone with its volume are all the same one.
-        let has_several = (0..count).any(|i| used(&trace).filter(|s| s % count == i).count() > 1);
+        let mut volumes = vec![0; count];
+        used(&trace).for_each(|space| volumes[space % count] += 1);
+        let has_several = volumes.iter().any(|&number: &u32| number > 1);
         let volume = |space: usize| match data {
             Data::Disjoint => space.to_string(),
             Data::Shared if has_several => trace.spaces()[space].clone(),
@@ -220,10 +222,14 @@ impl OfClient<'_> {
 /// Stands for the volume of a space that no trace has.
 const NO_VOLUME: u32 = u32::MAX;
 
-/// The address spaces that the trace really has.
+/// The address spaces that have blocks: a merged trace numbers some that it does not have.
 fn used(trace: &DenseTrace) -> impl Iterator<Item = usize> + '_ {
-    let spaces = trace.spaces().iter().enumerate();
-    spaces.filter(|(_, name)| !name.is_empty()).map(|(space, _)| space)
+    let mut used = vec![false; trace.spaces().len()];
+    for number in 0..trace.unique() {
+        let (space, _) = trace.names().block(number).unwrap_or_default();
+        used[space as usize] = true;
+    }
+    (0..used.len()).filter(move |&space| used[space])
 }
 
 /// Numbers volumes by their names, in order of the spaces.

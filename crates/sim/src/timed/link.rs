@@ -1,9 +1,6 @@
 //! The link between a client and the servers: one thing at a time, in the order of their coming,
 //! in either direction. What is as small as a request or a hint takes no time, and waits its turn.
 
-/// Nanoseconds of a second.
-const SECOND: f64 = 1e9;
-
 pub(super) struct Link {
     /// Time that a block takes; 0 where the link has no limit.
     block_ns: u64,
@@ -14,9 +11,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(block_bytes: u32, bytes_per_s: Option<f64>) -> Self {
-        let block_ns = bytes_per_s.map_or(0.0, |rate| f64::from(block_bytes) / rate * SECOND);
-        Self { block_ns: block_ns as u64, free_at: 0, demand_ns: 0, demotions_ns: 0 }
+    pub(super) fn new(block_ns: u64) -> Self {
+        Self { block_ns, free_at: 0, demand_ns: 0, demotions_ns: 0 }
     }
 
     /// When something small has been sent.

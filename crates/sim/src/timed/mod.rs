@@ -48,6 +48,28 @@ impl Timing {
     /// waiting, less that of one which the server has.
     pub const DISK_US: u64 = ((DISK_MS - LEVEL_MS[1]) * 1000.0) as u64;
 
+    /// Time that a block takes on a link; 0 where links have no limit.
+    fn link_block_ns(&self) -> u64 {
+        let block_bytes = f64::from(self.block_bytes);
+        self.link_bytes_per_s.map_or(0.0, |rate| block_bytes / rate * 1e9) as u64
+    }
+
+    /// Refuses what could overflow the clock, or the sum of all response times: as long as all
+    /// requests under way wait for every step of each.
+    fn check_length(&self, references: u64, clients: usize) -> Result<(), Error> {
+        let links_ns = 3 * u128::from(self.link_block_ns());
+        let us = 2 * u128::from(self.think_us) + 2 * u128::from(self.disk_us);
+        let longest_ns = us * 1000 + links_ns + 2 * u128::from(world::SERVER_NS);
+        let slots = u128::from(self.outstanding) * clients as u128;
+        if longest_ns * u128::from(references) * slots <= i64::MAX as u128 {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "{references} references with {slots} requests under way could take more than the 292 \
+             years that the clock has: ask for fewer requests, or shorter times"
+        )))
+    }
+
     fn check(&self) -> Result<(), Error> {
         let range = 1..=MAX_NUMBER;
         let rate_is_right = self.link_bytes_per_s.is_none_or(|rate| rate >= 1.0);
@@ -85,6 +107,7 @@ pub fn simulate_timed(
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
     timing.check()?;
+    timing.check_length(population.trace().len(), population.names().len())?;
     let (started, started_cpu) = (Instant::now(), thread_cpu_time());
     let warmup = population.trace().references_of(config.warmup_records)?;
     let (cluster, by_volume) = clients::build(population, config)?;

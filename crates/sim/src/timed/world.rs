@@ -1,12 +1,12 @@
 //! The events of a simulation with a clock, in the order of their times; of equal times in the
 //! order in which they were foreseen, so that every run is the same.
 
+mod counting;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use undercroft_cache::placement::{
-    Cluster, Down, Load, Order, Placement, ReloadCounts, Source, WayByCost, WayDown,
-};
+use undercroft_cache::placement::{Cluster, Down, Order, Placement, Source, WayByCost, WayDown};
 
 use undercroft_trace::SplitMix64;
 
@@ -16,13 +16,11 @@ use super::{TimedOutcome, Timing};
 use crate::clients::{OfClient, Seen};
 use crate::report::LEVEL_MS;
 use crate::{ClientsConfig, Error, Population};
+use counting::PERIOD_NS;
 
 /// Time of a request that the client's own cache serves, and of one that a server serves.
 const OWN_NS: u64 = (LEVEL_MS[0] * 1e6) as u64;
-const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
-
-/// Time from one choice of the way down to the next.
-const PERIOD_NS: u64 = 1_000_000_000;
+pub(super) const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
 
 /// Share of a server's cache that its reload queues may name: one part in so many.
 const QUEUED: u32 = 8;
@@ -115,7 +113,7 @@ impl<'a> World<'a> {
         let reloads = (config.server.capacity / config.servers / QUEUED / timing.disks).max(1);
         let disks = (config.servers * timing.disks) as usize;
         let disk = |_| Disk::new(timing.disk_us * 1000, timing.reloads, reloads);
-        let link = |_| Link::new(timing.block_bytes, timing.link_bytes_per_s);
+        let link = |_| Link::new(timing.link_block_ns());
         let mut world = Self {
             population,
             streams: (0..clients).map(|client| population.of_client(client)).collect(),
@@ -426,73 +424,5 @@ impl<'a> World<'a> {
             slot.behind_ns = slot.wait_ns;
             self.at(self.now + SERVER_NS, Event::Reply(at));
         }
-    }
-
-    // -------------------------------------------------------------- counting
-
-    fn review(&mut self) {
-        let timing = self.timing;
-        let period = PERIOD_NS as f64;
-        let carried: u64 = self.links.iter().map(|link| link.demand_ns).sum();
-        let busy = (carried - self.links_reviewed) as f64 / period / self.links.len() as f64;
-        self.links_reviewed = carried;
-        let free_bytes_per_s =
-            timing.link_bytes_per_s.map_or(f64::INFINITY, |rate| rate * (1.0 - busy));
-        let per_server = timing.disks as usize;
-        for (server, way) in self.ways.iter_mut().enumerate() {
-            let disks = server * per_server..(server + 1) * per_server;
-            let mut demand = 0;
-            for disk in disks {
-                let now = self.disks[disk].busy.demand_ns();
-                demand += now - std::mem::replace(&mut self.reviewed[disk], now);
-            }
-            let load = Load {
-                block_bytes: timing.block_bytes,
-                free_bytes_per_s,
-                reload_us: timing.disk_us as f64,
-                idle_share: 1.0 - demand as f64 / period / per_server as f64,
-            };
-            way.review(&load);
-        }
-        self.at(self.now + PERIOD_NS, Event::Review);
-    }
-
-    /// The end of the warm-up.
-    fn restart(&mut self) {
-        self.cluster.restart_counts();
-        self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
-        self.stats = TimedOutcome::default();
-        self.began = self.now;
-        self.before = self.disks.iter().map(|disk| disk.busy).collect();
-        self.links_before = self.link_times();
-    }
-
-    fn link_times(&self) -> (u64, u64) {
-        let sum = |time: fn(&Link) -> u64| self.links.iter().map(time).sum();
-        (sum(|link| link.demand_ns), sum(|link| link.demotions_ns))
-    }
-
-    pub(super) fn finish(mut self) -> (Cluster, TimedOutcome) {
-        let elapsed = (self.now - self.began).max(1) as f64;
-        let mut busy = [0; 3];
-        for (disk, before) in self.disks.iter().zip(&self.before) {
-            let now = disk.busy;
-            busy[0] += now.reads_ns - before.reads_ns;
-            busy[1] += now.writes_ns - before.writes_ns;
-            busy[2] += now.reloads_ns - before.reloads_ns;
-        }
-        let (demand, demotions) = self.link_times();
-        let links = [demand - self.links_before.0, demotions - self.links_before.1];
-        let none = ReloadCounts::default();
-        let reloads = self.disks.iter().fold(none, |sum, disk| sum.plus(disk.reloads.counts()));
-        let stats = TimedOutcome {
-            elapsed_ns: self.now - self.began,
-            disk_busy: busy.map(|ns| ns as f64 / elapsed / self.disks.len() as f64),
-            link_busy: links.map(|ns| ns as f64 / elapsed / self.links.len() as f64),
-            reloads,
-            way_changes: self.ways.iter().map(WayByCost::changes).sum(),
-            ..std::mem::take(&mut self.stats)
-        };
-        (self.cluster, stats)
     }
 }
