@@ -7,6 +7,7 @@ mod support;
 use cluster::{clients, cluster, held, rules, server};
 use support::{Random, seeds};
 use undercroft_cache::placement::{Division, Marginal, Shift, rendezvous};
+use undercroft_cache::policy::policies;
 
 // ------------------------------------------------------------------ parts
 
@@ -144,6 +145,40 @@ fn the_client_that_gains_gets_the_room() {
             let first = ours.servers()[0].parts()[0].cache().policy().capacity();
             assert!(first >= 140, "{placement} UNDERCROFT_SEED={seed}: {first}");
             assert!(ours.servers()[0].moved() >= 40);
+        }
+    }
+}
+
+/// Every policy keeps its structure while its part grows and shrinks, and holds no more than that.
+#[test]
+fn every_policy_bears_being_resized() {
+    for info in policies().iter().filter(|info| info.name != "opt") {
+        for placement in ["access", "eviction", "eviction,on-hit=adaptive,staging=auto", "gl"] {
+            for seed in seeds(2) {
+                let mut random = Random(seed);
+                let spec = server(info.name, 60 + random.below(200), placement, Division::Benefit);
+                let capacity = spec.capacity;
+                let mut ours = cluster(&clients(3, "lru", 5), &[spec], rules(false, false));
+                let at = format!("{} {placement} UNDERCROFT_SEED={seed}", info.name);
+                let mut known = [0; 3];
+                for step in 0..6000 {
+                    // In turn each of them is the one with use for more.
+                    let client = random.below(3) as usize;
+                    let is_busy = client == (step / 2000) as usize;
+                    let span = if is_busy { 2 * capacity / 3 } else { 100 * capacity };
+                    let block = random.below(span);
+                    let cold = u64::from(block) >= known[client];
+                    known[client] = known[client].max(u64::from(block) + 1);
+                    let block = u64::from(block) + client as u64 * 1_000_000;
+                    ours.reference(client, block, random.below(6) == 0, cold);
+                    if step % 32 == 0 {
+                        ours.validate().unwrap_or_else(|e| panic!("{at} step {step}: {e}"));
+                        let held = held(&ours.servers()[0]).len() as u32;
+                        assert!(held <= capacity, "{at} step {step}: {held} of {capacity}");
+                    }
+                }
+                assert!(ours.servers()[0].moved() > 0, "{at}");
+            }
         }
     }
 }
