@@ -11,7 +11,7 @@
 //! [`Cluster::reference`] does everything at once. The steps that it is made of are public, for
 //! users in whose world things take time.
 
-use super::holders::{Holders, MAX_CLIENTS};
+use super::holders::{Holders, MAX_HOLDERS};
 use super::lower::{Down, PlacementCounts};
 use super::rules::{Order, Placement, PlacementError, WayDown};
 use super::server::{Server, ServerSpec};
@@ -86,7 +86,7 @@ impl Cluster {
     /// below their number; [`rendezvous`](super::rendezvous) will do.
     ///
     /// # Errors
-    /// There is no client, no server, or more than [`MAX_CLIENTS`] clients; a cache cannot be had
+    /// There is no client, no server, or more than [`MAX_HOLDERS`] clients; a cache cannot be had
     /// as asked for; or the rules contradict each other.
     pub fn new(
         clients: &[Client],
@@ -95,10 +95,10 @@ impl Cluster {
         rules: ClusterRules,
     ) -> Result<Self, PlacementError> {
         let refuse = |why: String| Err(PlacementError(why));
-        if clients.is_empty() || servers.is_empty() || clients.len() > MAX_CLIENTS {
+        if clients.is_empty() || servers.is_empty() || clients.len() > MAX_HOLDERS {
             let (clients, servers) = (clients.len(), servers.len());
             return refuse(format!(
-                "{clients} clients above {servers} servers: expected 1 to {MAX_CLIENTS} above at \
+                "{clients} clients above {servers} servers: expected 1 to {MAX_HOLDERS} above at \
                  least 1"
             ));
         }

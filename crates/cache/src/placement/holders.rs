@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 /// Most clients of a cluster: a bit each.
-pub const MAX_CLIENTS: usize = 64;
+pub const MAX_HOLDERS: usize = 64;
 
 /// The clients that are believed to hold each block. Clients are numbered from 0.
 pub struct Holders {
@@ -24,7 +24,7 @@ impl Holders {
     /// A client has a block from now on.
     ///
     /// # Panics
-    /// `client` is not below [`MAX_CLIENTS`]; so for all methods.
+    /// `client` is not below [`MAX_HOLDERS`]; so for all methods.
     pub fn add(&mut self, client: usize, block: u64) {
         *self.held.entry(block).or_default() |= bit(client);
     }
@@ -63,6 +63,6 @@ impl Holders {
 }
 
 fn bit(client: usize) -> u64 {
-    assert!(client < MAX_CLIENTS, "client {client} of at most {MAX_CLIENTS}");
+    assert!(client < MAX_HOLDERS, "client {client} of at most {MAX_HOLDERS}");
     1 << client
 }

@@ -15,12 +15,13 @@ mod reloads;
 mod rules;
 mod server;
 mod staging;
+mod sums;
 
 pub use clients::{Client, Cluster, ClusterCounts, ClusterRules, Source};
 pub use cost::{Load, WayByCost};
 pub use estimate::{CONFIDENT, Estimator};
 pub use hierarchy::{Hierarchy, Move};
-pub use holders::{Holders, MAX_CLIENTS};
+pub use holders::{Holders, MAX_HOLDERS};
 pub use lower::{Down, LowerLevel, PlacementCounts, Read};
 pub use marginal::{Marginal, Shift};
 pub use reloads::{ReloadCounts, ReloadQueue};

@@ -35,21 +35,6 @@ pub struct ReloadCounts {
     pub issued: u64,
 }
 
-impl ReloadCounts {
-    /// What two queues counted together.
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            queued: self.queued + other.queued,
-            duplicates: self.duplicates + other.duplicates,
-            demanded: self.demanded + other.demanded,
-            written: self.written + other.written,
-            discarded: self.discarded + other.discarded,
-            overflowed: self.overflowed + other.overflowed,
-            issued: self.issued + other.issued,
-        }
-    }
-}
-
 impl ReloadQueue {
     /// An empty queue for `max` blocks; 0 lets all go at once. `seed` makes the index
     /// unpredictable for clients that choose the block numbers; it changes nothing else.

@@ -220,22 +220,6 @@ impl Server {
     }
 }
 
-impl PlacementCounts {
-    /// What two caches counted together.
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            known_evictions: self.known_evictions + other.known_evictions,
-            foreseen: self.foreseen + other.foreseen,
-            already_here: self.already_here + other.already_here,
-            reloads: self.reloads + other.reloads,
-            demotions_in: self.demotions_in + other.demotions_in,
-            staged: self.staged + other.staged,
-            staged_hits: self.staged_hits + other.staged_hits,
-            skipped: self.skipped + other.skipped,
-        }
-    }
-}
-
 /// Which of so many servers, at least 1, a block belongs to where nothing else says it: the one
 /// whose hash with the block is the largest, so that one server more takes blocks from the others
 /// and moves none between them. The same on every machine.

@@ -4,7 +4,7 @@
 //! The trace is kept as it was read, with a number for each (client, space, block). A byte a number
 //! says whose it is; where clients share data, another number says which block it is.
 
-use undercroft_cache::placement::{MAX_CLIENTS, rendezvous};
+use undercroft_cache::placement::{MAX_HOLDERS, rendezvous};
 use undercroft_trace::{
     BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
 };
@@ -244,8 +244,8 @@ fn number_volumes(trace: &DenseTrace, name: impl Fn(usize) -> String) -> Vec<u32
 }
 
 fn check_number(clients: usize) -> Result<(), Error> {
-    if clients <= MAX_CLIENTS {
+    if clients <= MAX_HOLDERS {
         return Ok(());
     }
-    Err(Error::Request(format!("{clients} clients: at most {MAX_CLIENTS} can be simulated")))
+    Err(Error::Request(format!("{clients} clients: at most {MAX_HOLDERS} can be simulated")))
 }
