@@ -1,10 +1,10 @@
 //! Clients, links and disks with a clock: what placement costs where things take time.
 //!
-//! The model (`docs/cooperation.md`): a closed loop. Each client has a number of requests under way;
-//! when one is answered it thinks for a while, evenly between nothing and twice the mean, then
-//! issues the next block reference of its trace. Other times are
-//! those of the response-time model, with the disk's part of a miss spent at a disk that serves
-//! one request at a time. Caches change when a request reaches them, not when its data does.
+//! The model (`docs/cooperation.md`): a closed loop. Each client has some requests under way; when
+//! one is answered it thinks for a while, evenly between nothing and twice the mean, then issues
+//! the next block reference of its trace. Other times are those of the response-time model,
+//! with the disk's part of a miss spent at a disk that serves one request at a time. Caches change
+//! when a request reaches them, not when its data does.
 
 mod disk;
 mod link;
