@@ -358,4 +358,24 @@ impl LowerLevel {
         self.adaptive.as_ref().map_or(Ok(()), Adaptive::check)?;
         self.cache.validate()
     }
+
+    /// As [`read`](Self::read), while another client has the block too: what is here stays.
+    pub fn read_shared(&mut self, block: u64, cold: bool) -> Read {
+        let on_hit = std::mem::replace(&mut self.rules.on_hit, OnHit::Keep);
+        let read = self.read(block, cold);
+        self.rules.on_hit = on_hit;
+        read
+    }
+
+    /// Changes the capacity, at least 1, while running: [`driven_out`](Self::driven_out) says what
+    /// had to go. What else is sized by the capacity stays as it was made.
+    pub fn resize(&mut self, capacity: u32) {
+        self.cache.resize(capacity);
+        self.counts.evictions += self.cache.evicted().len() as u64;
+    }
+
+    /// From now on evicted blocks come this way.
+    pub fn set_way_down(&mut self, down: WayDown) {
+        self.rules.down = down;
+    }
 }
