@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests of the one crate with unsafe code (frame memory), and the volume tests over it,
+# Runs the tests of frame memory, which is unsafe code, and the volume tests over it,
 # under what is there of: AddressSanitizer (nightly Rust), valgrind. Says what it left out.
 set -eu
 

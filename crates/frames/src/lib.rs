@@ -8,7 +8,7 @@
 //!
 //! Which block lies in which frame, and which frames to evict, is not known here.
 //!
-//! This is the only crate of the workspace with `unsafe` code. What makes it sound:
+//! With the interface for C the only `unsafe` code of the workspace. What makes it sound:
 //! 1. *Memory.* A mapping is unmapped when its last pool is gone; a pool lives as long as any of
 //!    its frames has a handle: each frame that is not free owns one strong count of the pool.
 //! 2. *Places.* Pools get disjoint parts of the mapping, and frames disjoint parts of their pool.

@@ -203,7 +203,7 @@ async fn emulated_clients_are_served_as_simulated() {
     let volume = open(config, &store);
     let (mut by_access, mut inferred) = (0_u64, Vec::new());
     for step in 0..REQUESTS {
-        let block = random.below(random.0 % 4000 + 1);
+        let block = random.below(4000);
         if client.access(block).hit {
             continue;
         }
