@@ -24,7 +24,7 @@ use undercroft_cache::{Level, Reference, WriteMode};
 fn the_last_copy_is_placed() {
     let (a, b) = (1, 2);
     for peer_fetch in [false, true] {
-        let spec = server("lru", 2, "eviction", Division::Shared);
+        let spec = server("lru", 2, "eviction,on-hit=move", Division::Shared);
         let mut ours = cluster(&clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
         let from = |peer: usize| if peer_fetch { Source::Peer(peer) } else { Source::Disk };
         let steps: [(usize, u64, Source, &[u64]); 6] = [
@@ -56,7 +56,7 @@ fn the_last_copy_is_placed() {
 #[test]
 fn a_shared_block_stays_where_clients_do_not_serve_each_other() {
     for (peer_fetch, below) in [(false, &[1_u64][..]), (true, &[])] {
-        let spec = server("lru", 2, "eviction", Division::Shared);
+        let spec = server("lru", 2, "eviction,on-hit=move", Division::Shared);
         let mut ours = cluster(&clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
         ours.reference(0, 1, false, true);
         ours.reference(0, 2, false, true);
@@ -77,9 +77,9 @@ fn one_client_is_a_hierarchy() {
     for info in policies().iter().filter(|info| info.name != "opt") {
         for placement in [
             "gl",
-            "eviction",
+            "eviction,on-hit=move",
             "eviction,on-hit=keep,order=demote-first",
-            "eviction,threshold=1x,staging=2",
+            "eviction,on-hit=move,threshold=1x,staging=2",
             "eviction,on-hit=adaptive",
         ] {
             for division in [Division::Shared, Division::Benefit] {
@@ -222,7 +222,7 @@ fn the_last_copy_rule_equals_the_naive_model() {
             let peer_fetch = shares_data && random.below(2) == 0;
             let specs: Vec<_> = sizes
                 .iter()
-                .map(|&size| server(policy, size, "eviction", Division::Shared))
+                .map(|&size| server(policy, size, "eviction,on-hit=move", Division::Shared))
                 .collect();
             let naive = |&size: &u32| model::model(policy, &[], size);
             let mut theirs = Naive {
@@ -262,7 +262,7 @@ fn the_last_copy_rule_equals_the_naive_model() {
 /// either, or has fetched just before.
 #[test]
 fn of_two_equal_clients_the_second_fetches_from_the_first() {
-    let spec = server("lru", 40, "eviction", Division::Shared);
+    let spec = server("lru", 40, "eviction,on-hit=move", Division::Shared);
     let mut ours = cluster(&clients(2, "lru", 10), &[spec], rules(true, true));
     let mut random = Random(3);
     for _ in 0..5000 {
@@ -282,7 +282,7 @@ fn of_two_equal_clients_the_second_fetches_from_the_first() {
 
 #[test]
 fn what_contradicts_itself_is_refused_with_the_reason() {
-    let one = server("lru", 4, "eviction", Division::Shared);
+    let one = server("lru", 4, "eviction,on-hit=move", Division::Shared);
     let divided = ServerSpec { division: Division::Benefit, ..one.clone() };
     let opt = ServerSpec { policy: Spec::parse("opt").unwrap(), ..one.clone() };
     let many = clients(65, "lru", 1);

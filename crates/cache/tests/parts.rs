@@ -121,7 +121,7 @@ fn parts_follow_the_rule_written_down_plainly() {
 /// The parts always add up, in the caches too, and the client that has use for it gets more.
 #[test]
 fn the_client_that_gains_gets_the_room() {
-    for placement in ["access", "eviction", "eviction,on-hit=keep", "gl"] {
+    for placement in ["access", "eviction,on-hit=move", "eviction,on-hit=keep", "gl"] {
         for seed in seeds(3) {
             let mut random = Random(seed);
             let spec = server("lru", 200, placement, Division::Benefit);
@@ -153,7 +153,9 @@ fn the_client_that_gains_gets_the_room() {
 #[test]
 fn every_policy_bears_being_resized() {
     for info in policies().iter().filter(|info| info.name != "opt") {
-        for placement in ["access", "eviction", "eviction,on-hit=adaptive,staging=auto", "gl"] {
+        for placement in
+            ["access", "eviction,on-hit=move", "eviction,on-hit=adaptive,staging=auto", "gl"]
+        {
             for seed in seeds(2) {
                 let mut random = Random(seed);
                 let spec = server(info.name, 60 + random.below(200), placement, Division::Benefit);
@@ -187,8 +189,9 @@ fn every_policy_bears_being_resized() {
 
 #[test]
 fn a_block_is_at_its_home_and_nowhere_else() {
-    let specs: Vec<_> =
-        [30, 20, 10].map(|size| server("lru", size, "eviction", Division::Shared)).to_vec();
+    let specs: Vec<_> = [30, 20, 10]
+        .map(|size| server("lru", size, "eviction,on-hit=move", Division::Shared))
+        .to_vec();
     let mut ours = cluster(&clients(3, "lru", 10), &specs, rules(true, false));
     let mut random = Random(1);
     for _ in 0..5000 {

@@ -44,7 +44,7 @@ fn json(place: &TempDir, arguments: &str) -> Value {
 #[test]
 fn several_clients_in_the_names_that_scripts_rely_on() {
     let place = place();
-    let levels = "--l1 1blk:lru --l2 4blk:lru --placement eviction";
+    let levels = "--l1 1blk:lru --l2 4blk:lru --placement eviction,on-hit=move";
     // Shared, a finds 2, 0 and 1 below, and b finds 2, which it has when a asks for it at the end.
     // Disjoint, each finds what it has had before.
     for (arguments, data, unique, peers) in [
@@ -78,7 +78,7 @@ fn several_clients_in_the_names_that_scripts_rely_on() {
 #[test]
 fn parts_servers_and_different_first_levels_are_shown() {
     let place = place();
-    let levels = "--l1 1blk:lru --l1 3blk:fifo --l2 4blk:lru --placement eviction";
+    let levels = "--l1 1blk:lru --l1 3blk:fifo --l2 4blk:lru --placement eviction,on-hit=move";
     let arguments = format!("a.trc --clients b.trc {levels} --partition benefit --servers 2");
     let report = json(&place, &arguments);
     assert_eq!(report["levels"][0]["policy"], "lru | fifo");
@@ -114,11 +114,13 @@ fn a_clock_shows_where_the_time_goes() {
     let parts = ["cache_ms", "link_ms", "disk_wait_ms", "disk_ms"].map(number);
     assert!((parts.iter().sum::<f64>() - number("response_ms")).abs() < 1e-9);
     assert!(report["timed_access"]["response_ms"].as_f64().unwrap() > number("response_ms"));
-    let table = ok(&place, &format!("{levels} --placement eviction,down=auto --timed"));
-    for words in ["response ms", "access", "eviction,down=auto", "way down", "without waiting"] {
+    let table = ok(&place, &format!("{levels} --placement eviction,on-hit=move,down=auto --timed"));
+    for words in
+        ["response ms", "access", "eviction,on-hit=move,down=auto", "way down", "without waiting"]
+    {
         assert!(table.contains(words), "{words}: {table}");
     }
-    let table = ok(&place, &format!("{levels} --placement eviction --timed"));
+    let table = ok(&place, &format!("{levels} --placement eviction,on-hit=move --timed"));
     assert!(table.contains("reloads        5 queued"), "{table}");
 }
 
@@ -135,13 +137,13 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("a.trc --l1 1blk:lru --l2 2blk:lru --outstanding 2", "--timed"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --servers 3", "3 servers of 2 blocks"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --servers 0", "1..=64"),
-        ("a.trc --l1 1blk:lru --l2 2blk:lru --placement eviction,down=auto", "--timed"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --placement eviction,on-hit=move,down=auto", "--timed"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --timed --link 10%", "bytes a second"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --timed --disks 0", "expected 1 to"),
         ("a.trc --l1 1blk:opt --l2 2blk:lru --timed", "opt"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --l3 9blk:lru --servers 2", "two levels"),
         (
-            "a.trc --l1 1blk:lru --l2 2blk:lru --clients b.trc --placement eviction \
+            "a.trc --l1 1blk:lru --l2 2blk:lru --clients b.trc --placement eviction,on-hit=move \
              --evictions estimate",
             "--evictions",
         ),

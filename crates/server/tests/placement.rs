@@ -168,11 +168,11 @@ async fn every_placement_counts_what_the_simulator_counts() {
     let mut random = Random(seed());
     for info in policies().iter().filter(|info| info.name != "opt") {
         for (placement, demotes) in [
-            ("eviction", false),
+            ("eviction,on-hit=move", false),
             ("eviction,on-hit=keep,threshold=2", false),
-            ("eviction,threshold=1x,staging=6", false),
+            ("eviction,on-hit=move,threshold=1x,staging=6", false),
             ("eviction,on-hit=adaptive,staging=auto", false),
-            ("eviction,down=demote", true),
+            ("eviction,on-hit=move,down=demote", true),
             ("gl", true),
         ] {
             for write in [Write::Through, Write::Back, Write::Around] {
@@ -192,7 +192,7 @@ async fn emulated_clients_are_served_as_simulated() {
     const REQUESTS: u32 = 150_000;
     let mut random = Random(seed());
     let mut config = config(300, "mq");
-    config.placement = "eviction".parse().unwrap();
+    config.placement = "eviction,on-hit=move".parse().unwrap();
     (config.estimate, config.reload_at_once) = (true, true);
     let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next());
     let lower = LowerLevel::new(&config.policy, 300, &config.placement, WriteMode::Allocate, 0);
@@ -238,7 +238,7 @@ async fn emulated_clients_are_served_as_simulated() {
 
 #[tokio::test]
 async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
-    let (store, mut config) = numbered("eviction", 4);
+    let (store, mut config) = numbered("eviction,on-hit=move", 4);
     config.reload_at_once = true;
     let volume = open(config, &store);
     assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
@@ -259,7 +259,7 @@ async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
 
 #[tokio::test]
 async fn reloads_wait_for_an_idle_store() {
-    let (store, config) = numbered("eviction", 32);
+    let (store, config) = numbered("eviction,on-hit=move", 32);
     let volume = open(config, &store);
     for block in [1, 2] {
         read_as(&volume, CLIENT, block).await;
@@ -286,7 +286,7 @@ async fn reloads_wait_for_an_idle_store() {
 #[tokio::test]
 async fn a_reload_never_brings_back_what_was_written_since() {
     for change in 0..4 {
-        let (store, config) = numbered("eviction", 4);
+        let (store, config) = numbered("eviction,on-hit=move", 4);
         let volume = open(config, &store);
         read_as(&volume, CLIENT, 5).await;
         store.hold_reads.store(true, Ordering::SeqCst);
@@ -334,7 +334,7 @@ async fn a_reload_never_brings_back_what_was_written_since() {
 
 #[tokio::test]
 async fn a_queued_reload_goes_when_it_is_of_no_use() {
-    let (store, config) = numbered("eviction", 32);
+    let (store, config) = numbered("eviction,on-hit=move", 32);
     let volume = open(config, &store);
     for block in 0..9 {
         read_as(&volume, CLIENT, block).await;
@@ -366,7 +366,7 @@ async fn a_queued_reload_goes_when_it_is_of_no_use() {
 /// A read of a block that is being read back waits for that and asks for nothing.
 #[tokio::test]
 async fn a_read_takes_a_reload_over() {
-    let (store, config) = numbered("eviction", 4);
+    let (store, config) = numbered("eviction,on-hit=move", 4);
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.hold_reads.store(true, Ordering::SeqCst);
@@ -390,7 +390,7 @@ async fn a_read_takes_a_reload_over() {
 
 #[tokio::test]
 async fn a_failed_reload_spoils_nothing() {
-    let (store, config) = numbered("eviction", 4);
+    let (store, config) = numbered("eviction,on-hit=move", 4);
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.fail_reads.store(true, Ordering::SeqCst);
@@ -465,7 +465,7 @@ async fn a_demotion_during_a_write_is_refused() {
 
 #[tokio::test]
 async fn old_and_shared_blocks_are_not_placed() {
-    let (store, mut config) = numbered("eviction", 8);
+    let (store, mut config) = numbered("eviction,on-hit=move", 8);
     config.reload_at_once = true;
     let volume = open(config, &store);
     // Evicted, and read again before the hint came.

@@ -59,7 +59,8 @@ fn run(population: &Population, config: &ClientsConfig) -> Outcome {
 #[test]
 fn one_client_is_the_hierarchy() {
     for seed in seeds(3) {
-        for placement in ["access", "gl", "eviction,on-hit=keep", "eviction,staging=20"] {
+        for placement in ["access", "gl", "eviction,on-hit=keep", "eviction,on-hit=move,staging=20"]
+        {
             let warmup = 30_000;
             let trace = common::trace(records(seed, 150_000, 3000, 0));
             let levels = Config {
@@ -104,14 +105,14 @@ fn clients_with_equal_parts_are_each_alone() {
         let together = population(traces.clone(), Data::Disjoint);
         let wanted = ClientsConfig {
             division: Division::Equal,
-            ..clients_config(100, (600, "mq"), "eviction")
+            ..clients_config(100, (600, "mq"), "eviction,on-hit=move")
         };
         let outcome = run(&together, &wanted);
         let clients = outcome.clients.unwrap();
         let mut hits = 0;
         for (trace, client) in traces.into_iter().zip(&clients.clients) {
             let alone = Population::one(common::trace(trace), "alone".into());
-            let outcome = run(&alone, &clients_config(100, (200, "mq"), "eviction"));
+            let outcome = run(&alone, &clients_config(100, (200, "mq"), "eviction,on-hit=move"));
             assert_eq!(outcome.levels[0], client.own, "UNDERCROFT_SEED={seed}");
             assert_eq!(outcome.levels[1].read_hits, client.below.server_hits);
             assert_eq!(client.part_blocks, Some(200));
@@ -128,8 +129,10 @@ fn clients_that_share_serve_each_other() {
     let together = population(vec![same.clone(), same.clone()], Data::Shared);
     let apart = population(vec![same.clone(), same.clone()], Data::Disjoint);
     assert_eq!((together.unique() * 2, together.data()), (apart.unique(), Data::Shared));
-    let wanted =
-        ClientsConfig { peer_fetch: true, ..clients_config(100, (200, "lru"), "eviction") };
+    let wanted = ClientsConfig {
+        peer_fetch: true,
+        ..clients_config(100, (200, "lru"), "eviction,on-hit=move")
+    };
     let outcome = run(&together, &wanted);
     let clients = outcome.clients.as_ref().unwrap();
     // The second asks for everything just after the first.
@@ -141,7 +144,7 @@ fn clients_that_share_serve_each_other() {
     // Without a peer to ask, the disk is asked.
     let outcome = run(&together, &ClientsConfig { peer_fetch: false, ..wanted });
     assert_eq!(outcome.peer_hits(), 0);
-    let again = run(&together, &clients_config(100, (200, "lru"), "eviction"));
+    let again = run(&together, &clients_config(100, (200, "lru"), "eviction,on-hit=move"));
     assert_eq!((outcome.levels, outcome.clients), (again.levels, again.clients));
 }
 
@@ -164,7 +167,7 @@ fn spaces_are_clients() {
         let spaces = Population::of_spaces(common::trace(mixed.clone()), data).unwrap();
         let traces = population((0..4).map(of_space).collect(), data);
         assert_eq!((spaces.unique(), traces.unique()), (unique, unique));
-        let wanted = clients_config(50, (200, "lru"), "eviction");
+        let wanted = clients_config(50, (200, "lru"), "eviction,on-hit=move");
         let (ours, theirs) = (run(&spaces, &wanted), run(&traces, &wanted));
         assert_eq!((ours.levels, ours.clients), (theirs.levels, theirs.clients));
     }
@@ -198,7 +201,7 @@ fn volumes_or_hashes_find_the_server() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let two = || population((0..2).map(|i| records(i, 100, 10, 0)).collect(), Data::Disjoint);
-    let usual = clients_config(10, (10, "lru"), "eviction");
+    let usual = clients_config(10, (10, "lru"), "eviction,on-hit=move");
     for (config, why) in [
         (ClientsConfig { clients: vec![level(1, "lru"); 3], ..usual.clone() }, "3 first levels"),
         (ClientsConfig { server: level(9, "opt"), ..usual.clone() }, "cannot be known"),
@@ -206,7 +209,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (ClientsConfig { servers: 0, ..usual.clone() }, "servers"),
         (ClientsConfig { servers: 11, ..usual.clone() }, "servers"),
         (ClientsConfig { peer_fetch: true, ..usual.clone() }, "nothing to serve"),
-        (clients_config(10, (10, "lru"), "eviction,down=auto"), "--timed"),
+        (clients_config(10, (10, "lru"), "eviction,on-hit=move,down=auto"), "--timed"),
     ] {
         let error = simulate_clients(&two(), &config, |_| ()).unwrap_err().to_string();
         assert!(error.contains(why), "{why}: {error}");

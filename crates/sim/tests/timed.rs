@@ -74,7 +74,7 @@ fn timed(population: &Population, config: &ClientsConfig, timing: &Timing) -> Ti
 ///   answered at 44. The reload of B has been in vain.
 #[test]
 fn reads_wait_for_the_end_of_a_reload_and_join_their_own() {
-    let outcome = run(&letters("ABCAB"), &config(1, 2, "eviction"), &timing());
+    let outcome = run(&letters("ABCAB"), &config(1, 2, "eviction,on-hit=move"), &timing());
     let found = outcome.timed.as_ref().unwrap();
     assert_eq!((found.reads, found.requests, found.elapsed_ns), (5, 5, 44 * MS));
     assert_eq!(found.response_ns, (10 + 10 + 16 + 2 + 6) * MS);
@@ -92,12 +92,12 @@ fn reads_wait_for_the_end_of_a_reload_and_join_their_own() {
 #[test]
 fn reloads_in_turn_come_before_later_demand() {
     let timing = Timing { outstanding: 2, reloads: ReloadTime::Demand, ..timing() };
-    let found = timed(&letters("ABC"), &config(1, 2, "eviction"), &timing);
+    let found = timed(&letters("ABC"), &config(1, 2, "eviction,on-hit=move"), &timing);
     // A is read from 0 to 8, B from 8 to 16, A again from 16 to 24; C was asked for at 10.
     assert_eq!(found.response_ns, (10 + 18 + 24) * MS);
     assert_eq!(found.elapsed_ns, 34 * MS);
     let idle = Timing { reloads: ReloadTime::Idle, ..timing };
-    let found = timed(&letters("ABC"), &config(1, 2, "eviction"), &idle);
+    let found = timed(&letters("ABC"), &config(1, 2, "eviction,on-hit=move"), &idle);
     assert_eq!(found.response_ns, (10 + 18 + 16) * MS);
 }
 
@@ -147,9 +147,9 @@ fn without_haste_it_is_as_without_a_clock() {
             "access",
             "gl",
             "gl,order=demote-first",
-            "eviction,down=demote,on-hit=keep",
-            "eviction",
-            "eviction,threshold=1x,on-hit=keep",
+            "eviction,on-hit=move,down=demote,on-hit=keep",
+            "eviction,on-hit=move",
+            "eviction,on-hit=move,threshold=1x,on-hit=keep",
             "eviction,on-hit=adaptive,staging=auto",
         ] {
             let config = ClientsConfig { warmup_records: 9000, ..config(100, 300, placement) };
@@ -187,7 +187,12 @@ fn what_is_counted_adds_up() {
         let data = if random.one_in(2) { Data::Shared } else { Data::Disjoint };
         let options = BlockOptions::default();
         let population = Population::of_traces(traces.collect(), &options, data, |_| ()).unwrap();
-        let placements = ["eviction", "gl", "eviction,down=auto", "eviction,on-hit=adaptive"];
+        let placements = [
+            "eviction,on-hit=move",
+            "gl",
+            "eviction,on-hit=move,down=auto",
+            "eviction,on-hit=adaptive",
+        ];
         let placement = placements[random.below(4) as usize];
         let divided = data == Data::Disjoint && random.one_in(2);
         let config = ClientsConfig {
@@ -232,7 +237,7 @@ fn what_is_counted_adds_up() {
 #[test]
 fn the_cheaper_way_is_taken() {
     let population = Population::one(common::trace(skewed(1, 20_000, 2000)), "one".into());
-    let config = config(100, 300, "eviction,down=auto");
+    let config = config(100, 300, "eviction,on-hit=move,down=auto");
     for (rate, think_us, demotes) in [(2e5, 30_000, false), (1e8, 0, true)] {
         let timing = Timing { link_bytes_per_s: Some(rate), think_us, ..timing() };
         let outcome = run(&population, &config, &timing);
@@ -245,7 +250,8 @@ fn the_cheaper_way_is_taken() {
 
 #[test]
 fn placement_is_compared_with_none() {
-    let with = ClientsConfig { peer_fetch: true, ..config(10, 20, "eviction,down=demote") };
+    let with =
+        ClientsConfig { peer_fetch: true, ..config(10, 20, "eviction,on-hit=move,down=demote") };
     let without = without_placement(&with);
     assert_eq!((without.placement.name(), without.peer_fetch), ("access", false));
 }

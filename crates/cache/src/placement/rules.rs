@@ -99,7 +99,7 @@ pub enum Order {
 impl Default for Eviction {
     fn default() -> Self {
         Self {
-            on_hit: OnHit::Move,
+            on_hit: OnHit::Adaptive,
             threshold: Threshold::Accesses(0),
             down: WayDown::Reload,
             by_cost: false,
@@ -362,7 +362,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
         }
-        assert_eq!("eviction,on-hit=move,threshold=0".parse(), "eviction".parse::<Placement>());
+        assert_eq!("eviction,on-hit=adaptive,threshold=0".parse(), "eviction".parse::<Placement>());
     }
 
     #[test]

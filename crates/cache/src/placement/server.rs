@@ -59,7 +59,9 @@ impl Server {
         let is_access_based = spec.placement == Placement::Access;
         // Where everything is placed at its access, the rules for evictions are never asked.
         let rules = match spec.placement {
-            Placement::Access => Placement::Eviction(Eviction::default()),
+            Placement::Access => {
+                Placement::Eviction(Eviction { on_hit: OnHit::Move, ..Eviction::default() })
+            }
             placement => placement,
         };
         let sizes = match spec.division {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::{
-    Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, PlacementError,
+    Estimator, Hierarchy, LowerLevel, OnHit, Placement, PlacementCounts, PlacementError,
 };
 use undercroft_cache::policy::Context;
 use undercroft_cache::{CctCounts, Counts, Reference};
@@ -157,7 +157,13 @@ impl<'a> Run<'a> {
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;
-            Ok(LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0)?)
+            let level = LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0);
+            let mut level = level?;
+            if level.rules().on_hit == OnHit::Adaptive {
+                let names = (0..trace.unique()).map(|number| trace.names().name(number));
+                level.name_blocks(names.collect());
+            }
+            Ok(level)
         });
         let mut lower = lower.collect::<Result<Vec<_>, Error>>()?;
         let mut hierarchy = if top == 0 {
