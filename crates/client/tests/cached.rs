@@ -348,6 +348,33 @@ async fn refused_messages_are_counted_and_hurt_nobody() {
     assert_eq!(client.stats().messages_refused, 4);
 }
 
+/// Writers of blocks that are just being handed over wait for the answer, all of them at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_writers_wait_for_one_message() {
+    let served = Volume::new(50 * BLOCK, 1, ALL, 1).serve().await;
+    let mut options = options(1, "lru", Report::Demotions, 8);
+    options.flush_after = Duration::from_secs(60);
+    options.write_mode = WriteMode::NoAllocate;
+    let client = connect(&served, &options).await;
+    for block in 0..8 {
+        client.read(block * BLOCK, BLOCK as usize).await.expect("a read");
+    }
+    served.volume.disk().delay = Duration::from_millis(100);
+    let last = client.read(8 * BLOCK, BLOCK as usize);
+    let data = Bytes::from(vec![1; BLOCK as usize]);
+    let writes = (0..8).map(|block| client.write(block * BLOCK, data.clone(), false));
+    let all = async { futures_util::join!(last, futures_util::future::join_all(writes)) };
+    let (read, writes) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("an end");
+    read.expect("a read");
+    writes.into_iter().for_each(|written| written.expect("a write"));
+    assert_eq!(client.stats().demotions, 8);
+    let disk = served.volume.disk();
+    assert!(disk.wrongs.is_empty(), "{:?}", disk.wrongs);
+    let at = |event: &Event| disk.events.iter().position(|other| other == event);
+    let message = disk.events.iter().position(|event| matches!(event, Event::Hints(_)));
+    assert!(message < at(&Event::Write(0..BLOCK)));
+}
+
 #[tokio::test]
 async fn ranges_beyond_the_end_and_empty_ones() {
     let size = 3 * BLOCK + 100;

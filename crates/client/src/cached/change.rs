@@ -53,11 +53,10 @@ impl Shared {
                 let mut state = self.lock();
                 match state.is_handing_over(blocks) {
                     None => return begin(&mut state),
-                    Some(free) => free,
+                    Some(away) => away,
                 }
             };
-            // It is never closed.
-            let _ = handing_over.acquire().await;
+            handing_over.over().await;
         }
     }
 

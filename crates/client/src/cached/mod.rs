@@ -383,9 +383,9 @@ async fn flush_hints(shared: Weak<Shared>, wait: Arc<Notify>, after: Duration) {
         wait.notified().await;
         tokio::time::sleep(after).await;
         let Some(shared) = shared.upgrade() else { return };
-        let free = shared.lock().mailbox_free();
-        if let Some(free) = free {
-            let _ = free.acquire().await;
+        let away = shared.lock().message_away();
+        if let Some(away) = away {
+            away.over().await;
         }
         let answer = shared.lock().message(Instant::now(), true);
         shared.hear(answer).await;

@@ -6,18 +6,16 @@
 //! the order of the references.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
 use undercroft_cache::policy::Policy;
 use undercroft_cache::{HashedCache, WriteMode};
 use undercroft_nbd::hint::{ClientStat, Hint};
 
 use super::gate::Gate;
 use super::{CachedOptions, CachedStats};
-use crate::report::{Answer, HintQueue, Mailbox, Report};
+use crate::report::{Answer, Away, HintQueue, Mailbox, Report};
 
 /// How often the server is told the counters, while there is traffic.
 const STAT_EVERY: Duration = Duration::from_secs(1);
@@ -192,12 +190,13 @@ impl State {
     }
 
     /// A message that hands one of these blocks over: what to wait for before they may change.
-    pub(super) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Arc<Semaphore>> {
+    pub(super) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
         self.mailbox.as_ref()?.is_handing_over(blocks)
     }
 
-    pub(super) fn mailbox_free(&self) -> Option<Arc<Semaphore>> {
-        self.mailbox.as_ref().map(Mailbox::free)
+    /// What to wait for until a message can be sent.
+    pub(super) fn message_away(&self) -> Option<Away> {
+        self.mailbox.as_ref().map(Mailbox::away)
     }
 
     fn client_stat(&self) -> ClientStat {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
 use undercroft_nbd::coop::{Grant, NAME, Query};
 use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
@@ -19,11 +19,30 @@ pub(crate) struct Mailbox {
     grant: Grant,
     /// Most bytes of a message.
     bytes_max: usize,
-    /// Taken while a message is on its way.
-    free: Arc<Semaphore>,
+    /// Whether a message is on its way.
+    away: Arc<watch::Sender<bool>>,
     /// Blocks that the last message handed over.
     handed_over: Vec<u64>,
     messages: u64,
+}
+
+/// What to wait for until no message is on its way.
+pub(crate) struct Away(watch::Receiver<bool>);
+
+impl Away {
+    pub(crate) async fn over(mut self) {
+        // An error means that there is no mailbox any more.
+        let _ = self.0.wait_for(|away| !away).await;
+    }
+}
+
+/// A message on its way; the mailbox is free again when this is dropped.
+struct OnItsWay(Arc<watch::Sender<bool>>);
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
 }
 
 /// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
@@ -58,8 +77,8 @@ impl Mailbox {
         }
         let bytes_max = grant.window_bytes.min(client.remote().info.max_block.into());
         let bytes_max = (bytes_max as usize).min(MESSAGE_BYTES_MAX);
-        let free = Arc::new(Semaphore::new(1));
-        Ok(Mailbox { client, grant, bytes_max, free, handed_over: Vec::new(), messages: 0 })
+        let away = Arc::new(watch::Sender::new(false));
+        Ok(Mailbox { client, grant, bytes_max, away, handed_over: Vec::new(), messages: 0 })
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -82,7 +101,9 @@ impl Mailbox {
         if extra.is_none() && !(hints.is_due() || pressing && !hints.is_empty()) {
             return None;
         }
-        let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
+        if *self.away.borrow() {
+            return None;
+        }
         let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
         // Room for what comes with them.
         let mut message = hints.take(now, self.bytes_max.saturating_sub(128)).unwrap_or_else(none);
@@ -94,7 +115,13 @@ impl Mailbox {
         self.handed_over = message.handed_over;
         self.messages += 1;
         let answer = self.client.write(self.grant.window_base, vec![bytes], false);
-        Some(Box::pin(answered(answer, permit)))
+        self.away.send_replace(true);
+        let on_its_way = OnItsWay(Arc::clone(&self.away));
+        Some(Box::pin(async move {
+            let result = answer.await;
+            drop(on_its_way);
+            result
+        }))
     }
 
     /// The server may take writes in whole blocks only; zeroes end a message.
@@ -109,11 +136,10 @@ impl Mailbox {
         padded.freeze()
     }
 
-    /// Whether a message is on its way that hands one of these blocks over: then what to wait for.
-    pub(crate) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Arc<Semaphore>> {
-        let is_away = self.free.available_permits() == 0;
-        let any = is_away && self.handed_over.iter().any(|block| blocks.contains(block));
-        any.then(|| Arc::clone(&self.free))
+    /// If a message is on its way that hands one of these blocks over, what to wait for.
+    pub(crate) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
+        let any = self.handed_over.iter().any(|block| blocks.contains(block));
+        (any && *self.away.borrow()).then(|| self.away())
     }
 
     /// Messages sent.
@@ -121,17 +147,9 @@ impl Mailbox {
         self.messages
     }
 
-    /// What has one permit while no message is on its way.
-    pub(crate) fn free(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.free)
+    pub(crate) fn away(&self) -> Away {
+        Away(self.away.subscribe())
     }
-}
-
-async fn answered(
-    answer: impl Future<Output = Result<(), ClientError>>,
-    _permit: OwnedSemaphorePermit,
-) -> Result<(), ClientError> {
-    answer.await
 }
 
 /// A number that no other client has.

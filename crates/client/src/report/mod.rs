@@ -8,7 +8,7 @@ mod queue;
 
 use undercroft_nbd::coop::Abilities;
 
-pub(crate) use mailbox::{Answer, Mailbox, client_id};
+pub(crate) use mailbox::{Answer, Away, Mailbox, client_id};
 pub(crate) use queue::HintQueue;
 
 /// What the server is told of the blocks that leave the client's cache.

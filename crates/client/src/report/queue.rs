@@ -73,13 +73,16 @@ impl HintQueue {
 
     /// The request that is about to be sent has driven a block out.
     pub(crate) fn add_rider(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
-        self.add(block, data, now);
-        self.riders = (self.riders + 1).min(self.waiting.len());
+        if block < BLOCKS_MAX {
+            self.add(block, data, now);
+            self.riders = (self.riders + 1).min(self.waiting.len());
+        }
     }
 
     /// A block has left. Only while nothing rides.
     pub(crate) fn add(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
         if block >= BLOCKS_MAX {
+            // There is no way to name it.
             return;
         }
         if self.waiting.len() == WAITING_MAX {
