@@ -179,6 +179,11 @@ impl HashedCache {
         &self.counts
     }
 
+    /// Forgets the counts, not the content: the end of a warm-up.
+    pub fn restart_counts(&mut self) {
+        self.counts.restart();
+    }
+
     /// A reference to a block if it is resident: its frame.
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
         self.start();

@@ -84,6 +84,19 @@ impl Counts {
         *self = Self { known: self.known, ..Self::default() };
     }
 
+    /// What two caches counted together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            read_hits: self.read_hits + other.read_hits,
+            writes: self.writes + other.writes,
+            write_hits: self.write_hits + other.write_hits,
+            cold_reads: self.cold_reads + other.cold_reads,
+            evictions: self.evictions + other.evictions,
+            known: self.known.max(other.known),
+        }
+    }
+
     /// Read hits / reads: the hit ratio of the papers. 0 where nothing was read.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }

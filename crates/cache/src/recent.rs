@@ -121,11 +121,6 @@ impl<T: Copy + Default> Recent<T> {
         gone.into_iter().for_each(|block| _ = self.remove(block));
     }
 
-    /// Changes what is known of all blocks.
-    pub(crate) fn change_all(&mut self, change: impl Fn(&mut T)) {
-        self.slots.iter_mut().for_each(|(_, known)| change(known));
-    }
-
     /// The block used longest ago, and what is known of it.
     pub(crate) fn oldest(&self) -> Option<(u64, T)> {
         self.order.front(ORDER).map(|slot| self.slots[slot as usize])

@@ -397,11 +397,11 @@ fn is_worth_a_reload(placement: &str, seen: &[u32], level: &dyn Model, b: u32) -
 const PLACEMENTS: [&str; 7] = [
     "gl",
     "gl,order=demote-first",
-    "eviction",
+    "eviction,on-hit=move",
     "eviction,on-hit=keep",
     "eviction,on-hit=keep,order=demote-first",
-    "eviction,threshold=2",
-    "eviction,threshold=1.5x",
+    "eviction,on-hit=move,threshold=2",
+    "eviction,on-hit=move,threshold=1.5x",
 ];
 
 /// Runs references through both: `Err` says where they part.
@@ -482,7 +482,7 @@ fn every_policy_under_every_placement_equals_the_naive_models() {
 #[test]
 fn short_strings_of_a_small_world_equal_the_naive_models() {
     for name in names() {
-        for placement in ["gl", "eviction", "eviction,on-hit=keep"] {
+        for placement in ["gl", "eviction,on-hit=move", "eviction,on-hit=keep"] {
             for code in 0..4_u32.pow(6) {
                 let refs: Vec<_> =
                     (0..6).map(|i| Reference::read(code / 4_u32.pow(i) % 4)).collect();
@@ -504,21 +504,24 @@ fn senseless_combinations_are_refused_with_the_reason() {
     let refused = |result: Result<_, undercroft_cache::placement::PlacementError>| {
         result.map(|_: Hierarchy| ()).unwrap_err().to_string()
     };
-    for placement in ["gl", "eviction"] {
+    for placement in ["gl", "eviction,on-hit=move"] {
         let error = lower("opt", placement).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("opt") && error.contains("use access"), "{error}");
     }
     assert!(lower("lru", "access").is_err());
     let error = refused(Hierarchy::new(policy("lru", 2), ALLOCATE, vec![]));
     assert!(error.contains("level below"), "{error}");
-    let two = vec![lower("lru", "eviction").unwrap(), lower("lru", "eviction").unwrap()];
+    let two = vec![
+        lower("lru", "eviction,on-hit=move").unwrap(),
+        lower("lru", "eviction,on-hit=move").unwrap(),
+    ];
     let error = refused(Hierarchy::new(policy("lru", 2), ALLOCATE, two));
     assert!(error.contains("use gl"), "{error}");
 }
 
 #[test]
 fn what_was_just_written_is_placed_without_a_reload() {
-    let mut ours = hierarchy(&[("lru", 2), ("lru", 4)], "eviction,staging=2", 26);
+    let mut ours = hierarchy(&[("lru", 2), ("lru", 4)], "eviction,on-hit=move,staging=2", 26);
     for block in 0..2 {
         ours.reference(Reference::write(block));
     }
@@ -536,7 +539,7 @@ fn what_was_just_written_is_placed_without_a_reload() {
 /// A read of a block whose last write is still staged finds its data here.
 #[test]
 fn staged_data_serves_reads() {
-    let rules: Placement = "eviction,staging=1".parse().unwrap();
+    let rules: Placement = "eviction,on-hit=move,staging=1".parse().unwrap();
     let mut level = LowerLevel::new(&Spec::parse("lru").unwrap(), 2, &rules, ALLOCATE, 1).unwrap();
     level.write(1);
     let read = level.read(1, false);

@@ -37,6 +37,11 @@ impl CooperationOptions {
         format!("{:?}", self.evictions)
     }
 
+    /// Whether evictions are those of a simulated client.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.evictions == Source::Exact
+    }
+
     /// The placements of a list such as `access,eviction,on-hit=keep,gl`; a part with `=` belongs
     /// to the placement before it.
     pub(crate) fn placements(

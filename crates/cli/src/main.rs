@@ -4,12 +4,14 @@
 //! Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod command;
 mod cooperation;
 mod error;
 mod input;
 mod progress;
 mod table;
+mod timed;
 mod tls;
 
 use std::process::ExitCode;

@@ -77,7 +77,7 @@ async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteM
 async fn one_caller_shows_the_server_what_the_simulator_foretells() {
     for policy in ["lru", "mq", "arc", "2q", "clock"] {
         for mode in [WriteMode::Allocate, WriteMode::NoAllocate, WriteMode::Invalidate] {
-            check_order(policy, "eviction", Report::Evictions, mode).await;
+            check_order(policy, "eviction,on-hit=move", Report::Evictions, mode).await;
             check_order(policy, "gl", Report::Demotions, mode).await;
         }
     }

@@ -105,7 +105,7 @@ fn promised(trace: &DenseTrace, l1: &str, l2: &str, placement: &str) -> [u64; 8]
     [reads, read_hits, writes, write_hits, evictions, known, reloads, demotions]
 }
 
-const POLICIES: [&str; 5] = ["lru", "mq", "2q", "arc", "lirs"];
+const POLICIES: [&str; 6] = ["lru", "fbr", "2q", "mq", "arc", "lirs"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_makes_the_server_count_what_the_simulator_does() {

@@ -80,7 +80,7 @@ async fn the_server_sees_what_the_simulator_foretells() {
     let trace = trace();
     for l1 in ["lru", "mq", "w-tinylfu", "clock-pro"] {
         for mode in [WriteMode::Allocate, WriteMode::NoAllocate] {
-            check(&trace, l1, "eviction", Report::Evictions, mode).await;
+            check(&trace, l1, "eviction,on-hit=move", Report::Evictions, mode).await;
             check(&trace, l1, "gl", Report::Demotions, mode).await;
         }
     }

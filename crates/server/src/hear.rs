@@ -8,6 +8,7 @@ use undercroft_nbd::hint::{BlockRun, Hint};
 use crate::clients::Caller;
 use crate::cooperation::Word;
 use crate::counters::CooperationStats;
+use crate::requests::WARM_BLOCKS_MAX;
 use crate::volume::{Volume, Work};
 
 /// Blocks that one message may speak of; what it says of others is ignored. A message has room for
@@ -38,12 +39,13 @@ impl Volume {
             evicted_us: self.micros(arrived),
             connected: self.clients.as_ref().map_or(0, |clients| clients.connected()),
         };
-        let mut count = CooperationStats { hint_messages: 1, ..CooperationStats::default() };
+        let mut count = CooperationStats::default();
         let mut work = Work::of_client(self, 0);
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
                     word.evicted_us = word.arrived_us.saturating_sub(age_us.into());
+                    self.warm_runs(&runs, &mut work);
                     for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
                         count.hints += 1;
                         if flags.late {
@@ -88,6 +90,17 @@ impl Volume {
         }
         work.finish();
         self.count_cooperation(&count);
+    }
+
+    /// Brings near what the shards will need to know of blocks, all together.
+    fn warm_runs(&self, runs: &[BlockRun], work: &mut Work<'_>) {
+        let end = self.blocks();
+        for index in 0..self.shards.len() {
+            let (shard, _) = work.nth_shard(index);
+            let all = runs.iter().flat_map(|run| run.blocks()).take(WARM_BLOCKS_MAX);
+            let is_here = |&block: &u64| block < end && self.geometry.shard_of(block) == index;
+            shard.warm(all.filter(is_here));
+        }
     }
 
     /// The blocks of runs that there are, as many as are left of a message's.

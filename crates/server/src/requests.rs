@@ -17,7 +17,7 @@ use crate::volume::{Volume, Work};
 
 /// Blocks of a batch that are brought near before the first is served: what the processor's cache
 /// holds until then.
-const WARM_BLOCKS_MAX: usize = 512;
+pub(crate) const WARM_BLOCKS_MAX: usize = 512;
 
 /// Most bytes that one CACHE request brings in.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;

@@ -111,11 +111,14 @@ impl Shard {
     /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
     /// memory: the index and the policy first, then the slots, then the counts of the frames.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames }, cache, slots, .. } = self;
+        let Self { near: Near { blocks: all, frames }, cache, slots, coop, .. } = self;
         all.clear();
         all.extend(blocks);
         frames.clear();
         cache.warm(all, frames);
+        if let Some(coop) = coop {
+            coop.deliveries.warm(all);
+        }
         let slots = frames.iter().map(|&frame| &slots[frame as usize]);
         black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
     }

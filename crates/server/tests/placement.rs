@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{READ, Random, TestStore, ask, config, flush, open, read, seed, settle, write_of};
-use undercroft_cache::placement::{Hierarchy, LowerLevel, Placement, PlacementCounts};
+use undercroft_cache::placement::{
+    Down, Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, WayDown,
+};
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{HashedCache, Reference, WriteMode};
 use undercroft_nbd::Command;
@@ -166,11 +168,11 @@ async fn every_placement_counts_what_the_simulator_counts() {
     let mut random = Random(seed());
     for info in policies().iter().filter(|info| info.name != "opt") {
         for (placement, demotes) in [
-            ("eviction", false),
+            ("eviction,on-hit=move", false),
             ("eviction,on-hit=keep,threshold=2", false),
-            ("eviction,threshold=1x,staging=6", false),
+            ("eviction,on-hit=move,threshold=1x,staging=6", false),
             ("eviction,on-hit=adaptive,staging=auto", false),
-            ("eviction,down=demote", true),
+            ("eviction,on-hit=move,down=demote", true),
             ("gl", true),
         ] {
             for write in [Write::Through, Write::Back, Write::Around] {
@@ -183,9 +185,60 @@ async fn every_placement_counts_what_the_simulator_counts() {
     }
 }
 
+/// Clients that say nothing, emulated: as the simulator does it with `--evictions estimate`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn emulated_clients_are_served_as_simulated() {
+    const CLIENT_BLOCKS: u32 = 400;
+    const REQUESTS: u32 = 150_000;
+    let mut random = Random(seed());
+    let mut config = config(300, "mq");
+    config.placement = "eviction,on-hit=move".parse().unwrap();
+    (config.estimate, config.reload_at_once) = (true, true);
+    let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next());
+    let lower = LowerLevel::new(&config.policy, 300, &config.placement, WriteMode::Allocate, 0);
+    let mut level = lower.unwrap();
+    let mut estimator = Estimator::new(1 << 16, 0);
+    let policy = Spec::parse("lru").unwrap().build(&Context::new(CLIENT_BLOCKS)).unwrap();
+    let mut client = HashedCache::new(policy, 1);
+    let volume = open(config, &store);
+    let (mut by_access, mut inferred) = (0_u64, Vec::new());
+    for step in 0..REQUESTS {
+        let block = random.below(4000);
+        if client.access(block).hit {
+            continue;
+        }
+        let stranger = Caller { client: 0, tells: false };
+        serve(&volume, stranger, READ, block).await;
+        let is_confident = estimator.is_confident();
+        by_access += u64::from(!is_confident);
+        if is_confident {
+            level.read(block, false);
+        } else {
+            level.access(block, false, false);
+        }
+        inferred.clear();
+        estimator.observe(block, false, &mut inferred);
+        for &gone in inferred.iter().filter(|_| is_confident) {
+            if level.evicted(gone) == Down::Fetch {
+                level.arrived(gone, WayDown::Reload);
+            }
+        }
+        if step % 1000 == 999 {
+            let (stats, counts) = (volume.stats(), level.counts());
+            let ours = (stats.reads, stats.read_hits, stats.evictions);
+            assert_eq!(ours, (counts.reads, counts.read_hits, counts.evictions), "step {step}");
+        }
+    }
+    let counted = cooperation(&volume);
+    assert_eq!(counted.estimate_fallbacks, by_access);
+    assert_eq!(counted.reloads, level.placement_counts().reloads);
+    assert!(counted.reloads > 1000 && by_access > 1000, "{counted:?}: both sides were seen");
+    volume.validate().unwrap();
+}
+
 #[tokio::test]
 async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
-    let (store, mut config) = numbered("eviction", 4);
+    let (store, mut config) = numbered("eviction,on-hit=move", 4);
     config.reload_at_once = true;
     let volume = open(config, &store);
     assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
@@ -206,7 +259,7 @@ async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
 
 #[tokio::test]
 async fn reloads_wait_for_an_idle_store() {
-    let (store, config) = numbered("eviction", 32);
+    let (store, config) = numbered("eviction,on-hit=move", 32);
     let volume = open(config, &store);
     for block in [1, 2] {
         read_as(&volume, CLIENT, block).await;
@@ -233,7 +286,7 @@ async fn reloads_wait_for_an_idle_store() {
 #[tokio::test]
 async fn a_reload_never_brings_back_what_was_written_since() {
     for change in 0..4 {
-        let (store, config) = numbered("eviction", 4);
+        let (store, config) = numbered("eviction,on-hit=move", 4);
         let volume = open(config, &store);
         read_as(&volume, CLIENT, 5).await;
         store.hold_reads.store(true, Ordering::SeqCst);
@@ -281,7 +334,7 @@ async fn a_reload_never_brings_back_what_was_written_since() {
 
 #[tokio::test]
 async fn a_queued_reload_goes_when_it_is_of_no_use() {
-    let (store, config) = numbered("eviction", 32);
+    let (store, config) = numbered("eviction,on-hit=move", 32);
     let volume = open(config, &store);
     for block in 0..9 {
         read_as(&volume, CLIENT, block).await;
@@ -313,7 +366,7 @@ async fn a_queued_reload_goes_when_it_is_of_no_use() {
 /// A read of a block that is being read back waits for that and asks for nothing.
 #[tokio::test]
 async fn a_read_takes_a_reload_over() {
-    let (store, config) = numbered("eviction", 4);
+    let (store, config) = numbered("eviction,on-hit=move", 4);
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.hold_reads.store(true, Ordering::SeqCst);
@@ -337,7 +390,7 @@ async fn a_read_takes_a_reload_over() {
 
 #[tokio::test]
 async fn a_failed_reload_spoils_nothing() {
-    let (store, config) = numbered("eviction", 4);
+    let (store, config) = numbered("eviction,on-hit=move", 4);
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.fail_reads.store(true, Ordering::SeqCst);
@@ -412,7 +465,7 @@ async fn a_demotion_during_a_write_is_refused() {
 
 #[tokio::test]
 async fn old_and_shared_blocks_are_not_placed() {
-    let (store, mut config) = numbered("eviction", 8);
+    let (store, mut config) = numbered("eviction,on-hit=move", 8);
     config.reload_at_once = true;
     let volume = open(config, &store);
     // Evicted, and read again before the hint came.

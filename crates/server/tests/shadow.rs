@@ -369,10 +369,10 @@ async fn all_cooperating(fail_one_in: u64) {
     let mut random = Random(seed());
     for write in [Write::Through, Write::Around, Write::Back] {
         for placement in [
-            "eviction",
+            "eviction,on-hit=move",
             "eviction,on-hit=keep,staging=4",
             "eviction,on-hit=adaptive,threshold=2,staging=auto",
-            "eviction,threshold=1x,staging=8",
+            "eviction,on-hit=move,threshold=1x,staging=8",
             "gl",
         ] {
             for (policy, cache, spares, shards) in

@@ -11,7 +11,7 @@ use undercroft_cache::policy::{Context, Future, Spec};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
-use crate::{CooperationOutcome, Error};
+use crate::{ClientsOutcome, CooperationOutcome, Error, TimedOutcome};
 
 /// One level as asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,10 @@ pub struct Outcome {
     pub cpu: Duration,
     /// What levels that cooperate counted besides; none where placement is access-based.
     pub cooperation: Option<CooperationOutcome>,
+    /// What several clients counted besides; none where there is one.
+    pub clients: Option<ClientsOutcome>,
+    /// What took how long; none without a clock.
+    pub timed: Option<TimedOutcome>,
 }
 
 impl Outcome {
@@ -54,17 +58,22 @@ impl Outcome {
         self.levels.first().map_or(0, |top| top.reads)
     }
 
-    /// Block reads that some level served.
+    /// Block reads that some cache served: a level, or another client.
     pub fn read_hits(&self) -> u64 {
-        self.levels.iter().map(|level| level.read_hits).sum()
+        self.levels.iter().map(|level| level.read_hits).sum::<u64>() + self.peer_hits()
     }
 
-    /// Reads that some level served / reads that the applications asked for.
+    /// Block reads that another client served.
+    pub fn peer_hits(&self) -> u64 {
+        self.clients.as_ref().map_or(0, ClientsOutcome::peer_hits)
+    }
+
+    /// Reads that some cache served / reads that the applications asked for.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads() == 0 { 0.0 } else { self.read_hits() as f64 / self.reads() as f64 }
     }
 
-    /// Blocks read from disk, because no level held them.
+    /// Blocks read from disk, because no cache held them.
     pub fn disk_reads(&self) -> u64 {
         self.reads() - self.read_hits()
     }
@@ -100,6 +109,8 @@ pub fn simulate(
         elapsed: started.elapsed(),
         cpu: thread_cpu_time().saturating_sub(started_cpu),
         cooperation: None,
+        clients: None,
+        timed: None,
     })
 }
 

@@ -4,6 +4,7 @@
 //! `undercroft-trace`. How results are shown to a person is the business of the program.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod cooperation;
 pub mod curve;
 mod error;
@@ -12,7 +13,12 @@ mod hierarchy;
 mod report;
 mod size;
 mod sweep;
+mod timed;
 
+pub use clients::{
+    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, Data, Population,
+    simulate_clients,
+};
 pub use cooperation::{
     Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, simulate_placed,
 };
@@ -24,3 +30,4 @@ pub use report::{
 };
 pub use size::{LevelSpec, Size};
 pub use sweep::{Loaded, Plan, Progress, Row, Source, sweep};
+pub use timed::{ReloadTime, TimedOutcome, TimedReport, Timing, simulate_timed, without_placement};

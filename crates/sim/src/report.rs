@@ -6,8 +6,10 @@ use undercroft_cache::Counts;
 use undercroft_cache::placement::{Placement, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
+use crate::clients::ClientsReport;
 use crate::cooperation::EstimateOutcome;
 use crate::hierarchy::{Config, LevelConfig, Outcome};
+use crate::timed::TimedReport;
 
 /// One simulation, as `simulate --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +27,15 @@ pub struct Report {
     /// What cooperation took; left out where placement is access-based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationReport>,
+    /// Several clients; left out where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsReport>,
+    /// What took how long; left out without a clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed: Option<TimedReport>,
+    /// The same with placement at the access.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed_access: Option<TimedReport>,
     /// Mean response time of a block read in milliseconds, demotions free.
     pub response_time_ms: f64,
     /// The same with a round trip for each demotion.
@@ -126,7 +137,7 @@ pub struct CooperationReport {
 pub struct AggregateReport {
     /// Blocks read by the applications.
     pub reads: u64,
-    /// Of those, served by some level.
+    /// Of those, served by some level, or by another client.
     pub read_hits: u64,
     /// Served / read.
     pub read_hit_ratio: f64,
@@ -135,7 +146,7 @@ pub struct AggregateReport {
 /// Disk traffic in blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
-    /// Reads that no level served.
+    /// Reads that no level and no other client served.
     pub demand_reads: u64,
     /// Reads that a placement asked for.
     pub reloads: u64,
@@ -145,8 +156,8 @@ pub struct DiskReport {
 
 /// Times in milliseconds of a request served by the first, second and third level and by the disk:
 /// the preset `hfa` (Meng et al., JCST 2017; the third level is ours).
-const LEVEL_MS: [f64; 3] = [0.2, 2.0, 5.0];
-const DISK_MS: f64 = 10.0;
+pub(crate) const LEVEL_MS: [f64; 3] = [0.2, 2.0, 5.0];
+pub(crate) const DISK_MS: f64 = 10.0;
 
 /// Mean time of a block read: each costs the time of the level that served it. A single level
 /// counts as the second, since that is what Undercroft is about.
@@ -154,7 +165,9 @@ fn response_time_ms(outcome: &Outcome) -> f64 {
     let first = usize::from(outcome.levels.len() == 1);
     let hits = outcome.levels.iter().map(|level| level.read_hits);
     let cached: f64 = hits.zip(&LEVEL_MS[first..]).map(|(hits, ms)| hits as f64 * ms).sum();
-    let total = cached + outcome.disk_reads() as f64 * DISK_MS;
+    // Another client is as far away as a server.
+    let peers = outcome.peer_hits() as f64 * LEVEL_MS[1];
+    let total = cached + peers + outcome.disk_reads() as f64 * DISK_MS;
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
 }
 
@@ -256,6 +269,9 @@ impl Report {
                 late_evictions: cooperation.table.map(|table| table.late),
                 estimate: cooperation.estimate,
             }),
+            clients: None,
+            timed: outcome.timed.as_ref().map(TimedReport::from),
+            timed_access: None,
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + demotions_ms(outcome),
             elapsed_s,

@@ -369,6 +369,8 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         elapsed: Duration::ZERO,
         cpu: Duration::ZERO,
         cooperation: None,
+        clients: None,
+        timed: None,
     };
     let config = config(&vec![(1, "lru"); hits.len()], WriteMode::Allocate, 0);
     let about = trace_report("a trace", &letters("A"));

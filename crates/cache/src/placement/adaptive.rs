@@ -12,6 +12,7 @@
 //!   what the client uses anyway, gains nothing from being exclusive, and loses the late ones.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::rules::PlacementError;
 use crate::hashed::HashedCache;
@@ -143,6 +144,8 @@ pub(super) struct Duel {
     at_eviction: HashedCache,
     at_access: HashedCache,
     sample: u64,
+    /// What blocks are sampled by, where they are numbered anew.
+    names: Option<Arc<[u64]>>,
     /// Sampled reads and the hits of each side, fading.
     reads: f64,
     eviction_hits: f64,
@@ -162,6 +165,7 @@ impl Duel {
             at_eviction: shadow()?,
             at_access: shadow()?,
             sample: sample.into(),
+            names: None,
             reads: 0.0,
             eviction_hits: 0.0,
             access_hits: 0.0,
@@ -171,8 +175,9 @@ impl Duel {
     }
 
     fn samples(&self, block: u64) -> bool {
+        let name = self.names.as_ref().and_then(|names| names.get(block as usize)).copied();
         // The finaliser of SplitMix64: the same blocks on every machine.
-        let mut z = block.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = name.unwrap_or(block).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ z >> 31) % self.sample == 0
@@ -256,6 +261,19 @@ impl Adaptive {
                 return Some(block);
             }
         }
+    }
+
+    /// The capacity is another one. The share of the blocks that is sampled stays.
+    pub(super) fn resize(&mut self, capacity: u32) {
+        let duel = &mut self.duel;
+        let size = (u64::from(capacity) / duel.sample).max(1) as u32;
+        duel.at_eviction.resize(size);
+        duel.at_access.resize(size);
+    }
+
+    /// See [`LowerLevel::name_blocks`](super::LowerLevel::name_blocks).
+    pub(super) fn name_blocks(&mut self, names: Arc<[u64]>) {
+        self.duel.names = Some(names);
     }
 
     /// A block is gone.

@@ -13,6 +13,8 @@
 //! A global hierarchy of n levels is n - 1 of these below the first: each but the lowest hands what
 //! it evicts to the one below.
 
+use std::sync::Arc;
+
 use super::adaptive::Adaptive;
 use super::rules::{Eviction, OnHit, Placement, PlacementError, Threshold, WayDown};
 use super::staging::StagingArea;
@@ -108,7 +110,8 @@ impl LowerLevel {
             }
             Placement::Eviction(eviction) => eviction,
             Placement::Global(order) => {
-                Eviction { down: WayDown::Demote, order, ..Eviction::default() }
+                let (on_hit, down) = (OnHit::Move, WayDown::Demote);
+                Eviction { on_hit, down, order, ..Eviction::default() }
             }
         };
         let policy = spec.build(&Context::new(capacity));
@@ -357,5 +360,36 @@ impl LowerLevel {
         self.staging.check()?;
         self.adaptive.as_ref().map_or(Ok(()), Adaptive::check)?;
         self.cache.validate()
+    }
+
+    /// As [`read`](Self::read), while another client has the block too: what is here stays.
+    pub fn read_shared(&mut self, block: u64, cold: bool) -> Read {
+        let on_hit = std::mem::replace(&mut self.rules.on_hit, OnHit::Keep);
+        let read = self.read(block, cold);
+        self.rules.on_hit = on_hit;
+        read
+    }
+
+    /// Changes the capacity, at least 1, while running: [`driven_out`](Self::driven_out) says what
+    /// had to go. The staging area and the memory of accesses stay as they were made.
+    pub fn resize(&mut self, capacity: u32) {
+        self.cache.resize(capacity);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.resize(capacity);
+        }
+        self.counts.evictions += self.cache.evicted().len() as u64;
+    }
+
+    /// The blocks are numbered anew, and these are their names: where blocks are sampled, it is by
+    /// their names, so that a simulation samples those that a server does.
+    pub fn name_blocks(&mut self, names: Arc<[u64]>) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.name_blocks(names);
+        }
+    }
+
+    /// From now on evicted blocks come this way.
+    pub fn set_way_down(&mut self, down: WayDown) {
+        self.rules.down = down;
     }
 }

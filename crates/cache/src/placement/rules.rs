@@ -24,8 +24,10 @@ pub struct Eviction {
     pub on_hit: OnHit,
     /// Which evicted blocks are worth bringing in.
     pub threshold: Threshold,
-    /// How an evicted block comes.
+    /// How an evicted block comes; at the beginning, where that is chosen by cost.
     pub down: WayDown,
+    /// Whether the way down is chosen by cost while running, which takes a user with a clock.
+    pub by_cost: bool,
     /// Blocks written last whose data is kept beside the cache, so that they can be placed without
     /// being read from disk.
     pub staging: Staging,
@@ -97,9 +99,10 @@ pub enum Order {
 impl Default for Eviction {
     fn default() -> Self {
         Self {
-            on_hit: OnHit::Move,
+            on_hit: OnHit::Adaptive,
             threshold: Threshold::Accesses(0),
             down: WayDown::Reload,
+            by_cost: false,
             staging: Staging::Blocks(0),
             order: Order::ReadFirst,
         }
@@ -126,6 +129,11 @@ impl Placement {
             Self::Eviction(_) => "eviction",
             Self::Global(_) => "gl",
         }
+    }
+
+    /// Whether the way down is chosen by cost, which takes a clock.
+    pub fn is_by_cost(&self) -> bool {
+        matches!(self, Self::Eviction(eviction) if eviction.by_cost)
     }
 
     /// Whether a policy can stand at a level below the first; `name` is the policy's.
@@ -210,10 +218,11 @@ impl Eviction {
             }
             "threshold" => self.threshold = value.parse()?,
             "down" => {
-                self.down = match value {
-                    "reload" => WayDown::Reload,
-                    "demote" => WayDown::Demote,
-                    _ => return Err(wrong("reload or demote")),
+                (self.down, self.by_cost) = match value {
+                    "reload" => (WayDown::Reload, false),
+                    "demote" => (WayDown::Demote, false),
+                    "auto" => (WayDown::Reload, true),
+                    _ => return Err(wrong("reload, demote or auto")),
                 }
             }
             "staging" => {
@@ -319,7 +328,9 @@ impl fmt::Display for Placement {
                 if eviction.threshold != usual.threshold {
                     write!(f, ",threshold={}", eviction.threshold)?;
                 }
-                if eviction.down == WayDown::Demote {
+                if eviction.by_cost {
+                    f.write_str(",down=auto")?;
+                } else if eviction.down == WayDown::Demote {
                     f.write_str(",down=demote")?;
                 }
                 match eviction.staging {
@@ -346,11 +357,12 @@ mod tests {
             "gl,order=demote-first",
             "eviction",
             "eviction,on-hit=keep,threshold=32,staging=auto",
+            "eviction,down=auto",
             "eviction,on-hit=adaptive,threshold=0.5x,down=demote,staging=100,order=demote-first",
         ] {
             assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
         }
-        assert_eq!("eviction,on-hit=move,threshold=0".parse(), "eviction".parse::<Placement>());
+        assert_eq!("eviction,on-hit=adaptive,threshold=0".parse(), "eviction".parse::<Placement>());
     }
 
     #[test]
@@ -364,6 +376,7 @@ mod tests {
             ("gl,staging=3", "no option"),
             ("eviction,on-hit=never", "move, keep or adaptive"),
             ("eviction,on-hit", "key=value"),
+            ("eviction,down=up", "reload, demote or auto"),
             ("eviction,threshold=256", "0 to 255"),
             ("eviction,threshold=-1x", "multiple"),
             ("eviction,threshold=NaNx", "multiple"),

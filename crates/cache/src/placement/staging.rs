@@ -32,6 +32,9 @@ impl StagingArea {
 
     /// A block was written.
     pub(super) fn write(&mut self, block: u64) {
+        if self.written.max() == 0 {
+            return;
+        }
         self.writes += 1;
         if let Some(write) = self.written.touch(block) {
             *write = self.writes;
@@ -43,11 +46,15 @@ impl StagingArea {
 
     /// Whether the data of a block is here.
     pub(super) fn holds(&self, block: u64) -> bool {
-        self.written.get(block).is_some_and(|write| self.writes - write < u64::from(self.size))
+        let is_recent = |write| self.writes - write < u64::from(self.size);
+        self.written.len() > 0 && self.written.get(block).is_some_and(is_recent)
     }
 
     /// Takes a block out that the client evicted: whether its data was here.
     pub(super) fn take(&mut self, block: u64) -> bool {
+        if self.written.len() == 0 {
+            return false;
+        }
         let Some(write) = self.written.remove(block) else { return false };
         let age = self.writes - write;
         if let Some(ages) = &mut self.ages {
@@ -58,7 +65,9 @@ impl StagingArea {
 
     /// Forgets a block: somebody else has newer data, or it is gone.
     pub(super) fn forget(&mut self, block: u64) {
-        self.written.remove(block);
+        if self.written.len() > 0 {
+            self.written.remove(block);
+        }
     }
 
     /// Most blocks that are held at present.

@@ -2,23 +2,28 @@
 
 use std::io::{Write, stdout};
 
+use undercroft_cache::placement::Placement;
 use undercroft_sim::{
-    Config, Cooperation, CooperationReport, LevelSpec, Report, simulate_placed, trace_report,
+    ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report, simulate_placed,
+    trace_report,
 };
 
+use crate::clients::{Asked, ClientOptions};
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions, Warmup};
 use crate::progress::{Reading, Simulating};
 use crate::table::{Table, bytes, count, percent};
+use crate::timed::{self, TimedOptions};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     trace: TraceArg,
-    /// The first level: SIZE:POLICY[,key=value...], as 64MiB:lru, 1000blk:mq,m=8 or 10%:arc
-    #[arg(long, value_name = "LEVEL")]
-    l1: LevelSpec,
+    /// The first level: SIZE:POLICY[,key=value...], as 64MiB:lru, 1000blk:mq,m=8 or 10%:arc; with
+    /// several clients one for all of them, or given once for each
+    #[arg(long, value_name = "LEVEL", required = true)]
+    l1: Vec<LevelSpec>,
     /// The level below it
     #[arg(long, value_name = "LEVEL")]
     l2: Option<LevelSpec>,
@@ -31,6 +36,10 @@ pub(crate) struct Args {
     simulation: SimulationOptions,
     #[command(flatten)]
     cooperation: CooperationOptions,
+    #[command(flatten)]
+    clients: ClientOptions,
+    #[command(flatten)]
+    timed: TimedOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,12 +47,59 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let placement = args.cooperation.one_placement(&args.simulation)?;
+    let report = if args.clients.is_used() || args.timed.is_used() {
+        run_clients(args, placement)?
+    } else {
+        run_hierarchy(args, placement)?
+    };
+    let mut out = stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&mut out, &report, args)?;
+    }
+    Ok(())
+}
+
+/// Several clients or servers, or a clock.
+fn run_clients(args: &Args, placement: Placement) -> Result<Report, Error> {
+    let usage = |what: &str| Error::Usage(what.into());
+    let Some(l2) = &args.l2 else {
+        return Err(usage("several clients or servers, or --timed: a server is needed, as --l2"));
+    };
+    if args.l3.is_some() {
+        return Err(usage("--l3: several clients or servers, or --timed, have two levels"));
+    }
+    if !args.cooperation.is_exact() {
+        return Err(usage(
+            "--evictions: below several clients, and with --timed, evictions are those of the \
+             simulated clients (exact)",
+        ));
+    }
+    crate::clients::run(&Asked {
+        path: &args.trace.path,
+        trace: &args.options,
+        clients: &args.clients,
+        timed: &args.timed,
+        simulation: &args.simulation,
+        placement,
+        l1: &args.l1,
+        l2,
+    })
+}
+
+/// One client, and levels one below the other.
+fn run_hierarchy(args: &Args, placement: Placement) -> Result<Report, Error> {
+    let [l1] = &args.l1[..] else {
+        let what = "--l1 several times: one for each client, and there is one; see --clients";
+        return Err(Error::Usage(what.into()));
+    };
     let path = &args.trace.path;
     let bar = Reading::start(path);
     let (trace, block_bytes, evictions) =
         args.cooperation.load(&args.options, path, |records| bar.at(records))?;
     bar.done();
-    let specs = [Some(&args.l1), args.l2.as_ref(), args.l3.as_ref()];
+    let specs = [Some(l1), args.l2.as_ref(), args.l3.as_ref()];
     let levels = specs.into_iter().flatten().map(|spec| spec.config(block_bytes, trace.unique()));
     let config = Config {
         levels: levels.collect::<Result<_, _>>()?,
@@ -55,20 +111,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let outcome = simulate_placed(&trace, &config, &cooperation, |requests| bar.at(requests))?;
     bar.done();
     let about = trace_report(&path.display().to_string(), &trace);
-    let report = Report::new(about, block_bytes, &config, &placement, &outcome);
-    let mut out = stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
-    } else {
-        print(&mut out, &report, args)?;
-    }
-    Ok(())
+    Ok(Report::new(about, block_bytes, &config, &placement, &outcome))
 }
 
 /// What the hits cost: time, disk traffic, and what goes between the levels.
 fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
     let demotions: u64 = report.levels.iter().map(|level| level.demotions_in).sum();
-    write!(out, "\nresponse time  {:.3} ms a read", report.response_time_ms)?;
+    write!(out, "response time  {:.3} ms a read", report.response_time_ms)?;
+    if report.timed.is_some() {
+        write!(out, " by the model without waiting")?;
+    }
     if demotions > 0 {
         let charged = report.response_time_with_demotions_ms;
         write!(out, ", {charged:.3} ms if each demotion costs a round trip")?;
@@ -140,6 +192,44 @@ fn print_cooperation(
     Ok(())
 }
 
+/// Who was served where.
+fn print_clients(out: &mut impl Write, clients: &ClientsReport) -> Result<(), Error> {
+    let mut heading = vec!["client", "reads", "l1", "l1 hits", "server", "peers", "disk"];
+    let is_divided = clients.partition != "shared";
+    if is_divided {
+        heading.push("part");
+    }
+    let mut table = Table::new(&heading);
+    for client in &clients.clients {
+        let share = |reads: u64| percent(reads as f64 / client.reads.max(1) as f64);
+        let mut cells = vec![
+            client.name.clone(),
+            count(client.reads),
+            format!("{} blocks", count(client.capacity_blocks.into())),
+            share(client.read_hits),
+            share(client.server_hits),
+            share(client.peer_hits),
+            share(client.disk_reads),
+        ];
+        if is_divided {
+            cells.push(format!("{} blocks", count(client.part_blocks.unwrap_or(0))));
+        }
+        table.row(cells);
+    }
+    table.print(out, 1)?;
+    writeln!(out)?;
+    if clients.partition == "benefit" {
+        let moved = count(clients.moved_blocks);
+        writeln!(out, "parts          {moved} blocks moved by marginal benefit")?;
+    }
+    if clients.servers.len() > 1 {
+        let ratios: Vec<_> = clients.servers.iter().map(|&ratio| percent(ratio)).collect();
+        let (ratios, home) = (ratios.join(", "), &clients.home);
+        writeln!(out, "servers        hit ratios {ratios}; the home of a block by {home}")?;
+    }
+    Ok(())
+}
+
 /// The answer first, the bookkeeping after it.
 fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error> {
     let block = u64::from(report.block_bytes);
@@ -162,6 +252,11 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error
         table.row(vec!["all".into(), dash(), dash(), dash(), dash(), all]);
     }
     table.print(out, 2)?;
+    writeln!(out)?;
+    if let Some(clients) = &report.clients {
+        print_clients(out, clients)?;
+    }
+    timed::print(out, report)?;
     print_price(out, report)?;
     let columns = ["level", "reads", "hits", "cold", "writes", "write hits", "evictions"];
     let mut table = Table::new(&columns);

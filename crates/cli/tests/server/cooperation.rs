@@ -84,8 +84,8 @@ fn failure(result: Result<(), ClientError>) -> Failure {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_opts_in_sees_a_window_and_nobody_else() {
     let place = Place::new();
-    let server = start(&place, "placement=eviction,cache=64KiB");
-    assert!(server.announced.contains("placement eviction"), "{}", server.announced);
+    let server = start(&place, "placement=eviction,on-hit=move,cache=64KiB");
+    assert!(server.announced.contains("placement eviction,on-hit=move"), "{}", server.announced);
     let coop = opt_in(&server, "v", Some(7)).await;
     let granted = coop.grant.grant.to_string();
     assert_eq!(granted, "evict,demote,promote,hold,stat");
@@ -151,7 +151,7 @@ async fn evicted_blocks_come_back_from_the_store_or_from_the_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_rides_is_placed_after_its_request() {
     let place = Place::new();
-    let server = start(&place, "placement=eviction,reloads=at-once,cache=4KiB");
+    let server = start(&place, "placement=eviction,on-hit=move,reloads=at-once,cache=4KiB");
     let coop = opt_in(&server, "v", Some(1)).await;
     assert_eq!((coop.read(1).await, coop.read(2).await), (1, 2));
     coop.say(&[evict(1, false)]).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_rides_is_placed_after_its_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
     let place = Place::new();
-    let server = start(&place, "placement=eviction,cache=64KiB,read-only");
+    let server = start(&place, "placement=eviction,on-hit=move,cache=64KiB,read-only");
     let plain = server.connect("v").await;
     read(&plain, BLOCK, 4096).await.unwrap();
     assert_eq!(server.count("v", "resident"), 1, "nothing is known of it");
@@ -211,7 +211,7 @@ async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_copy_is_placed() {
     let place = Place::new();
-    let server = start(&place, "placement=eviction,reloads=at-once,cache=64KiB");
+    let server = start(&place, "placement=eviction,on-hit=move,reloads=at-once,cache=64KiB");
     let (one, two) = (opt_in(&server, "v", Some(1)).await, opt_in(&server, "v", Some(2)).await);
     one.read(5).await;
     two.read(5).await;
@@ -237,7 +237,7 @@ async fn the_last_copy_is_placed() {
 #[test]
 fn libnbd_in_its_strictest_mode_cooperates() {
     let place = Place::new();
-    let server = start(&place, "placement=eviction,reloads=at-once,cache=64KiB");
+    let server = start(&place, "placement=eviction,on-hit=move,reloads=at-once,cache=64KiB");
     let script = r#"
 import sys, nbd, struct
 h = nbd.NBD()

@@ -144,7 +144,11 @@ impl Window {
             Command::Write { data } => match hint::parse(&joined(data)) {
                 Ok(hints) => {
                     let (arrived, may_demote) = (Instant::now(), self.granted.demote);
-                    let count = CooperationStats { hint_bytes: length, ..Default::default() };
+                    let count = CooperationStats {
+                        hint_messages: 1,
+                        hint_bytes: length,
+                        ..Default::default()
+                    };
                     self.volume.count_cooperation(&count);
                     Some((Heard { hints, arrived, may_demote }, reply))
                 }
@@ -257,7 +261,8 @@ impl Session for CoopSession {
 }
 
 impl CoopSession {
-    /// Acts on a message before any request that comes after it, unless it rides with the next.
+    /// Acts on a message before any request that comes after it, except on what rides with the
+    /// next one.
     fn message(&mut self, heard: Heard, reply: Reply) {
         if self.riding.is_some() || self.unanswered.is_some() {
             // In order: what the one before rode with, if it has come, and then that.
@@ -272,10 +277,12 @@ impl CoopSession {
             Hint::Demote { rides, .. } => *rides,
             _ => false,
         };
-        if heard.hints.iter().any(rides) {
-            self.riding = Some((heard, false));
-        } else {
-            self.window.hear(heard);
+        let (riding, others): (Vec<_>, Vec<_>) = heard.hints.into_iter().partition(rides);
+        if !others.is_empty() {
+            self.window.hear(Heard { hints: others, ..heard });
+        }
+        if !riding.is_empty() {
+            self.riding = Some((Heard { hints: riding, ..heard }, false));
         }
     }
 

@@ -289,6 +289,13 @@ fn planned_volume(
     let policy = policy.parse::<Spec>().map_err(|error| error.to_string())?;
     let placement = or(&volume.placement, &settings.placement, "access");
     let placement = placement.parse::<Placement>().map_err(|error| error.to_string())?;
+    if placement.is_by_cost() {
+        return Err(
+            "placement: down=auto is for simulations with a clock; here each client decides \
+                    whether it sends what it evicts: leave it out"
+                .into(),
+        );
+    }
     let cache_bytes = cache_share(volume)?.unwrap_or(rest);
     let blocks = cache_bytes / u64::from(block.max(1));
     let is_off = volume.cache.as_deref() == Some("off");
@@ -391,6 +398,7 @@ mod tests {
             "a=mem:,write=sideways",
             "a=mem:,policy=fancy",
             "a=mem:,placement=sideways",
+            "a=mem:,placement=eviction,down=auto",
             "a=mem:,placement=access,reloads=at-once",
             "a=mem:,placement=eviction,evictions=guessed",
             "a=nothing:",

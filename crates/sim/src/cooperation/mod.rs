@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::{
-    Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, PlacementError,
+    Estimator, Hierarchy, LowerLevel, OnHit, Placement, PlacementCounts, PlacementError,
 };
 use undercroft_cache::policy::Context;
 use undercroft_cache::{CctCounts, Counts, Reference};
@@ -73,8 +73,13 @@ pub struct EstimateOutcome {
     pub fallback: f64,
 }
 
+/// Why a choice by cost cannot be made where everything happens at once.
+pub(crate) const NEEDS_CLOCK: &str = "down=auto weighs the time that a block takes on the link \
+     against the time of a disk, and without a clock nothing takes time: add --timed, or choose \
+     down=reload or down=demote";
+
 /// Bytes of a hint that says that a block was evicted.
-const HINT_BYTES: u64 = 8;
+pub(crate) const HINT_BYTES: u64 = 8;
 
 impl From<PlacementError> for Error {
     fn from(error: PlacementError) -> Self {
@@ -117,6 +122,8 @@ pub fn simulate_placed(
         elapsed: started.elapsed(),
         cpu: thread_cpu_time().saturating_sub(started_cpu),
         cooperation: Some(outcome),
+        clients: None,
+        timed: None,
     })
 }
 
@@ -150,7 +157,13 @@ impl<'a> Run<'a> {
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;
-            Ok(LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0)?)
+            let level = LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0);
+            let mut level = level?;
+            if level.rules().on_hit == OnHit::Adaptive {
+                let names = (0..trace.unique()).map(|number| trace.names().name(number));
+                level.name_blocks(names.collect());
+            }
+            Ok(level)
         });
         let mut lower = lower.collect::<Result<Vec<_>, Error>>()?;
         let mut hierarchy = if top == 0 {
@@ -280,6 +293,9 @@ fn check_levels(
 ) -> Result<(), Error> {
     let (levels, name) = (config.levels.len(), placement.name());
     let refuse = |why: String| Err(Error::Request(why));
+    if placement.is_by_cost() {
+        return refuse(NEEDS_CLOCK.into());
+    }
     match evictions {
         Evictions::Exact if levels == 1 => refuse(format!(
             "placement {name} with one level: nothing is known of the client's evictions; add a \

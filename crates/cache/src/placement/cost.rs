@@ -1,0 +1,99 @@
+//! How evicted blocks come down, by cost: whether the client sends them or the server reads them
+//! from disk again. The papers compare the two on systems with a fast and a slow network; that the
+//! choice is made while running, and by this rule, is ours.
+//!
+//! No clock is here: the user says what a period was like.
+
+use super::rules::WayDown;
+
+/// The other way must cost less than this share of the present one.
+const LEAD: f64 = 0.8;
+
+/// What a period was like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Size of a block in bytes.
+    pub block_bytes: u32,
+    /// What the link from the clients could have carried besides, in bytes a second.
+    pub free_bytes_per_s: f64,
+    /// Time that a disk takes to read a block, in microseconds.
+    pub reload_us: f64,
+    /// Share of the time, from 0 to 1, in which the disks had no demand to serve.
+    pub idle_share: f64,
+}
+
+impl Load {
+    /// What a demotion and a reload cost in microseconds; infinite where there is nothing left.
+    pub fn costs_us(&self) -> (f64, f64) {
+        let demotion = f64::from(self.block_bytes) / self.free_bytes_per_s.max(0.0) * 1e6;
+        let reload = self.reload_us / self.idle_share.clamp(0.0, 1.0);
+        (demotion, reload)
+    }
+}
+
+/// Chooses between `Demote` and `Reload`, period by period.
+#[derive(Clone, Copy, Debug)]
+pub struct WayByCost {
+    way: WayDown,
+    changes: u64,
+}
+
+impl Default for WayByCost {
+    /// Begins with reloads, which ask nothing of the client.
+    fn default() -> Self {
+        Self { way: WayDown::Reload, changes: 0 }
+    }
+}
+
+impl WayByCost {
+    /// The way for the next period, after one that was like this. It changes only if the other
+    /// way is a fifth cheaper.
+    pub fn review(&mut self, load: &Load) -> WayDown {
+        let (demotion, reload) = load.costs_us();
+        let next = match self.way {
+            WayDown::Reload if demotion < LEAD * reload => WayDown::Demote,
+            WayDown::Demote if reload < LEAD * demotion => WayDown::Reload,
+            same => same,
+        };
+        self.changes += u64::from(next != self.way);
+        self.way = next;
+        next
+    }
+
+    /// The way at present.
+    pub fn way(&self) -> WayDown {
+        self.way
+    }
+
+    /// How often it changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_cheaper_way_and_does_not_waver() {
+        let mut way = WayByCost::default();
+        let mut at = |free_bytes_per_s: f64, idle_share: f64| {
+            way.review(&Load { block_bytes: 8000, free_bytes_per_s, reload_us: 8000.0, idle_share })
+        };
+        // A demotion takes 16 ms, then 1 ms; a reload 8 ms, then 80 ms.
+        assert_eq!(at(0.5e6, 1.0), WayDown::Reload);
+        assert_eq!(at(8e6, 1.0), WayDown::Demote);
+        // 9 ms against 8 ms, 11 ms against 8 ms.
+        assert_eq!(at(8e6 / 9.0, 1.0), WayDown::Demote);
+        assert_eq!(at(8e6 / 11.0, 1.0), WayDown::Reload);
+        assert_eq!(at(8e6 / 7.0, 1.0), WayDown::Reload);
+        assert_eq!(at(8e6 / 11.0, 0.1), WayDown::Demote);
+        // Neither has anything left: it stays as it is. Then the disks have, then the link.
+        assert_eq!(at(0.0, 0.0), WayDown::Demote);
+        assert_eq!(at(-1.0, 0.5), WayDown::Reload);
+        assert_eq!(at(0.0, 0.0), WayDown::Reload);
+        assert_eq!(at(1e6, 0.0), WayDown::Demote);
+        assert_eq!(way.changes(), 5);
+    }
+}

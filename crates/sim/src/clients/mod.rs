@@ -1,0 +1,259 @@
+//! Several clients, each with a first level of its own, above one or more servers, driven by the
+//! references of all of them. The caches and their order of things are those of
+//! `undercroft_cache::placement`; here everything happens at once. With a clock it is in `timed/`.
+
+mod population;
+mod report;
+
+use std::time::Instant;
+
+use undercroft_cache::Counts;
+use undercroft_cache::placement::{
+    Client, Cluster, ClusterCounts, ClusterRules, Division, Placement, PlacementCounts, ServerSpec,
+    WayDown,
+};
+
+pub(crate) use population::OfClient;
+pub use population::{Data, Population};
+pub use report::{ClientReport, ClientsReport};
+
+use crate::cooperation::{HINT_BYTES, NEEDS_CLOCK};
+use crate::hierarchy::thread_cpu_time;
+use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
+
+/// Most servers.
+const MAX_SERVERS: u32 = 64;
+
+/// Clients and servers as asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientsConfig {
+    /// The first level of each client, or one for all of them.
+    pub clients: Vec<LevelConfig>,
+    /// The servers' caches; the size is that of all of them together, in equal shares.
+    pub server: LevelConfig,
+    /// Number of servers, from 1 to 64.
+    pub servers: u32,
+    /// When blocks come to the servers.
+    pub placement: Placement,
+    /// What writes do, at every level.
+    pub write_mode: undercroft_cache::WriteMode,
+    /// How each server's cache is divided among the clients.
+    pub division: Division,
+    /// Whether clients serve each other what the servers miss.
+    pub peer_fetch: bool,
+    /// Records at the start of the trace that are simulated and not counted.
+    pub warmup_records: u64,
+}
+
+impl ClientsConfig {
+    /// The same as levels one below the other, for reports: the clients' caches together above the
+    /// servers' caches together. The policy is that of the first client.
+    pub fn levels(&self, clients: usize) -> Config {
+        let capacity = (0..clients).map(|client| self.client(client).capacity);
+        let first = LevelConfig {
+            capacity: capacity.fold(0, u32::saturating_add),
+            policy: self.clients[0].policy.clone(),
+        };
+        Config {
+            levels: vec![first, self.server.clone()],
+            write_mode: self.write_mode,
+            warmup_records: self.warmup_records,
+        }
+    }
+
+    /// The first level of a client.
+    pub fn client(&self, client: usize) -> &LevelConfig {
+        &self.clients[client.min(self.clients.len() - 1)]
+    }
+}
+
+/// What a simulation of several clients counted beside the counts of the two levels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClientsOutcome {
+    /// Of each client.
+    pub clients: Vec<ClientOutcome>,
+    /// Of each server.
+    pub servers: Vec<Counts>,
+    /// Whether a block's volume decides which server it belongs to, or a hash of the block.
+    pub by_volume: bool,
+    /// Blocks moved from part to part, over the whole trace.
+    pub moved: u64,
+}
+
+impl ClientsOutcome {
+    /// Reads that a client served to another.
+    pub fn peer_hits(&self) -> u64 {
+        self.clients.iter().map(|client| client.below.peer_hits).sum()
+    }
+}
+
+/// What one client's references met.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClientOutcome {
+    /// What its own cache counted.
+    pub own: Counts,
+    /// Where it was served below that.
+    pub below: ClusterCounts,
+    /// Its part of the servers' caches in blocks, at the end; none where they are not divided.
+    pub part_blocks: Option<u64>,
+}
+
+/// Runs clients and servers over the whole trace. `progress` is told the references done so far.
+///
+/// # Errors
+/// Something cannot be had as asked for, or a spooled trace cannot be read back.
+pub fn simulate_clients(
+    population: &Population,
+    config: &ClientsConfig,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
+    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    if config.placement.is_by_cost() {
+        return Err(Error::Request(NEEDS_CLOCK.into()));
+    }
+    let trace = population.trace();
+    let warmup = trace.references_of(config.warmup_records)?;
+    let (mut cluster, by_volume) = build(population, config)?;
+    let mut seen = Seen::new(population.unique());
+    let mut chunks = trace.forward();
+    while let Some((start, chunk)) = chunks.next()? {
+        for (at, &r) in (start..).zip(chunk) {
+            if at == warmup {
+                cluster.restart_counts();
+            }
+            let r = population.resolve(r);
+            let cold = seen.is_first(r.block);
+            cluster.reference(r.client, r.block.into(), r.is_write, cold);
+        }
+        progress(start + chunk.len() as u64);
+    }
+    let mut outcome = outcome(&cluster, config, trace.len());
+    if let Some(clients) = &mut outcome.clients {
+        clients.by_volume = by_volume;
+    }
+    outcome.elapsed = started.elapsed();
+    outcome.cpu = thread_cpu_time().saturating_sub(started_cpu);
+    Ok(outcome)
+}
+
+/// Makes the caches: also whether volumes decide which server a block belongs to.
+pub(crate) fn build(
+    population: &Population,
+    config: &ClientsConfig,
+) -> Result<(Cluster, bool), Error> {
+    let count = population.names().len();
+    check(config, count)?;
+    let (homes, by_volume) = population.homes(config.servers as usize);
+    let clients: Vec<Client> = (0..count)
+        .map(|client| {
+            let LevelConfig { capacity, policy } = config.client(client).clone();
+            Client { policy, capacity }
+        })
+        .collect();
+    let LevelConfig { capacity, policy } = &config.server;
+    let servers: Vec<ServerSpec> = (0..config.servers)
+        .map(|i| ServerSpec {
+            policy: policy.clone(),
+            capacity: capacity / config.servers + u32::from(i < capacity % config.servers),
+            placement: config.placement,
+            write_mode: config.write_mode,
+            division: config.division,
+        })
+        .collect();
+    let rules = ClusterRules {
+        shares_data: population.data() == Data::Shared,
+        peer_fetch: config.peer_fetch,
+        write_mode: config.write_mode,
+    };
+    let home = move |block: u64| homes[block as usize].into();
+    Ok((Cluster::new(&clients, &servers, home, rules)?, by_volume))
+}
+
+fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
+    let refuse = |why: String| Err(Error::Request(why));
+    let (given, servers) = (config.clients.len(), config.servers);
+    if given != 1 && given != clients {
+        return refuse(format!(
+            "{given} first levels for {clients} clients: give one for all of them, or one for each"
+        ));
+    }
+    let mut levels = config.clients.iter().chain([&config.server]);
+    if levels.any(|level| level.policy.info().name == "opt") {
+        return refuse(
+            "opt with several clients or with a clock: what reaches a cache depends on the other \
+             caches, so the best choice cannot be known beforehand; use another policy"
+                .into(),
+        );
+    }
+    if !(1..=MAX_SERVERS).contains(&servers) || config.server.capacity < servers {
+        let blocks = config.server.capacity;
+        return refuse(format!(
+            "{servers} servers of {blocks} blocks together: expected 1 to {MAX_SERVERS} of at \
+             least one block each"
+        ));
+    }
+    Ok(())
+}
+
+/// What the caches counted.
+pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64) -> Outcome {
+    let (top, below) = cluster.level_counts();
+    let placed = cluster.placement_counts();
+    let is_divided = config.division != Division::Shared;
+    let client = |client: usize| {
+        let part = |server: &undercroft_cache::placement::Server| {
+            let part = server.parts().get(client).unwrap_or(&server.parts()[0]);
+            u64::from(part.cache().policy().capacity())
+        };
+        ClientOutcome {
+            own: *cluster.clients()[client].counts(),
+            below: cluster.counts()[client],
+            part_blocks: is_divided.then(|| cluster.servers().iter().map(part).sum()),
+        }
+    };
+    let clients: Vec<_> = (0..cluster.clients().len()).map(client).collect();
+    let cooperation = (config.placement != Placement::Access).then(|| {
+        let sends = match config.placement {
+            Placement::Eviction(eviction) => eviction.down == WayDown::Demote,
+            Placement::Access | Placement::Global(_) => true,
+        };
+        // Every eviction is reported; those that were not of the last copy place nothing.
+        let not_last = clients.iter().map(|client| client.below.not_last).sum::<u64>();
+        let hints = if sends { 0 } else { placed.known_evictions + not_last };
+        let staging = cluster.servers().iter().flat_map(|server| server.parts());
+        CooperationOutcome {
+            levels: vec![PlacementCounts::default(), placed],
+            hint_bytes: hints * HINT_BYTES,
+            staging_blocks: staging.map(|part| part.staging_blocks()).sum(),
+            ..CooperationOutcome::default()
+        }
+    });
+    Outcome {
+        levels: vec![top, below],
+        references,
+        elapsed: Default::default(),
+        cpu: Default::default(),
+        cooperation,
+        clients: Some(ClientsOutcome {
+            clients,
+            servers: cluster.servers().iter().map(|server| server.counts()).collect(),
+            by_volume: false,
+            moved: cluster.servers().iter().map(|server| server.moved()).sum(),
+        }),
+        timed: None,
+    }
+}
+
+/// Which blocks were referenced so far.
+pub(crate) struct Seen(Vec<bool>);
+
+impl Seen {
+    pub(crate) fn new(blocks: u32) -> Self {
+        Self(vec![false; blocks as usize])
+    }
+
+    /// Whether this is the first reference to a block.
+    pub(crate) fn is_first(&mut self, block: u32) -> bool {
+        !std::mem::replace(&mut self.0[block as usize], true)
+    }
+}

@@ -1,0 +1,251 @@
+//! Who references what: the clients of a simulation, out of several traces or out of the address
+//! spaces of one.
+//!
+//! The trace is kept as it was read, with a number for each (client, space, block). A byte a number
+//! says whose it is; where clients share data, another number says which block it is.
+
+use undercroft_cache::placement::{MAX_HOLDERS, rendezvous};
+use undercroft_trace::{
+    BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
+};
+
+use crate::Error;
+
+/// Whether equal block numbers of different clients are the same block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// They are different blocks.
+    Disjoint,
+    /// They are the same block; of volumes with equal names where the traces have several.
+    Shared,
+}
+
+/// One reference of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientRef {
+    pub(crate) client: usize,
+    pub(crate) block: u32,
+    pub(crate) is_write: bool,
+}
+
+/// A trace and its clients.
+pub struct Population {
+    trace: DenseTrace,
+    data: Data,
+    names: Vec<String>,
+    client_of: Vec<u8>,
+    /// The block of each number of the trace; none where every number is a block of its own.
+    block_of: Option<Vec<u32>>,
+    unique: u32,
+    /// The volume of each address space of the trace, numbered from 0.
+    volumes: Vec<u32>,
+}
+
+impl Population {
+    /// One client that references everything.
+    pub fn one(trace: DenseTrace, name: String) -> Self {
+        let client_of = vec![0; trace.unique() as usize];
+        let volumes = (0..trace.spaces().len() as u32).collect();
+        let unique = trace.unique();
+        let names = vec![name];
+        Self { trace, data: Data::Disjoint, names, client_of, block_of: None, unique, volumes }
+    }
+
+    /// A client for each trace, with its name. `progress` is told the records read so far.
+    ///
+    /// # Errors
+    /// Those of [`merge`] and of reading; there are too many clients, or one without a request.
+    pub fn of_traces(
+        traces: Vec<(String, Box<dyn Reader>)>,
+        options: &BlockOptions,
+        data: Data,
+        progress: impl FnMut(u64),
+    ) -> Result<Self, Error> {
+        let (names, readers): (Vec<String>, Vec<_>) = traces.into_iter().unzip();
+        check_number(names.len())?;
+        let count = names.len();
+        let trace = DenseTrace::load(BlockStream::new(merge(readers)?, options)?, progress)?;
+        // The volumes of a trace that is alone with its volume are all the same one.
+        let mut volumes = vec![0; count];
+        used(&trace).for_each(|space| volumes[space % count] += 1);
+        let has_several = volumes.iter().any(|&number: &u32| number > 1);
+        let volume = |space: usize| match data {
+            Data::Disjoint => space.to_string(),
+            Data::Shared if has_several => trace.spaces()[space].clone(),
+            Data::Shared => String::new(),
+        };
+        let volumes = number_volumes(&trace, volume);
+        Self::new(trace, data, names, |space| space % count, volumes)
+    }
+
+    /// A client for each address space (device, unit, file) of a trace.
+    ///
+    /// # Errors
+    /// There are too many, or there is only one.
+    pub fn of_spaces(trace: DenseTrace, data: Data) -> Result<Self, Error> {
+        let names = trace.spaces().to_vec();
+        check_number(names.len())?;
+        if names.len() == 1 {
+            let format = trace.meta().format;
+            return Err(Error::Request(format!(
+                "clients by address space: this {format} trace has one space only; give the \
+                 traces of the other clients, or leave the option out"
+            )));
+        }
+        let volume = |space: usize| match data {
+            Data::Disjoint => space.to_string(),
+            Data::Shared => String::new(),
+        };
+        let volumes = number_volumes(&trace, volume);
+        Self::new(trace, data, names, |space| space, volumes)
+    }
+
+    fn new(
+        trace: DenseTrace,
+        data: Data,
+        names: Vec<String>,
+        client: impl Fn(usize) -> usize,
+        volumes: Vec<u32>,
+    ) -> Result<Self, Error> {
+        let mut client_of = Vec::with_capacity(trace.unique() as usize);
+        let mut numbering = Renumbering::new();
+        let mut block_of = Vec::new();
+        for number in 0..trace.unique() {
+            let (space, block) = trace.names().block(number).unwrap_or_default();
+            client_of.push(client(space as usize) as u8);
+            if data == Data::Shared {
+                block_of.push(numbering.number(volumes[space as usize], block)?);
+            }
+        }
+        if let Some(idle) = (0..names.len()).find(|&c| !client_of.contains(&(c as u8))) {
+            let what = format!("client {}: its trace holds no requests", names[idle]);
+            return Err(Error::Request(what));
+        }
+        let is_shared = data == Data::Shared;
+        let unique = if is_shared { numbering.len() } else { trace.unique() };
+        let block_of = is_shared.then_some(block_of);
+        Ok(Self { trace, data, names, client_of, block_of, unique, volumes })
+    }
+
+    /// The references of all clients, interleaved.
+    pub fn trace(&self) -> &DenseTrace {
+        &self.trace
+    }
+
+    /// Whether clients share data.
+    pub fn data(&self) -> Data {
+        self.data
+    }
+
+    /// The names of the clients: files, or address spaces.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Distinct blocks of all clients together.
+    pub fn unique(&self) -> u32 {
+        self.unique
+    }
+
+    pub(crate) fn resolve(&self, r: Ref) -> ClientRef {
+        let number = r.block() as usize;
+        let block = self.block_of.as_ref().map_or(r.block(), |block_of| block_of[number]);
+        ClientRef { client: self.client_of[number].into(), block, is_write: r.is_write() }
+    }
+
+    /// The client of a block; where data is shared the first.
+    pub(crate) fn owner(&self, block: u64) -> usize {
+        match self.data {
+            Data::Disjoint => self.client_of[block as usize].into(),
+            Data::Shared => 0,
+        }
+    }
+
+    /// Which of so many servers each block belongs to, and whether its volume decides that: where
+    /// there are at least as many volumes as servers. Elsewhere a hash of the block does.
+    pub(crate) fn homes(&self, servers: usize) -> (Vec<u8>, bool) {
+        let mut distinct = self.volumes.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        distinct.retain(|&volume| volume != NO_VOLUME);
+        let by_volume = distinct.len() > 1 && distinct.len() >= servers;
+        let mut homes = vec![0; self.unique as usize];
+        for number in 0..self.trace.unique() {
+            let block = self.resolve(Ref::new(number, false)).block;
+            let (space, _) = self.trace.names().block(number).unwrap_or_default();
+            homes[block as usize] = if by_volume {
+                (self.volumes[space as usize] as usize % servers) as u8
+            } else {
+                rendezvous(block.into(), servers) as u8
+            };
+        }
+        (homes, by_volume)
+    }
+
+    /// The references of one client, in order.
+    pub(crate) fn of_client(&self, client: usize) -> OfClient<'_> {
+        OfClient {
+            population: self,
+            client,
+            chunks: self.trace.forward(),
+            ahead: Vec::new(),
+            at: 0,
+        }
+    }
+}
+
+/// A pass over the references of one client.
+pub(crate) struct OfClient<'a> {
+    population: &'a Population,
+    client: usize,
+    chunks: Chunks<'a>,
+    ahead: Vec<ClientRef>,
+    at: usize,
+}
+
+impl OfClient<'_> {
+    /// The next one; none at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<ClientRef>, Error> {
+        while self.at == self.ahead.len() {
+            let Some((_, refs)) = self.chunks.next()? else { return Ok(None) };
+            let (population, client) = (self.population, self.client);
+            self.at = 0;
+            self.ahead.clear();
+            let resolved = refs.iter().map(|&r| population.resolve(r));
+            self.ahead.extend(resolved.filter(|r| r.client == client));
+        }
+        self.at += 1;
+        Ok(Some(self.ahead[self.at - 1]))
+    }
+}
+
+/// Stands for the volume of a space that no trace has.
+const NO_VOLUME: u32 = u32::MAX;
+
+/// The address spaces that have blocks: a merged trace numbers some that it does not have.
+fn used(trace: &DenseTrace) -> impl Iterator<Item = usize> + '_ {
+    let mut used = vec![false; trace.spaces().len()];
+    for number in 0..trace.unique() {
+        let (space, _) = trace.names().block(number).unwrap_or_default();
+        used[space as usize] = true;
+    }
+    (0..used.len()).filter(move |&space| used[space])
+}
+
+/// Numbers volumes by their names, in order of the spaces.
+fn number_volumes(trace: &DenseTrace, name: impl Fn(usize) -> String) -> Vec<u32> {
+    let mut numbers = std::collections::HashMap::new();
+    let mut volumes = vec![NO_VOLUME; trace.spaces().len()];
+    for space in used(trace) {
+        let next = numbers.len() as u32;
+        volumes[space] = *numbers.entry(name(space)).or_insert(next);
+    }
+    volumes
+}
+
+fn check_number(clients: usize) -> Result<(), Error> {
+    if clients <= MAX_HOLDERS {
+        return Ok(());
+    }
+    Err(Error::Request(format!("{clients} clients: at most {MAX_HOLDERS} can be simulated")))
+}

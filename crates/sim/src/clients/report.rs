@@ -1,0 +1,94 @@
+//! Several clients in the fixed names of the contract for scripts.
+
+use serde::{Deserialize, Serialize};
+use undercroft_cache::placement::Division;
+
+use super::{ClientsConfig, ClientsOutcome, Data, Population};
+
+/// What each client met, and how servers and data were shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientsReport {
+    /// `disjoint` or `shared`.
+    pub data: String,
+    /// `shared`, `equal` or `benefit`.
+    pub partition: String,
+    /// Blocks moved from part to part, over the whole trace.
+    pub moved_blocks: u64,
+    /// Reads that a client served to another.
+    pub peer_hits: u64,
+    /// How a block's server is found where there are several: `volume` or `hash`.
+    pub home: String,
+    /// Read hit ratio of each server.
+    pub servers: Vec<f64>,
+    /// One object a client, in the order of the command line, or of the spaces of the trace.
+    pub clients: Vec<ClientReport>,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientReport {
+    /// File, or address space.
+    pub name: String,
+    /// Policy of its own cache.
+    pub policy: String,
+    /// Size of its own cache in blocks.
+    pub capacity_blocks: u32,
+    /// Blocks read.
+    pub reads: u64,
+    /// Of those, found in its own cache.
+    pub read_hits: u64,
+    /// Read hits / reads.
+    pub read_hit_ratio: f64,
+    /// Blocks written.
+    pub writes: u64,
+    /// Reads that a server had.
+    pub server_hits: u64,
+    /// Reads that another client had.
+    pub peer_hits: u64,
+    /// Reads that nobody had.
+    pub disk_reads: u64,
+    /// Evicted blocks that another client held still.
+    pub evictions_not_last: u64,
+    /// Its part of the servers' caches at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_blocks: Option<u64>,
+}
+
+impl ClientsReport {
+    /// What a simulation of `config` counted.
+    pub fn new(population: &Population, config: &ClientsConfig, outcome: &ClientsOutcome) -> Self {
+        let clients = outcome.clients.iter().zip(population.names()).enumerate();
+        let clients = clients.map(|(number, (client, name))| ClientReport {
+            name: name.clone(),
+            policy: config.client(number).policy.to_string(),
+            capacity_blocks: config.client(number).capacity,
+            reads: client.own.reads,
+            read_hits: client.own.read_hits,
+            read_hit_ratio: client.own.read_hit_ratio(),
+            writes: client.own.writes,
+            server_hits: client.below.server_hits,
+            peer_hits: client.below.peer_hits,
+            disk_reads: client.below.disk_reads,
+            evictions_not_last: client.below.not_last,
+            part_blocks: client.part_blocks,
+        });
+        let data = match population.data() {
+            Data::Disjoint => "disjoint",
+            Data::Shared => "shared",
+        };
+        let partition = match config.division {
+            Division::Shared => "shared",
+            Division::Equal => "equal",
+            Division::Benefit => "benefit",
+        };
+        Self {
+            data: data.into(),
+            partition: partition.into(),
+            moved_blocks: outcome.moved,
+            peer_hits: outcome.peer_hits(),
+            home: if outcome.by_volume { "volume" } else { "hash" }.into(),
+            servers: outcome.servers.iter().map(|counts| counts.read_hit_ratio()).collect(),
+            clients: clients.collect(),
+        }
+    }
+}

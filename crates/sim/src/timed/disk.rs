@@ -1,0 +1,163 @@
+//! A disk: one request at a time, in the order of their coming. Reloads wait in a queue of their
+//! own until the disk has nothing else to do, or go in with the demand, as they are told.
+
+use std::collections::{HashMap, VecDeque};
+
+use undercroft_cache::placement::ReloadQueue;
+
+/// When reloads are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReloadTime {
+    /// When the disk has no demand, one at a time (USENIX 2003).
+    #[default]
+    Idle,
+    /// In the order of their coming, as if they were demand.
+    Demand,
+}
+
+/// What a disk can be asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A read that this slot waits for.
+    Read(usize),
+    /// A write that this slot waits for.
+    Write(usize),
+    /// A reload of this block.
+    Reload(u64),
+}
+
+/// Nanoseconds that a disk was at work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Busy {
+    pub(super) reads_ns: u64,
+    pub(super) writes_ns: u64,
+    pub(super) reloads_ns: u64,
+}
+
+impl Busy {
+    pub(super) fn demand_ns(&self) -> u64 {
+        self.reads_ns + self.writes_ns
+    }
+}
+
+/// A reload that was issued.
+#[derive(Default)]
+struct Flight {
+    is_unwanted: bool,
+    /// Slots that wait for its data.
+    waiting: Vec<usize>,
+}
+
+pub(super) struct Disk {
+    service_ns: u64,
+    time: ReloadTime,
+    queue: VecDeque<Work>,
+    /// In service, and when it will be done.
+    serving: Option<(Work, u64)>,
+    pub(super) reloads: ReloadQueue,
+    flights: HashMap<u64, Flight>,
+    pub(super) busy: Busy,
+}
+
+/// What a reload that is done is good for.
+pub(super) struct Reloaded {
+    /// Nobody read or wrote the block meanwhile: place it.
+    pub(super) is_wanted: bool,
+    pub(super) waiting: Vec<usize>,
+}
+
+impl Disk {
+    pub(super) fn new(service_ns: u64, time: ReloadTime, max_reloads: u32) -> Self {
+        Self {
+            service_ns,
+            time,
+            queue: VecDeque::new(),
+            serving: None,
+            reloads: ReloadQueue::new(max_reloads, 0),
+            flights: HashMap::new(),
+            busy: Busy::default(),
+        }
+    }
+
+    /// Asks for something to be done. How long it must wait for a reload that is being done.
+    pub(super) fn push(&mut self, work: Work, now: u64) -> u64 {
+        self.queue.push_back(work);
+        match self.serving {
+            Some((Work::Reload(_), done)) => done - now,
+            _ => 0,
+        }
+    }
+
+    /// Asks for a reload.
+    pub(super) fn push_reload(&mut self, block: u64) {
+        // One that is under way already is not asked for again, though it may be out of date:
+        // not to reload a block is always right.
+        if self.flights.contains_key(&block) {
+            return;
+        }
+        self.reloads.push(block);
+        if self.time == ReloadTime::Demand {
+            if let Some(block) = self.reloads.pop() {
+                self.flights.insert(block, Flight::default());
+                self.queue.push_back(Work::Reload(block));
+            }
+        }
+    }
+
+    /// A block is asked for: no reload of it is wanted any more.
+    pub(super) fn drop_demanded(&mut self, block: u64) {
+        self.reloads.drop_demanded(block);
+        self.spoil(block);
+    }
+
+    /// A block is written: no reload of it is wanted any more.
+    pub(super) fn drop_written(&mut self, block: u64) {
+        self.reloads.drop_written(block);
+        self.spoil(block);
+    }
+
+    fn spoil(&mut self, block: u64) {
+        if let Some(flight) = self.flights.get_mut(&block) {
+            flight.is_unwanted = true;
+        }
+    }
+
+    /// Lets a slot wait for the reload of its block, if that was issued.
+    pub(super) fn join(&mut self, block: u64, slot: usize) -> bool {
+        let Some(flight) = self.flights.get_mut(&block) else { return false };
+        flight.waiting.push(slot);
+        true
+    }
+
+    /// Begins with what is next, if the disk is free: when that will be done.
+    pub(super) fn start(&mut self, now: u64) -> Option<u64> {
+        if self.serving.is_some() {
+            return None;
+        }
+        let next = self.queue.pop_front().or_else(|| {
+            let block = self.reloads.pop()?;
+            self.flights.insert(block, Flight::default());
+            Some(Work::Reload(block))
+        })?;
+        let busy = match next {
+            Work::Read(_) => &mut self.busy.reads_ns,
+            Work::Write(_) => &mut self.busy.writes_ns,
+            Work::Reload(_) => &mut self.busy.reloads_ns,
+        };
+        *busy += self.service_ns;
+        let done = now + self.service_ns;
+        self.serving = Some((next, done));
+        Some(done)
+    }
+
+    /// What was in service is done.
+    pub(super) fn done(&mut self) -> Option<Work> {
+        self.serving.take().map(|(work, _)| work)
+    }
+
+    /// The end of a reload.
+    pub(super) fn reloaded(&mut self, block: u64) -> Reloaded {
+        let flight = self.flights.remove(&block).unwrap_or_default();
+        Reloaded { is_wanted: !flight.is_unwanted, waiting: flight.waiting }
+    }
+}

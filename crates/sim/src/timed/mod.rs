@@ -1,0 +1,133 @@
+//! Clients, links and disks with a clock: what placement costs where things take time.
+//!
+//! The model (`docs/cooperation.md`): a closed loop. Each client has some requests under way; when
+//! one is answered it thinks for a while, evenly between nothing and twice the mean, then issues
+//! the next block reference of its trace. Other times are those of the response-time model,
+//! with the disk's part of a miss spent at a disk that serves one request at a time. Caches change
+//! when a request reaches them, not when its data does.
+
+mod disk;
+mod link;
+mod outcome;
+mod world;
+
+use std::time::Instant;
+
+use undercroft_cache::placement::Placement;
+
+pub use disk::ReloadTime;
+pub use outcome::{TimedOutcome, TimedReport};
+
+use crate::clients;
+use crate::hierarchy::thread_cpu_time;
+use crate::report::{DISK_MS, LEVEL_MS};
+use crate::{ClientsConfig, Error, Outcome, Population};
+use world::World;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// Requests that each client has under way, from 1 to 4096.
+    pub outstanding: u32,
+    /// Mean time from an answer to the next request, in microseconds.
+    pub think_us: u64,
+    /// Disks of each server, from 1 to 4096.
+    pub disks: u32,
+    /// Time in which a disk reads or writes a block, in microseconds, at least 1.
+    pub disk_us: u64,
+    /// What the link of each client carries, in bytes a second; none: it has no limit.
+    pub link_bytes_per_s: Option<f64>,
+    /// When reloads are done.
+    pub reloads: ReloadTime,
+    /// Size of a block in bytes.
+    pub block_bytes: u32,
+}
+
+impl Timing {
+    /// Time of a disk in the response-time model: that of a request which it serves without
+    /// waiting, less that of one which the server has.
+    pub const DISK_US: u64 = ((DISK_MS - LEVEL_MS[1]) * 1000.0) as u64;
+
+    /// Time that a block takes on a link; 0 where links have no limit.
+    fn link_block_ns(&self) -> u64 {
+        let block_bytes = f64::from(self.block_bytes);
+        self.link_bytes_per_s.map_or(0.0, |rate| block_bytes / rate * 1e9) as u64
+    }
+
+    /// Refuses what could overflow the clock, or the sum of all response times: as long as all
+    /// requests under way wait for every step of each.
+    fn check_length(&self, references: u64, clients: usize) -> Result<(), Error> {
+        let links_ns = 3 * u128::from(self.link_block_ns());
+        let us = 2 * u128::from(self.think_us) + 2 * u128::from(self.disk_us);
+        let longest_ns = us * 1000 + links_ns + 2 * u128::from(world::SERVER_NS);
+        let slots = u128::from(self.outstanding) * clients as u128;
+        if longest_ns * u128::from(references) * slots <= i64::MAX as u128 {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "{references} references with {slots} requests under way could take more than the 292 \
+             years that the clock has: ask for fewer requests, or shorter times"
+        )))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let range = 1..=MAX_NUMBER;
+        let rate_is_right = self.link_bytes_per_s.is_none_or(|rate| rate >= 1.0);
+        let times = [self.think_us, self.disk_us];
+        if range.contains(&self.outstanding)
+            && range.contains(&self.disks)
+            && times.iter().all(|&us| us <= MAX_US)
+            && self.disk_us > 0
+            && rate_is_right
+        {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "a simulation with a clock: expected 1 to {MAX_NUMBER} requests and disks, times up to \
+             {MAX_US} us (a disk at least 1), and links of at least a byte a second"
+        )))
+    }
+}
+
+/// Most requests of a client, and most disks of a server.
+const MAX_NUMBER: u32 = 4096;
+
+/// Longest time that something takes: an hour.
+const MAX_US: u64 = 3_600_000_000;
+
+/// Runs clients and servers over the whole trace with a clock. `progress` is told the references
+/// done so far.
+///
+/// # Errors
+/// Something cannot be had as asked for, or a spooled trace cannot be read back.
+pub fn simulate_timed(
+    population: &Population,
+    config: &ClientsConfig,
+    timing: &Timing,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
+    timing.check()?;
+    timing.check_length(population.trace().len(), population.names().len())?;
+    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let warmup = population.trace().references_of(config.warmup_records)?;
+    let (cluster, by_volume) = clients::build(population, config)?;
+    let mut world = World::new(population, cluster, config, timing, warmup);
+    world.run(&mut progress)?;
+    let (cluster, timed) = world.finish();
+    let mut outcome = clients::outcome(&cluster, config, population.trace().len());
+    if let Some(clients) = &mut outcome.clients {
+        clients.by_volume = by_volume;
+    }
+    if let Some(cooperation) = &mut outcome.cooperation {
+        cooperation.hint_bytes = timed.hints * crate::cooperation::HINT_BYTES;
+    }
+    outcome.timed = Some(timed);
+    outcome.elapsed = started.elapsed();
+    outcome.cpu = thread_cpu_time().saturating_sub(started_cpu);
+    Ok(outcome)
+}
+
+/// The same clients and servers with placement at the access: what a placement is compared with.
+pub fn without_placement(config: &ClientsConfig) -> ClientsConfig {
+    ClientsConfig { placement: Placement::Access, peer_fetch: false, ..config.clone() }
+}

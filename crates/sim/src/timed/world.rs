@@ -1,0 +1,428 @@
+//! The events of a simulation with a clock, in the order of their times; of equal times in the
+//! order in which they were foreseen, so that every run is the same.
+
+mod counting;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use undercroft_cache::placement::{Cluster, Down, Order, Placement, Source, WayByCost, WayDown};
+
+use undercroft_trace::SplitMix64;
+
+use super::disk::{Busy, Disk, Work};
+use super::link::Link;
+use super::{TimedOutcome, Timing};
+use crate::clients::{OfClient, Seen};
+use crate::report::LEVEL_MS;
+use crate::{ClientsConfig, Error, Population};
+use counting::PERIOD_NS;
+
+/// Time of a request that the client's own cache serves, and of one that a server serves.
+const OWN_NS: u64 = (LEVEL_MS[0] * 1e6) as u64;
+pub(super) const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
+
+/// Share of a server's cache that its reload queues may name: one part in so many.
+const QUEUED: u32 = 8;
+
+/// Seed of the times that clients think.
+const SEED: u64 = 42;
+
+/// References between two reports of progress.
+const PROGRESS: u64 = 1 << 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A slot issues its next request.
+    Issue(usize),
+    /// The request of a slot reaches the server.
+    Arrive(usize),
+    /// The block that a client sent has reached the server.
+    Demoted(usize, u64),
+    /// A disk is done.
+    Disk(usize),
+    /// The server answers a slot.
+    Reply(usize),
+    /// A slot has its answer.
+    Done(usize),
+    /// The way down is chosen anew.
+    Review,
+}
+
+/// A request under way, and where its time went.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    client: usize,
+    block: u64,
+    is_write: bool,
+    cold: bool,
+    is_counted: bool,
+    issued: u64,
+    /// When it came to the disk.
+    queued: u64,
+    link_ns: u64,
+    wait_ns: u64,
+    behind_ns: u64,
+    service_ns: u64,
+    /// Evictions that the server is told of with it.
+    hints: Vec<u64>,
+}
+
+pub(super) struct World<'a> {
+    population: &'a Population,
+    streams: Vec<OfClient<'a>>,
+    cluster: Cluster,
+    placement: Placement,
+    timing: Timing,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    foreseen: u64,
+    now: u64,
+    slots: Vec<Slot>,
+    active: usize,
+    links: Vec<Link>,
+    /// Those of the first server, then those of the second, and so on.
+    disks: Vec<Disk>,
+    ways: Vec<WayByCost>,
+    seen: Seen,
+    issued: u64,
+    warmup: u64,
+    stats: TimedOutcome,
+    began: u64,
+    /// Busy times at the end of the warm-up, and at the last choice of the way down.
+    before: Vec<Busy>,
+    links_before: (u64, u64),
+    reviewed: Vec<u64>,
+    links_reviewed: u64,
+    victims: Vec<u64>,
+    /// Disks that were given reloads by the request in hand.
+    to_start: Vec<usize>,
+    random: SplitMix64,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(
+        population: &'a Population,
+        cluster: Cluster,
+        config: &ClientsConfig,
+        timing: &Timing,
+        warmup: u64,
+    ) -> Self {
+        let clients = population.names().len();
+        let per_client = timing.outstanding as usize;
+        let slot = |i: usize| Slot { client: i / per_client, ..Slot::default() };
+        let reloads = (config.server.capacity / config.servers / QUEUED / timing.disks).max(1);
+        let disks = (config.servers * timing.disks) as usize;
+        let disk = |_| Disk::new(timing.disk_us * 1000, timing.reloads, reloads);
+        let link = |_| Link::new(timing.link_block_ns());
+        let mut world = Self {
+            population,
+            streams: (0..clients).map(|client| population.of_client(client)).collect(),
+            ways: vec![WayByCost::default(); cluster.servers().len()],
+            cluster,
+            placement: config.placement,
+            timing: *timing,
+            events: BinaryHeap::new(),
+            foreseen: 0,
+            now: 0,
+            slots: (0..clients * per_client).map(slot).collect(),
+            active: clients * per_client,
+            links: (0..clients).map(link).collect(),
+            disks: (0..disks).map(disk).collect(),
+            seen: Seen::new(population.unique()),
+            issued: 0,
+            warmup,
+            stats: TimedOutcome::default(),
+            began: 0,
+            before: vec![Busy::default(); disks],
+            links_before: (0, 0),
+            reviewed: vec![0; disks],
+            links_reviewed: 0,
+            victims: Vec::new(),
+            to_start: Vec::new(),
+            random: SplitMix64::new(SEED),
+        };
+        // Slot by slot, so that the clients begin in turn.
+        for k in 0..per_client {
+            (0..clients).for_each(|client| world.at(0, Event::Issue(client * per_client + k)));
+        }
+        if config.placement.is_by_cost() {
+            world.at(PERIOD_NS, Event::Review);
+        }
+        world
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events.push(Reverse((time, self.foreseen, event)));
+        self.foreseen += 1;
+    }
+
+    pub(super) fn run(&mut self, progress: &mut impl FnMut(u64)) -> Result<(), Error> {
+        while let Some(Reverse((time, _, event))) = self.events.pop() {
+            self.now = time;
+            match event {
+                Event::Issue(slot) => {
+                    self.issue(slot)?;
+                    if self.issued % PROGRESS == 0 {
+                        progress(self.issued);
+                    }
+                }
+                Event::Arrive(slot) => self.arrive(slot),
+                Event::Demoted(client, block) => self.demoted(client, block),
+                Event::Disk(disk) => self.disk_done(disk),
+                Event::Reply(slot) => self.reply(slot),
+                Event::Done(slot) => self.finish_request(slot),
+                Event::Review => self.review(),
+            }
+            // Once nobody asks any more, what is left to do is of no interest.
+            if self.active == 0 {
+                break;
+            }
+        }
+        progress(self.issued);
+        Ok(())
+    }
+
+    // -------------------------------------------------------------- the client
+
+    fn issue(&mut self, at: usize) -> Result<(), Error> {
+        let client = self.slots[at].client;
+        let Some(r) = self.streams[client].next()? else {
+            self.active -= 1;
+            return Ok(());
+        };
+        if self.issued == self.warmup {
+            self.restart();
+        }
+        self.issued += 1;
+        let (block, is_write) = (u64::from(r.block), r.is_write);
+        let cold = self.seen.is_first(r.block);
+        let mut victims = std::mem::take(&mut self.victims);
+        victims.clear();
+        let hit = self.cluster.request(client, block, is_write, cold, &mut victims);
+        let mut hints = std::mem::take(&mut self.slots[at].hints);
+        hints.clear();
+        let is_counted = self.issued > self.warmup;
+        self.slots[at] = Slot {
+            client,
+            block,
+            is_write,
+            cold,
+            is_counted,
+            issued: self.now,
+            hints,
+            ..Slot::default()
+        };
+        if hit && !is_write {
+            self.at(self.now + OWN_NS, Event::Done(at));
+        } else if self.cluster.order() == Order::DemoteFirst {
+            self.send_victims(at, &victims);
+            self.send_request(at);
+        } else {
+            self.send_request(at);
+            self.send_victims(at, &victims);
+        }
+        self.victims = victims;
+        Ok(())
+    }
+
+    /// Sends a request, a write with its data.
+    fn send_request(&mut self, at: usize) {
+        let (now, slot) = (self.now, &mut self.slots[at]);
+        let link = &mut self.links[slot.client];
+        let arrives = if slot.is_write { link.send_demand(now) } else { link.send_small(now) };
+        slot.link_ns += arrives - now;
+        self.at(arrives, Event::Arrive(at));
+    }
+
+    /// Sends the blocks that a request drove out, or says with it what they were.
+    fn send_victims(&mut self, at: usize, victims: &[u64]) {
+        if self.placement == Placement::Access {
+            return;
+        }
+        let client = self.slots[at].client;
+        for &victim in victims {
+            match self.way(self.cluster.home(victim)) {
+                WayDown::Reload => self.slots[at].hints.push(victim),
+                WayDown::Demote => {
+                    let arrives = self.links[client].send_demotion(self.now);
+                    self.at(arrives, Event::Demoted(client, victim));
+                }
+            }
+        }
+    }
+
+    fn way(&self, server: usize) -> WayDown {
+        match self.placement {
+            Placement::Eviction(eviction) if eviction.by_cost => self.ways[server].way(),
+            Placement::Eviction(eviction) => eviction.down,
+            Placement::Access | Placement::Global(_) => WayDown::Demote,
+        }
+    }
+
+    fn reply(&mut self, at: usize) {
+        let (now, slot) = (self.now, &mut self.slots[at]);
+        let link = &mut self.links[slot.client];
+        let arrives = if slot.is_write { link.send_small(now) } else { link.send_demand(now) };
+        slot.link_ns += arrives - now;
+        self.at(arrives, Event::Done(at));
+    }
+
+    fn finish_request(&mut self, at: usize) {
+        let slot = &self.slots[at];
+        if slot.is_counted {
+            self.stats.requests += 1;
+        }
+        if slot.is_counted && !slot.is_write {
+            let stats = &mut self.stats;
+            stats.reads += 1;
+            stats.response_ns += self.now - slot.issued;
+            stats.link_ns += slot.link_ns;
+            stats.wait_ns += slot.wait_ns;
+            stats.behind_reloads_ns += slot.behind_ns;
+            stats.service_ns += slot.service_ns;
+        }
+        let think_ns = self.think_ns();
+        self.at(self.now + think_ns, Event::Issue(at));
+    }
+
+    /// Evenly between nothing and twice the mean: constant times would let every request find the
+    /// disks in the same state.
+    fn think_ns(&mut self) -> u64 {
+        match self.timing.think_us {
+            0 => 0,
+            mean => self.random.below(2 * mean * 1000 + 1),
+        }
+    }
+
+    // -------------------------------------------------------------- the servers
+
+    fn arrive(&mut self, at: usize) {
+        let Slot { client, block, is_write, cold, .. } = self.slots[at];
+        let is_demote_first = self.cluster.order() == Order::DemoteFirst;
+        if is_demote_first {
+            self.take_hints(at);
+        }
+        let source = self.cluster.serve(client, block, is_write, cold);
+        let disk = self.disk_of(block);
+        if is_write {
+            self.disks[disk].drop_written(block);
+            self.ask_disk(disk, Work::Write(at));
+        } else {
+            self.disks[disk].drop_demanded(block);
+            let from_disk = source == Source::Disk;
+            if !from_disk {
+                self.at(self.now + SERVER_NS, Event::Reply(at));
+            } else if self.disks[disk].join(block, at) {
+                self.slots[at].queued = self.now;
+                self.stats.joined += 1;
+            } else {
+                self.ask_disk(disk, Work::Read(at));
+            }
+        }
+        let server = self.cluster.home(block);
+        while let Some((block, down)) = self.cluster.foreseen(server, client) {
+            self.fetch(block, down);
+        }
+        if !is_demote_first {
+            self.take_hints(at);
+        }
+        let mut to_start = std::mem::take(&mut self.to_start);
+        to_start.drain(..).for_each(|disk| self.start_disk(disk));
+        self.to_start = to_start;
+    }
+
+    fn take_hints(&mut self, at: usize) {
+        let hints = std::mem::take(&mut self.slots[at].hints);
+        let client = self.slots[at].client;
+        for &victim in &hints {
+            self.stats.hints += 1;
+            // A client may have asked for it again, on a request that is behind this one.
+            if self.cluster.is_held(client, victim) {
+                self.stats.stale += 1;
+                continue;
+            }
+            self.go_this_way(victim, WayDown::Reload);
+            let down = self.cluster.evicted(client, victim);
+            self.fetch(victim, down);
+        }
+        self.slots[at].hints = hints;
+    }
+
+    fn demoted(&mut self, client: usize, block: u64) {
+        self.go_this_way(block, WayDown::Demote);
+        if self.cluster.evicted(client, block) == Down::Fetch {
+            self.cluster.arrived(client, block);
+        }
+    }
+
+    /// Where ways change, the server is told of each block which way it comes.
+    fn go_this_way(&mut self, block: u64, way: WayDown) {
+        if self.placement.is_by_cost() {
+            let server = self.cluster.home(block);
+            self.cluster.set_way_down(server, way);
+        }
+    }
+
+    /// Queues a reload. Nothing starts before all that came with a request has been looked at:
+    /// demand goes first.
+    fn fetch(&mut self, block: u64, down: Down) {
+        if down == Down::Fetch {
+            let disk = self.disk_of(block);
+            self.disks[disk].push_reload(block);
+            self.to_start.push(disk);
+        }
+    }
+
+    // -------------------------------------------------------------- the disks
+
+    fn disk_of(&self, block: u64) -> usize {
+        let disks = u64::from(self.timing.disks);
+        self.cluster.home(block) * disks as usize + (block % disks) as usize
+    }
+
+    fn ask_disk(&mut self, disk: usize, work: Work) {
+        let behind_ns = self.disks[disk].push(work, self.now);
+        if let Work::Read(at) | Work::Write(at) = work {
+            self.slots[at].queued = self.now;
+            self.slots[at].behind_ns = behind_ns;
+        }
+        self.start_disk(disk);
+    }
+
+    fn start_disk(&mut self, disk: usize) {
+        if let Some(done) = self.disks[disk].start(self.now) {
+            self.at(done, Event::Disk(disk));
+        }
+    }
+
+    fn disk_done(&mut self, disk: usize) {
+        let service_ns = self.timing.disk_us * 1000;
+        match self.disks[disk].done() {
+            Some(Work::Read(at) | Work::Write(at)) => {
+                let slot = &mut self.slots[at];
+                slot.service_ns = service_ns;
+                slot.wait_ns = self.now - slot.queued - service_ns;
+                self.at(self.now + SERVER_NS, Event::Reply(at));
+            }
+            Some(Work::Reload(block)) => self.reloaded(disk, block),
+            None => (),
+        }
+        self.start_disk(disk);
+    }
+
+    fn reloaded(&mut self, disk: usize, block: u64) {
+        let reloaded = self.disks[disk].reloaded(block);
+        if reloaded.is_wanted {
+            self.go_this_way(block, WayDown::Reload);
+            self.cluster.arrived(self.population.owner(block), block);
+        } else {
+            self.stats.unwanted += 1;
+        }
+        for at in reloaded.waiting {
+            let slot = &mut self.slots[at];
+            slot.wait_ns = self.now - slot.queued;
+            slot.behind_ns = slot.wait_ns;
+            self.at(self.now + SERVER_NS, Event::Reply(at));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the world looks at from time to time and at its end: how busy disks and links were.
+
+use undercroft_cache::placement::{Cluster, Load, ReloadCounts, WayByCost};
+
+use super::{Event, World};
+use crate::timed::TimedOutcome;
+use crate::timed::link::Link;
+
+/// Time from one choice of the way down to the next.
+pub(super) const PERIOD_NS: u64 = 1_000_000_000;
+
+impl World<'_> {
+    pub(super) fn review(&mut self) {
+        let timing = self.timing;
+        let period = PERIOD_NS as f64;
+        let carried: u64 = self.links.iter().map(|link| link.demand_ns).sum();
+        let busy = (carried - self.links_reviewed) as f64 / period / self.links.len() as f64;
+        self.links_reviewed = carried;
+        let free_bytes_per_s =
+            timing.link_bytes_per_s.map_or(f64::INFINITY, |rate| rate * (1.0 - busy));
+        let per_server = timing.disks as usize;
+        for (server, way) in self.ways.iter_mut().enumerate() {
+            let disks = server * per_server..(server + 1) * per_server;
+            let mut demand = 0;
+            for disk in disks {
+                let now = self.disks[disk].busy.demand_ns();
+                demand += now - std::mem::replace(&mut self.reviewed[disk], now);
+            }
+            let load = Load {
+                block_bytes: timing.block_bytes,
+                free_bytes_per_s,
+                reload_us: timing.disk_us as f64,
+                idle_share: 1.0 - demand as f64 / period / per_server as f64,
+            };
+            way.review(&load);
+        }
+        self.at(self.now + PERIOD_NS, Event::Review);
+    }
+
+    /// The end of the warm-up.
+    pub(super) fn restart(&mut self) {
+        self.cluster.restart_counts();
+        self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
+        self.stats = TimedOutcome::default();
+        self.began = self.now;
+        self.before = self.disks.iter().map(|disk| disk.busy).collect();
+        self.links_before = self.link_times();
+    }
+
+    fn link_times(&self) -> (u64, u64) {
+        let sum = |time: fn(&Link) -> u64| self.links.iter().map(time).sum();
+        (sum(|link| link.demand_ns), sum(|link| link.demotions_ns))
+    }
+
+    pub(in crate::timed) fn finish(mut self) -> (Cluster, TimedOutcome) {
+        let elapsed = (self.now - self.began).max(1) as f64;
+        let mut busy = [0; 3];
+        for (disk, before) in self.disks.iter().zip(&self.before) {
+            let now = disk.busy;
+            busy[0] += now.reads_ns - before.reads_ns;
+            busy[1] += now.writes_ns - before.writes_ns;
+            busy[2] += now.reloads_ns - before.reloads_ns;
+        }
+        let (demand, demotions) = self.link_times();
+        let links = [demand - self.links_before.0, demotions - self.links_before.1];
+        let none = ReloadCounts::default();
+        let reloads = self.disks.iter().fold(none, |sum, disk| sum.plus(disk.reloads.counts()));
+        let stats = TimedOutcome {
+            elapsed_ns: self.now - self.began,
+            disk_busy: busy.map(|ns| ns as f64 / elapsed / self.disks.len() as f64),
+            link_busy: links.map(|ns| ns as f64 / elapsed / self.links.len() as f64),
+            reloads,
+            way_changes: self.ways.iter().map(WayByCost::changes).sum(),
+            ..std::mem::take(&mut self.stats)
+        };
+        (self.cluster, stats)
+    }
+}
