@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects bench bench-server clean
+.PHONY: help build run demo test sanitize fuzz soak effects bench bench-server bench-hints clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -15,6 +15,7 @@ help:
 	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
+	@echo "make bench-hints   what hints cost a server (about a minute)"
 
 build:
 	@tools/setup.sh build
@@ -50,6 +51,9 @@ bench: build
 bench-server: build
 	$(CARGO) build --release --locked -p undercroft-nbd --example floor
 	@tools/bench/server.sh $(UNDERCROFT) target/release/examples/floor $(BENCH)
+
+bench-hints: build
+	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)
 
 clean:
 	$(CARGO) clean

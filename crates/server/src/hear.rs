@@ -99,7 +99,7 @@ impl Volume {
             let (shard, _) = work.nth_shard(index);
             let all = runs.iter().flat_map(|run| run.blocks()).take(WARM_BLOCKS_MAX);
             let is_here = |&block: &u64| block < end && self.geometry.shard_of(block) == index;
-            shard.warm(all.filter(is_here));
+            shard.warm_names(all.filter(is_here));
         }
     }
 

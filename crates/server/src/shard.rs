@@ -111,7 +111,14 @@ impl Shard {
     /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
     /// memory: the index and the policy first, then the slots, then the counts of the frames.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames }, cache, slots, coop, .. } = self;
+        self.warm_names(blocks);
+        let slots = self.near.frames.iter().map(|&frame| &self.slots[frame as usize]);
+        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
+    }
+
+    /// As [`warm`](Self::warm), for what concerns no data.
+    pub(crate) fn warm_names(&mut self, blocks: impl Iterator<Item = u64>) {
+        let Self { near: Near { blocks: all, frames }, cache, coop, .. } = self;
         all.clear();
         all.extend(blocks);
         frames.clear();
@@ -119,8 +126,6 @@ impl Shard {
         if let Some(coop) = coop {
             coop.deliveries.warm(all);
         }
-        let slots = frames.iter().map(|&frame| &slots[frame as usize]);
-        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
     }
 
     /// A write of a block, `is_whole` or in part: whether it hit.

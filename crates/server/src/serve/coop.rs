@@ -124,10 +124,11 @@ struct Window {
 }
 
 impl Window {
-    fn new(volume: &Arc<Volume>, contexts: &[Context], status: Status) -> Self {
+    /// `speaks`: who opens it is there to tell, whatever was granted.
+    fn new(volume: &Arc<Volume>, contexts: &[Context], speaks: bool, status: Status) -> Self {
         let (granted, id) = agreed(contexts);
         let member = volume.join(id);
-        let tells = granted.evict || granted.demote;
+        let tells = speaks || granted.evict || granted.demote;
         let teller = member.clone().filter(|_| tells).map(Teller::new);
         Self { volume: Arc::clone(volume), member, _teller: teller, granted, status }
     }
@@ -219,7 +220,7 @@ impl CoopSession {
         base: u64,
         status: Status,
     ) -> Result<Self, Refusal> {
-        let window = Window::new(volume, contexts, status);
+        let window = Window::new(volume, contexts, false, status);
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let size = volume.size();
@@ -337,11 +338,9 @@ impl Export for Control {
         if self.volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
-        let mut window = Window::new(&self.volume, contexts, Arc::clone(&self.status));
-        // Who opens this door speaks, with the context or without.
-        if !contexts.iter().any(|context| context.key == COOP) {
-            window._teller = window.member.clone().map(Teller::new);
-        }
+        // With the context it speaks for what it asked for, and without for all there is.
+        let speaks = !contexts.iter().any(|context| context.key == COOP);
+        let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status));
         Ok(Box::new(ControlSession(window)))
     }
 }
