@@ -114,6 +114,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
         ("eviction", Report::Evictions),
         ("eviction,on-hit=keep,threshold=2", Report::Evictions),
         ("gl", Report::Demotions),
+        ("gl,order=demote-first", Report::Demotions),
     ] {
         for l1 in ["lru", "clock"] {
             let served = serve(&POLICIES, placement).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Eviction, Placement, PlacementError, Staging};
+use undercroft_cache::placement::{Eviction, Order, Placement, PlacementError, Staging};
 use undercroft_cache::policy::{Spec, SpecError};
 use undercroft_frames::MemoryError;
 
@@ -143,6 +143,16 @@ impl VolumeConfig {
             _ if self.write_allocate => WriteMode::Allocate,
             _ => WriteMode::NoAllocate,
         }
+    }
+
+    /// Whether a block that a request drives out of the client is placed after it.
+    pub(crate) fn reads_first(&self) -> bool {
+        let order = match self.placement {
+            Placement::Access => Order::ReadFirst,
+            Placement::Eviction(eviction) => eviction.order,
+            Placement::Global(order) => order,
+        };
+        order == Order::ReadFirst
     }
 
     /// Whether all fits together, and with the store.

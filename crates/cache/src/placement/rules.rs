@@ -358,7 +358,7 @@ mod tests {
             "eviction",
             "eviction,on-hit=keep,threshold=32,staging=auto",
             "eviction,down=auto",
-            "eviction,on-hit=adaptive,threshold=0.5x,down=demote,staging=100,order=demote-first",
+            "eviction,on-hit=move,threshold=0.5x,down=demote,staging=100,order=demote-first",
         ] {
             assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
         }

@@ -175,6 +175,16 @@ async fn what_rides_is_placed_after_its_request() {
     }
     assert_eq!(cooperation(&server, "hint_messages_refused"), 0);
     assert_eq!(server.stop(), 0);
+    // Unless the volume is to place first.
+    let options = "placement=eviction,on-hit=move,order=demote-first,reloads=at-once,cache=4KiB";
+    let server = start(&place, options);
+    let coop = opt_in(&server, "v", Some(1)).await;
+    assert_eq!((coop.read(1).await, coop.read(2).await), (1, 2));
+    coop.say(&[evict(1, false)]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 1);
+    assert_eq!(coop.read_and_say(1, &[evict(2, true)]).await, 1);
+    assert_eq!(server.count("v", "read_hits"), 0, "2 drove 1 out before 1 was read");
+    assert_eq!(server.stop(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -207,6 +207,8 @@ pub(super) struct CoopSession {
     size: u64,
     /// Whether base:allocation was selected too.
     allocation: bool,
+    /// Whether what rides waits for its request: what `order` says.
+    reads_first: bool,
     /// A message whose answer waits for that of the request it came with.
     unanswered: Option<Reply>,
     /// A message about what the next request drives out, and whether that has come.
@@ -223,8 +225,9 @@ impl CoopSession {
         let window = Window::new(volume, contexts, false, status);
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
-        let size = volume.size();
-        Ok(Self { inner, window, base, size, allocation, unanswered: None, riding: None })
+        let (size, reads_first) = (volume.size(), volume.config().reads_first());
+        let (unanswered, riding) = (None, None);
+        Ok(Self { inner, window, base, size, allocation, reads_first, unanswered, riding })
     }
 }
 
@@ -273,9 +276,10 @@ impl CoopSession {
             }
         }
         self.unanswered = Some(reply);
+        let waits = self.reads_first;
         let rides = |hint: &Hint| match hint {
-            Hint::Evict { flags, .. } => flags.rides,
-            Hint::Demote { rides, .. } => *rides,
+            Hint::Evict { flags, .. } => waits && flags.rides,
+            Hint::Demote { rides, .. } => waits && *rides,
             _ => false,
         };
         let (riding, others): (Vec<_>, Vec<_>) = heard.hints.into_iter().partition(rides);
