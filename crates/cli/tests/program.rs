@@ -626,7 +626,10 @@ fn evictions_come_from_buffer_addresses() {
     let command = "simulate a.csv --l1 4blk:lru --placement eviction,on-hit=move --evictions cct";
     let report = place.json(&format!("{command} --json"));
     let level = &report["levels"][0];
-    assert_eq!((&level["name"], &level["placement"]), (&"l1".into(), &"eviction".into()));
+    assert_eq!(
+        (&level["name"], &level["placement"]),
+        (&"l1".into(), &"eviction,on-hit=move".into())
+    );
     // 1 was placed and is hit; 2 was evicted then; 3 shows only when it is read again.
     assert_eq!((&level["read_hits"], &level["known_evictions"]), (&1.into(), &3.into()));
     let derived = &report["cooperation"];
