@@ -189,7 +189,7 @@ async fn every_placement_counts_what_the_simulator_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn emulated_clients_are_served_as_simulated() {
     const CLIENT_BLOCKS: u32 = 400;
-    const REQUESTS: u32 = 150_000;
+    const REQUESTS: u32 = 260_000;
     let mut random = Random(seed());
     let mut config = config(300, "mq");
     config.placement = "eviction,on-hit=move".parse().unwrap();

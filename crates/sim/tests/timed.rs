@@ -147,9 +147,9 @@ fn without_haste_it_is_as_without_a_clock() {
             "access",
             "gl",
             "gl,order=demote-first",
-            "eviction,on-hit=move,down=demote,on-hit=keep",
+            "eviction,on-hit=keep,down=demote",
             "eviction,on-hit=move",
-            "eviction,on-hit=move,threshold=1x,on-hit=keep",
+            "eviction,on-hit=keep,threshold=1x",
             "eviction,on-hit=adaptive,staging=auto",
         ] {
             let config = ClientsConfig { warmup_records: 9000, ..config(100, 300, placement) };
