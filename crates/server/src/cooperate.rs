@@ -37,7 +37,8 @@ impl Shard {
         by_access
     }
 
-    /// Notes that a read of a block, `is_whole` or in part, is served, and places what has left the client by now.
+    /// Notes that a read of a block, `is_whole` or in part, is served, and places what has left
+    /// the client by now.
     pub(crate) fn noted_read(
         &mut self,
         block: u64,
@@ -123,7 +124,7 @@ impl Shard {
     /// store has: it got the block from here or wrote it, nobody changed it since, and no change
     /// is under way. Otherwise only that it was evicted counts.
     pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, word: Word, fx: &mut Effects) {
-        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
+        let is_quiet = self.is_quiet(block);
         let length = self.geometry.len(block);
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let is_current = coop.deliveries.may_take(block, word.client, word.arrived_us);
@@ -219,10 +220,14 @@ impl Shard {
     }
 
     /// What is staged of a block, if nothing is going on with it.
-    pub(crate) fn staged(&mut self, block: u64) -> Option<Content> {
-        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
-        let frame = self.coop.as_deref()?.staged.get(block).filter(|_| is_quiet)?;
+    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
+        let frame = self.coop.as_deref()?.staged.get(block).filter(|_| self.is_quiet(block))?;
         Some(Content::Frame(frame.clone()))
+    }
+
+    /// Whether nothing is going on with a block.
+    fn is_quiet(&self, block: u64) -> bool {
+        !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
 
     /// A range is about to change.

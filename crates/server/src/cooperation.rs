@@ -184,14 +184,10 @@ impl Cooperation {
             reloads_written: reloads.written + self.counters.reloads_written,
             reloads_discarded: reloads.discarded,
             reloads_overflowed: reloads.overflowed,
-            reloads_waiting: reloads_waiting(&self.reloads, self.reloading.as_ref()),
+            reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
             staging_blocks: level.staging_blocks().into(),
             estimated_client_blocks: estimate.map_or(0, |e| e.size().into()),
             ..self.counters
         }
     }
-}
-
-fn reloads_waiting(queue: &ReloadQueue, at_store: Option<&Reloading>) -> u64 {
-    u64::from(queue.len()) + u64::from(at_store.is_some())
 }

@@ -154,7 +154,7 @@ cooperation_stats! {
     counter reloads_duplicate;
     /// Left the queue since a client asked for them.
     counter reloads_demanded;
-    /// Dropped since they were written.
+    /// Dropped since they were written, or changed in any way while they were being read.
     counter reloads_written;
     /// Dropped since they were trimmed or zeroed.
     counter reloads_discarded;

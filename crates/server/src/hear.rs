@@ -1,5 +1,6 @@
 //! What clients say of their caches, carried out: the records of mailbox messages go to the shards.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,13 +46,15 @@ impl Volume {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
                     word.evicted_us = word.arrived_us.saturating_sub(age_us.into());
+                    let runs = self.known_runs(&runs, &mut left, &mut count.ignored_hints);
+                    let told = runs.iter().map(|run| run.end - run.start).sum::<u64>();
+                    count.hints += told;
+                    if flags.late {
+                        count.late_hints += told;
+                        continue;
+                    }
                     self.warm_runs(&runs, &mut work);
-                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
-                        count.hints += 1;
-                        if flags.late {
-                            count.late_hints += 1;
-                            continue;
-                        }
+                    for block in runs.into_iter().flatten() {
                         let (shard, fx) = work.shard(block);
                         shard.evicted(block, word, fx);
                     }
@@ -68,13 +71,17 @@ impl Volume {
                     }
                 }
                 Hint::Promote(runs) => {
-                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
-                        count.promoted += 1;
-                        self.prefetch(self.geometry.start(block), 1, false, &mut work);
+                    for run in self.known_runs(&runs, &mut left, &mut count.ignored_hints) {
+                        let blocks = run.end - run.start;
+                        count.promoted += blocks;
+                        let (offset, length) = (self.geometry.start(run.start), blocks);
+                        let length = length << self.geometry.block_bits;
+                        self.prefetch(offset, length, false, &mut work);
                     }
                 }
                 Hint::Hold(runs) => {
-                    for block in self.known_blocks(&runs, &mut left, &mut count.ignored_hints) {
+                    let runs = self.known_runs(&runs, &mut left, &mut count.ignored_hints);
+                    for block in runs.into_iter().flatten() {
                         count.held += 1;
                         let (shard, fx) = work.shard(block);
                         shard.held(block, fx);
@@ -93,39 +100,27 @@ impl Volume {
     }
 
     /// Brings near what the shards will need to know of blocks, all together.
-    fn warm_runs(&self, runs: &[BlockRun], work: &mut Work<'_>) {
-        let end = self.blocks();
+    fn warm_runs(&self, runs: &[Range<u64>], work: &mut Work<'_>) {
         for index in 0..self.shards.len() {
             let (shard, _) = work.nth_shard(index);
-            let all = runs.iter().flat_map(|run| run.blocks()).take(WARM_BLOCKS_MAX);
-            let is_here = |&block: &u64| block < end && self.geometry.shard_of(block) == index;
-            shard.warm_names(all.filter(is_here));
+            let all = runs.iter().cloned().flatten().take(WARM_BLOCKS_MAX);
+            shard.warm_names(all.filter(|&block| self.geometry.shard_of(block) == index));
         }
     }
 
-    /// The blocks of runs that there are, as many as are left of a message's.
-    fn known_blocks<'a>(
-        &self,
-        runs: &'a [BlockRun],
-        left: &'a mut u64,
-        ignored: &'a mut u64,
-    ) -> impl Iterator<Item = u64> + use<'a> {
+    /// The parts of runs that lie in the volume, as many blocks as are `left` of a message's. The
+    /// others are counted, and cost nothing however many they are.
+    fn known_runs(&self, runs: &[BlockRun], left: &mut u64, ignored: &mut u64) -> Vec<Range<u64>> {
         let end = self.blocks();
-        let mut all = runs.iter().flat_map(|run| run.blocks());
-        std::iter::from_fn(move || {
-            loop {
-                let block = all.next()?;
-                if *left == 0 || block >= end {
-                    *ignored += 1;
-                    if *left == 0 {
-                        return None;
-                    }
-                    continue;
-                }
-                *left -= 1;
-                return Some(block);
-            }
-        })
+        let mut known = Vec::new();
+        for run in runs.iter().map(|run| run.blocks()) {
+            let first = run.start.min(end);
+            let count = (run.end.min(end) - first).min(*left);
+            *left -= count;
+            *ignored += run.end - run.start - count;
+            known.extend((count > 0).then_some(first..first + count));
+        }
+        known
     }
 
     fn blocks(&self) -> u64 {

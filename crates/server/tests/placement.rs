@@ -489,7 +489,15 @@ async fn old_and_shared_blocks_are_not_placed() {
     let flags = EvictFlags::default();
     hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 3, flags, runs }]);
     assert_eq!(cooperation(&volume).hints, 2 + 3 * 4);
-    assert!(cooperation(&volume).ignored_hints > 0);
+    let beyond = 3 * (u64::from(BlockRun::COUNT_MAX) - 4);
+    assert_eq!(cooperation(&volume).ignored_hints, beyond);
+    // As many as fit a message: billions of blocks, none of which there is.
+    let runs = vec![BlockRun::new(64, BlockRun::COUNT_MAX).unwrap(); 130_000];
+    let began = Instant::now();
+    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 4, flags, runs }]);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let more = 130_000 * u64::from(BlockRun::COUNT_MAX);
+    assert_eq!(cooperation(&volume).ignored_hints, beyond + more);
     settle().await;
     volume.validate().unwrap();
 }
