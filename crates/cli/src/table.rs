@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::error::Error;
+
 /// Rows of cells under a heading: the first column to the left, the others to the right.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -14,6 +16,16 @@ impl Table {
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// Prints the table below an empty line, its first column to the left; nothing if it has but
+    /// its heading.
+    pub(crate) fn print_if_filled(&self, out: &mut impl Write) -> Result<(), Error> {
+        if self.rows.len() > 1 {
+            writeln!(out)?;
+            self.print(out, 1)?;
+        }
+        Ok(())
     }
 
     /// Prints the table, its first `left` columns to the left.

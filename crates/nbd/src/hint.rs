@@ -115,6 +115,23 @@ pub struct ClientStat {
     pub capacity_blocks: u64,
     /// Time that all reads of its users took together, in microseconds.
     pub read_us_total: u64,
+    /// Present if the client does not know its cache, but is watched from outside.
+    pub tracking: Option<Tracking>,
+}
+
+/// How well a tracker knows the cache that it watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tracking {
+    /// Evictions that it noticed only when the block was read again; not among
+    /// [`ClientStat::evictions`].
+    pub late_evictions: u64,
+    /// Evictions that it noticed and could not tell: its queue was full, or there was no server.
+    pub untold_evictions: u64,
+    /// Of what it believed to be in the cache at the last comparison with the cache itself, the
+    /// share that was, in millionths; 0 if they were never compared.
+    pub precision_ppm: u64,
+    /// Of what was in the cache then, the share that it knew of, in millionths.
+    pub recall_ppm: u64,
 }
 
 /// One record.
@@ -176,7 +193,7 @@ pub enum Hint {
         filter: Bytes,
     },
     /// The client's counters.
-    ClientStat(ClientStat),
+    ClientStat(Box<ClientStat>),
 }
 
 impl Hint {
@@ -258,9 +275,16 @@ fn put_stat(out: &mut BytesMut, stat: &ClientStat) {
         evictions,
         capacity_blocks,
         read_us_total,
+        tracking,
     } = *stat;
     for field in [reads, read_hits, writes, write_hits, evictions, capacity_blocks, read_us_total] {
         out.put_u64(field);
+    }
+    if let Some(tracking) = tracking {
+        let Tracking { late_evictions, untold_evictions, precision_ppm, recall_ppm } = tracking;
+        for field in [late_evictions, untold_evictions, precision_ppm, recall_ppm] {
+            out.put_u64(field);
+        }
     }
 }
 

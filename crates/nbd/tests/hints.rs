@@ -4,7 +4,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
-    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Hint, MESSAGE_BYTES_MAX, parse,
+    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Hint, MESSAGE_BYTES_MAX,
+    Tracking, parse,
 };
 
 /// SplitMix64.
@@ -78,7 +79,7 @@ impl Random {
                 let filter = self.bytes(bits.div_ceil(8) as usize);
                 Hint::Digest { bits, hashes, seed, part: 0, filter }
             }
-            _ => Hint::ClientStat(ClientStat {
+            _ => Hint::ClientStat(Box::new(ClientStat {
                 reads: self.next(),
                 read_hits: self.next(),
                 writes: self.next(),
@@ -86,7 +87,13 @@ impl Random {
                 evictions: self.next(),
                 capacity_blocks: self.next(),
                 read_us_total: self.next(),
-            }),
+                tracking: (self.below(2) == 0).then(|| Tracking {
+                    late_evictions: self.next(),
+                    untold_evictions: self.next(),
+                    precision_ppm: self.next(),
+                    recall_ppm: self.next(),
+                }),
+            })),
         }
     }
 }
@@ -237,9 +244,10 @@ fn a_later_stat_is_longer() {
         evictions: 5,
         capacity_blocks: 6,
         read_us_total: 7,
+        tracking: None,
     };
     let message = Bytes::from(record(8, 0, &payload));
-    assert_eq!(parse(&message), Ok(vec![Hint::ClientStat(stat)]));
+    assert_eq!(parse(&message), Ok(vec![Hint::ClientStat(Box::new(stat))]));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
 use undercroft_cache::placement::MAX_CLIENTS;
-use undercroft_nbd::hint::ClientStat;
+use undercroft_nbd::hint::{ClientStat, Tracking};
 
 /// Who asks, to a volume whose placement wants to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,31 @@ pub(crate) struct ClientCache {
     evictions: Option<u64>,
     capacity_blocks: Option<u64>,
     read_us_total: Option<u64>,
+    /// Only if it is watched from outside.
+    tracking: Option<Tracked>,
+}
+
+/// How well a client's cache is known that is watched from outside.
+#[derive(Clone, Debug, Serialize)]
+struct Tracked {
+    late_evictions: u64,
+    untold_evictions: u64,
+    /// Shares, if the tracker was ever compared with the cache itself.
+    precision: Option<f64>,
+    recall: Option<f64>,
+}
+
+impl From<Tracking> for Tracked {
+    fn from(told: Tracking) -> Self {
+        let share = |ppm: u64| ppm.min(1_000_000) as f64 / 1e6;
+        let scored = told.precision_ppm > 0 || told.recall_ppm > 0;
+        Tracked {
+            late_evictions: told.late_evictions,
+            untold_evictions: told.untold_evictions,
+            precision: scored.then(|| share(told.precision_ppm)),
+            recall: scored.then(|| share(told.recall_ppm)),
+        }
+    }
 }
 
 impl Clients {
@@ -127,6 +152,7 @@ impl Member {
             evictions: stat.map(|stat| stat.evictions),
             capacity_blocks: stat.map(|stat| stat.capacity_blocks),
             read_us_total: stat.map(|stat| stat.read_us_total),
+            tracking: stat.and_then(|stat| stat.tracking).map(Tracked::from),
         }
     }
 

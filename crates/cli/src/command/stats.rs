@@ -37,6 +37,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
         return Ok(());
     }
+    volumes(&mut out, &stats)?;
+    placements(&mut out, &stats)?;
+    clients(&mut out, &stats)
+}
+
+/// What each volume served.
+fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let columns = [
         "volume",
         "reads",
@@ -49,14 +56,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         "dirty",
     ];
     let mut table = Table::new(&columns);
-    let empty = serde_json::Map::new();
-    let volumes = stats["volumes"].as_object().unwrap_or(&empty);
-    let total = ("total".to_owned(), stats["total"].clone());
-    let rows = volumes.iter().map(|(name, volume)| (name.clone(), volume.clone()));
-    for (name, volume) in rows.chain([total]) {
-        let number = |key: &str| count(volume[key].as_u64().unwrap_or(0));
+    for (name, volume) in each(stats).chain([("total", &stats["total"])]) {
+        let number = |key: &str| number(&volume[key]);
         table.row(vec![
-            name,
+            name.to_owned(),
             number("reads"),
             number("read_hits"),
             percent(volume["read_hit_ratio"].as_f64().unwrap_or(0.0)),
@@ -67,8 +70,92 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             number("dirty"),
         ]);
     }
-    table.print(&mut out, 1)?;
+    table.print(out, 1)?;
     Ok(())
+}
+
+/// How the blocks came that clients have evicted, of the volumes that are told.
+fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let columns = [
+        "volume",
+        "evictions told",
+        "stale",
+        "late",
+        "reloads",
+        "staged",
+        "staged hits",
+        "demoted",
+    ];
+    let mut table = Table::new(&columns);
+    for (name, volume) in each(stats) {
+        let counts = &volume["cooperation"];
+        let fields = [
+            "known_evictions",
+            "stale_hints",
+            "late_hints",
+            "reloads",
+            "staged",
+            "staged_hits",
+            "demotions_in",
+        ];
+        if counts["hints"].as_u64().unwrap_or(0) > 0 {
+            let cells = fields.iter().map(|field| number(&counts[field]));
+            table.row([name.to_owned()].into_iter().chain(cells).collect());
+        }
+    }
+    table.print_if_filled(out)
+}
+
+/// The caches of the clients, as they were last described by themselves or their trackers.
+fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let columns = [
+        "volume",
+        "client",
+        "blocks",
+        "reads",
+        "evictions",
+        "late",
+        "untold",
+        "precision",
+        "recall",
+    ];
+    let mut table = Table::new(&columns);
+    for (name, volume) in each(stats) {
+        for client in volume["client_caches"].as_array().into_iter().flatten() {
+            if client["reads"].is_null() {
+                continue;
+            }
+            let tracking = &client["tracking"];
+            let late = tracking["late_evictions"].as_u64().map(|late| {
+                let all = late + client["evictions"].as_u64().unwrap_or(0);
+                percent(late as f64 / all.max(1) as f64)
+            });
+            let share = |name: &str| tracking[name].as_f64().map(percent);
+            let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+            let id = client["client"].as_str().unwrap_or("-");
+            table.row(vec![
+                name.to_owned(),
+                id.trim_start_matches('0').chars().take(12).collect(),
+                number(&client["capacity_blocks"]),
+                number(&client["reads"]),
+                number(&client["evictions"]),
+                or_none(late),
+                or_none(tracking["untold_evictions"].as_u64().map(count)),
+                or_none(share("precision")),
+                or_none(share("recall")),
+            ]);
+        }
+    }
+    table.print_if_filled(out)
+}
+
+fn each(stats: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let volumes = stats["volumes"].as_object().into_iter().flatten();
+    volumes.map(|(name, volume)| (name.as_str(), volume))
+}
+
+fn number(value: &Value) -> String {
+    count(value.as_u64().unwrap_or(0))
 }
 
 fn over_http(uri: &str) -> Result<String, Error> {

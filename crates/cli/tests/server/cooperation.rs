@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 use undercroft_nbd::coop::{Abilities, Grant, Query};
-use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint};
+use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
 
 use super::support::{PATIENCE, Place, Server, read, text, write};
@@ -136,11 +136,23 @@ async fn evicted_blocks_come_back_from_the_store_or_from_the_client() {
     let counts = ["reloads", "demotions_in", "demotions_accepted", "hints"];
     assert_eq!(counts.map(|name| cooperation(&server, name)), [1, 1, 1, 2]);
     // What a client says of itself is shown.
-    let stat = ClientStat { reads: 10, read_hits: 6, capacity_blocks: 4, ..ClientStat::default() };
-    coop.say(&[Hint::ClientStat(stat)]).await.unwrap();
+    let tracking = Tracking { late_evictions: 2, recall_ppm: 990_000, ..Tracking::default() };
+    let stat = ClientStat {
+        reads: 10,
+        read_hits: 6,
+        evictions: 198,
+        tracking: Some(tracking),
+        ..ClientStat::default()
+    };
+    coop.say(&[Hint::ClientStat(Box::new(stat))]).await.unwrap();
     let caches = server.stats("v")["client_caches"].clone();
     assert_eq!((&caches[0]["reads"], &caches[0]["read_hits"]), (&10.into(), &6.into()), "{caches}");
     assert_eq!(caches[0]["tells_evictions"], true, "{caches}");
+    let tracking = &caches[0]["tracking"];
+    assert_eq!((&tracking["late_evictions"], &tracking["recall"]), (&2.into(), &0.99.into()));
+    let shown = place.run(env!("CARGO_BIN_EXE_undercroft"), &["stats", &server.http()]);
+    let row = shown.lines().find(|line| line.starts_with("v ") && line.contains("99.00 %"));
+    assert!(row.is_some_and(|row| row.contains("198") && row.contains("1.00 %")), "{shown}");
     let metrics = server.page("/metrics");
     assert!(metrics.contains("undercroft_cooperation_hints_total{volume=\"v\"} 2"), "{metrics}");
     assert_eq!(server.stop(), 0);

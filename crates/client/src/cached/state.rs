@@ -168,7 +168,7 @@ impl State {
     /// The message that goes in front of the next request, if one is due and may be sent.
     pub(super) fn message(&mut self, now: Instant, pressing: bool) -> Option<Answer> {
         let stat = self.stat_due.is_some_and(|due| now >= due);
-        let stat = stat.then(|| Hint::ClientStat(self.client_stat()));
+        let stat = stat.then(|| Hint::ClientStat(Box::new(self.client_stat())));
         let told = stat.is_some();
         let mailbox = self.mailbox.as_mut()?;
         let answer = mailbox.send(&mut self.hints, now, stat, pressing)?;
@@ -209,6 +209,7 @@ impl State {
             evictions: stats.evictions,
             capacity_blocks: stats.capacity_blocks.into(),
             read_us_total: stats.read_us_total,
+            tracking: None,
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{
     BLOCKS_MAX, BlockRun, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT, EvictFlags,
-    FREQUENCY, HOLD, Hint, MESSAGE_BYTES_MAX, PROMOTE, RIDES, digest_part_bytes,
+    FREQUENCY, HOLD, Hint, MESSAGE_BYTES_MAX, PROMOTE, RIDES, Tracking, digest_part_bytes,
 };
 
 /// Bytes of a record's head, and what records are padded to.
@@ -108,7 +108,7 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
             Hint::Content { block, id }
         }
         DIGEST => digest(reader)?,
-        CLIENT_STAT => Hint::ClientStat(client_stat(reader)?),
+        CLIENT_STAT => Hint::ClientStat(Box::new(client_stat(reader)?)),
         _ => return Ok(None),
     };
     Ok(Some(hint))
@@ -142,6 +142,9 @@ fn digest(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
     Ok(Hint::Digest { bits, hashes, seed, part, filter })
 }
 
+/// Bytes that a tracker appends to the client's counters.
+const TRACKING_BYTES: usize = 32;
+
 /// A longer record is of a later version, which says more.
 fn client_stat(reader: &mut Reader<'_>) -> Result<ClientStat, Malformed> {
     Ok(ClientStat {
@@ -152,6 +155,20 @@ fn client_stat(reader: &mut Reader<'_>) -> Result<ClientStat, Malformed> {
         evictions: reader.u64()?,
         capacity_blocks: reader.u64()?,
         read_us_total: reader.u64()?,
+        tracking: if reader.end - reader.at < TRACKING_BYTES {
+            None
+        } else {
+            Some(tracking(reader)?)
+        },
+    })
+}
+
+fn tracking(reader: &mut Reader<'_>) -> Result<Tracking, Malformed> {
+    Ok(Tracking {
+        late_evictions: reader.u64()?,
+        untold_evictions: reader.u64()?,
+        precision_ppm: reader.u64()?,
+        recall_ppm: reader.u64()?,
     })
 }
 

@@ -181,7 +181,7 @@ impl Window {
         let Some(member) = &self.member else { return };
         for hint in &heard.hints {
             if let Hint::ClientStat(stat) = hint {
-                member.set_stat(*stat);
+                member.set_stat(**stat);
             }
         }
         self.volume.hear(member.caller(), heard);
