@@ -1,0 +1,144 @@
+//! Which volume a device is, or is a part of: partitions and loop devices are followed by what
+//! sysfs says of them. Without allocation, for it happens when a program opens a file.
+//!
+//! Not followed: device mapper and RAID, whose parts lie anywhere. Name such a device itself, if
+//! it is the volume.
+
+use std::ffi::CStr;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, major, makedev, minor, openat, stat};
+use rustix::io::read;
+
+use crate::text::Text;
+
+/// Devices on top of each other that are followed.
+const DEPTH: usize = 8;
+
+/// What is behind a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A block device, by number.
+    Device(u64),
+    /// A regular file, by device and inode.
+    File(u64, u64),
+}
+
+/// Bytes of a file system or a device as bytes of a volume: from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Number of the volume.
+    pub volume: usize,
+    /// Where it begins in the volume, in bytes.
+    pub start: u64,
+}
+
+impl Backing {
+    /// What a path names.
+    ///
+    /// # Errors
+    /// Says why it can be no volume.
+    pub fn of_path(path: &std::path::Path) -> Result<Backing, String> {
+        let failed = |error| format!("{}: {error}", path.display());
+        let stat = stat(path).map_err(failed)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Ok(Backing::Device(stat.st_rdev)),
+            FileType::RegularFile => Ok(Backing::File(stat.st_dev, stat.st_ino)),
+            _ => Err(format!("{}: neither a block device nor a regular file", path.display())),
+        }
+    }
+}
+
+/// How the bytes of a file reach a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is a device, or the volume's file: its bytes are the volume's, from `start` on.
+    Raw(Part),
+    /// It lies on a file system.
+    Mapped(Part),
+}
+
+/// What the system says of an open file.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    /// Its type.
+    pub kind: FileType,
+    /// Number of the device that it lies on.
+    pub device: u64,
+    /// Inode there.
+    pub inode: u64,
+    /// Number of the device that it is.
+    pub is_device: u64,
+}
+
+/// How an open file reaches one of the volumes, if it does.
+pub fn way(volumes: &[Backing], node: &Node) -> Option<Way> {
+    match node.kind {
+        FileType::BlockDevice => Some(Way::Raw(part_of_device(volumes, node.is_device)?)),
+        FileType::RegularFile => {
+            let itself = Backing::File(node.device, node.inode);
+            if let Some(volume) = volumes.iter().position(|volume| *volume == itself) {
+                return Some(Way::Raw(Part { volume, start: 0 }));
+            }
+            Some(Way::Mapped(part_of_device(volumes, node.device)?))
+        }
+        _ => None,
+    }
+}
+
+/// The volume that a device is, or is a part of.
+fn part_of_device(volumes: &[Backing], mut device: u64) -> Option<Part> {
+    let mut start = 0_u64;
+    for _ in 0..DEPTH {
+        if let Some(volume) = volumes.iter().position(|v| *v == Backing::Device(device)) {
+            return Some(Part { volume, start });
+        }
+        let (number, of) = (device, (major(device), minor(device)));
+        let attribute = |name| -> Text<128> {
+            Text::new(format_args!("/sys/dev/block/{}:{}/{name}", of.0, of.1))
+        };
+        if let Some(sectors) = read_number(attribute("start").as_c_str()) {
+            start = start.checked_add(sectors.checked_mul(512)?)?;
+            device = read_device(attribute("../dev").as_c_str())?;
+        } else {
+            let mut path = [0; 512];
+            let path = read_line(attribute("loop/backing_file").as_c_str(), &mut path)?;
+            let offset = read_number(attribute("loop/offset").as_c_str())?;
+            start = start.checked_add(offset)?;
+            let backing = stat(path).ok()?;
+            match FileType::from_raw_mode(backing.st_mode) {
+                FileType::BlockDevice => device = backing.st_rdev,
+                FileType::RegularFile => {
+                    let file = Backing::File(backing.st_dev, backing.st_ino);
+                    let volume = volumes.iter().position(|volume| *volume == file)?;
+                    return Some(Part { volume, start });
+                }
+                _ => return None,
+            }
+        }
+        if device == number {
+            return None;
+        }
+    }
+    None
+}
+
+/// The first line of a short file.
+fn read_line<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a CStr> {
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let room = buffer.len() - 1;
+    let length = read(&file, &mut buffer[..room]).ok()?;
+    let end = buffer[..length].iter().position(|byte| *byte == b'\n').unwrap_or(length);
+    buffer[end] = 0;
+    CStr::from_bytes_until_nul(buffer).ok()
+}
+
+fn read_number(path: &CStr) -> Option<u64> {
+    let mut buffer = [0; 32];
+    read_line(path, &mut buffer)?.to_str().ok()?.parse().ok()
+}
+
+fn read_device(path: &CStr) -> Option<u64> {
+    let mut buffer = [0; 32];
+    let (major, minor) = read_line(path, &mut buffer)?.to_str().ok()?.split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+}

@@ -1,0 +1,80 @@
+//! Which tracked file is behind a descriptor of this process. A forked process has a copy, as of
+//! the descriptors themselves.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Descriptors from here on are not tracked.
+pub const MAX: usize = 1 << 16;
+
+/// Of a tracked file whose id is not known yet.
+const PENDING: u64 = (1 << 24) - 1;
+const ID: u64 = (1 << 24) - 1;
+
+/// What is known of a descriptor: the file's id in the lower 24 bits, or 0, and when that was last
+/// found to be true, in seconds, in the upper half.
+static FDS: [AtomicU64; MAX] = [const { AtomicU64::new(0) }; MAX];
+
+/// A tracked descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fd(u64);
+
+impl Fd {
+    /// One whose file is to be found out when it is first used.
+    pub fn pending() -> Fd {
+        Fd(PENDING)
+    }
+
+    /// One of a file, just found.
+    pub fn of(id: u32, now_s: u64) -> Fd {
+        Fd(u64::from(id) & ID | now_s << 32)
+    }
+
+    /// The file's id.
+    #[inline]
+    pub fn id(self) -> Option<u32> {
+        (self.0 & ID != PENDING).then_some((self.0 & ID) as u32)
+    }
+
+    /// Whether it was found to be true a while ago.
+    #[inline]
+    pub fn is_old(self, now_s: u64) -> bool {
+        self.0 >> 32 != now_s & u64::from(u32::MAX)
+    }
+}
+
+fn word(fd: i32) -> Option<&'static AtomicU64> {
+    FDS.get(usize::try_from(fd).ok()?)
+}
+
+/// What is behind a descriptor, if it is tracked.
+#[inline]
+pub fn get(fd: i32) -> Option<Fd> {
+    let known = word(fd)?.load(Relaxed);
+    if known == 0 { None } else { Some(Fd(known)) }
+}
+
+/// Remembers a descriptor, or forgets it; gives what was known.
+pub fn set(fd: i32, known: Option<Fd>) -> Option<Fd> {
+    let word = word(fd)?;
+    let value = known.map_or(0, |known| known.0);
+    if value == 0 && word.load(Relaxed) == 0 {
+        return None;
+    }
+    let old = word.swap(value, Relaxed);
+    (old != 0).then_some(Fd(old))
+}
+
+/// Replaces what is known if it is still the same.
+pub fn replace(fd: i32, old: Fd, new: Option<Fd>) {
+    if let Some(word) = word(fd) {
+        let new = new.map_or(0, |new| new.0);
+        let _ = word.compare_exchange(old.0, new, Relaxed, Relaxed);
+    }
+}
+
+/// A tracked descriptor of a file.
+pub fn any_of(id: u32) -> Option<i32> {
+    let is_it = |word: &AtomicU64| word.load(Relaxed) & ID == u64::from(id);
+    FDS.iter().position(is_it).and_then(|fd| i32::try_from(fd).ok())
+}

@@ -1,0 +1,46 @@
+//! What a program holds in its buffers, learned from the addresses of its reads and writes, and
+//! told to the server of the volume. The program is not changed: `crates/preload` calls this from
+//! the I/O functions that it stands in front of.
+//!
+//! | module | |
+//! | --- | --- |
+//! | `settings` | environment to checked types |
+//! | `segment` | the memory that forked processes share, and its layout |
+//! | `table` | address to block, and back |
+//! | `files`, `fds` | which file is behind a descriptor |
+//! | `device`, `extents` | where the bytes of a file lie on the volume |
+//! | `space` | whose memory an address is in |
+//! | `tracker` | what a call means for all of these |
+//! | `ring`, `sender`, `session` | the way of an eviction to the server |
+//! | `status` | all of it seen from another process |
+//!
+//! Three rules hold throughout.
+//! 1. *A tracked call* neither allocates, nor waits, nor touches `errno`, nor takes a lock: shared
+//!    words are changed by single atomic operations, so that a process killed at any point leaves
+//!    nothing behind that others wait for. What cannot be done at once is left out and counted.
+//! 2. *Blocks are named by file and offset* until they are sent. Only the sender asks the file
+//!    system where a file lies, and it asks when the block has left.
+//! 3. *The table may be wrong, and nothing breaks*: a wrong hint costs the server a hit at most.
+//!
+//! `unsafe` is in three places: the mapping of the segment (`segment/mapping.rs`), the request for
+//! extents (`extents.rs`), and the sender's own table of descriptors (`sender/alone.rs`).
+
+pub mod device;
+pub mod extents;
+pub mod fds;
+pub mod files;
+pub mod ring;
+pub mod segment;
+pub mod sender;
+mod session;
+pub mod settings;
+mod space;
+pub mod status;
+pub mod table;
+mod text;
+mod tracker;
+
+pub use settings::{Settings, SettingsError};
+pub use status::Status;
+pub use table::GRANULE;
+pub use tracker::{StartError, Tracked, Tracker, now_us};

@@ -1,0 +1,121 @@
+//! The way from tracked calls to the sender: records of two words in a ring of shared memory, many
+//! writers, one reader. A full ring drops.
+//!
+//! A cell has a lap: even while it is free for that half of the count, odd when its record is
+//! there. A writer claims a cell by moving the tail and then fills it. One that is killed in
+//! between leaves a cell that never fills; the reader gives it up after a while ([`Ring::skip`]). A
+//! writer that was only slow then finds that the lap has changed and publishes nothing. Only if a
+//! third comes in between may a record be made of two: a wrong hint, which costs a hit.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::segment::Segment;
+use crate::segment::layout::{CELL, RING_HEAD, RING_TAIL};
+
+/// How often a writer tries before it drops its record.
+const TRIES: usize = 16;
+
+/// The ring of a segment.
+#[derive(Clone, Copy)]
+pub struct Ring<'a> {
+    cells: &'a [AtomicU64],
+    tail: &'a AtomicU64,
+    head: &'a AtomicU64,
+    bits: u32,
+}
+
+/// What the reader found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A record.
+    Record([u64; 2]),
+    /// Nothing.
+    Nothing,
+    /// A record that its writer has not finished.
+    Unfinished,
+}
+
+impl<'a> Ring<'a> {
+    /// The ring of a segment.
+    pub fn new(segment: &'a Segment) -> Ring<'a> {
+        Ring {
+            cells: segment.map().words(segment.layout().ring()),
+            tail: segment.word(RING_TAIL),
+            head: segment.word(RING_HEAD),
+            bits: segment.layout().ring_bits,
+        }
+    }
+
+    /// Number of cells.
+    pub fn capacity(&self) -> u64 {
+        1 << self.bits
+    }
+
+    fn cell(&self, at: u64) -> &'a [AtomicU64] {
+        let start = (at & (self.capacity() - 1)) as usize * CELL;
+        &self.cells[start..start + CELL]
+    }
+
+    /// Appends a record; false if it was dropped.
+    #[inline]
+    pub fn push(&self, record: [u64; 2]) -> bool {
+        let mut tail = self.tail.load(Relaxed);
+        for _ in 0..TRIES {
+            let cell = self.cell(tail);
+            let free = (tail >> self.bits) * 2;
+            let lap = cell[0].load(Acquire);
+            if lap < free {
+                return false;
+            }
+            if lap > free {
+                tail = self.tail.load(Relaxed);
+                continue;
+            }
+            match self.tail.compare_exchange_weak(tail, tail + 1, AcqRel, Relaxed) {
+                Ok(_) => {
+                    cell[1].store(record[0], Relaxed);
+                    cell[2].store(record[1], Relaxed);
+                    return cell[0].compare_exchange(free, free + 1, Release, Relaxed).is_ok();
+                }
+                Err(now) => tail = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the oldest record. For one reader at a time.
+    pub fn pop(&self) -> Next {
+        let head = self.head.load(Relaxed);
+        let cell = self.cell(head);
+        let free = (head >> self.bits) * 2;
+        if cell[0].load(Acquire) != free + 1 {
+            let claimed = self.tail.load(Acquire) > head;
+            return if claimed { Next::Unfinished } else { Next::Nothing };
+        }
+        let record = [cell[1].load(Relaxed), cell[2].load(Relaxed)];
+        cell[0].store(free + 2, Release);
+        self.head.store(head + 1, Release);
+        Next::Record(record)
+    }
+
+    /// Gives up the oldest cell, if it is unfinished.
+    pub fn skip(&self) {
+        let head = self.head.load(Relaxed);
+        let free = (head >> self.bits) * 2;
+        let cell = self.cell(head);
+        if cell[0].compare_exchange(free, free + 2, AcqRel, Relaxed).is_ok() {
+            self.head.store(head + 1, Release);
+        }
+    }
+
+    /// Records that wait.
+    pub fn len(&self) -> u64 {
+        self.tail.load(Relaxed).saturating_sub(self.head.load(Relaxed))
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

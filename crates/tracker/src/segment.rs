@@ -1,0 +1,338 @@
+//! The memory that the processes of a program share: made by the first of them before `main`,
+//! inherited over `fork`, read by `undercroft attach --check` from outside.
+//!
+//! It is a sparse file. Nothing of it but the header is touched before the sender has asked the
+//! file system for all of its pages: writing to a page for which a full `/dev/shm` has no room
+//! would kill the program (SIGBUS). A program that tracks nothing so costs a file of 32 KiB for as
+//! long as it runs.
+
+pub mod layout;
+mod mapping;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use layout::{Layout, *};
+pub use mapping::Mapping;
+use rustix::fs::{FallocateFlags, fallocate, ftruncate, statvfs};
+use rustix::process::{Pid, Resource, getrlimit, test_kill_process};
+
+/// What names of segments begin with; the number of the process follows.
+pub const NAME: &str = "undercroft-cct.";
+
+/// Smallest pool that is worth a table, in bytes.
+const POOL_MIN: u64 = 16 << 20;
+
+/// How far a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Only the header may be touched.
+    Sparse,
+    /// All of it is there.
+    Ready,
+    /// It will not be used: pass-through.
+    Off,
+}
+
+/// What is counted at tracked calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Count {
+    /// Reads.
+    Reads,
+    /// Writes.
+    Writes,
+    /// Reads handed to io_uring or libaio.
+    AsyncReads,
+    /// Writes likewise.
+    AsyncWrites,
+    /// Granules of 4 KiB that left their frames.
+    Evictions,
+    /// Granules of which it showed only when they were read again.
+    Late,
+    /// Granules written from memory that is no frame.
+    NoFrame,
+    /// Reads of parts of granules, and reads too long for a cache to be behind them.
+    Partial,
+    /// Calls that were not understood in time: interrupted, by an unknown way, in a race.
+    Missed,
+    /// Records lost because the ring was full.
+    Dropped,
+    /// Frames forgotten because the table was full.
+    Overflowed,
+    /// Files that found no room.
+    FilesLost,
+}
+
+/// What the sender counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Sent {
+    /// Blocks of the server told as evicted.
+    Blocks,
+    /// Of them, late.
+    Late,
+    /// Messages that were acknowledged.
+    Messages,
+    /// Records without a place on a volume: holes, deleted files.
+    Unplaced,
+    /// Records of blocks that were back before they could be sent.
+    Back,
+    /// Blocks not sent since there was no connection.
+    Unsent,
+    /// Connections made.
+    Connections,
+    /// Maps of files read.
+    Maps,
+    /// Records given up because their writer died.
+    Torn,
+}
+
+/// A segment.
+pub struct Segment {
+    map: Mapping,
+    layout: Layout,
+    path: PathBuf,
+}
+
+impl Segment {
+    /// Makes the segment of this process in a folder, for as much of `pool` bytes as the folder
+    /// has room for. Segments of dead processes are removed first.
+    ///
+    /// # Errors
+    /// The system's; and when there is no room, or the limits of the process forbid it.
+    pub fn create(folder: &Path, pool: u64) -> io::Result<Segment> {
+        remove_stale(folder);
+        let layout = fitting(folder, pool)?;
+        let bytes = layout.bytes() as u64;
+        // Beyond the limit the system would send SIGXFSZ.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+            return Err(io::Error::other("the limit of file sizes (ulimit -f) is too small"));
+        }
+        let path = folder.join(format!("{NAME}{}", std::process::id()));
+        // Ours alone can be in the way: of a program that called another by `exec`.
+        let _ = fs::remove_file(&path);
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let segment = Self::lay_out(&file, layout, &path, pool);
+        if segment.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        segment
+    }
+
+    fn lay_out(file: &File, layout: Layout, path: &Path, pool: u64) -> io::Result<Segment> {
+        ftruncate(file, layout.bytes() as u64)?;
+        fallocate(file, FallocateFlags::empty(), 0, HEADER as u64 * 8)?;
+        let map = Mapping::of_file(file, layout.bytes(), true)?;
+        let segment = Segment { map, layout, path: path.to_owned() };
+        segment.write_header(pool);
+        Ok(segment)
+    }
+
+    /// A segment without a file, ready at once: for programs that need no other process to look.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn anonymous(pool: u64) -> io::Result<Segment> {
+        let layout = Layout::for_pool(pool);
+        let map = Mapping::anonymous(layout.bytes())?;
+        let segment = Segment { map, layout, path: PathBuf::new() };
+        segment.write_header(pool);
+        segment.set_state(State::Ready);
+        Ok(segment)
+    }
+
+    fn write_header(&self, pool: u64) {
+        let header = [
+            (1, VERSION),
+            (TOTAL_BYTES, self.layout.bytes() as u64),
+            (CREATOR, u64::from(std::process::id())),
+            (STARTED_US, crate::now_us()),
+            (POOL_BYTES, pool),
+            (FRAME_BITS, u64::from(self.layout.frame_bits)),
+            (LINK_BITS, u64::from(self.layout.link_bits)),
+            (RING_BITS, u64::from(self.layout.ring_bits)),
+            (0, MAGIC),
+        ];
+        for (word, value) in header {
+            self.word(word).store(value, Relaxed);
+        }
+    }
+
+    /// Maps the segment of another process, to read it.
+    ///
+    /// # Errors
+    /// The system's, and when the file is no segment of this version.
+    pub fn open(path: &Path) -> io::Result<Segment> {
+        Self::map_file(&File::open(path)?, path, false)
+    }
+
+    /// Maps the segment of another process, to take part.
+    ///
+    /// # Errors
+    /// As [`Segment::open`].
+    pub fn attach(file: &File, path: &Path) -> io::Result<Segment> {
+        Self::map_file(file, path, true)
+    }
+
+    fn map_file(file: &File, path: &Path, writable: bool) -> io::Result<Segment> {
+        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let bytes = file.metadata()?.len() as usize;
+        if bytes < HEADER * 8 {
+            return Err(wrong("too short for a tracker's segment"));
+        }
+        let map = Mapping::of_file(file, bytes & !7, writable)?;
+        let word = |at: usize| map.words(at..at + 1)[0].load(Relaxed);
+        if word(0) != MAGIC || word(1) != VERSION {
+            return Err(wrong("no tracker's segment, or of another version of the library"));
+        }
+        let bits = |at, max| u32::try_from(word(at)).ok().filter(|bits| *bits <= max);
+        let sizes = (bits(FRAME_BITS, 30), bits(LINK_BITS, 30), bits(RING_BITS, 20));
+        let (Some(frame_bits), Some(link_bits), Some(ring_bits)) = sizes else {
+            return Err(wrong("the header of the segment is damaged"));
+        };
+        let layout = Layout { frame_bits, link_bits, ring_bits };
+        if layout.bytes() > bytes {
+            return Err(wrong("the segment is shorter than its header says"));
+        }
+        Ok(Segment { map, layout, path: path.to_owned() })
+    }
+
+    /// Asks for all of the pages. Until then only the header may be touched.
+    ///
+    /// # Errors
+    /// The system's: no room.
+    pub fn fill(&self) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        fallocate(&file, FallocateFlags::empty(), 0, self.layout.bytes() as u64)?;
+        Ok(())
+    }
+
+    /// Its file; empty if it has none.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A word of the header.
+    pub fn word(&self, word: usize) -> &AtomicU64 {
+        &self.header()[word]
+    }
+
+    /// The words of the header.
+    pub fn header(&self) -> &[AtomicU64] {
+        self.map.words(0..HEADER)
+    }
+
+    /// The memory.
+    pub fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    /// The parts.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The word that the sender sleeps on.
+    pub fn asleep(&self) -> &AtomicU32 {
+        self.map.futex(ASLEEP)
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        match self.word(STATE).load(std::sync::atomic::Ordering::Acquire) {
+            0 => State::Sparse,
+            1 => State::Ready,
+            _ => State::Off,
+        }
+    }
+
+    /// Says how far it is.
+    pub fn set_state(&self, state: State) {
+        let word = match state {
+            State::Sparse => 0,
+            State::Ready => 1,
+            State::Off => 2,
+        };
+        self.word(STATE).store(word, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Adds to a counter of tracked calls.
+    #[inline]
+    pub fn count(&self, count: Count, stripe: usize, by: u64) {
+        let word = COUNTS + (stripe % STRIPES) * COUNTERS + count as usize;
+        self.header()[word].fetch_add(by, Relaxed);
+    }
+
+    /// A counter of tracked calls.
+    pub fn counted(&self, count: Count) -> u64 {
+        let of = |stripe| self.word(COUNTS + stripe * COUNTERS + count as usize).load(Relaxed);
+        (0..STRIPES).map(of).sum()
+    }
+
+    /// Adds to a counter of the sender.
+    pub fn count_sent(&self, count: Sent, by: u64) {
+        self.word(SENDER_COUNTS + count as usize).fetch_add(by, Relaxed);
+    }
+
+    /// A counter of the sender.
+    pub fn counted_sent(&self, count: Sent) -> u64 {
+        self.word(SENDER_COUNTS + count as usize).load(Relaxed)
+    }
+}
+
+/// The largest layout up to `pool` for which a folder has room.
+fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
+    let room = statvfs(folder)?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let mut pool = pool.max(POOL_MIN);
+    loop {
+        let layout = Layout::for_pool(pool);
+        if layout.bytes() as u64 <= free / 2 {
+            return Ok(layout);
+        }
+        if pool == POOL_MIN {
+            let what = format!("{} has no room for a table", folder.display());
+            return Err(io::Error::other(what));
+        }
+        pool = (pool / 2).max(POOL_MIN);
+    }
+}
+
+/// Whether a process is there.
+pub fn is_alive(pid: u64) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+}
+
+/// Removes the segments in a folder whose processes are gone.
+fn remove_stale(folder: &Path) {
+    for (path, pid) in segments(folder) {
+        if is_alive(pid) {
+            continue;
+        }
+        // A program that went on in a child, as daemons do, keeps its segment.
+        let sender = File::open(&path).ok().and_then(|file| {
+            let map = Mapping::of_file(&file, HEADER * 8, false).ok()?;
+            let long_enough = file.metadata().ok()?.len() >= HEADER as u64 * 8;
+            long_enough.then(|| map.words(SENDER..SENDER + 1)[0].load(Relaxed))
+        });
+        if !sender.is_some_and(is_alive) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// The segments in a folder, and which processes made them.
+pub fn segments(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let of = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.strip_prefix(NAME)?.parse().ok()?;
+        Some((entry.path(), pid))
+    };
+    entries.flatten().filter_map(of).collect()
+}

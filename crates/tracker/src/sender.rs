@@ -1,0 +1,378 @@
+//! The thread that tells the servers what left: it takes records out of the ring, finds out where
+//! their blocks are, and writes messages to the control exports. One process of those that share a
+//! segment has it; if that one ends, the next that opens a file or notices begins another.
+//!
+//! It keeps no process alive: nobody waits for it, and it may end anywhere.
+
+mod alone;
+mod places;
+
+use std::io::Write;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+
+use bytes::BytesMut;
+pub use places::{At, Places};
+use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
+use rustix::time::Timespec;
+use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+
+use crate::ring::{Next, Ring};
+use crate::segment::layout::LAST_ERROR;
+use crate::segment::{Segment, Sent, State};
+use crate::session::Session;
+use crate::settings::{Log, Settings, Volume};
+use crate::space;
+use crate::table::{GRANULE, Key, Table};
+use crate::text;
+use crate::tracker::{Record, Tracker, now_us};
+
+/// How often it looks while there is something to do, in microseconds.
+const BUSY_US: u64 = 5_000;
+/// After so long without records it sleeps until it is woken.
+const IDLE_US: u64 = 1_000_000;
+/// Other duties are looked after as often as this.
+const CHORES_US: u64 = 1_000_000;
+/// How often a server that hears nothing is asked whether it is there.
+const PROBE_US: u64 = 5_000_000;
+/// A cell that is unfinished for so long is given up.
+const TORN_US: u64 = 1_000_000;
+/// Pauses between attempts to connect double up to this.
+const PAUSE_MAX_US: u64 = 30_000_000;
+/// Records that are taken in one go.
+const BATCH: usize = 4096;
+/// Runs of one message.
+const RUNS_MAX: usize = 1024;
+/// Evictions whose times differ by more are told in records of their own, each with its age.
+const SAME_TIME_US: u64 = 1000;
+
+/// A block of a server that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gone {
+    run: BlockRun,
+    time_us: u64,
+    flags: EvictFlags,
+}
+
+/// A volume and its server.
+struct Link<'a> {
+    volume: &'a Volume,
+    number: usize,
+    session: Option<Session>,
+    again_us: u64,
+    pause_us: u64,
+    heard_us: u64,
+    sequence: u32,
+    queue: Vec<Gone>,
+}
+
+/// Runs until the tracker is off. Call this in a thread of its own, in which none of the functions
+/// that call the tracker do so, and with all signals blocked.
+pub fn run(tracker: &Tracker) {
+    let settings = tracker.settings();
+    let segment = tracker.segment();
+    if let Err(error) = alone::leave(settings.log == Log::Stderr) {
+        return give_up(tracker, &format!("close_range (Linux 5.9): {error}"));
+    }
+    if segment.state() == State::Sparse {
+        if let Err(error) = segment.fill() {
+            return give_up(tracker, &format!("{}: {error}", segment.path().display()));
+        }
+        segment.set_state(State::Ready);
+    }
+    let pool = segment.layout().frames().len() as u64 / 2 * GRANULE;
+    log(settings, &format!("tracking, with room for {} MiB of buffers", pool >> 20));
+    Sender::new(tracker).run();
+}
+
+fn give_up(tracker: &Tracker, why: &str) {
+    tracker.give_up();
+    text::store(&tracker.segment().header()[LAST_ERROR], why.as_bytes());
+    log(tracker.settings(), &format!("nothing is tracked: {why}"));
+}
+
+/// One line, where the settings say.
+fn log(settings: &Settings, line: &str) {
+    let line = format!("undercroft-cct[{}]: {line}\n", std::process::id());
+    // Nobody can be told that this does not work.
+    match &settings.log {
+        Log::Nowhere => {}
+        Log::Stderr => {
+            let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+        }
+        Log::File(path) => {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+    }
+}
+
+struct Sender<'a> {
+    tracker: &'a Tracker,
+    segment: &'a Segment,
+    places: Places,
+    links: Vec<Link<'a>>,
+    /// Since when the oldest cell has been unfinished.
+    unfinished_us: Option<u64>,
+}
+
+impl<'a> Sender<'a> {
+    fn new(tracker: &'a Tracker) -> Self {
+        let links = tracker.settings().volumes.iter().enumerate().map(|(number, volume)| Link {
+            volume,
+            number,
+            session: None,
+            again_us: 0,
+            pause_us: CHORES_US,
+            heard_us: 0,
+            sequence: 0,
+            queue: Vec::new(),
+        });
+        Sender {
+            tracker,
+            segment: tracker.segment(),
+            places: Places::default(),
+            links: links.collect(),
+            unfinished_us: None,
+        }
+    }
+
+    fn run(mut self) {
+        let (mut active_us, mut chores_us) = (now_us(), 0);
+        while self.segment.state() == State::Ready {
+            let now = now_us();
+            if now.saturating_sub(chores_us) >= CHORES_US {
+                self.chores(now);
+                chores_us = now;
+            }
+            if self.drain(now) {
+                active_us = now;
+                self.tell();
+            }
+            if now.saturating_sub(active_us) < IDLE_US {
+                pause(BUSY_US);
+            } else {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Until a record comes, or chores are due.
+    fn sleep(&self) {
+        let asleep = self.segment.asleep();
+        asleep.store(1, SeqCst);
+        if Ring::new(self.segment).is_empty() {
+            let timeout = timespec(CHORES_US);
+            let _ = futex::wait(asleep, futex::Flags::empty(), 1, Some(&timeout));
+        }
+        asleep.swap(0, AcqRel);
+    }
+
+    /// Takes what is in the ring; whether there was anything.
+    fn drain(&mut self, now: u64) -> bool {
+        let ring = Ring::new(self.segment);
+        for taken in 0..BATCH {
+            match ring.pop() {
+                Next::Record(words) => {
+                    self.unfinished_us = None;
+                    self.place(Record::from_words(words), now);
+                }
+                Next::Nothing => {
+                    self.unfinished_us = None;
+                    return taken > 0;
+                }
+                Next::Unfinished => {
+                    let since = *self.unfinished_us.get_or_insert(now);
+                    if now.saturating_sub(since) >= TORN_US {
+                        ring.skip();
+                        self.segment.count_sent(Sent::Torn, 1);
+                        self.unfinished_us = None;
+                    }
+                    return taken > 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Queues the blocks of a record with their servers.
+    fn place(&mut self, record: Record, now: u64) {
+        for n in 0..record.count {
+            let block = Key::from_word(record.first.word().wrapping_add(n)).clean();
+            if !record.late && Table::new(self.segment).holds(block) {
+                self.segment.count_sent(Sent::Back, 1);
+                continue;
+            }
+            let Some(at) = self.places.of(self.segment, block, now) else {
+                self.segment.count_sent(Sent::Unplaced, 1);
+                continue;
+            };
+            let bytes = self.links.get(at.volume).and_then(|link| link.session.as_ref());
+            let bytes = bytes.map_or(GRANULE, |session| session.grant().block_bytes.into());
+            if !record.late && bytes > GRANULE && self.is_partly_here(block, at, bytes, now) {
+                continue;
+            }
+            let count = (GRANULE / bytes).max(1) as u32;
+            let Some(run) = BlockRun::new(at.offset / bytes, count) else { continue };
+            let flags = EvictFlags {
+                was_dirty: record.first.is_dirty(),
+                late: record.late,
+                ..EvictFlags::default()
+            };
+            let Some(link) = self.links.get_mut(at.volume) else { continue };
+            let gone = Gone { run, time_us: record.time_us, flags };
+            let said = |last: &Gone| (last.run, last.time_us) == (run, record.time_us);
+            if !link.queue.last().is_some_and(said) {
+                link.queue.push(gone);
+            }
+        }
+    }
+
+    /// Whether another granule of a server's block is in a frame still. Only granules that lie
+    /// beside this one in its file can be found.
+    fn is_partly_here(&mut self, block: Key, at: At, bytes: u64, now: u64) -> bool {
+        let table = Table::new(self.segment);
+        let start = at.offset - at.offset % bytes;
+        (0..bytes / GRANULE).any(|n| {
+            let sibling = start + n * GRANULE;
+            let granule = block.granule() + sibling / GRANULE;
+            let granule = granule.checked_sub(at.offset / GRANULE);
+            let Some(key) = granule.and_then(|g| Key::new(block.file(), g)) else { return false };
+            let there = At { offset: at.offset % GRANULE + sibling, ..at };
+            table.holds(key) && self.places.of(self.segment, key, now) == Some(there)
+        })
+    }
+
+    /// Sends what is queued.
+    fn tell(&mut self) {
+        for at in 0..self.links.len() {
+            let mut queue = std::mem::take(&mut self.links[at].queue);
+            for gone in queue.chunks(RUNS_MAX) {
+                self.tell_some(at, gone);
+            }
+            queue.clear();
+            self.links[at].queue = queue;
+        }
+    }
+
+    fn tell_some(&mut self, at: usize, gone: &[Gone]) {
+        let link = &mut self.links[at];
+        let blocks = gone.iter().map(|gone| u64::from(gone.run.count())).sum();
+        let Some(session) = &mut link.session else {
+            return self.segment.count_sent(Sent::Unsent, blocks);
+        };
+        let now = now_us();
+        let message = message(gone, now, &mut link.sequence);
+        debug_assert!(message.len() <= session.bytes_max());
+        match session.send(&message) {
+            Ok(()) => {
+                link.heard_us = now;
+                let late = gone.iter().filter(|gone| gone.flags.late);
+                let late = late.map(|gone| u64::from(gone.run.count())).sum();
+                self.segment.count_sent(Sent::Messages, 1);
+                self.segment.count_sent(Sent::Blocks, blocks);
+                self.segment.count_sent(Sent::Late, late);
+            }
+            Err(error) => {
+                self.segment.count_sent(Sent::Unsent, blocks);
+                self.lose(at, &error.to_string());
+            }
+        }
+    }
+
+    fn lose(&mut self, at: usize, why: &str) {
+        let link = &mut self.links[at];
+        link.session = None;
+        link.again_us = now_us() + link.pause_us;
+        link.pause_us = (link.pause_us * 2).min(PAUSE_MAX_US);
+        self.tracker.volume_words(link.number)[4].store(0, Relaxed);
+        let line = format!("{}: {why}", link.volume.uri);
+        text::store(&self.segment.header()[LAST_ERROR], line.as_bytes());
+        log(self.tracker.settings(), &line);
+    }
+
+    /// Connections, and what dead processes left behind.
+    fn chores(&mut self, now: u64) {
+        for at in 0..self.links.len() {
+            let link = &mut self.links[at];
+            match &mut link.session {
+                Some(session) if now.saturating_sub(link.heard_us) >= PROBE_US => {
+                    link.heard_us = now;
+                    if let Err(error) = session.probe() {
+                        self.lose(at, &error.to_string());
+                    }
+                }
+                None if now >= link.again_us => self.connect(at),
+                _ => {}
+            }
+        }
+        for space in space::dead(self.segment) {
+            Table::new(self.segment).forget(|place, _| place.space() == space);
+            space::free(self.segment, space);
+        }
+    }
+
+    fn connect(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        let session = match Session::connect(&link.volume.uri, self.tracker.settings().client) {
+            Ok(session) => session,
+            Err(error) => return self.lose(at, &error.to_string()),
+        };
+        let words = self.tracker.volume_words(link.number);
+        let grant = session.grant();
+        words[3].store(grant.block_bytes.into(), Relaxed);
+        words[5].store(grant.epoch, Relaxed);
+        words[4].store(1, Relaxed);
+        let line = format!("{}: connected, blocks of {} bytes", link.volume.uri, grant.block_bytes);
+        link.session = Some(session);
+        (link.pause_us, link.heard_us) = (CHORES_US, now_us());
+        self.segment.count_sent(Sent::Connections, 1);
+        log(self.tracker.settings(), &line);
+    }
+}
+
+/// One message of what left, in order.
+fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMut {
+    let mut out = BytesMut::new();
+    let alike = |one: &Gone, two: &Gone| {
+        one.flags == two.flags && two.time_us.abs_diff(one.time_us) <= SAME_TIME_US
+    };
+    let mut rest = gone;
+    while let Some(first) = rest.first() {
+        let count = rest.iter().take_while(|other| alike(first, other)).count();
+        let (together, after) = rest.split_at(count);
+        let oldest = together.iter().map(|gone| gone.time_us).min().unwrap_or(now_us);
+        // A hint may look older than it is, never fresher.
+        let age = now_us.saturating_sub(oldest).saturating_add(1);
+        let age_us = u32::try_from(age).unwrap_or(u32::MAX);
+        let runs = joined(together.iter().map(|gone| gone.run));
+        Hint::Evict { age_us, sequence: *sequence, flags: first.flags, runs }.put(&mut out);
+        *sequence = sequence.wrapping_add(1);
+        rest = after;
+    }
+    out
+}
+
+/// Runs that follow each other become one.
+fn joined(runs: impl Iterator<Item = BlockRun>) -> Vec<BlockRun> {
+    let mut list = Vec::<BlockRun>::new();
+    for run in runs {
+        let together = list.last().filter(|last| last.blocks().end == run.first());
+        match together.and_then(|last| BlockRun::new(last.first(), last.count() + run.count())) {
+            Some(longer) => {
+                list.pop();
+                list.push(longer);
+            }
+            None => list.push(run),
+        }
+    }
+    list
+}
+
+fn timespec(us: u64) -> Timespec {
+    Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as i64 }
+}
+
+fn pause(us: u64) {
+    // With all signals blocked nothing ends it early.
+    let _: NanosleepRelativeResult = nanosleep(&timespec(us));
+}

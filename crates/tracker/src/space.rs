@@ -1,0 +1,191 @@
+//! Whose memory an address is in. The first process and all memory that its children share with
+//! it are space 0; the private memory of a child is a space of its own.
+//!
+//! Not seen: memory that children map and share among themselves. It counts as their own.
+
+use std::ffi::CStr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::read;
+
+use crate::segment::layout::SPACES;
+use crate::segment::{Segment, is_alive};
+use crate::settings::Frames;
+
+/// Shared mappings that are told apart; the largest if there are more.
+const RANGES_MAX: usize = 64;
+/// Smaller ones are no caches.
+const RANGE_MIN: u64 = 64 << 10;
+
+const FIRST: u32 = 0;
+const UNKNOWN: u32 = 1;
+const KNOWN: u32 = 2;
+const BUSY: u32 = 3;
+
+/// What is known of the memory of this process.
+pub(crate) struct Memory {
+    state: AtomicU32,
+    /// Space of its private memory plus 1, or 0: it does not count.
+    private: AtomicU32,
+    shared: [[AtomicU64; 2]; RANGES_MAX],
+}
+
+impl Memory {
+    pub(crate) const fn of_first_process() -> Memory {
+        Memory {
+            state: AtomicU32::new(FIRST),
+            private: AtomicU32::new(0),
+            shared: [const { [AtomicU64::new(0), AtomicU64::new(0)] }; RANGES_MAX],
+        }
+    }
+
+    /// This process was just forked off.
+    pub(crate) fn forked(&self) {
+        self.state.store(UNKNOWN, Release);
+    }
+
+    pub(crate) fn is_first_process(&self) -> bool {
+        self.state.load(Relaxed) == FIRST
+    }
+
+    /// The space of an address; none if what is there does not count.
+    #[inline]
+    pub(crate) fn space(&self, segment: &Segment, frames: Frames, address: u64) -> Option<u16> {
+        match self.state.load(Acquire) {
+            FIRST => Some(0),
+            KNOWN => self.known(address),
+            _ => {
+                self.find_out(segment, frames);
+                if self.state.load(Acquire) == KNOWN { self.known(address) } else { None }
+            }
+        }
+    }
+
+    fn known(&self, address: u64) -> Option<u16> {
+        for range in &self.shared {
+            let [start, end] = [range[0].load(Relaxed), range[1].load(Relaxed)];
+            if end == 0 {
+                break;
+            }
+            if (start..end).contains(&address) {
+                return Some(0);
+            }
+        }
+        let private = self.private.load(Relaxed).checked_sub(1)?;
+        u16::try_from(private).ok()
+    }
+
+    /// One thread finds out; others do without meanwhile.
+    fn find_out(&self, segment: &Segment, frames: Frames) {
+        if self.state.compare_exchange(UNKNOWN, BUSY, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        let mut count = 0;
+        let each = |start: u64, end: u64| {
+            if end - start < RANGE_MIN {
+                return;
+            }
+            let place = if count < RANGES_MAX {
+                count += 1;
+                count - 1
+            } else {
+                let size = |range: &[AtomicU64; 2]| range[1].load(Relaxed) - range[0].load(Relaxed);
+                let least = (0..RANGES_MAX).min_by_key(|at| size(&self.shared[*at])).unwrap_or(0);
+                if size(&self.shared[least]) >= end - start {
+                    return;
+                }
+                least
+            };
+            self.shared[place][0].store(start, Relaxed);
+            self.shared[place][1].store(end, Relaxed);
+        };
+        shared_mappings(each);
+        if let Some(range) = self.shared.get(count) {
+            range[1].store(0, Relaxed);
+        }
+        let private = if frames == Frames::All { claim(segment) } else { None };
+        self.private.store(private.map_or(0, |space| u32::from(space) + 1), Relaxed);
+        self.state.store(KNOWN, Release);
+    }
+}
+
+/// A space for the private memory of this process; none if all are taken.
+fn claim(segment: &Segment) -> Option<u16> {
+    let me = u64::from(std::process::id());
+    let spaces = &segment.header()[SPACES];
+    let free = |at: &usize| {
+        let at = (me as usize + at) % spaces.len();
+        spaces[at].compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+    };
+    let at = (0..spaces.len()).find(free)?;
+    u16::try_from((me as usize + at) % spaces.len() + 1).ok()
+}
+
+/// Spaces whose processes are gone.
+pub(crate) fn dead(segment: &Segment) -> Vec<u16> {
+    let spaces = segment.header()[SPACES].iter().zip(1..);
+    let is_dead = |pid: u64| pid != 0 && !is_alive(pid);
+    spaces.filter(|(pid, _)| is_dead(pid.load(Acquire))).map(|(_, space)| space).collect()
+}
+
+/// Gives a space back.
+pub(crate) fn free(segment: &Segment, space: u16) {
+    segment.header()[SPACES][usize::from(space) - 1].store(0, Release);
+}
+
+/// Calls with each shared mapping of this process that can be written to.
+fn shared_mappings(mut each: impl FnMut(u64, u64)) {
+    const MAPS: &CStr = c"/proc/self/maps";
+    let Ok(file) = openat(CWD, MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    // Lines are longer than what matters of them, which is at their beginning.
+    let mut head = [0_u8; 64];
+    let mut length = 0;
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = read(&file, &mut buffer) {
+        for &byte in &buffer[..count] {
+            if byte != b'\n' {
+                if length < head.len() {
+                    head[length] = byte;
+                    length += 1;
+                }
+                continue;
+            }
+            if let Some((start, end)) = shared_mapping(&head[..length]) {
+                each(start, end);
+            }
+            length = 0;
+        }
+    }
+}
+
+/// `7f0000000000-7f0000001000 rw-s ...`
+fn shared_mapping(line: &[u8]) -> Option<(u64, u64)> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let protection = words.next()?.as_bytes();
+    let counts = protection.get(1) == Some(&b'w') && protection.get(3) == Some(&b's');
+    if counts { Some((hex(start)?, hex(end)?)) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_found_among_the_mappings() {
+        assert_eq!(shared_mapping(b"7f00-7f10 rw-s 0 0:1 9 /x"), Some((0x7f00, 0x7f10)));
+        assert_eq!(shared_mapping(b"7f00-7f10 rw-p 0 0:1 9"), None);
+        assert_eq!(shared_mapping(b"7f00-7f10 r--s 0 0:1 9"), None);
+        assert_eq!(shared_mapping(b"nonsense"), None);
+        let segment = Segment::anonymous(1 << 20).unwrap();
+        let at = std::ptr::from_ref(segment.word(0)) as u64;
+        let mut found = false;
+        shared_mappings(|start, end| found |= (start..end).contains(&at));
+        assert!(found);
+    }
+}

@@ -1,0 +1,237 @@
+//! The tracker seen from another process: its counters, and what it takes the program to hold.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::files::Files;
+use crate::segment::layout::{
+    BYPASS, CREATOR, LAST_ERROR, POOL_BYTES, SENDER, STARTED_US, VOLUME, VOLUMES, VOLUMES_MAX,
+};
+use crate::segment::{Count, NAME, Segment, Sent, State, is_alive, segments};
+use crate::sender::Places;
+use crate::table::{GRANULE, Table};
+use crate::{now_us, text};
+
+/// Where segments lie unless the settings say otherwise.
+pub const DEFAULT_DIR: &str = "/dev/shm";
+
+/// The counters of a tracker. All count from the start of the first process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Process that made the segment.
+    pub pid: u32,
+    /// Process whose thread sends; 0 if nothing was tracked yet, or if it is gone.
+    pub sender_pid: u32,
+    /// Whether it is at work: false before the first file that counts, and after it gave up.
+    pub is_tracking: bool,
+    /// Whether it gave up; `last_error` says why.
+    pub gave_up: bool,
+    /// Age in microseconds.
+    pub uptime_us: u64,
+    /// Bytes of client memory that were asked to have room.
+    pub pool_bytes: u64,
+    /// Whether reads go past the page cache.
+    pub bypasses: bool,
+    /// Tracked reads that the program waited for.
+    pub reads: u64,
+    /// Tracked writes likewise.
+    pub writes: u64,
+    /// Reads handed to io_uring or libaio.
+    pub async_reads: u64,
+    /// Writes likewise.
+    pub async_writes: u64,
+    /// Granules of 4 KiB that left their frames.
+    pub evictions: u64,
+    /// Granules of which that showed only when they were read again: late / (late + evictions) is
+    /// the share of evictions that the server hears of too late.
+    pub late: u64,
+    /// Granules written from memory that is no frame.
+    pub no_frame: u64,
+    /// Reads of parts of granules, and reads of more than 1 MiB: they make no frames.
+    pub partial: u64,
+    /// Calls that were not understood in time.
+    pub missed: u64,
+    /// Records lost because the sender did not keep up.
+    pub dropped: u64,
+    /// Frames forgotten for want of room: the pool is larger than was said.
+    pub overflowed: u64,
+    /// Files that found no room.
+    pub files_lost: u64,
+    /// Blocks of the server that were told as evicted, and acknowledged.
+    pub sent: u64,
+    /// Of them, late.
+    pub sent_late: u64,
+    /// Messages acknowledged.
+    pub messages: u64,
+    /// Granules that have no place on a volume: deleted files, holes, delayed allocation.
+    pub unplaced: u64,
+    /// Granules that were back in a frame before they could be told.
+    pub back: u64,
+    /// Blocks not told for want of a connection.
+    pub unsent: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// Maps of files read.
+    pub maps: u64,
+    /// The last error, or nothing.
+    pub last_error: String,
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// The device, as it was named.
+    pub device: PathBuf,
+    /// Its export, as it was named.
+    pub uri: String,
+    /// Whether its server is connected.
+    pub connected: bool,
+    /// Bytes of the server's blocks; 0 before the first connection.
+    pub block_bytes: u32,
+    /// The server's epoch at the last connection.
+    pub epoch: u64,
+}
+
+/// Memory that is taken to hold bytes of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Address space: 0 is the first process and what others share with it.
+    pub space: u16,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Length, a multiple of 4 KiB.
+    pub bytes: u64,
+    /// Path of the file when it was opened.
+    pub path: PathBuf,
+    /// First byte in the file.
+    pub file_offset: u64,
+    /// Number of the volume.
+    pub volume: usize,
+    /// First byte on the volume; none if the file is not there any more, or has no room yet.
+    pub volume_offset: Option<u64>,
+}
+
+impl Segment {
+    /// The segment of a process, in a folder: by the process that made it or by the one that
+    /// sends.
+    ///
+    /// # Errors
+    /// The system's, and when there is none.
+    pub fn of_process(folder: &Path, pid: u32) -> io::Result<Segment> {
+        let path = folder.join(format!("{NAME}{pid}"));
+        let missing = match Segment::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+            other => return other,
+        };
+        let others = segments(folder).into_iter().filter_map(|(path, _)| Segment::open(&path).ok());
+        let mut sending = others.filter(|s| s.word(SENDER).load(Relaxed) == u64::from(pid));
+        sending.next().ok_or_else(|| {
+            let path = path.display();
+            io::Error::new(io::ErrorKind::NotFound, format!("{path}: {missing}"))
+        })
+    }
+
+    /// The counters.
+    pub fn status(&self) -> Status {
+        let word = |at: usize| self.word(at).load(Relaxed);
+        let sender = word(SENDER);
+        let state = self.state();
+        Status {
+            pid: word(CREATOR) as u32,
+            sender_pid: if is_alive(sender) { sender as u32 } else { 0 },
+            is_tracking: state == State::Ready,
+            gave_up: state == State::Off,
+            uptime_us: now_us().saturating_sub(word(STARTED_US)),
+            pool_bytes: word(POOL_BYTES),
+            bypasses: word(BYPASS) == 1,
+            reads: self.counted(Count::Reads),
+            writes: self.counted(Count::Writes),
+            async_reads: self.counted(Count::AsyncReads),
+            async_writes: self.counted(Count::AsyncWrites),
+            evictions: self.counted(Count::Evictions),
+            late: self.counted(Count::Late),
+            no_frame: self.counted(Count::NoFrame),
+            partial: self.counted(Count::Partial),
+            missed: self.counted(Count::Missed),
+            dropped: self.counted(Count::Dropped),
+            overflowed: self.counted(Count::Overflowed),
+            files_lost: self.counted(Count::FilesLost),
+            sent: self.counted_sent(Sent::Blocks),
+            sent_late: self.counted_sent(Sent::Late),
+            messages: self.counted_sent(Sent::Messages),
+            unplaced: self.counted_sent(Sent::Unplaced),
+            back: self.counted_sent(Sent::Back),
+            unsent: self.counted_sent(Sent::Unsent),
+            connections: self.counted_sent(Sent::Connections),
+            maps: self.counted_sent(Sent::Maps),
+            last_error: lossy(&self.header()[LAST_ERROR]),
+            volumes: (0..VOLUMES_MAX).filter_map(|number| self.volume(number)).collect(),
+        }
+    }
+
+    fn volume(&self, number: usize) -> Option<VolumeStatus> {
+        let start = VOLUMES + number * VOLUME;
+        let words = &self.header()[start..start + VOLUME];
+        let word = |at: usize| words[at].load(Relaxed);
+        (word(0) != 0).then(|| VolumeStatus {
+            device: lossy(&words[16..80]).into(),
+            uri: lossy(&words[80..]),
+            connected: word(4) != 0,
+            block_bytes: word(3) as u32,
+            epoch: word(5),
+        })
+    }
+
+    /// What the program is taken to hold, in order of the addresses: pieces that follow each other
+    /// in memory and in one file are one.
+    pub fn resident(&self) -> Vec<Resident> {
+        if self.state() == State::Sparse {
+            return Vec::new();
+        }
+        let mut content: Vec<_> = Table::new(self).content().collect();
+        content.sort_unstable_by_key(|(place, _)| (place.space(), place.address()));
+        let files = Files::new(self);
+        let (mut places, now) = (Places::default(), now_us());
+        let mut known = std::collections::HashMap::new();
+        let mut list = Vec::<Resident>::new();
+        for (place, block) in content {
+            let file = known.entry(block.file()).or_insert_with(|| files.get(block.file()));
+            let Some(file) = file else { continue };
+            let path = PathBuf::from(String::from_utf8_lossy(&file.path).into_owned());
+            let at = places.of(self, block, now);
+            let one = Resident {
+                space: place.space(),
+                address: place.address(),
+                bytes: GRANULE,
+                path,
+                file_offset: block.granule() * GRANULE,
+                volume: match file.way {
+                    crate::device::Way::Raw(part) | crate::device::Way::Mapped(part) => part.volume,
+                },
+                volume_offset: at.map(|at| at.offset),
+            };
+            match list.last_mut() {
+                Some(last) if last.is_followed_by(&one) => last.bytes += GRANULE,
+                _ => list.push(one),
+            }
+        }
+        list
+    }
+}
+
+impl Resident {
+    fn is_followed_by(&self, next: &Resident) -> bool {
+        let after = |start: Option<u64>| start.map(|start| start + self.bytes);
+        (self.space, self.address + self.bytes) == (next.space, next.address)
+            && self.file_offset + self.bytes == next.file_offset
+            && after(self.volume_offset) == next.volume_offset
+            && self.path == next.path
+    }
+}
+
+fn lossy(words: &[std::sync::atomic::AtomicU64]) -> String {
+    String::from_utf8_lossy(&text::load(words)).into_owned()
+}
