@@ -17,6 +17,13 @@ have_rust() {
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1
 }
 
+# Whether the Go that there is builds go-tpc.
+have_go() {
+    command -v go >/dev/null || return 1
+    have=$(go env GOVERSION | sed 's/^go//')
+    [ "$(printf '%s\n%s\n' 1.21 "$have" | sort -V | head -n1)" = 1.21 ]
+}
+
 have() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
 
 # Packages of what tests use and this machine lacks. A test says so and passes without its tool.
@@ -29,8 +36,35 @@ tools() {
     have nbdkit || echo nbdkit
     have mkfs.ext4 || echo e2fsprogs
     have curl || echo curl
+    # Databases, as clients that nobody changes.
+    have mariadbd || echo mariadb-server-core
+    have mariadb-check || echo mariadb-client-core
+    have pg_ctlcluster || echo postgresql
+    have_go || newest_go
     /usr/bin/python3 -c 'import nbd' >/dev/null 2>&1 || echo python3-libnbd
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
+}
+
+# Debian's Go, if it is new enough: that of Debian 12 is not.
+newest_go() {
+    offered=$(apt-cache policy golang-go 2>/dev/null | sed -n 's/^ *Candidate: 2:\([0-9.]*\).*/\1/p')
+    [ -n "$offered" ] || return 0
+    [ "$(printf '%s\n%s\n' 1.21 "$offered" | sort -V | head -n1)" != 1.21 ] || echo golang-go
+}
+
+# TPC-C for the tests with databases, pinned in tools/go-tpc, into the target folder.
+go_tpc() {
+    target=${CARGO_TARGET_DIR:-target}
+    case $target in /*) ;; *) target=$PWD/$target ;; esac
+    built=$target/tools/go-tpc
+    [ ! -x "$built" ] || return 0
+    if ! have_go; then
+        echo "setup: tests with databases will be left out: go-tpc takes Go 1.21" >&2
+        return 0
+    fi
+    echo "setup: building go-tpc"
+    (cd tools/go-tpc && go build -o "$built" github.com/pingcap/go-tpc/cmd/go-tpc) ||
+        echo "setup: tests with databases will be left out: go-tpc could not be built" >&2
 }
 
 wanted=""
@@ -47,10 +81,14 @@ if ! have_rust; then
 fi
 extra=""
 [ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
-[ -z "$wanted$extra" ] && exit 0
+if [ -z "$wanted$extra" ]; then
+    [ "$stage" = test ] && go_tpc
+    exit 0
+fi
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     [ -z "$extra" ] || echo "setup: tests will be left out for want of packages: $extra" >&2
+    [ "$stage" = test ] && go_tpc
     [ -z "$wanted" ] && exit 0
     echo "setup: missing packages; as root, run: apt-get install$wanted" >&2
     exit 1
@@ -59,7 +97,15 @@ apt-get update -qq
 # With the lists there, apt knows which package has what.
 [ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
 echo "setup: installing$wanted $extra"
+# Databases are installed for tests, not to run as services.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod +x "$policy"
+    trap 'rm -f "$policy"' EXIT
+fi
 # shellcheck disable=SC2086 # lists of words
 DEBIAN_FRONTEND=noninteractive \
     apt-get install -y --no-install-recommends ca-certificates $wanted $extra
+[ "$stage" = test ] && go_tpc
 have_rust || { echo "setup: Rust $need or newer is still missing" >&2; exit 1; }

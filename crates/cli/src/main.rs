@@ -4,6 +4,7 @@
 //! Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod clients;
 mod command;
 mod cooperation;
@@ -41,6 +42,8 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Play a trace through a running server
     Replay(command::replay::Args),
+    /// Run an unmodified program whose evictions become known to the server of its volume
+    Attach(Box<command::attach::Args>),
     /// The counters of a running server
     Stats(command::stats::Args),
     /// Put load on a running server
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => command::trace::run(&command),
         Command::Serve(args) => command::serve::run(&args),
         Command::Replay(args) => command::replay::run(&args),
+        Command::Attach(args) => command::attach::run(&args),
         Command::Stats(args) => command::stats::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),

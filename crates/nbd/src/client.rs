@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::link::{Link, Transport, prepare_tcp};
+use crate::link::{Link, Transport, prepare_tcp_client};
 use crate::mailbox::{Mailbox, Stop};
 use crate::service::{ExportInfo, Extent, Failure};
 use crate::uri::{Endpoint, Uri};
@@ -370,7 +370,7 @@ async fn greet(uri: &Uri, options: &ClientOptions) -> Result<Handshake, ClientEr
     let (transport, host): (Box<dyn Transport>, &str) = match &uri.endpoint {
         Endpoint::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-            prepare_tcp(&stream).map_err(unreachable)?;
+            prepare_tcp_client(&stream).map_err(unreachable)?;
             (Box::new(stream), host)
         }
         Endpoint::Unix(path) => {

@@ -87,10 +87,25 @@ impl Link {
 }
 
 /// Silence after which the system asks whether the other machine is still there.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// How often it asks then, three times in all.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// How long what a client sends may go without an acknowledgement. Left to itself the system would
+/// try for a quarter of an hour, and requests would wait for so long.
+const UNANSWERED: Duration = Duration::from_secs(30);
 
 /// Small packets at once; a machine that vanished is noticed.
 pub(crate) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(ASK_AGAIN);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
+}
+
+/// The same for the side of a client. Not for that of a server: there it would end the connection
+/// of a client that is suspended with answers on their way.
+pub(crate) fn prepare_tcp_client(stream: &TcpStream) -> io::Result<()> {
+    prepare_tcp(stream)?;
+    SockRef::from(stream).set_tcp_user_timeout(Some(UNANSWERED))
 }

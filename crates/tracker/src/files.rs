@@ -128,9 +128,8 @@ impl<'a> Files<'a> {
             owner = if spins % 64 == 0 && !is_alive(other) { other } else { 0 };
             std::hint::spin_loop();
         }
-        let id = self.find(identity, now_us).unwrap_or_else(|| {
-            self.write(identity, way, path, now_us)
-        });
+        let id =
+            self.find(identity, now_us).unwrap_or_else(|| self.write(identity, way, path, now_us));
         self.lock.store(0, Release);
         Some(id)
     }

@@ -1,5 +1,6 @@
 //! The commands, one file each: their arguments, and what they print.
 
+pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod curve;
 pub(crate) mod policies;

@@ -2,13 +2,12 @@
 //! not allowed, is skipped; the last line says how many were.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{PATIENCE, Place, Random, Server};
+use super::disk::Disk;
+use super::support::{Place, Random, Server};
 
 const MIB: usize = 1 << 20;
 
@@ -219,73 +218,6 @@ fn fio(place: &Place, server: &Server, volume: &str) -> Checked {
     Checked::Yes
 }
 
-/// A volume as a disk of this machine: a file by FUSE, a loop device on it. Taken apart with the
-/// test, however it ends.
-struct Disk<'a> {
-    place: &'a Place,
-    nbdfuse: Child,
-    device: Option<String>,
-    mounted: bool,
-}
-
-impl<'a> Disk<'a> {
-    fn new(place: &'a Place, uri: &str) -> Result<Disk<'a>, String> {
-        let folders = ["fuse", "files"].map(|name| place.path(name));
-        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
-        let nbdfuse = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
-        let mut disk = Disk { place, nbdfuse, device: None, mounted: false };
-        let file: PathBuf = folders[0].join("nbd");
-        let deadline = Instant::now() + PATIENCE;
-        while !file.exists() {
-            if disk.nbdfuse.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                return Err("nbdfuse may not mount".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let output = place.command("losetup", &["--find", "--show", "fuse/nbd"]).output().unwrap();
-        if !output.status.success() {
-            return Err("losetup may not make a device".to_owned());
-        }
-        disk.device = Some(super::support::text(&output.stdout).trim().to_owned());
-        Ok(disk)
-    }
-
-    fn device(&self) -> &str {
-        self.device.as_deref().unwrap()
-    }
-
-    fn mount(&mut self) -> Result<(), String> {
-        let mount = self.place.command("mount", &["-t", "ext4", self.device(), "files"]).output();
-        self.mounted = mount.unwrap().status.success();
-        if self.mounted { Ok(()) } else { Err("mounting is not allowed".to_owned()) }
-    }
-
-    fn unmount(&mut self) {
-        self.place.run("umount", &["files"]);
-        self.mounted = false;
-    }
-}
-
-impl Drop for Disk<'_> {
-    fn drop(&mut self) {
-        // An error of any of these leaves the next ones to do.
-        if self.mounted {
-            let _ = self.place.command("umount", &["--lazy", "files"]).output();
-        }
-        if let Some(device) = &self.device {
-            let _ = self.place.command("losetup", &["--detach", device]).output();
-        }
-        let _ = self.place.command("umount", &["--lazy", "fuse"]).output();
-        let deadline = Instant::now() + PATIENCE;
-        while matches!(self.nbdfuse.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = self.nbdfuse.kill();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
 fn ext4(place: &Place, server: &Server, volume: &str) -> Checked {
     let mut random = Random::from_environment(&format!("ext4, {volume}"));
     let files: Vec<_> = (0..40)
@@ -299,7 +231,7 @@ fn ext4(place: &Place, server: &Server, volume: &str) -> Checked {
         Err(why) => return Checked::Skipped(why),
     };
     place.run("mkfs.ext4", &["-q", "-F", disk.device()]);
-    if let Err(why) = disk.mount() {
+    if let Err(why) = disk.mount("ext4") {
         return Checked::Skipped(why);
     }
     files.iter().for_each(|(name, content)| place.write(name, content));
@@ -308,7 +240,7 @@ fn ext4(place: &Place, server: &Server, volume: &str) -> Checked {
     files[..10].iter().for_each(|(name, content)| place.write(name, content));
     disk.unmount();
     place.run("fsck.ext4", &["-f", "-n", disk.device()]);
-    disk.mount().unwrap();
+    disk.mount("ext4").unwrap();
     for (name, content) in files[..10].iter().chain(&files[20..]) {
         assert!(place.read(name) == *content, "{name}");
     }

@@ -68,7 +68,9 @@ impl Naive {
 
     fn call(&mut self, call: Call) {
         match call {
-            Call::Clear { space, address, bytes } => self.overwrite(space, address, address + bytes),
+            Call::Clear { space, address, bytes } => {
+                self.overwrite(space, address, address + bytes)
+            }
             Call::Read { space, address, block } => {
                 if let Some(holder) = self.holder(block) {
                     self.told.late += 1;

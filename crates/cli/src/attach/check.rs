@@ -1,0 +1,219 @@
+//! What a tracker says of itself, seen from outside: its memory is a file that the same user may
+//! read.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::FileType;
+use serde_json::{Value, json};
+use undercroft_tracker::device::{Backing, Node, Way, way};
+use undercroft_tracker::extents::Extents;
+use undercroft_tracker::segment::Segment;
+use undercroft_tracker::{GRANULE, Status};
+
+use super::score::{self, Believed, Score};
+use crate::error::Error;
+use crate::table::{bytes, count, percent};
+
+/// Generations of parents in which the tracked process is looked for.
+const PARENTS: usize = 8;
+
+/// The tracker's memory of a process or of the one that it was forked from.
+///
+/// # Errors
+/// Says that there is none, and why that may be.
+pub(crate) fn segment(folder: &Path, pid: u32) -> Result<Segment, String> {
+    let mut asked = pid;
+    for _ in 0..PARENTS {
+        match Segment::of_process(folder, asked) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found.map_err(|error| format!("process {asked}: {error}")),
+        }
+        match parent(asked) {
+            Some(parent) if parent > 1 => asked = parent,
+            _ => break,
+        }
+    }
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+    Err(match maps {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("there is no process {pid}")
+        }
+        Ok(maps) if maps.contains("libundercroft_cct") => format!(
+            "process {pid} has the library and no tracker in {}: UNDERCROFT_VOLUMES was missing or \
+             wrong at its start (one line on its standard error says so), or --segments is another",
+            folder.display()
+        ),
+        _ => format!("process {pid} is not tracked: it was not started by `undercroft attach`"),
+    })
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// All that is known, in the names of the JSON output.
+pub(crate) fn json(status: &Status) -> Value {
+    let volumes: Vec<_> = status
+        .volumes
+        .iter()
+        .map(|volume| {
+            json!({
+                "device": volume.device.display().to_string(),
+                "uri": volume.uri,
+                "connected": volume.connected,
+                "block_bytes": volume.block_bytes,
+            })
+        })
+        .collect();
+    json!({
+        "pid": status.pid,
+        "tracking": status.is_tracking,
+        "gave_up": status.gave_up,
+        "uptime_s": status.uptime_us as f64 / 1e6,
+        "bypasses_page_cache": status.bypasses,
+        "reads": status.reads,
+        "writes": status.writes,
+        "async_reads": status.async_reads,
+        "async_writes": status.async_writes,
+        "evictions": status.evictions,
+        "late": status.late,
+        "late_share": late_share(status),
+        "writes_without_frame": status.no_frame,
+        "partial_reads": status.partial,
+        "missed": status.missed,
+        "dropped": status.dropped,
+        "overflowed": status.overflowed,
+        "files_lost": status.files_lost,
+        "blocks_told": status.sent,
+        "messages": status.messages,
+        "unplaced": status.unplaced,
+        "back_before_told": status.back,
+        "untold": status.unsent,
+        "connections": status.connections,
+        "last_error": status.last_error,
+        "volumes": volumes,
+    })
+}
+
+fn late_share(status: &Status) -> f64 {
+    status.late as f64 / (status.evictions + status.late).max(1) as f64
+}
+
+pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> {
+    let state = match (status.gave_up, status.is_tracking) {
+        (true, _) => "gave up, the program runs as without it",
+        (_, false) => "has opened no file of a volume yet",
+        (_, true) => "tracking",
+    };
+    let hours = status.uptime_us as f64 / 3.6e9;
+    writeln!(out, "process {}     {state}, for {hours:.2} h", status.pid)?;
+    for volume in &status.volumes {
+        let connected = match (volume.connected, status.connections) {
+            (true, _) => format!("connected, blocks of {}", bytes(volume.block_bytes.into())),
+            (false, 0) => "not connected yet".to_owned(),
+            (false, _) => "connection lost, tried again every few seconds".to_owned(),
+        };
+        writeln!(out, "volume         {} is {}: {connected}", volume.device.display(), volume.uri)?;
+    }
+    let (reads, writes) = (status.reads + status.async_reads, status.writes + status.async_writes);
+    let path = if status.bypasses { ", past the page cache" } else { "" };
+    writeln!(out, "calls          {} reads, {} writes{path}", count(reads), count(writes))?;
+    let granules = |number: u64| bytes(number * GRANULE);
+    let late = percent(late_share(status));
+    writeln!(
+        out,
+        "evictions      {} left their buffers; {} more were noticed late ({late})",
+        granules(status.evictions),
+        granules(status.late)
+    )?;
+    writeln!(
+        out,
+        "told           {} blocks in {} messages; {} were back before",
+        count(status.sent),
+        count(status.messages),
+        granules(status.back)
+    )?;
+    let losses = [
+        ("not understood", status.missed, "calls that were interrupted or came at the same time"),
+        ("dropped", status.dropped, "evictions: the sender did not keep up"),
+        ("untold", status.unsent, "blocks: there was no connection"),
+        ("unplaced", status.unplaced, "pieces of 4 KiB of deleted files, or not yet allocated"),
+        ("forgotten", status.overflowed, "buffers: set UNDERCROFT_POOL to the size of the cache"),
+        ("files lost", status.files_lost, "too many are open"),
+    ];
+    for (name, number, what) in losses.iter().filter(|(_, number, _)| *number > 0) {
+        writeln!(out, "{name:<14} {} {what}", count(*number))?;
+    }
+    if !status.last_error.is_empty() {
+        writeln!(out, "last error     {}", status.last_error)?;
+    }
+    Ok(())
+}
+
+/// Compares with the database.
+///
+/// # Errors
+/// Says what could not be asked.
+pub(crate) fn score(folder: &Path, pid: u32, client: &[String]) -> Result<Score, String> {
+    let segment = segment(folder, pid)?;
+    let volumes: Result<Vec<_>, _> =
+        segment.status().volumes.iter().map(|volume| Backing::of_path(&volume.device)).collect();
+    let volumes = volumes?;
+    let mut maps = HashMap::new();
+    let mut locate = |path: &Path, offset: u64| match maps
+        .entry(path.to_owned())
+        .or_insert_with(|| Map::new(path, &volumes))
+    {
+        Map::Raw(volume, start) => Some((*volume, *start + offset)),
+        Map::Extents(volume, start, extents) => {
+            extents.locate(offset).map(|(physical, _)| (*volume, *start + physical))
+        }
+        Map::Nowhere => None,
+    };
+    let read = || {
+        let believed = segment.resident().into_iter().filter_map(|piece| {
+            let volume = u32::try_from(piece.volume).ok()?;
+            let offset = piece.volume_offset?;
+            Some(Believed { address: piece.address, volume, offset, bytes: piece.bytes })
+        });
+        Ok(believed.collect())
+    };
+    score::score(client, read, &mut locate)
+}
+
+/// How a file reaches a volume.
+enum Map {
+    Raw(u32, u64),
+    Extents(u32, u64, Extents),
+    Nowhere,
+}
+
+impl Map {
+    fn new(path: &Path, volumes: &[Backing]) -> Map {
+        Self::find(path, volumes).unwrap_or(Map::Nowhere)
+    }
+
+    fn find(path: &Path, volumes: &[Backing]) -> Option<Map> {
+        let file = File::open(path).ok()?;
+        let metadata = file.metadata().ok()?;
+        let node = Node {
+            kind: FileType::from_raw_mode(metadata.mode()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            is_device: metadata.rdev(),
+        };
+        let map = match way(volumes, &node)? {
+            Way::Raw(part) => Map::Raw(u32::try_from(part.volume).ok()?, part.start),
+            Way::Mapped(part) => {
+                let extents = Extents::of(&file).ok()?;
+                Map::Extents(u32::try_from(part.volume).ok()?, part.start, extents)
+            }
+        };
+        Some(map)
+    }
+}

@@ -1,0 +1,98 @@
+//! What PostgreSQL says of its shared buffers: the extension `pg_buffercache`, which comes with it.
+
+use std::path::{Path, PathBuf};
+
+use super::{Page, Pool, number, query};
+
+/// The number of a tablespace is also the folder; these two have their own.
+const DEFAULT_TABLESPACE: u64 = 1663;
+const GLOBAL_TABLESPACE: u64 = 1664;
+
+const SETTINGS: &str = "select current_setting('data_directory'), \
+    current_setting('block_size'), pg_size_bytes(current_setting('segment_size')), \
+    coalesce((select pg_ls_dir from pg_ls_dir('pg_tblspc/' || (select min(oid) from pg_tablespace \
+    where oid > 1664)) limit 1), '')";
+
+const PAGES: &str = "select bufferid, coalesce(reltablespace, 0), coalesce(reldatabase, 0), \
+    coalesce(relfilenode, 0), coalesce(relforknumber, 0), coalesce(relblocknumber, 0) \
+    from pg_buffercache";
+
+pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
+    let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "-F", "\t", "-c"];
+    let ask = |sql| query(client, &options, sql);
+    ask("set client_min_messages = warning; create extension if not exists pg_buffercache")?;
+    let settings = ask(SETTINGS)?;
+    let settings = settings.first().filter(|row| row.len() == 4);
+    let settings = settings.ok_or("the database does not say where its files are")?;
+    let layout = Layout {
+        data: Path::new(&settings[0]).to_owned(),
+        page_bytes: number(settings, 1)?.max(super::GRANULE),
+        segment_bytes: number(settings, 2)?.max(super::GRANULE),
+        version_folder: settings[3].clone(),
+    };
+    let mut pool = Pool { frame_bytes: layout.page_bytes, ..Pool::default() };
+    for row in ask(PAGES)? {
+        let field = |column| number(&row, column);
+        let frame = field(0)?;
+        if field(3)? == 0 {
+            pool.free.insert(frame);
+            continue;
+        }
+        let (file, offset) = layout.place([field(1)?, field(2)?, field(3)?, field(4)?], field(5)?);
+        pool.pages.push(Page { file, offset, bytes: layout.page_bytes, frame });
+    }
+    Ok(pool)
+}
+
+/// Where relations are.
+struct Layout {
+    data: PathBuf,
+    page_bytes: u64,
+    /// Of a file; what is longer has several.
+    segment_bytes: u64,
+    /// In tablespaces, as `PG_15_202209061`.
+    version_folder: String,
+}
+
+impl Layout {
+    fn place(&self, [space, database, relation, fork]: [u64; 4], block: u64) -> (PathBuf, u64) {
+        let folder = match space {
+            GLOBAL_TABLESPACE => self.data.join("global"),
+            DEFAULT_TABLESPACE => self.data.join("base").join(database.to_string()),
+            _ => {
+                let space = self.data.join("pg_tblspc").join(space.to_string());
+                space.join(&self.version_folder).join(database.to_string())
+            }
+        };
+        let fork = ["", "_fsm", "_vm", "_init"].get(fork as usize).copied().unwrap_or("");
+        let byte = block * self.page_bytes;
+        let segment = match byte / self.segment_bytes {
+            0 => String::new(),
+            number => format!(".{number}"),
+        };
+        (folder.join(format!("{relation}{fork}{segment}")), byte % self.segment_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relations_are_in_files_of_one_gibibyte() {
+        let layout = Layout {
+            data: "/pg".into(),
+            page_bytes: 8192,
+            segment_bytes: 1 << 30,
+            version_folder: "PG_15_1".into(),
+        };
+        let place = |space, fork, block| {
+            let (file, offset) = layout.place([space, 5, 77, fork], block);
+            (file.to_str().unwrap().to_owned(), offset)
+        };
+        assert_eq!(place(1663, 0, 3), ("/pg/base/5/77".into(), 3 * 8192));
+        assert_eq!(place(1663, 1, 131_073), ("/pg/base/5/77_fsm.1".into(), 8192));
+        assert_eq!(place(1664, 0, 0), ("/pg/global/77".into(), 0));
+        assert_eq!(place(99, 2, 0), ("/pg/pg_tblspc/99/PG_15_1/5/77_vm".into(), 0));
+    }
+}

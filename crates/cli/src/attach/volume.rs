@@ -1,0 +1,200 @@
+//! A volume as the machine has it, beside the export that a server says it is: whether the two are
+//! the same.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::{OFlags, major, minor};
+use serde_json::Value;
+use undercroft_nbd::{Client, ClientOptions, Endpoint, Uri, UriError};
+
+/// Blocks that are compared, besides the first.
+const COMPARED: u64 = 32;
+
+/// Bytes of each. Direct I/O wants its memory to lie at a multiple of this.
+const BLOCK: usize = 4096;
+
+/// A place on this machine, and the export that is behind it: `WHERE=URI`.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumeArg {
+    place: PathBuf,
+    pub(crate) uri: Uri,
+}
+
+impl FromStr for VolumeArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (place, uri) = text
+            .split_once("=nbd")
+            .ok_or("write WHERE=URI: a device, a folder on it or an image, and its NBD address")?;
+        let uri: Result<Uri, UriError> = format!("nbd{uri}").parse();
+        let mut uri = uri.map_err(|error| error.to_string())?;
+        if let Endpoint::Unix(path) = &mut uri.endpoint {
+            // Programs change their folder.
+            *path = std::path::absolute(&path).map_err(|error| error.to_string())?;
+        }
+        Ok(VolumeArg { place: place.into(), uri })
+    }
+}
+
+/// What is behind a `WHERE`.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// A block device, or a file that is the volume itself.
+    pub(crate) path: PathBuf,
+    bytes: u64,
+}
+
+/// What a server says of an export.
+#[derive(Debug)]
+pub(crate) struct Exported {
+    pub(crate) placement: String,
+    pub(crate) policy: String,
+    pub(crate) block_bytes: u64,
+}
+
+impl VolumeArg {
+    /// Finds the device: that of a file system if the place is a folder, the whole disk if it is a
+    /// partition.
+    ///
+    /// # Errors
+    /// Says what the place is instead.
+    pub(crate) fn local(&self) -> Result<Local, String> {
+        let failed = |error| format!("{}: {error}", self.place.display());
+        let metadata = fs::metadata(&self.place).map_err(failed)?;
+        if metadata.file_type().is_block_device() {
+            return Local::device(metadata.rdev());
+        }
+        if metadata.is_dir() {
+            return Local::device(metadata.dev()).map_err(|error| {
+                format!("{}: on no disk that could be a volume: {error}", self.place.display())
+            });
+        }
+        if metadata.is_file() {
+            let path = fs::canonicalize(&self.place).map_err(failed)?;
+            return Ok(Local { path, bytes: metadata.len() });
+        }
+        Err(format!("{}: neither a disk, nor a folder, nor an image", self.place.display()))
+    }
+
+    /// Asks the server, and compares sizes and some blocks.
+    ///
+    /// # Errors
+    /// Says what does not match, or why the server does not answer.
+    pub(crate) async fn check(&self, local: &Local) -> Result<Exported, String> {
+        let (uri, options) = (&self.uri, ClientOptions::default());
+        if uri.tls {
+            let why = "the tracker does not encrypt; use a unix socket or a local address";
+            return Err(format!("{uri}: {why}"));
+        }
+        let said = undercroft_server::status_over_nbd(uri, &options).await?;
+        let stats: Value =
+            serde_json::from_str(&said).map_err(|error| format!("{uri}: {error}"))?;
+        let client =
+            Client::connect(uri, &options).await.map_err(|error| format!("{uri}: {error}"))?;
+        let export = &uri.export;
+        let bytes = client.remote().info.size;
+        if bytes != local.bytes {
+            return Err(format!(
+                "{} has {} bytes, {uri} has {bytes}: they are not the same volume",
+                local.path.display(),
+                local.bytes
+            ));
+        }
+        if let Some((equal, all)) = compare(&client, local).await? {
+            // What is being written may differ for a moment.
+            if equal * 4 < all * 3 {
+                return Err(format!(
+                    "{} and {uri} differ: of {all} blocks only {equal} are the same",
+                    local.path.display()
+                ));
+            }
+        }
+        let volumes = stats["volumes"].as_object();
+        let volume = volumes.and_then(|all| {
+            let first = || all.values().find(|volume| volume["size_bytes"] == bytes);
+            all.get(export).or_else(first)
+        });
+        let volume = volume.ok_or_else(|| format!("{uri}: the server tells nothing of it"))?;
+        let text = |name: &str| volume[name].as_str().unwrap_or("?").to_owned();
+        Ok(Exported {
+            placement: text("placement"),
+            policy: text("policy"),
+            block_bytes: volume["block_bytes"].as_u64().unwrap_or(0),
+        })
+    }
+}
+
+impl Exported {
+    /// In a line, and what it means for the program.
+    pub(crate) fn describe(&self, local: &Local, uri: &Uri) -> String {
+        let Exported { placement, policy, block_bytes } = self;
+        let advice = match placement.starts_with("eviction") || placement.starts_with("gl") {
+            true => "",
+            false => {
+                ": evictions are told, but nothing is placed by them; the server's volume \
+                      needs placement=eviction"
+            }
+        };
+        let local = local.path.display();
+        format!(
+            "{local} is {uri}: policy {policy}, placement {placement}, blocks of {block_bytes} \
+             bytes{advice}"
+        )
+    }
+}
+
+impl Local {
+    fn device(number: u64) -> Result<Local, String> {
+        let (major, minor) = (major(number), minor(number));
+        let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let entry = fs::canonicalize(&entry)
+            .map_err(|_| format!("device {major}:{minor} is no disk of its own"))?;
+        let disk = match entry.join("partition").exists() {
+            true => entry.parent().unwrap_or(&entry),
+            false => &entry,
+        };
+        let failed = |error| format!("{}: {error}", disk.display());
+        let sectors = fs::read_to_string(disk.join("size")).map_err(failed)?;
+        let sectors: u64 = sectors.trim().parse().map_err(|_| format!("{sectors}: no size"))?;
+        let events = fs::read_to_string(disk.join("uevent")).map_err(failed)?;
+        let name = events.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+        let name = name.ok_or_else(|| format!("{}: a disk without a name", disk.display()))?;
+        Ok(Local { path: Path::new("/dev").join(name), bytes: sectors * 512 })
+    }
+
+    /// Past the page cache, which may have what the server has not yet; none if that may not be
+    /// read.
+    fn open(&self) -> Option<File> {
+        let flags = OFlags::DIRECT.bits() as i32;
+        OpenOptions::new().read(true).custom_flags(flags).open(&self.path).ok()
+    }
+}
+
+/// Of blocks all over the volume: how many are equal here and there, and how many were compared.
+async fn compare(client: &Client, local: &Local) -> Result<Option<(u64, u64)>, String> {
+    let Some(file) = local.open() else {
+        return Ok(None);
+    };
+    let blocks = local.bytes / BLOCK as u64;
+    let mut memory = vec![0_u8; 2 * BLOCK];
+    let aligned = memory.as_ptr().align_offset(BLOCK);
+    let here = &mut memory[aligned..aligned + BLOCK];
+    let (mut equal, mut all) = (0, 0);
+    for part in 0..=COMPARED.min(blocks.saturating_sub(1)) {
+        let at = blocks.saturating_sub(1) * part / COMPARED * BLOCK as u64;
+        if at + BLOCK as u64 > local.bytes {
+            continue;
+        }
+        file.read_exact_at(here, at)
+            .map_err(|error| format!("{}: byte {at}: {error}", local.path.display()))?;
+        let (mut there, result) = client.read(at, vec![Box::new(vec![0_u8; BLOCK])]).await;
+        result.map_err(|error| format!("the server: byte {at}: {error}"))?;
+        all += 1;
+        equal += u64::from((*there[0]).as_mut() == here);
+    }
+    Ok(Some((equal, all)))
+}

@@ -1,0 +1,266 @@
+//! Unmodified databases under TPC-C on a volume: their evictions become known by the preloaded
+//! library, their blocks are placed, they find their data sound afterwards, and what is believed
+//! of their caches is compared with what they say of them.
+//!
+//! `UNDERCROFT_TPCC_SECONDS` is how long each runs, 60 by default.
+
+mod mariadb;
+mod postgres;
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::marker::PhantomData;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::clients::is_there;
+use super::disk::Disk;
+use super::support::{PATIENCE, Place, text};
+
+/// Where a database lives.
+struct Home {
+    place: Place,
+    /// Nobody else's.
+    port: u16,
+}
+
+/// How a database is set up, run and asked.
+trait Database {
+    const NAME: &'static str;
+    /// Programs that it takes.
+    const NEEDS: &'static [&'static str];
+    /// Before a command: run it as the database's user.
+    const USER: &'static [&'static str];
+    /// What `attach` is told.
+    const ATTACH: &'static [&'static str];
+    /// The option of its client before a statement.
+    const EXECUTE: &'static str;
+    /// What ends it.
+    const STOP: Signal;
+
+    /// Makes an empty database in the folder `files/data`.
+    fn create(home: &Home);
+    /// The command that runs it, with a large pool or a small one.
+    fn command(home: &Home, small: bool) -> Vec<String>;
+    /// Its own client program, with what it takes to be let in.
+    fn client(home: &Home) -> Vec<String>;
+    /// Statements that make a database for TPC-C.
+    fn prepare() -> &'static [&'static str];
+    /// How go-tpc finds it.
+    fn tpcc(home: &Home) -> Vec<String>;
+    /// The command with which it checks all of its data.
+    fn check(home: &Home) -> Vec<String>;
+}
+
+#[test]
+fn mariadb_is_a_client_that_cooperates() {
+    experiment::<mariadb::MariaDb>(|score, late| {
+        assert!(score("precision") >= 0.99 && score("recall") >= 0.99);
+        assert!(late < 0.02, "{late}");
+    });
+}
+
+#[test]
+fn postgres_is_a_client_that_cooperates() {
+    experiment::<postgres::Postgres>(|score, late| {
+        assert!(score("precision") >= 0.999 && score("recall") >= 0.999);
+        assert!(late < 0.001, "{late}");
+    });
+}
+
+/// Runs all of it; then `good` judges the score's ratios, and the share of late evictions.
+fn experiment<D: Database>(good: impl Fn(&dyn Fn(&str) -> f64, f64)) {
+    let Some(tpcc) = go_tpc() else {
+        return skipped(D::NAME, "go-tpc is not built (it takes Go 1.21)");
+    };
+    let disk = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "mount", "setpriv"];
+    if let Some(program) = D::NEEDS.iter().chain(&disk).find(|program| !is_there(program)) {
+        return skipped(D::NAME, &format!("{program} is not installed"));
+    }
+    let home = Home { place: Place::new(), port: free_port() };
+    let place = &home.place;
+    fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
+    let server = place.serve(
+        "--volume d=file:d.img,size=2GiB,cache=32MiB,policy=mq,placement=eviction,staging=auto",
+    );
+    fs::set_permissions(place.path("socket"), Permissions::from_mode(0o777)).unwrap();
+    let mut disk = match Disk::new(place, &server.uri("d")) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(D::NAME, &why),
+    };
+    place.run("mkfs.ext4", &["-q", "-F", disk.device()]);
+    if let Err(why) = disk.mount("ext4") {
+        return skipped(D::NAME, &why);
+    }
+
+    D::create(&home);
+    let database = Running::<D>::start(&home, D::command(&home, false));
+    for statement in D::prepare() {
+        home.run(&[D::client(&home), words(&[D::EXECUTE, statement])].concat());
+    }
+    let tpcc = |more: &[&str]| {
+        let program = words(&[&tpcc, "tpcc", "--warehouses", "1", "--db", "tpcc"]);
+        [program, D::tpcc(&home), words(more)].concat()
+    };
+    // It exits with 0 whatever happens.
+    let finish = |command: &[&str]| {
+        let said = home.run(&tpcc(command));
+        assert!(said.contains("Finished"), "{command:?}: {said}");
+    };
+    finish(&["--threads", "2", "prepare", "--no-check"]);
+    database.stop();
+
+    let program = copied(place, env!("CARGO_BIN_EXE_undercroft").into());
+    let library = std::env::current_exe().unwrap().with_file_name("libundercroft_cct.so");
+    let library = copied(place, library);
+    let volume = format!("files={}", server.uri("d"));
+    let attach = words(&[&program, "attach", "--volume", &volume, "--library", &library]);
+    let attach = [attach, words(D::ATTACH), words(&["--"]), D::command(&home, true)].concat();
+    let database = Running::<D>::start(&home, attach);
+    let seconds = std::env::var("UNDERCROFT_TPCC_SECONDS").unwrap_or_else(|_| "60".to_owned());
+    let run = tpcc(&["--threads", "4", "--time", &format!("{seconds}s"), "run"]);
+    let mut load = home.command(&run).spawn().unwrap();
+    let half = Duration::from_secs_f64(seconds.parse::<f64>().unwrap() / 2.0);
+    std::thread::sleep(half);
+    // What moves cannot be compared: the load stops for a moment.
+    let signal = |signal| kill_process(Pid::from_child(&load), signal).unwrap();
+    signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = database.process.id().to_string();
+    let attach = |more: &[&str]| words(&[&[program.as_str(), "attach"], more].concat());
+    let score = [attach(&["--score", &pid, "--json", "--"]), D::client(&home)].concat();
+    let score: Value = serde_json::from_str(&home.run(&score)).unwrap();
+    let checked = home.run(&attach(&["--check", &pid, "--json"]));
+    let checked: Value = serde_json::from_str(&checked).unwrap();
+    signal(Signal::CONT);
+    assert!(load.wait().unwrap().success());
+    let stats = server.stats("d");
+    let told = &stats["cooperation"];
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{told} {checked}"));
+    let late = number(&checked["late"]) as f64 / number(&checked["evictions"]).max(1) as f64;
+    let shown = format!(
+        "{}: {} evictions told, {} stale, {} reloads, {} staged; of {} reads {} hit; late {:.4}; \
+         score {score}\n",
+        D::NAME,
+        told["known_evictions"],
+        told["stale_hints"],
+        told["reloads"],
+        told["staged"],
+        stats["reads"],
+        stats["read_hits"],
+        late,
+    );
+    // Not through print!, which the test harness would keep to itself.
+    let _ = std::io::stderr().write_all(shown.as_bytes());
+    assert!(number(&told["known_evictions"]) > 1000, "{shown}");
+    assert!(number(&told["reloads"]) + number(&told["staged"]) > 500, "{shown}");
+    assert!(number(&stats["read_hits"]) > 100, "{shown}");
+    good(&|name| score[name].as_f64().unwrap(), late);
+
+    finish(&["check"]);
+    home.run(&D::check(&home));
+    database.stop();
+    disk.unmount();
+    place.run("fsck.ext4", &["-f", "-n", disk.device()]);
+    drop(disk);
+    assert_eq!(server.stop(), 0);
+}
+
+fn skipped(name: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "databases: {name} skipped: {why}");
+}
+
+/// Where tools/setup.sh builds it: in the target folder.
+fn go_tpc() -> Option<String> {
+    let test = std::env::current_exe().unwrap();
+    let built = test.ancestors().nth(3).unwrap().join("tools/go-tpc");
+    built.is_file().then(|| built.to_str().unwrap().to_owned())
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+impl Home {
+    fn path(&self, name: &str) -> String {
+        self.place.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, command: &[String]) -> Command {
+        let arguments: Vec<_> = command[1..].iter().map(String::as_str).collect();
+        self.place.command(&command[0], &arguments)
+    }
+
+    /// Runs a command that must succeed: what it prints.
+    fn run(&self, command: &[String]) -> String {
+        let arguments: Vec<_> = command[1..].iter().map(String::as_str).collect();
+        self.place.run(&command[0], &arguments)
+    }
+}
+
+/// A copy where any user can read it.
+fn copied(place: &Place, from: PathBuf) -> String {
+    let to = place.path(from.file_name().unwrap().to_str().unwrap());
+    let why = "is it built, as by `cargo test --workspace`?";
+    fs::copy(&from, &to).unwrap_or_else(|error| panic!("{}: {error}: {why}", from.display()));
+    fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
+    to.to_str().unwrap().to_owned()
+}
+
+/// A database that runs; ended with the test.
+struct Running<'a, D: Database> {
+    process: Child,
+    home: &'a Home,
+    database: PhantomData<D>,
+}
+
+impl<'a, D: Database> Running<'a, D> {
+    /// Starts it, and waits until it answers.
+    fn start(home: &'a Home, command: Vec<String>) -> Self {
+        let log = home.place.path("database.log");
+        let log = fs::File::options().create(true).append(true).open(log).unwrap();
+        let mut process = home.command(&[words(D::USER), command].concat());
+        process.stdout(log.try_clone().unwrap()).stderr(log);
+        let process = process.spawn().unwrap();
+        let mut running = Running { process, home, database: PhantomData };
+        let ask = [D::client(home), words(&[D::EXECUTE, "select 1"])].concat();
+        let deadline = Instant::now() + 2 * PATIENCE;
+        while !home.command(&ask).output().is_ok_and(|asked| asked.status.success()) {
+            let ended = running.process.try_wait().unwrap();
+            let waits = ended.is_none() && Instant::now() < deadline;
+            assert!(waits, "{}: {ended:?}: {}", D::NAME, running.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        running
+    }
+
+    fn log(&self) -> String {
+        text(&self.home.place.read("database.log"))
+    }
+
+    /// As its user would; it must take it well.
+    fn stop(mut self) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, D::STOP).unwrap();
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+}
+
+impl<D: Database> Drop for Running<'_, D> {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

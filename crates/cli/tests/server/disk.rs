@@ -1,0 +1,79 @@
+//! A volume as the machine's own disk, on machines without an NBD driver too.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use super::support::{PATIENCE, Place, text};
+
+/// A volume as a disk of this machine: a file by FUSE, a loop device on it. Taken apart with the
+/// test, however it ends.
+pub(crate) struct Disk<'a> {
+    place: &'a Place,
+    nbdfuse: Child,
+    device: Option<String>,
+    mounted: bool,
+}
+
+impl<'a> Disk<'a> {
+    /// # Errors
+    /// Says what this machine does not allow.
+    pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Disk<'a>, String> {
+        let folders = ["fuse", "files"].map(|name| place.path(name));
+        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+        let nbdfuse = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
+        let mut disk = Disk { place, nbdfuse, device: None, mounted: false };
+        let file: PathBuf = folders[0].join("nbd");
+        let deadline = Instant::now() + PATIENCE;
+        while !file.exists() {
+            if disk.nbdfuse.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                return Err("nbdfuse may not mount".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Without direct I/O the loop device would be a cache of its own.
+        let arguments = ["--find", "--show", "--direct-io=on", "fuse/nbd"];
+        let output = place.command("losetup", &arguments).output().unwrap();
+        if !output.status.success() {
+            return Err("losetup may not make a device".to_owned());
+        }
+        disk.device = Some(text(&output.stdout).trim().to_owned());
+        Ok(disk)
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        self.device.as_deref().unwrap()
+    }
+
+    /// Mounts its file system at `files`.
+    pub(crate) fn mount(&mut self, kind: &str) -> Result<(), String> {
+        let mount = self.place.command("mount", &["-t", kind, self.device(), "files"]).output();
+        self.mounted = mount.unwrap().status.success();
+        if self.mounted { Ok(()) } else { Err("mounting is not allowed".to_owned()) }
+    }
+
+    pub(crate) fn unmount(&mut self) {
+        self.place.run("umount", &["files"]);
+        self.mounted = false;
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        // An error of any of these leaves the next ones to do.
+        if self.mounted {
+            let _ = self.place.command("umount", &["--lazy", "files"]).output();
+        }
+        if let Some(device) = &self.device {
+            let _ = self.place.command("losetup", &["--detach", device]).output();
+        }
+        let _ = self.place.command("umount", &["--lazy", "fuse"]).output();
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.nbdfuse.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.nbdfuse.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+"""What the preloaded library costs a database, and what it is worth: TPC-C on a volume of the server, in turn without the
+library, with it and access-based placement, and with it and eviction-based placement. As root: the volume is mounted through
+nbdfuse and a loop device. Every run starts with cold caches from the same data, grown by the runs before. Prints tables with
+medians and ranges.
+
+    python3 tools/bench/databases.py target/release/undercroft target/tools/go-tpc
+"""
+
+import argparse
+import glob
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+ARMS = {
+    "without": ("access", False),
+    "attached, access": ("access", True),
+    "attached, eviction": ("eviction,staging=auto", True),
+}
+USER = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
+
+
+def run(command, check=True):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if check and done.returncode != 0:
+        raise SystemExit(f"{command}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+def wait_until(true, what, seconds=120):
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise SystemExit(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Volume:
+    """The server, and its volume as a mounted file system."""
+
+    def __init__(self, home, program, placement, cache):
+        self.home = home
+        options = f"size=4GiB,policy=mq,cache={cache},placement={placement}"
+        listen = ["--listen", f"unix:{home}/socket", "--http", "127.0.0.1:0"]
+        command = [program, "serve", *listen, "--volume", f"d=file:{home}/d.img,{options}"]
+        self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for line in self.server.stdout:
+            if line.startswith("  live"):
+                self.live = line.split()[1]
+                break
+        os.chmod(home / "socket", 0o777)
+        self.uri = f"nbd+unix:///d?socket={home}/socket"
+        self.fuse = subprocess.Popen(["nbdfuse", home / "fuse", self.uri])
+        wait_until((home / "fuse/nbd").exists, "nbdfuse")
+        show = ["losetup", "--find", "--show", "--direct-io=on", home / "fuse/nbd"]
+        self.device = run(show).strip()
+        if not run(["blkid", "-o", "value", self.device], check=False).strip():
+            run(["mkfs.ext4", "-q", "-F", self.device])
+        run(["mount", self.device, home / "files"])
+
+    def stats(self, program):
+        return json.loads(run([program, "stats", self.live.removesuffix("/stats"), "--json"]))["volumes"]["d"]
+
+    def close(self):
+        run(["umount", self.home / "files"])
+        run(["losetup", "--detach", self.device])
+        run(["umount", self.home / "fuse"])
+        self.fuse.wait()
+        self.server.terminate()
+        self.server.wait()
+
+
+class MariaDb:
+    name, stop, user, attach = "mariadb", signal.SIGTERM, [], []
+
+    def __init__(self, home, pool):
+        self.home, self.pool, self.port = home, pool, free_port()
+        (home / "my.cnf").write_text(
+            f"[mysqld]\ndatadir={home}/files/data\nsocket={home}/my.sock\npid-file={home}/my.pid\nport={self.port}\n"
+            "bind-address=127.0.0.1\nuser=root\nskip-log-bin\nperformance_schema=0\ninnodb_flush_method=O_DIRECT\n"
+            "innodb_log_file_size=256M\ninnodb_flush_log_at_trx_commit=2\ninnodb_lru_scan_depth=100\n"
+            "innodb_buffer_pool_dump_at_shutdown=0\ninnodb_buffer_pool_load_at_startup=0\n"
+        )
+        self.ask = ["mariadb", "--no-defaults", "--user=root", f"--socket={home}/my.sock", "-e"]
+        self.tpcc = ["--host", "127.0.0.1", "--port", self.port, "--user", "tpcc"]
+
+    def create(self):
+        data = ["--no-defaults", "--user=root", f"--datadir={self.home}/files/data"]
+        run(["mariadb-install-db", *data, "--auth-root-authentication-method=normal", "--skip-test-db"])
+
+    def command(self, pool):
+        return ["mariadbd", f"--defaults-file={self.home}/my.cnf", f"--innodb-buffer-pool-size={pool}M"]
+
+    def prepare(self):
+        run([*self.ask, "create database tpcc; create user 'tpcc'@'%'; grant all on *.* to 'tpcc'@'%'"])
+
+
+class Postgres:
+    name, stop, user, attach = "postgres", signal.SIGINT, USER, ["--bypass-page-cache"]
+
+    def __init__(self, home, pool):
+        self.home, self.pool, self.port = home, pool, free_port()
+        self.programs = pathlib.Path(sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1])
+        (home / "run").mkdir()
+        run(["chown", "postgres", home / "run"])
+        self.ask = ["psql", "-h", home / "run", "-p", self.port, "-U", "postgres", "-c"]
+        connect = ["--host", "127.0.0.1", "--port", self.port, "--user", "postgres"]
+        self.tpcc = ["--driver", "postgres", "--conn-params", "sslmode=disable", *connect]
+
+    def create(self):
+        data = self.home / "files/data"
+        run(["install", "-d", "-o", "postgres", "-m", "700", data])
+        run([*USER, self.programs / "initdb", "-D", data, "--no-locale", "-E", "UTF8", "-A", "trust"])
+        (data / "postgresql.auto.conf").write_text(
+            f"port = {self.port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{self.home}/run'\n"
+            "huge_pages = off\njit = off\nmax_wal_size = 1GB\n"
+        )
+
+    def command(self, pool):
+        return [self.programs / "postgres", "-D", self.home / "files/data", "-c", f"shared_buffers={pool}MB"]
+
+    def prepare(self):
+        run([*self.ask, "create database tpcc"])
+
+
+def start(database, pool, before=()):
+    log = open(database.home / "database.log", "a")
+    command = [*database.user, *before, *database.command(pool)]
+    process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
+    ask = [str(word) for word in [*database.ask, "select 1"]]
+    wait_until(lambda: subprocess.run(ask, capture_output=True).returncode == 0, database.name)
+    return process
+
+
+def end(database, process):
+    process.send_signal(database.stop)
+    process.wait()
+
+
+def measure(options, database, arm):
+    placement, attached = ARMS[arm]
+    volume = Volume(database.home, options.undercroft, placement, options.cache)
+    before = []
+    if attached:
+        where = ["--volume", f"{database.home}/files={volume.uri}"]
+        before = [options.undercroft, "attach", *where, *database.attach, "--"]
+    # What was read before is in nobody's cache.
+    run(["sync"])
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+    process = start(database, options.pool, before)
+    tpcc = [options.go_tpc, "tpcc", "--warehouses", options.warehouses, "--db", "tpcc", *database.tpcc]
+    said = run([*tpcc, "--threads", 4, "--time", f"{options.seconds}s", "run"])
+    rate = float(re.findall(r"tpmC: ([0-9.]+)", said)[-1])
+    stats = volume.stats(options.undercroft)
+    end(database, process)
+    volume.close()
+    transactions = rate * options.seconds / 60
+    told = stats["cooperation"]
+    return {
+        "new orders a minute": rate,
+        "reads of the server for 1,000 of them": 1000 * stats["reads"] / transactions,
+        "hit ratio, %": 100 * stats["read_hit_ratio"],
+        "reads of its store": 1000 * stats["store_reads"] / transactions,
+        "reloads": 1000 * told["reloads"] / transactions,
+    }
+
+
+def table(rows):
+    names = list(next(iter(rows.values()))[0])
+    print("| | " + " | ".join(names) + " |")
+    print("| --- " * (1 + len(names)) + "|")
+    for arm, runs in rows.items():
+        cells = []
+        for name in names:
+            values = [one[name] for one in runs]
+            cells.append(f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})")
+        print(f"| {arm} | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("undercroft", type=pathlib.Path)
+    parser.add_argument("go_tpc", type=pathlib.Path)
+    parser.add_argument("--database", choices=["mariadb", "postgres"], action="append")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=30, help="of each run")
+    parser.add_argument("--warehouses", type=int, default=2)
+    parser.add_argument("--pool", type=int, default=32, help="MiB of the database's cache")
+    parser.add_argument("--cache", default="64MiB", help="the server's")
+    options = parser.parse_args()
+    options.undercroft = options.undercroft.resolve()
+    for kind in (MariaDb, Postgres):
+        if options.database and kind.name not in options.database:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            home = pathlib.Path(folder)
+            home.chmod(0o755)
+            for name in ("fuse", "files"):
+                (home / name).mkdir()
+            database = kind(home, options.pool)
+            volume = Volume(home, options.undercroft, "access", options.cache)
+            database.create()
+            process = start(database, 512)
+            database.prepare()
+            tpcc = [options.go_tpc, "tpcc", "--warehouses", options.warehouses, "--db", "tpcc", *database.tpcc]
+            said = run([*tpcc, "--threads", 2, "prepare", "--no-check"])
+            if "Finished" not in said:
+                raise SystemExit(said)
+            end(database, process)
+            volume.close()
+            rows = {arm: [] for arm in ARMS}
+            for number in range(options.rounds):
+                arms = list(ARMS)
+                for arm in arms[number % 3 :] + arms[: number % 3]:
+                    rows[arm].append(measure(options, database, arm))
+            print(f"\n{kind.name}, {options.pool} MiB of its own, {options.cache} of the server's, {options.warehouses} warehouses\n")
+            table(rows)
+
+
+main()
