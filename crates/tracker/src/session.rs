@@ -122,7 +122,9 @@ impl Session {
         self.ask(OPT_GO, &request.bytes(), |reply, data| {
             if reply == REP_INFO {
                 match InfoReply::parse(data)? {
-                    InfoReply::BlockSize { min: least, max: most, .. } => (min, max) = (least, most),
+                    InfoReply::BlockSize { min: least, max: most, .. } => {
+                        (min, max) = (least, most)
+                    }
                     InfoReply::Export { flags: told, .. } => flags = told,
                     _ => {}
                 }
@@ -221,9 +223,9 @@ impl Session {
             match ReplyHeader::parse(&bytes)? {
                 Some((header, _)) => break header,
                 None => {
-                    bytes.extend(self.array::<{
-                        ReplyHeader::CHUNK_SIZE - ReplyHeader::SIMPLE_SIZE
-                    }>()?);
+                    bytes.extend(
+                        self.array::<{ ReplyHeader::CHUNK_SIZE - ReplyHeader::SIMPLE_SIZE }>()?,
+                    );
                 }
             }
         };

@@ -130,8 +130,7 @@ impl Settings {
             bytes.ok_or_else(|| wrong(POOL, "expected a number of bytes, 1 TiB at most"))
         });
         Ok(Some(Settings {
-            volumes: volumes_of(&volumes)
-                .map_err(|what| SettingsError { name: VOLUMES, what })?,
+            volumes: volumes_of(&volumes).map_err(|what| SettingsError { name: VOLUMES, what })?,
             track: of(TRACK).iter().flat_map(|list| list.split(':')).map(str::to_owned).collect(),
             client: client.transpose()?,
             frames,
@@ -290,7 +289,11 @@ mod tests {
         };
         for pattern in words(b"ab*?", 4) {
             for text in words(b"ab/", 4) {
-                assert_eq!(matches(&pattern, &text), naive(&pattern, &text), "{pattern:?} {text:?}");
+                assert_eq!(
+                    matches(&pattern, &text),
+                    naive(&pattern, &text),
+                    "{pattern:?} {text:?}"
+                );
             }
         }
     }

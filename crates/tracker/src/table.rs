@@ -431,8 +431,10 @@ impl<'a> Table<'a> {
     /// Says which does not hold.
     pub fn check(&self) -> Result<(), String> {
         let addresses = (0..self.frames.len() / 2).map(|slot| (self.address(slot), slot));
-        let mut places: Vec<_> =
-            addresses.map(|(place, slot)| (place.load(Acquire), slot)).filter(|p| p.0 != 0).collect();
+        let mut places: Vec<_> = addresses
+            .map(|(place, slot)| (place.load(Acquire), slot))
+            .filter(|p| p.0 != 0)
+            .collect();
         places.sort_unstable();
         for pair in places.windows(2) {
             let (one, two) = (Place(pair[0].0), Place(pair[1].0));

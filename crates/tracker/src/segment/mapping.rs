@@ -29,9 +29,8 @@ impl Mapping {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
-        let start = unsafe {
-            mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)?
-        };
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
         Ok(Mapping { start: NonNull::new(start.cast()).expect("not at 0"), words: bytes / 8 })
     }
 
@@ -65,9 +64,7 @@ impl Mapping {
         assert!(range.start <= range.end && range.end <= self.words, "words {range:?}");
         // SAFETY: the range lies in the mapping, which is page-aligned and lives as long as
         // `self`; every bit pattern is a valid word; all access is atomic.
-        unsafe {
-            std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len())
-        }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
     }
 
     /// One half of a word, for the system's futex calls.

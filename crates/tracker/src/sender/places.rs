@@ -84,13 +84,8 @@ impl Places {
 
     fn read(&mut self, segment: &Segment, id: u32, now_us: u64) -> Option<()> {
         let file = Files::new(segment).get(id)?;
-        let mut map = Map {
-            file,
-            extents: None,
-            size_and_room: (0, 0),
-            read_us: now_us,
-            looked_us: now_us,
-        };
+        let mut map =
+            Map { file, extents: None, size_and_room: (0, 0), read_us: now_us, looked_us: now_us };
         if let Way::Mapped(_) = map.file.way {
             segment.count_sent(Sent::Maps, 1);
             map.size_and_room = map.look().unwrap_or_default();
