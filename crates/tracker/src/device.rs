@@ -5,6 +5,7 @@
 //! it is the volume.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, major, makedev, minor, openat, stat};
 use rustix::io::read;
@@ -85,8 +86,27 @@ pub fn way(volumes: &[Backing], node: &Node) -> Option<Way> {
     }
 }
 
+/// Devices that were found to be part of no volume, with the second until which that is believed:
+/// programs open many files, and sysfs is slow. Numbers of Linux devices have 32 bits.
+static OTHERS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+const BELIEVED_S: u64 = 2;
+
+fn part_of_device(volumes: &[Backing], device: u64) -> Option<Part> {
+    let now_s = crate::now_us() / 1_000_000;
+    let other = &OTHERS[(device ^ device >> 8) as usize % OTHERS.len()];
+    let known = other.load(Relaxed);
+    if known >> 32 == device && now_s < known & u64::from(u32::MAX) {
+        return None;
+    }
+    let part = follow(volumes, device);
+    if part.is_none() {
+        other.store(device << 32 | (now_s + BELIEVED_S) & u64::from(u32::MAX), Relaxed);
+    }
+    part
+}
+
 /// The volume that a device is, or is a part of.
-fn part_of_device(volumes: &[Backing], mut device: u64) -> Option<Part> {
+fn follow(volumes: &[Backing], mut device: u64) -> Option<Part> {
     let mut start = 0_u64;
     for _ in 0..DEPTH {
         if let Some(volume) = volumes.iter().position(|v| *v == Backing::Device(device)) {

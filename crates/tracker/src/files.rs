@@ -85,8 +85,9 @@ impl<'a> Files<'a> {
     #[inline]
     pub fn is_current(&self, id: u32) -> bool {
         let index = (id >> 8) as usize;
-        let at = index * FILE + HEAD;
-        self.words.get(at).is_some_and(|head| head.load(Relaxed) & 0xff == u64::from(id & 0xff))
+        let (at, use_of_it) = (index * FILE + HEAD, u64::from(id & 0xff));
+        let head = self.words.get(at).map_or(0, |head| head.load(Relaxed) & 0xff);
+        head != 0 && head == use_of_it
     }
 
     /// The id of a file that is known.

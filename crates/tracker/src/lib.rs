@@ -22,8 +22,9 @@
 //!    system where a file lies, and it asks when the block has left.
 //! 3. *The table may be wrong, and nothing breaks*: a wrong hint costs the server a hit at most.
 //!
-//! `unsafe` is in three places: the mapping of the segment (`segment/mapping.rs`), the request for
-//! extents (`extents.rs`), and the sender's own table of descriptors (`sender/alone.rs`).
+//! `unsafe` is where the system is asked for more than safe libraries do: the mapping of the segment
+//! (`segment/mapping.rs`), extents (`extents.rs`), the sender's own table of descriptors
+//! (`sender/alone.rs`), and descriptors of the program, borrowed by their numbers (`tracker.rs`).
 
 pub mod device;
 pub mod extents;
@@ -43,4 +44,4 @@ mod tracker;
 pub use settings::{Settings, SettingsError};
 pub use status::Status;
 pub use table::GRANULE;
-pub use tracker::{StartError, Tracked, Tracker, now_us};
+pub use tracker::{Direction, StartError, Tracked, Tracker, now_us};

@@ -57,6 +57,13 @@ impl Tracked {
         let known = fds::get(fd)?;
         Some(Tracked { fd, known, started_us: now_us() })
     }
+
+    /// Where the descriptor stands, in bytes.
+    pub fn position(&self) -> Option<u64> {
+        // SAFETY: the number is that of a descriptor of the program, used in this call only.
+        let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.fd) };
+        rustix::fs::tell(fd).ok()
+    }
 }
 
 /// Which way the bytes go.
@@ -194,7 +201,12 @@ impl Tracker {
 
     /// Whether a file that was just opened is one of those that are tracked.
     fn counts(&self, fd: i32) -> bool {
-        let Some((_, node)) = describe(fd) else { return false };
+        let Some((identity, node)) = describe(fd) else { return false };
+        let is_known = self.segment.state() == State::Ready
+            && Files::new(&self.segment).find(identity, now_us()).is_some();
+        if is_known {
+            return true;
+        }
         if device::way(&self.volumes, &node).is_none() {
             return false;
         }

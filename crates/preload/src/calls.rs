@@ -1,0 +1,217 @@
+//! Reads and writes that the program waits for.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, off_t, off64_t, size_t, ssize_t};
+use undercroft_tracker::{Direction, Tracked};
+
+use crate::original::{Original, instead_of, not_there};
+use crate::shim::{errno, set_errno, tracker, with};
+
+/// Where in the file.
+#[derive(Clone, Copy)]
+enum Where {
+    Offset(i64),
+    /// Where the descriptor stands.
+    Position,
+}
+
+/// The memory.
+#[derive(Clone, Copy)]
+enum Memory {
+    One(*const c_void, size_t),
+    Many(*const iovec, c_int),
+}
+
+impl Memory {
+    /// Address and length of each piece.
+    ///
+    /// # Safety
+    /// A list of buffers must be one, or its length 0.
+    unsafe fn pieces(self) -> impl Iterator<Item = (u64, u64)> {
+        let one =
+            if let Memory::One(at, bytes) = self { Some((at as u64, bytes as u64)) } else { None };
+        let (list, count) = match self {
+            Memory::Many(list, count) if !list.is_null() => (list, count.max(0) as usize),
+            _ => (std::ptr::null(), 0),
+        };
+        let many = (0..count).map(move |n| {
+            // SAFETY: within the list, by the caller's word.
+            let piece = unsafe { *list.add(n) };
+            (piece.iov_base as u64, piece.iov_len as u64)
+        });
+        one.into_iter().chain(many)
+    }
+}
+
+/// A call that reads. Nearly all calls of most programs are on descriptors that are not tracked:
+/// those take the first line.
+#[inline(always)]
+fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
+    let Some(call) = Tracked::before(fd) else { return original() };
+    let bypasses = tracker().is_some_and(|tracker| tracker.bypasses());
+    let result = if bypasses { uncached(fd, from, memory, original) } else { original() };
+    done(&call, Direction::Read, from, memory, result);
+    result
+}
+
+#[inline(always)]
+fn writes(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
+    let Some(call) = Tracked::before(fd) else { return original() };
+    let result = original();
+    done(&call, Direction::Write, from, memory, result);
+    result
+}
+
+#[inline]
+fn done(call: &Tracked, direction: Direction, from: Where, memory: Memory, result: ssize_t) {
+    if result <= 0 {
+        return;
+    }
+    let bytes = result as u64;
+    with(|tracker| {
+        let offset = match from {
+            Where::Offset(offset) => Some(offset as u64),
+            Where::Position => call.position().and_then(|after| after.checked_sub(bytes)),
+        };
+        let Some(offset) = offset else { return tracker.missed() };
+        // SAFETY: the call succeeded with this list.
+        let pieces = unsafe { memory.pieces() };
+        tracker.moved(call, direction, offset, pieces, bytes, false);
+    });
+}
+
+/// Reads without leaving anything in the kernel's page cache (Linux 6.14 on ext4 and XFS); where
+/// that is refused, as the program wanted, and so from then on.
+#[inline(never)]
+fn uncached(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
+    const RWF_DONTCACHE: c_int = 0x80;
+    static PREADV2: Original = Original::new(c"preadv2");
+    type Preadv2 = unsafe extern "C" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+    let address = PREADV2.address();
+    if address.is_null() {
+        return original();
+    }
+    // SAFETY: the function of this name has this type.
+    let preadv2 = unsafe { std::mem::transmute::<*mut c_void, Preadv2>(address) };
+    let before = errno();
+    let offset = match from {
+        Where::Offset(offset) if offset >= 0 => offset,
+        Where::Offset(_) => return original(),
+        Where::Position => -1,
+    };
+    let one;
+    let (list, count) = match memory {
+        Memory::One(at, bytes) => {
+            one = iovec { iov_base: at.cast_mut(), iov_len: bytes };
+            (&raw const one, 1)
+        }
+        Memory::Many(list, count) => (list, count),
+    };
+    // SAFETY: the memory is what the program gave to be read into.
+    let result = unsafe { preadv2(fd, list, count, offset, RWF_DONTCACHE) };
+    if result >= 0 || ![libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS].contains(&errno()) {
+        return result;
+    }
+    set_errno(before);
+    let result = original();
+    if result >= 0 {
+        if let Some(tracker) = tracker() {
+            tracker.bypass_refused();
+        }
+    }
+    result
+}
+
+/// `preadv2` and `pwritev2` take -1 for the position.
+fn or_position(offset: i64) -> Where {
+    if offset == -1 { Where::Position } else { Where::Offset(offset) }
+}
+
+type Bytes = *mut c_void;
+type ConstBytes = *const c_void;
+type Vector = *const iovec;
+
+instead_of! {
+    read(fd: c_int, buffer: Bytes, count: size_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Position, Memory::One(buffer, count), original)
+
+    __read_chk(fd: c_int, buffer: Bytes, count: size_t, room: size_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Position, Memory::One(buffer, count), original)
+
+    pread(fd: c_int, buffer: Bytes, count: size_t, offset: off_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    pread64(fd: c_int, buffer: Bytes, count: size_t, offset: off64_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    __pread_chk(fd: c_int, buffer: Bytes, count: size_t, offset: off_t, room: size_t) -> ssize_t,
+    else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    __pread64_chk(fd: c_int, buffer: Bytes, count: size_t, offset: off64_t, room: size_t) -> ssize_t,
+    else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    readv(fd: c_int, list: Vector, count: c_int) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Position, Memory::Many(list, count), original)
+
+    preadv(fd: c_int, list: Vector, count: c_int, offset: off_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::Many(list, count), original)
+
+    preadv64(fd: c_int, list: Vector, count: c_int, offset: off64_t) -> ssize_t, else not_there(),
+    |original| reads(fd, Where::Offset(offset), Memory::Many(list, count), original)
+
+    preadv2(fd: c_int, list: Vector, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
+    else not_there(),
+    |original| with_flags(fd, or_position(offset), Memory::Many(list, count), flags, original)
+
+    preadv64v2(fd: c_int, list: Vector, count: c_int, offset: off64_t, flags: c_int) -> ssize_t,
+    else not_there(),
+    |original| with_flags(fd, or_position(offset), Memory::Many(list, count), flags, original)
+
+    write(fd: c_int, buffer: ConstBytes, count: size_t) -> ssize_t, else not_there(),
+    |original| writes(fd, Where::Position, Memory::One(buffer, count), original)
+
+    pwrite(fd: c_int, buffer: ConstBytes, count: size_t, offset: off_t) -> ssize_t,
+    else not_there(),
+    |original| writes(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    pwrite64(fd: c_int, buffer: ConstBytes, count: size_t, offset: off64_t) -> ssize_t,
+    else not_there(),
+    |original| writes(fd, Where::Offset(offset), Memory::One(buffer, count), original)
+
+    writev(fd: c_int, list: Vector, count: c_int) -> ssize_t, else not_there(),
+    |original| writes(fd, Where::Position, Memory::Many(list, count), original)
+
+    pwritev(fd: c_int, list: Vector, count: c_int, offset: off_t) -> ssize_t, else not_there(),
+    |original| writes(fd, Where::Offset(offset), Memory::Many(list, count), original)
+
+    pwritev64(fd: c_int, list: Vector, count: c_int, offset: off64_t) -> ssize_t, else not_there(),
+    |original| writes(fd, Where::Offset(offset), Memory::Many(list, count), original)
+
+    pwritev2(fd: c_int, list: Vector, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
+    else not_there(),
+    |original| writes(fd, or_position(offset), Memory::Many(list, count), original)
+
+    pwritev64v2(fd: c_int, list: Vector, count: c_int, offset: off64_t, flags: c_int) -> ssize_t,
+    else not_there(),
+    |original| writes(fd, or_position(offset), Memory::Many(list, count), original)
+}
+
+/// A read whose flags are the program's own: they are not added to.
+fn with_flags(
+    fd: c_int,
+    from: Where,
+    memory: Memory,
+    flags: c_int,
+    original: impl Fn() -> ssize_t,
+) -> ssize_t {
+    if flags == 0 {
+        return reads(fd, from, memory, original);
+    }
+    let Some(call) = Tracked::before(fd) else { return original() };
+    let result = original();
+    done(&call, Direction::Read, from, memory, result);
+    result
+}

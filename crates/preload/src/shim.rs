@@ -1,0 +1,164 @@
+//! The tracker of this process, and when it may be called.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use undercroft_tracker::{Settings, Tracker, fds};
+
+static TRACKER: OnceLock<Tracker> = OnceLock::new();
+
+/// The process whose descriptors are known here: a child made by `vfork` runs in its parent's
+/// memory and must not change what is known of the parent's descriptors.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// Stack of the sender, in bytes.
+const STACK: usize = 512 << 10;
+
+thread_local! {
+    /// Whether this thread is in the tracker.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+extern "C" fn begin() {
+    let saved = errno();
+    INSIDE.set(true);
+    if catch_unwind(start).is_err() {
+        complain("a defect; nothing is tracked");
+    }
+    INSIDE.set(false);
+    set_errno(saved);
+}
+
+fn start() {
+    let settings = match Settings::from_env() {
+        Ok(Some(settings)) => settings,
+        Ok(None) => return,
+        Err(error) => return complain(&error.to_string()),
+    };
+    let tracker = match Tracker::start(settings, start_sender) {
+        Ok(tracker) => tracker,
+        Err(error) => return complain(&error.to_string()),
+    };
+    PROCESS.store(process(), Relaxed);
+    // SAFETY: the handler may run in any child, and does nothing but atomic operations.
+    let registered = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    if registered == 0 {
+        let _ = TRACKER.set(tracker);
+    } else {
+        tracker.exiting();
+    }
+}
+
+extern "C" fn end() {
+    let saved = errno();
+    if PROCESS.load(Relaxed) == process() {
+        with(Tracker::exiting);
+    }
+    set_errno(saved);
+}
+
+unsafe extern "C" fn forked() {
+    PROCESS.store(process(), Relaxed);
+    INSIDE.set(false);
+    if let Some(tracker) = TRACKER.get() {
+        tracker.forked();
+    }
+}
+
+fn process() -> i32 {
+    rustix::process::getpid().as_raw_pid()
+}
+
+/// One line for whoever started the program.
+fn complain(what: &str) {
+    let line = format!("undercroft-cct: {what}; the program runs untracked\n");
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+}
+
+/// Starts the thread that sends. It gets no signals: those are the program's. (The C library keeps
+/// its own, by which `setuid` reaches all threads, out of the set.)
+fn start_sender() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the sets are this function's, and are filled in before they are used.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let thread = std::thread::Builder::new().name("undercroft-cct".to_owned()).stack_size(STACK);
+    let started = thread.spawn(|| {
+        INSIDE.set(true);
+        let Some(tracker) = TRACKER.get() else { return };
+        if catch_unwind(AssertUnwindSafe(|| undercroft_tracker::sender::run(tracker))).is_err() {
+            tracker.give_up();
+        }
+    });
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    if started.is_err() {
+        if let Some(tracker) = TRACKER.get() {
+            tracker.give_up();
+        }
+    }
+}
+
+/// The tracker, if there is one.
+#[inline]
+pub(crate) fn tracker() -> Option<&'static Tracker> {
+    TRACKER.get()
+}
+
+/// Whether this thread is in the tracker: then nothing that it does is the program's.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Whether what is known of descriptors is about this process.
+pub(crate) fn is_at_home() -> bool {
+    PROCESS.load(Relaxed) == process()
+}
+
+/// Calls the tracker, unless this thread is in it. `errno` stays as it is.
+#[inline]
+pub(crate) fn with(call: impl FnOnce(&'static Tracker)) {
+    let Some(tracker) = TRACKER.get() else { return };
+    if INSIDE.replace(true) {
+        // From a signal handler.
+        return tracker.missed();
+    }
+    let saved = errno();
+    if catch_unwind(AssertUnwindSafe(|| call(tracker))).is_err() {
+        tracker.give_up();
+    }
+    set_errno(saved);
+    INSIDE.set(false);
+}
+
+/// Whether a descriptor is tracked, for calls that are rare.
+pub(crate) fn is_tracked(fd: c_int) -> bool {
+    fds::get(fd).is_some() && !is_inside() && is_at_home()
+}
+
+#[inline]
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the place of this thread's `errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline]
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value };
+}
