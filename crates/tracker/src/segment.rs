@@ -96,6 +96,8 @@ pub struct Segment {
     map: Mapping,
     layout: Layout,
     path: PathBuf,
+    /// Whether it may be changed.
+    writable: bool,
 }
 
 impl Segment {
@@ -128,7 +130,7 @@ impl Segment {
         ftruncate(file, layout.bytes() as u64)?;
         fallocate(file, FallocateFlags::empty(), 0, HEADER as u64 * 8)?;
         let map = Mapping::of_file(file, layout.bytes(), true)?;
-        let segment = Segment { map, layout, path: path.to_owned() };
+        let segment = Segment { map, layout, path: path.to_owned(), writable: true };
         segment.write_header(pool);
         Ok(segment)
     }
@@ -140,7 +142,7 @@ impl Segment {
     pub fn anonymous(pool: u64) -> io::Result<Segment> {
         let layout = Layout::for_pool(pool);
         let map = Mapping::anonymous(layout.bytes())?;
-        let segment = Segment { map, layout, path: PathBuf::new() };
+        let segment = Segment { map, layout, path: PathBuf::new(), writable: true };
         segment.write_header(pool);
         segment.set_state(State::Ready);
         Ok(segment)
@@ -199,7 +201,7 @@ impl Segment {
         if layout.bytes() > bytes {
             return Err(wrong("the segment is shorter than its header says"));
         }
-        Ok(Segment { map, layout, path: path.to_owned() })
+        Ok(Segment { map, layout, path: path.to_owned(), writable })
     }
 
     /// Asks for all of the pages. Until then only the header may be touched.
@@ -274,8 +276,11 @@ impl Segment {
         (0..STRIPES).map(of).sum()
     }
 
-    /// Adds to a counter of the sender.
+    /// Adds to a counter of the sender. Whoever only looks counts nothing.
     pub fn count_sent(&self, count: Sent, by: u64) {
+        if !self.writable {
+            return;
+        }
         self.word(SENDER_COUNTS + count as usize).fetch_add(by, Relaxed);
     }
 

@@ -48,7 +48,8 @@ pub struct Status {
     pub late: u64,
     /// Granules written from memory that is no frame.
     pub no_frame: u64,
-    /// Reads of parts of granules, and reads of more than 1 MiB: they make no frames.
+    /// Reads of parts of granules, and reads of more than 64 KiB into one piece of
+    /// memory: they make no frames.
     pub partial: u64,
     /// Calls that were not understood in time.
     pub missed: u64,

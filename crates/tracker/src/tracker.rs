@@ -19,9 +19,10 @@ use crate::space::Memory;
 use crate::table::{GRANULE, Key, Place, Sink, Table};
 use crate::text::{self, Text};
 
-/// Reads of more than this are no page reads: what they overwrite has left, and they make no
-/// frames.
-const LONGEST_READ: u64 = 1 << 20;
+/// Largest page of any database, and largest block of a server, in bytes. A longer read into one
+/// piece of memory is no page (InnoDB's doublewrite area at its start, a scan ahead of a log): what
+/// it overwrites has left, and it makes no frames.
+const LONGEST_PAGE: u64 = 64 << 10;
 
 /// Microseconds of the monotonic clock, without `errno`.
 #[inline]
@@ -289,7 +290,7 @@ impl Tracker {
             if let Some(space) = self.memory.space(&self.segment, self.settings.frames, address) {
                 let piece = Piece { file, offset, space, address, length };
                 match direction {
-                    Direction::Read => records.read(&piece, bytes > LONGEST_READ),
+                    Direction::Read => records.read(&piece, length > LONGEST_PAGE),
                     Direction::Write => records.write(&piece),
                 }
             }

@@ -36,6 +36,10 @@ pub(crate) struct Args {
     /// none, as the drivers of kernels and of virtual machines do
     #[arg(long, value_name = "ID", requires = "volume", value_parser = client_id)]
     client: Option<u128>,
+    /// Whose memory can be a cache: that of each process (`all`), or only what processes share
+    /// (`shared`). Default: shared for PostgreSQL
+    #[arg(long, value_name = "WHOSE", requires = "volume", value_parser = ["all", "shared"])]
+    frames: Option<String>,
     /// The library that is loaded into the program; default: libundercroft_cct.so beside this
     /// program, or in ../lib of it
     #[arg(long, value_name = "FILE", requires = "volume")]
@@ -116,6 +120,10 @@ fn attach(out: &mut impl Write, args: &Args) -> Result<(), Error> {
     }
     if let Some(client) = args.client {
         environment.push(("UNDERCROFT_CLIENT", format!("{client:x}")));
+    }
+    let shares = path.file_name().is_some_and(|name| name == "postgres");
+    if let Some(frames) = args.frames.as_deref().or(shares.then_some("shared")) {
+        environment.push(("UNDERCROFT_FRAMES", frames.to_owned()));
     }
     if args.bypass_page_cache {
         environment.push(("UNDERCROFT_BYPASS", "1".to_owned()));

@@ -37,7 +37,7 @@ impl Database for MariaDb {
         let settings = format!("--defaults-file={}", home.path("my.cnf"));
         let pool: &[&str] = match small {
             // Evicting ahead into a long list of free frames hides evictions.
-            true => &["--innodb-buffer-pool-size=16M", "--innodb-lru-scan-depth=100"],
+            true => &["--innodb-buffer-pool-size=32M", "--innodb-lru-scan-depth=100"],
             false => &["--innodb-buffer-pool-size=256M", "--innodb-doublewrite=0"],
         };
         words(&[&["mariadbd", &settings][..], pool].concat())

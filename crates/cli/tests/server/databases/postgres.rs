@@ -47,7 +47,7 @@ impl Database for Postgres {
         home.run(&words(&[Self::USER, &init].concat()));
         let settings = format!(
             "port = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n\
-             huge_pages = off\njit = off\nmax_wal_size = 512MB\nautovacuum_naptime = 10s\n",
+             huge_pages = off\njit = off\nmax_wal_size = 512MB\n",
             home.port,
             home.path("run")
         );
@@ -56,7 +56,7 @@ impl Database for Postgres {
     }
 
     fn command(home: &Home, small: bool) -> Vec<String> {
-        let pool = if small { "shared_buffers=16MB" } else { "shared_buffers=256MB" };
+        let pool = if small { "shared_buffers=32MB" } else { "shared_buffers=256MB" };
         words(&[&program("postgres"), "-D", &home.path("files/data"), "-c", pool])
     }
 
