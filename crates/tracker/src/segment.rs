@@ -11,7 +11,7 @@ mod mapping;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -242,6 +242,20 @@ impl Segment {
     /// The word that the sender sleeps on.
     pub fn asleep(&self) -> &AtomicU32 {
         self.map.futex(ASLEEP)
+    }
+
+    /// Keeps the result of a comparison with the cache itself, for the server to be told: shares
+    /// from 0 to 1. Works on a segment that was opened to be read, too.
+    ///
+    /// # Errors
+    /// The system's: only the user of the program, and root, may.
+    pub fn set_score(&self, precision: f64, recall: f64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        for (word, share) in [(PRECISION_PPM, precision), (RECALL_PPM, recall)] {
+            let ppm = (share.clamp(0.0, 1.0) * 1e6) as u64;
+            file.write_all_at(&ppm.to_ne_bytes(), word as u64 * 8)?;
+        }
+        Ok(())
     }
 
     /// How far it is.

@@ -14,10 +14,10 @@ use bytes::BytesMut;
 pub use places::{At, Places};
 use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
 
 use crate::ring::{Next, Ring};
-use crate::segment::layout::LAST_ERROR;
+use crate::segment::layout::{LAST_ERROR, PRECISION_PPM, RECALL_PPM};
 use crate::segment::{Segment, Sent, State};
 use crate::session::Session;
 use crate::settings::{Log, Settings, Volume};
@@ -34,6 +34,8 @@ const IDLE_US: u64 = 1_000_000;
 const CHORES_US: u64 = 1_000_000;
 /// How often a server that hears nothing is asked whether it is there.
 const PROBE_US: u64 = 5_000_000;
+/// How often a server is told what the tracker has counted.
+const STAT_US: u64 = 2_000_000;
 /// A cell that is unfinished for so long is given up.
 const TORN_US: u64 = 1_000_000;
 /// Pauses between attempts to connect double up to this.
@@ -61,6 +63,8 @@ struct Link<'a> {
     again_us: u64,
     pause_us: u64,
     heard_us: u64,
+    /// When the server was last told how well the cache is known.
+    stat_us: u64,
     sequence: u32,
     queue: Vec<Gone>,
 }
@@ -124,6 +128,7 @@ impl<'a> Sender<'a> {
             again_us: 0,
             pause_us: CHORES_US,
             heard_us: 0,
+            stat_us: 0,
             sequence: 0,
             queue: Vec::new(),
         });
@@ -295,9 +300,19 @@ impl<'a> Sender<'a> {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
             match &mut link.session {
-                Some(session) if now.saturating_sub(link.heard_us) >= PROBE_US => {
-                    link.heard_us = now;
-                    if let Err(error) = session.probe() {
+                Some(session) => {
+                    let is_silent = now.saturating_sub(link.heard_us) >= PROBE_US;
+                    let stat = link.stat_us.checked_add(STAT_US).is_none_or(|due| now >= due);
+                    let result = if stat && session.grant().grant.stat {
+                        (link.stat_us, link.heard_us) = (now, now);
+                        session.send(&stat_message(self.segment))
+                    } else if is_silent {
+                        link.heard_us = now;
+                        session.probe()
+                    } else {
+                        continue;
+                    };
+                    if let Err(error) = result {
                         self.lose(at, &error.to_string());
                     }
                 }
@@ -328,6 +343,29 @@ impl<'a> Sender<'a> {
         self.segment.count_sent(Sent::Connections, 1);
         log(self.tracker.settings(), &line);
     }
+}
+
+/// What the tracker has counted, of all volumes. Blocks are granules of 4 KiB, whatever the
+/// server's are.
+fn stat_message(segment: &Segment) -> BytesMut {
+    let status = segment.status();
+    let word = |at: usize| segment.word(at).load(Relaxed);
+    let stat = ClientStat {
+        reads: status.reads + status.async_reads,
+        writes: status.writes + status.async_writes,
+        evictions: status.evictions,
+        capacity_blocks: Table::new(segment).content().count() as u64,
+        tracking: Some(Tracking {
+            late_evictions: status.late,
+            untold_evictions: status.dropped + status.unsent,
+            precision_ppm: word(PRECISION_PPM),
+            recall_ppm: word(RECALL_PPM),
+        }),
+        ..ClientStat::default()
+    };
+    let mut out = BytesMut::new();
+    Hint::ClientStat(Box::new(stat)).put(&mut out);
+    out
 }
 
 /// One message of what left, in order.

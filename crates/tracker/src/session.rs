@@ -101,7 +101,7 @@ impl Session {
         let flags = greeting.flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
         self.stream.write_all(&u32::from(flags).to_be_bytes())?;
         self.ask(OPT_STRUCTURED_REPLY, &[], |_, _| Ok(()))?;
-        let want = Abilities { evict: true, ..Abilities::default() };
+        let want = Abilities { evict: true, stat: true, ..Abilities::default() };
         let query = Query { client, want }.to_string();
         let query = ContextQuery { name: export.to_owned(), queries: vec![query] };
         let mut grant = None;

@@ -183,7 +183,10 @@ pub(crate) fn score(folder: &Path, pid: u32, client: &[String]) -> Result<Score,
         });
         Ok(believed.collect())
     };
-    score::score(client, read, &mut locate)
+    let score = score::score(client, read, &mut locate)?;
+    let kept = segment.set_score(score.precision, score.recall);
+    kept.map_err(|error| format!("the score cannot be kept: {error}"))?;
+    Ok(score)
 }
 
 /// How a file reaches a volume.

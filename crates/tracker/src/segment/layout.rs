@@ -34,6 +34,10 @@ pub const ATTACHED: usize = 11;
 pub const FILES_LOCK: usize = 12;
 /// The page cache is bypassed: 1 yes, 0 not asked for, 2 the kernel refused.
 pub const BYPASS: usize = 13;
+/// The last comparison with the cache itself, in millionths; 0 if there was none: its precision.
+pub const PRECISION_PPM: usize = 14;
+/// And its recall.
+pub const RECALL_PPM: usize = 15;
 /// Where the next record goes.
 pub const RING_TAIL: usize = 16;
 /// Where the next record comes from.
