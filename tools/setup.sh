@@ -28,6 +28,11 @@ tools() {
     have fio || echo fio
     have nbdkit || echo nbdkit
     have mkfs.ext4 || echo e2fsprogs
+    have mkfs.xfs || echo xfsprogs
+    have sqlite3 || echo sqlite3
+    have valgrind || echo valgrind
+    [ -e /usr/include/libaio.h ] || echo libaio-dev
+    [ -e /usr/include/liburing.h ] || echo liburing-dev
     have curl || echo curl
     /usr/bin/python3 -c 'import nbd' >/dev/null 2>&1 || echo python3-libnbd
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
