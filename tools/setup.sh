@@ -35,6 +35,11 @@ tools() {
     have fio || echo fio
     have nbdkit || echo nbdkit
     have mkfs.ext4 || echo e2fsprogs
+    have mkfs.xfs || echo xfsprogs
+    have sqlite3 || echo sqlite3
+    have valgrind || echo valgrind
+    [ -e /usr/include/libaio.h ] || echo libaio-dev
+    [ -e /usr/include/liburing.h ] || echo liburing-dev
     have curl || echo curl
     # Databases, as clients that nobody changes.
     have mariadbd || echo mariadb-server-core

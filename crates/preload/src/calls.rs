@@ -149,8 +149,9 @@ instead_of! {
     else not_there(),
     |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
 
-    __pread64_chk(fd: c_int, buffer: Bytes, count: size_t, offset: off64_t, room: size_t) -> ssize_t,
-    else not_there(),
+    __pread64_chk(
+        fd: c_int, buffer: Bytes, count: size_t, offset: off64_t, room: size_t
+    ) -> ssize_t, else not_there(),
     |original| reads(fd, Where::Offset(offset), Memory::One(buffer, count), original)
 
     readv(fd: c_int, list: Vector, count: c_int) -> ssize_t, else not_there(),

@@ -11,7 +11,7 @@
 //! | `device`, `extents` | where the bytes of a file lie on the volume |
 //! | `space` | whose memory an address is in |
 //! | `tracker` | what a call means for all of these |
-//! | `ring`, `sender`, `session` | the way of an eviction to the server |
+//! | `record`, `ring`, `sender`, `session` | the way of an eviction to the server |
 //! | `status` | all of it seen from another process |
 //!
 //! Three rules hold throughout.
@@ -22,14 +22,15 @@
 //!    system where a file lies, and it asks when the block has left.
 //! 3. *The table may be wrong, and nothing breaks*: a wrong hint costs the server a hit at most.
 //!
-//! `unsafe` is where the system is asked for more than safe libraries do: the mapping of the segment
-//! (`segment/mapping.rs`), extents (`extents.rs`), the sender's own table of descriptors
-//! (`sender/alone.rs`), and descriptors of the program, borrowed by their numbers (`tracker.rs`).
+//! `unsafe` is where the system is asked for more than safe libraries do: the mapping of the
+//! segment (`segment/mapping.rs`), extents (`extents.rs`), the sender's own table of descriptors
+//! (`sender/alone.rs`); and the clock and the program's descriptors (`tracker.rs`).
 
 pub mod device;
 pub mod extents;
 pub mod fds;
 pub mod files;
+mod record;
 pub mod ring;
 pub mod segment;
 pub mod sender;

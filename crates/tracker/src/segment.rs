@@ -115,8 +115,6 @@ impl Segment {
             return Err(io::Error::other("the limit of file sizes (ulimit -f) is too small"));
         }
         let path = folder.join(format!("{NAME}{}", std::process::id()));
-        // Ours alone can be in the way: of a program that called another by `exec`.
-        let _ = fs::remove_file(&path);
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let segment = Self::lay_out(&file, layout, &path, pool);
@@ -331,6 +329,11 @@ pub fn is_alive(pid: u64) -> bool {
 /// Removes the segments in a folder whose processes are gone.
 fn remove_stale(folder: &Path) {
     for (path, pid) in segments(folder) {
+        // What has our number was made before this program was called by `exec`.
+        if pid == u64::from(std::process::id()) {
+            let _ = fs::remove_file(&path);
+            continue;
+        }
         if is_alive(pid) {
             continue;
         }

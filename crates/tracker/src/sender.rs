@@ -16,6 +16,7 @@ use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
 use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
 
+use crate::record::Record;
 use crate::ring::{Next, Ring};
 use crate::segment::layout::{LAST_ERROR, PRECISION_PPM, RECALL_PPM};
 use crate::segment::{Segment, Sent, State};
@@ -24,7 +25,7 @@ use crate::settings::{Log, Settings, Volume};
 use crate::space;
 use crate::table::{GRANULE, Key, Table};
 use crate::text;
-use crate::tracker::{Record, Tracker, now_us};
+use crate::tracker::{Tracker, now_us};
 
 /// How often it looks while there is something to do, in microseconds.
 const BUSY_US: u64 = 5_000;

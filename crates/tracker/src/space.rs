@@ -112,15 +112,21 @@ impl Memory {
 }
 
 /// A space for the private memory of this process; none if all are taken.
-fn claim(segment: &Segment) -> Option<u16> {
+pub(crate) fn claim(segment: &Segment) -> Option<u16> {
     let me = u64::from(std::process::id());
     let spaces = &segment.header()[SPACES];
-    let free = |at: &usize| {
-        let at = (me as usize + at) % spaces.len();
-        spaces[at].compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+    let nth = |at: usize| (me as usize + at) % spaces.len();
+    let is_ours = |at: &usize| {
+        let claimed = spaces[nth(*at)].compare_exchange(0, me, AcqRel, Acquire);
+        claimed.is_ok() || claimed == Err(me)
     };
-    let at = (0..spaces.len()).find(free)?;
-    u16::try_from((me as usize + at) % spaces.len() + 1).ok()
+    let at = (0..spaces.len()).find(is_ours)?;
+    u16::try_from(nth(at) + 1).ok()
+}
+
+/// Whether a forked process is there still.
+pub(crate) fn any_alive(segment: &Segment) -> bool {
+    segment.header()[SPACES].iter().any(|pid| is_alive(pid.load(Acquire)))
 }
 
 /// Spaces whose processes are gone.

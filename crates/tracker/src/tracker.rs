@@ -3,20 +3,19 @@
 //! Everything here may be called at any time from any thread, in signal handlers, and in forked
 //! processes; see the rules in `lib.rs`.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, readlinkat_raw, statx};
-use rustix::thread::futex;
 
 use crate::device::{self, Backing, Node};
 use crate::fds::{self, Fd};
 use crate::files::{Files, Identity, PATH_MAX};
-use crate::ring::Ring;
-use crate::segment::layout::{ATTACHED, BYPASS, SENDER, VOLUME, VOLUMES};
+use crate::record::{Piece, Records};
+use crate::segment::layout::{BYPASS, SENDER, VOLUME, VOLUMES};
 use crate::segment::{Count, Segment, State, is_alive};
 use crate::settings::Settings;
-use crate::space::Memory;
-use crate::table::{GRANULE, Key, Place, Sink, Table};
+use crate::space::{self, Memory};
 use crate::text::{self, Text};
 
 /// Largest page of any database, and largest block of a server, in bytes. A longer read into one
@@ -27,7 +26,10 @@ const LONGEST_PAGE: u64 = 64 << 10;
 /// Microseconds of the monotonic clock, without `errno`.
 #[inline]
 pub fn now_us() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library's function fills in the value. It is used since it finds the kernel's
+    // quick way wherever there is one, which other ways to the clock do not do under valgrind.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
@@ -82,6 +84,8 @@ pub struct Tracker {
     settings: Settings,
     volumes: Vec<Backing>,
     memory: Memory,
+    /// Number of this process.
+    process: AtomicU32,
     /// Starts a thread that calls [`crate::sender::run`].
     start_sender: fn(),
 }
@@ -100,7 +104,8 @@ impl Tracker {
         let segment = Segment::create(folder, settings.pool)
             .map_err(|error| StartError::Segment(folder.clone(), error))?;
         let memory = Memory::of_first_process();
-        let tracker = Tracker { segment, settings, volumes, memory, start_sender };
+        let process = AtomicU32::new(std::process::id());
+        let tracker = Tracker { segment, settings, volumes, memory, process, start_sender };
         for (number, volume) in tracker.settings.volumes.iter().enumerate() {
             let words = tracker.volume_words(number);
             words[0].store(1, Relaxed);
@@ -140,16 +145,20 @@ impl Tracker {
     /// In the child, after a fork.
     pub fn forked(&self) {
         self.memory.forked();
-        self.segment.word(ATTACHED).fetch_add(1, AcqRel);
+        self.process.store(std::process::id(), Relaxed);
+        // Known at once as one that may go on when the first process has ended.
+        let _ = space::claim(&self.segment);
     }
 
     /// The process ends by `exit`. The first one takes the segment's name with it, unless others
-    /// go on.
+    /// go on, as those of a program that becomes a daemon.
     pub fn exiting(&self) {
-        let attached = self.segment.word(ATTACHED);
         if !self.memory.is_first_process() {
-            attached.fetch_sub(1, AcqRel);
-        } else if attached.load(Acquire) == 0 {
+            // Once there are frames, the sender forgets them before it frees the space.
+            if self.segment.state() != State::Ready {
+                space::claim(&self.segment).inspect(|space| space::free(&self.segment, *space));
+            }
+        } else if !space::any_alive(&self.segment) {
             let _ = rustix::fs::unlink(self.segment.path());
         }
     }
@@ -300,14 +309,14 @@ impl Tracker {
     }
 
     fn count(&self, count: Count, by: u64) {
-        self.segment.count(count, stripe(), by);
+        self.segment.count(count, self.stripe(), by);
     }
-}
 
-/// Threads and processes count in different places, mostly.
-fn stripe() -> usize {
-    let here = 0_u8;
-    (std::ptr::from_ref(&here) as usize >> 20) ^ (rustix::process::getpid().as_raw_pid() as usize)
+    /// Threads and processes count in different places, mostly.
+    pub(crate) fn stripe(&self) -> usize {
+        let here = 0_u8;
+        (std::ptr::from_ref(&here) as usize >> 20) ^ self.process.load(Relaxed) as usize
+    }
 }
 
 /// What a descriptor leads to.
@@ -336,180 +345,4 @@ fn path_of(fd: i32, buffer: &mut [u8]) -> Option<&[u8]> {
     let room = buffer.len();
     let length = readlinkat_raw(CWD, link.as_c_str(), &mut *buffer).ok()?;
     (length < room).then(|| &buffer[..length])
-}
-
-/// A stretch of a file and the memory that it goes into or comes from.
-struct Piece {
-    file: u32,
-    offset: u64,
-    space: u16,
-    address: u64,
-    length: u64,
-}
-
-impl Piece {
-    /// Bytes before the first whole granule of the file, and the number of whole ones.
-    fn whole(&self) -> (u64, u64) {
-        let before = self.offset.wrapping_neg() % GRANULE;
-        (before.min(self.length), self.length.saturating_sub(before) / GRANULE)
-    }
-
-    /// The granules, and where they are in memory.
-    fn granules(&self) -> impl Iterator<Item = (Place, Key)> + use<> {
-        let (before, count) = self.whole();
-        let (file, space) = (self.file, self.space);
-        let first = (self.offset + before) / GRANULE;
-        let address = self.address.saturating_add(before);
-        (0..count).filter_map(move |n| {
-            let place = Place::new(space, address.saturating_add(n * GRANULE))?;
-            Some((place, Key::new(file, first.checked_add(n)?)?))
-        })
-    }
-}
-
-/// Of a record's second word: granules, whether they are late, and the time.
-const RUN_BITS: u32 = 15;
-const RUN_MAX: u64 = (1 << RUN_BITS) - 1;
-const LATE: u64 = 1 << RUN_BITS;
-const TIME_SHIFT: u32 = 16;
-
-/// Granules of one file, one after the other, that left at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) first: Key,
-    pub(crate) count: u64,
-    pub(crate) late: bool,
-    pub(crate) time_us: u64,
-}
-
-impl Record {
-    fn words(&self) -> [u64; 2] {
-        let late = if self.late { LATE } else { 0 };
-        [self.first.word(), self.count | late | self.time_us << TIME_SHIFT]
-    }
-
-    pub(crate) fn from_words(words: [u64; 2]) -> Record {
-        Record {
-            first: Key::from_word(words[0]),
-            count: words[1] & RUN_MAX,
-            late: words[1] & LATE != 0,
-            time_us: words[1] >> TIME_SHIFT,
-        }
-    }
-}
-
-/// Collects what leaves the table at one call, and puts it into the ring in runs.
-struct Records<'a> {
-    tracker: &'a Tracker,
-    table: Table<'a>,
-    time_us: u64,
-    run: Option<Record>,
-    pushed: bool,
-    counts: [(Count, u64); 6],
-}
-
-const EVICTIONS: usize = 0;
-const LATES: usize = 1;
-const NO_FRAMES: usize = 2;
-const OVERFLOWS: usize = 3;
-const DROPS: usize = 4;
-const PARTS: usize = 5;
-
-impl<'a> Records<'a> {
-    fn new(tracker: &'a Tracker, time_us: u64) -> Self {
-        let counts = [
-            (Count::Evictions, 0),
-            (Count::Late, 0),
-            (Count::NoFrame, 0),
-            (Count::Overflowed, 0),
-            (Count::Dropped, 0),
-            (Count::Partial, 0),
-        ];
-        let table = Table::new(&tracker.segment);
-        Records { tracker, table, time_us, run: None, pushed: false, counts }
-    }
-
-    fn read(&mut self, piece: &Piece, too_long: bool) {
-        let (before, whole) = piece.whole();
-        let table = self.table;
-        if too_long || whole == 0 {
-            self.counts[PARTS].1 += 1;
-            return table.clear(piece.space, piece.address, piece.length, self);
-        }
-        if before > 0 {
-            table.clear(piece.space, piece.address, before, self);
-        }
-        for (place, block) in piece.granules() {
-            table.read(place, block, self);
-        }
-        let done = before + whole * GRANULE;
-        if done < piece.length {
-            let address = piece.address.saturating_add(done);
-            table.clear(piece.space, address, piece.length - done, self);
-        }
-    }
-
-    fn write(&mut self, piece: &Piece) {
-        let table = self.table;
-        for (place, block) in piece.granules() {
-            table.write(place, block, self);
-        }
-    }
-
-    fn add(&mut self, block: Key, late: bool) {
-        if let Some(run) = &mut self.run {
-            let next = run.first.word().wrapping_add(run.count);
-            if run.late == late && next == block.word() && run.count < RUN_MAX {
-                run.count += 1;
-                return;
-            }
-        }
-        let run = Record { first: block, count: 1, late, time_us: self.time_us };
-        if let Some(done) = self.run.replace(run) {
-            self.push(done);
-        }
-    }
-
-    fn push(&mut self, run: Record) {
-        self.pushed = true;
-        if !Ring::new(&self.tracker.segment).push(run.words()) {
-            self.counts[DROPS].1 += 1;
-        }
-    }
-
-    fn finish(mut self) {
-        if let Some(run) = self.run.take() {
-            self.push(run);
-        }
-        let asleep = self.tracker.segment.asleep();
-        if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
-            let _ = futex::wake(asleep, futex::Flags::empty(), 1);
-        }
-        if self.counts.iter().any(|(_, by)| *by > 0) {
-            let stripe = stripe();
-            for (count, by) in self.counts.into_iter().filter(|(_, by)| *by > 0) {
-                self.tracker.segment.count(count, stripe, by);
-            }
-        }
-    }
-}
-
-impl Sink for Records<'_> {
-    fn evicted(&mut self, block: Key) {
-        self.counts[EVICTIONS].1 += 1;
-        self.add(block, false);
-    }
-
-    fn late(&mut self, block: Key) {
-        self.counts[LATES].1 += 1;
-        self.add(block, true);
-    }
-
-    fn no_frame(&mut self) {
-        self.counts[NO_FRAMES].1 += 1;
-    }
-
-    fn overflowed(&mut self) {
-        self.counts[OVERFLOWS].1 += 1;
-    }
 }

@@ -28,8 +28,6 @@ pub const FRAME_BITS: usize = 8;
 pub const LINK_BITS: usize = 9;
 /// Cells of the ring, likewise.
 pub const RING_BITS: usize = 10;
-/// Forked processes that have not ended by `exit`.
-pub const ATTACHED: usize = 11;
 /// Process that is adding a file, or 0.
 pub const FILES_LOCK: usize = 12;
 /// The page cache is bypassed: 1 yes, 0 not asked for, 2 the kernel refused.
@@ -63,7 +61,7 @@ pub const VOLUMES_MAX: usize = 8;
 /// Words of each.
 pub const VOLUME: usize = 256;
 
-/// Address spaces: the processes that have one.
+/// Forked processes, each with an address space of its own.
 pub const SPACES: Range<usize> = 2560..3584;
 
 /// Files.

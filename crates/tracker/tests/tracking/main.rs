@@ -2,6 +2,7 @@
 //! ring; several processes at work on one segment, some of them killed.
 
 mod files;
+mod places;
 mod processes;
 mod ring;
 mod table;

@@ -1,0 +1,186 @@
+//! What leaves the table at one call, on its way into the ring.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use rustix::thread::futex;
+
+use crate::ring::Ring;
+use crate::segment::Count;
+use crate::table::{GRANULE, Key, Place, Sink, Table};
+use crate::tracker::Tracker;
+
+/// A stretch of a file and the memory that it goes into or comes from.
+pub(crate) struct Piece {
+    pub(crate) file: u32,
+    pub(crate) offset: u64,
+    pub(crate) space: u16,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+}
+
+impl Piece {
+    /// Bytes before the first whole granule of the file, and the number of whole ones.
+    fn whole(&self) -> (u64, u64) {
+        let before = self.offset.wrapping_neg() % GRANULE;
+        (before.min(self.length), self.length.saturating_sub(before) / GRANULE)
+    }
+
+    /// The granules, and where they are in memory.
+    fn granules(&self) -> impl Iterator<Item = (Place, Key)> + use<> {
+        let (before, count) = self.whole();
+        let (file, space) = (self.file, self.space);
+        let first = (self.offset + before) / GRANULE;
+        let address = self.address.saturating_add(before);
+        (0..count).filter_map(move |n| {
+            let place = Place::new(space, address.saturating_add(n * GRANULE))?;
+            Some((place, Key::new(file, first.checked_add(n)?)?))
+        })
+    }
+}
+
+/// Of a record's second word: granules, whether they are late, and the time.
+const RUN_BITS: u32 = 15;
+const RUN_MAX: u64 = (1 << RUN_BITS) - 1;
+const LATE: u64 = 1 << RUN_BITS;
+const TIME_SHIFT: u32 = 16;
+
+/// Granules of one file, one after the other, that left at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) first: Key,
+    pub(crate) count: u64,
+    pub(crate) late: bool,
+    pub(crate) time_us: u64,
+}
+
+impl Record {
+    fn words(&self) -> [u64; 2] {
+        let late = if self.late { LATE } else { 0 };
+        [self.first.word(), self.count | late | self.time_us << TIME_SHIFT]
+    }
+
+    pub(crate) fn from_words(words: [u64; 2]) -> Record {
+        Record {
+            first: Key::from_word(words[0]),
+            count: words[1] & RUN_MAX,
+            late: words[1] & LATE != 0,
+            time_us: words[1] >> TIME_SHIFT,
+        }
+    }
+}
+
+/// Collects what leaves the table at one call, and puts it into the ring in runs.
+pub(crate) struct Records<'a> {
+    tracker: &'a Tracker,
+    table: Table<'a>,
+    time_us: u64,
+    run: Option<Record>,
+    pushed: bool,
+    counts: [(Count, u64); 6],
+}
+
+const EVICTIONS: usize = 0;
+const LATES: usize = 1;
+const NO_FRAMES: usize = 2;
+const OVERFLOWS: usize = 3;
+const DROPS: usize = 4;
+const PARTS: usize = 5;
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(tracker: &'a Tracker, time_us: u64) -> Self {
+        let counts = [
+            (Count::Evictions, 0),
+            (Count::Late, 0),
+            (Count::NoFrame, 0),
+            (Count::Overflowed, 0),
+            (Count::Dropped, 0),
+            (Count::Partial, 0),
+        ];
+        let table = Table::new(tracker.segment());
+        Records { tracker, table, time_us, run: None, pushed: false, counts }
+    }
+
+    pub(crate) fn read(&mut self, piece: &Piece, too_long: bool) {
+        let (before, whole) = piece.whole();
+        let table = self.table;
+        if too_long || whole == 0 {
+            self.counts[PARTS].1 += 1;
+            return table.clear(piece.space, piece.address, piece.length, self);
+        }
+        if before > 0 {
+            table.clear(piece.space, piece.address, before, self);
+        }
+        for (place, block) in piece.granules() {
+            table.read(place, block, self);
+        }
+        let done = before + whole * GRANULE;
+        if done < piece.length {
+            let address = piece.address.saturating_add(done);
+            table.clear(piece.space, address, piece.length - done, self);
+        }
+    }
+
+    pub(crate) fn write(&mut self, piece: &Piece) {
+        let table = self.table;
+        for (place, block) in piece.granules() {
+            table.write(place, block, self);
+        }
+    }
+
+    fn add(&mut self, block: Key, late: bool) {
+        if let Some(run) = &mut self.run {
+            let next = run.first.word().wrapping_add(run.count);
+            if run.late == late && next == block.word() && run.count < RUN_MAX {
+                run.count += 1;
+                return;
+            }
+        }
+        let run = Record { first: block, count: 1, late, time_us: self.time_us };
+        if let Some(done) = self.run.replace(run) {
+            self.push(done);
+        }
+    }
+
+    fn push(&mut self, run: Record) {
+        self.pushed = true;
+        if !Ring::new(self.tracker.segment()).push(run.words()) {
+            self.counts[DROPS].1 += 1;
+        }
+    }
+
+    pub(crate) fn finish(mut self) {
+        if let Some(run) = self.run.take() {
+            self.push(run);
+        }
+        let asleep = self.tracker.segment().asleep();
+        if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
+            let _ = futex::wake(asleep, futex::Flags::empty(), 1);
+        }
+        if self.counts.iter().any(|(_, by)| *by > 0) {
+            let stripe = self.tracker.stripe();
+            for (count, by) in self.counts.into_iter().filter(|(_, by)| *by > 0) {
+                self.tracker.segment().count(count, stripe, by);
+            }
+        }
+    }
+}
+
+impl Sink for Records<'_> {
+    fn evicted(&mut self, block: Key) {
+        self.counts[EVICTIONS].1 += 1;
+        self.add(block, false);
+    }
+
+    fn late(&mut self, block: Key) {
+        self.counts[LATES].1 += 1;
+        self.add(block, true);
+    }
+
+    fn no_frame(&mut self) {
+        self.counts[NO_FRAMES].1 += 1;
+    }
+
+    fn overflowed(&mut self) {
+        self.counts[OVERFLOWS].1 += 1;
+    }
+}
