@@ -244,6 +244,14 @@ impl HashedCache {
         Some(frame).filter(|&frame| frame != NO_FRAME)
     }
 
+    /// Says that the neighbouring cache holds a block from now on, or no longer. Of a block that is
+    /// neither resident nor remembered nothing is kept: say it when it has come.
+    pub fn neighbour_holds(&mut self, block: u64, holds: bool) {
+        if let Some(entry) = self.find(block) {
+            self.policy.neighbour_holds(entry, holds);
+        }
+    }
+
     /// The block that admitting an unknown one would evict now; `None` while there is room.
     pub fn victim(&self) -> Option<u64> {
         self.policy.victim().map(|entry| self.slots[entry as usize].block)
@@ -352,6 +360,8 @@ impl HashedCache {
         let hash = self.hasher.hash_one(self.slots[entry as usize].block);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
             found.remove();
+            // The handle may soon stand for another block.
+            self.policy.neighbour_holds(entry, false);
             self.free_entries.push(entry);
         }
     }

@@ -6,12 +6,14 @@
 //! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
 //! * [`Level`]: a policy with a write mode and counters.
+//! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`placement`]: a cache below a client's cache, which places what the client evicts.
 //!
 //! Trace formats, stores and protocols do not live here.
 #![forbid(unsafe_code)]
 
 mod cct;
+pub mod content;
 mod hashed;
 mod heap;
 mod level;

@@ -38,7 +38,8 @@ fn model(text: &str, capacity: u32) -> Box<dyn Model> {
     let value = |(name, value): (&'static str, undercroft_cache::policy::Argument)| {
         let text = value.to_string();
         match (name, text.as_str()) {
-            ("lifetime", "adaptive") | ("sketch", _) | ("step", _) => None,
+            ("lifetime", "adaptive") | ("sketch" | "step" | "knows", _) => None,
+            ("ca", word) => Some((name, f64::from(u8::from(word == "yes")))),
             ("top", word) => Some((name, f64::from(u8::from(word == "keep")))),
             _ => Some((name, text.parse().expect("a number"))),
         }
@@ -56,6 +57,7 @@ enum Call {
     Place(u32),
     Discard(u32),
     Resize(u32),
+    Learn(u32, bool),
 }
 
 /// An engine policy and its model, kept in step.
@@ -115,6 +117,11 @@ impl Pair {
             Call::Discard(e) => {
                 ours.discard(e, out);
                 self.model.discard(e);
+                (("", ""), vec![])
+            }
+            Call::Learn(e, holds) => {
+                ours.neighbour_holds(e, holds);
+                self.model.learn(e, holds);
                 (("", ""), vec![])
             }
             Call::Resize(capacity) => {
@@ -246,7 +253,8 @@ fn every_operation_mixed() {
             let calls: Vec<_> = (0..600)
                 .map(|_| {
                     let block = random.block(blocks);
-                    match random.below(20) {
+                    match random.below(24) {
+                        20..=23 => Call::Learn(block, random.below(2) == 0),
                         0..=9 => Call::Access(block),
                         10..=12 => Call::Place(block),
                         13..=15 => Call::Take(block),
@@ -345,11 +353,24 @@ fn hashed_equals_dense() {
                         }
                         assert_eq!(hit, hashed.touch(name(e)).is_some());
                     }
+                    19 if random.below(2) == 0 => {
+                        // What is known here alone can be told of.
+                        if dense.contains(e) || dense.remembers(e) {
+                            dense.neighbour_holds(e, i % 3 > 0);
+                        }
+                        hashed.neighbour_holds(name(e), i % 3 > 0);
+                        continue;
+                    }
                     _ => {
                         let capacity = 1 + random.below(2 * capacity);
                         dense.resize(capacity, &mut out);
                         hashed.resize(capacity);
                     }
+                }
+                // A handle that is given back takes nothing along.
+                let unknown = |&e: &u32| !dense.contains(e) && !dense.remembers(e);
+                for e in (0..blocks).filter(unknown).collect::<Vec<_>>() {
+                    dense.neighbour_holds(e, false);
                 }
                 let evicted: Vec<_> = out.evicted().map(name).collect();
                 let theirs: Vec<_> = hashed.evicted().iter().map(|e| e.block).collect();

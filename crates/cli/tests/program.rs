@@ -488,7 +488,8 @@ fn a_sweep_over_all_policies_and_several_traces() {
     let place = Place::new();
     place.write("b.trc", "1\n2\n3\n1\n2\n1\n");
     let rows = place.json("sweep a.spc b.trc --l2 1blk..4blk -o out --jobs 1 --json");
-    let policies = place.json("policies --json").as_array().unwrap().len() - 1;
+    // Without opt, lru-ca and clock-ca.
+    let policies = place.json("policies --json").as_array().unwrap().len() - 3;
     assert_eq!(rows.as_array().unwrap().len(), 2 * 3 * policies);
     assert_eq!(rows[3 * policies]["trace"], "b.trc");
 }
@@ -613,6 +614,36 @@ fn cooperation_shows_its_price_beside_its_gain() {
     }
     let text = place.quiet(&format!("simulate a.trc {levels} --placement gl"));
     assert!(text.contains("3 blocks sent down") && text.contains("9.480 ms"), "{text}");
+}
+
+/// The worked example of content-aware LRU: what it saves, and what it cost to know.
+#[test]
+fn content_awareness_shows_its_price_beside_its_gain() {
+    let place = Place::new();
+    place.write("a.trc", "1\n2\n3\n4\n1\n2\n5\n3\n1\n4\n");
+    let run = |upper: &str, lower: &str| {
+        place.json(&format!("simulate a.trc --l1 3blk:{upper} --l2 3blk:{lower} --json"))
+    };
+    let plain = run("lru", "lru");
+    assert_eq!(plain["disk"]["demand_reads"], 10);
+    assert!(plain.get("aware").is_none());
+    let aware = run("lru-ca,alpha=1", "lru");
+    assert_eq!(aware["disk"]["demand_reads"], 7);
+    assert_eq!(aware["levels"][0]["policy"], "lru-ca,alpha=1");
+    let expected = serde_json::json!([{
+        "level": "l1", "held_evictions": 5, "stale_evictions": 0, "mistaken_evictions": 0,
+        "summary_bytes": 32, "summaries": 0, "whole_summaries": 0, "distrusted": 0,
+    }]);
+    assert_eq!(aware["aware"], expected);
+    let both = run("mq,ca,knows=bloom", "2q,ca,knows=emulation");
+    assert_eq!(both["aware"].as_array().map(Vec::len), Some(2));
+    let table = place.quiet("simulate a.trc --l1 3blk:lru-ca,knows=bloom --l2 3blk:lru");
+    for what in ["evicted as held", "mistaken", "false positives of a full one"] {
+        assert!(table.contains(what), "{table}");
+    }
+    let refused = place.run("simulate a.trc --l1 3blk:lru-ca");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("two levels"));
 }
 
 /// Frames at 0 and 1000 hold blocks 1 and 2; 3 goes where 1 was, and then 1 is asked for again.

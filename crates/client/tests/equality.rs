@@ -87,8 +87,8 @@ fn all_policies(trace: &DenseTrace) -> Vec<Spec> {
         "w-tinylfu" if trace.spaces().len() > 1 => "w-tinylfu,sketch=exact".parse(),
         name => name.parse(),
     };
-    let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
-    names.map(|name| spec(name).expect("a policy of the registry")).collect()
+    let all = policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware());
+    all.map(|info| spec(info.name).expect("a policy of the registry")).collect()
 }
 
 #[derive(Debug, PartialEq, Eq)]

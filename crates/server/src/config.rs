@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, Order, Placement, PlacementError, Staging};
-use undercroft_cache::policy::{Spec, SpecError};
+use undercroft_cache::policy::{Awareness, Spec, SpecError};
 use undercroft_frames::MemoryError;
 
 use crate::content::BLOCK_BYTES_MAX;
@@ -158,6 +158,7 @@ impl VolumeConfig {
     /// Whether all fits together, and with the store.
     pub(crate) fn check(&self, size: u64, alignment: u32) -> Result<(), VolumeError> {
         let (name, block) = (|| self.name.clone(), self.block_bytes);
+        Awareness::refuse(&self.policy).map_err(|error| VolumeError::Policy(name(), error))?;
         if !block.is_power_of_two() || !(4096..=BLOCK_BYTES_MAX as u32).contains(&block) {
             return Err(VolumeError::BlockSize(name(), block));
         }

@@ -208,7 +208,9 @@ async fn a_block_that_cannot_be_read_stays_unloaded() {
 
 #[tokio::test]
 async fn a_volume_that_shrank_or_grew_keeps_what_is_left() {
-    for policy in policies().iter().filter(|policy| policy.name != "opt") {
+    for policy in
+        policies().iter().filter(|policy| policy.name != "opt" && !policy.is_content_aware())
+    {
         let store = store_of(40);
         let volume = open(config(8, policy.name), &store);
         let mut random = Random(7);
@@ -338,7 +340,9 @@ fn counted(stats: &Stats) -> [u64; 5] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_leaves_no_trace_in_the_counts() {
     let seed = seed();
-    for policy in policies().iter().filter(|policy| policy.name != "opt") {
+    for policy in
+        policies().iter().filter(|policy| policy.name != "opt" && !policy.is_content_aware())
+    {
         for (mode, shards) in
             [(Write::Through, 1), (Write::Back, 1), (Write::Around, 1), (Write::Through, 3)]
         {

@@ -11,7 +11,8 @@ use undercroft_cache::policy::{Context, Future, Spec};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
-use crate::{ClientsOutcome, CooperationOutcome, Error, TimedOutcome};
+use crate::aware::{is_aware, simulate_aware};
+use crate::{AwareReport, ClientsOutcome, CooperationOutcome, Error, TimedOutcome};
 
 /// One level as asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub clients: Option<ClientsOutcome>,
     /// What took how long; none without a clock.
     pub timed: Option<TimedOutcome>,
+    /// What each content-aware level counted besides.
+    pub aware: Vec<AwareReport>,
 }
 
 impl Outcome {
@@ -99,6 +102,9 @@ pub fn simulate(
     config: &Config,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
+    if config.levels.iter().any(is_aware) {
+        return simulate_aware(trace, config, progress);
+    }
     let (started, started_cpu) = (Instant::now(), thread_cpu_time());
     let warmup = trace.references_of(config.warmup_records)?;
     let mut levels = build(trace, config, config.levels.len())?;
@@ -111,6 +117,7 @@ pub fn simulate(
         cooperation: None,
         clients: None,
         timed: None,
+        aware: Vec::new(),
     })
 }
 

@@ -4,6 +4,7 @@
 //! `undercroft-trace`. How results are shown to a person is the business of the program.
 #![forbid(unsafe_code)]
 
+mod aware;
 mod clients;
 mod cooperation;
 pub mod curve;
@@ -15,6 +16,7 @@ mod size;
 mod sweep;
 mod timed;
 
+pub use aware::AwareReport;
 pub use clients::{
     ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, Data, Population,
     simulate_clients,

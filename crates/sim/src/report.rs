@@ -6,6 +6,7 @@ use undercroft_cache::Counts;
 use undercroft_cache::placement::{Placement, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
+use crate::aware::AwareReport;
 use crate::clients::ClientsReport;
 use crate::cooperation::EstimateOutcome;
 use crate::hierarchy::{Config, LevelConfig, Outcome};
@@ -27,6 +28,9 @@ pub struct Report {
     /// What cooperation took; left out where placement is access-based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationReport>,
+    /// What content-aware levels knew; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aware: Vec<AwareReport>,
     /// Several clients; left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<ClientsReport>,
@@ -269,6 +273,7 @@ impl Report {
                 late_evictions: cooperation.table.map(|table| table.late),
                 estimate: cooperation.estimate,
             }),
+            aware: outcome.aware.clone(),
             clients: None,
             timed: outcome.timed.as_ref().map(TimedReport::from),
             timed_access: None,

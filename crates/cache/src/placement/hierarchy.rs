@@ -24,6 +24,18 @@ pub enum Move {
     Dropped(Entry, usize),
 }
 
+impl Move {
+    /// The block that moved, or did not.
+    fn entry(self) -> Entry {
+        let (Self::Demoted(entry, _)
+        | Self::Reloaded(entry, _)
+        | Self::Staged(entry, _)
+        | Self::Skipped(entry, _)
+        | Self::Dropped(entry, _)) = self;
+        entry
+    }
+}
+
 /// The level that the application sees.
 struct Top {
     policy: Box<dyn Policy>,
@@ -45,6 +57,8 @@ pub struct Hierarchy {
     known: Entry,
     moves: Vec<Move>,
     victims: Vec<Entry>,
+    /// Blocks that came to a lower level or went in the last call, where the first level asks.
+    changed: Vec<Entry>,
 }
 
 impl Hierarchy {
@@ -89,6 +103,7 @@ impl Hierarchy {
             known: 0,
             moves: Vec::new(),
             victims: Vec::new(),
+            changed: Vec::new(),
         })
     }
 
@@ -136,7 +151,22 @@ impl Hierarchy {
         if self.order == Order::ReadFirst {
             self.place_victims();
         }
+        self.changed.push(entry);
+        self.tell_top();
         found
+    }
+
+    /// Says to a content-aware first level what the levels below hold now.
+    fn tell_top(&mut self) {
+        let Some(top) = self.top.as_mut().filter(|top| top.policy.asks_neighbour()) else {
+            self.changed.clear();
+            return;
+        };
+        self.changed.extend(self.moves.iter().map(|moved| moved.entry()));
+        for entry in self.changed.drain(..) {
+            let holds = self.lower.iter().any(|level| level.cache().frame(entry.into()).is_some());
+            top.policy.neighbour_holds(entry, holds);
+        }
     }
 
     /// Sends a read down to the level that has the block, a write to all: the first that had it.
@@ -151,6 +181,7 @@ impl Hierarchy {
             } else {
                 level.read(block, cold).hit
             };
+            self.changed.extend(level.driven_out().iter().map(|gone| gone.block as Entry));
             if hit && found.is_none() {
                 found = Some(depth + usize::from(self.top.is_some()));
             }
@@ -165,6 +196,7 @@ impl Hierarchy {
     pub fn client_evicted(&mut self, entry: Entry) {
         self.moves.clear();
         self.descend(entry);
+        self.tell_top();
     }
 
     fn place_victims(&mut self) {

@@ -5,12 +5,17 @@
 //! The paper's `p` is a real number, and so is ours. Many implementations, among them those that
 //! published comparisons use, cut the step |B2|/|B1| to a whole number: `step=whole`.
 //!
+//! Content-aware (`ca=yes`): the victims are looked at in the order in which REPLACE would choose
+//! them with `p` as it is. Whichever goes, it becomes a ghost of the list that it was in.
+//!
 //! Deviations: nothing is replaced while there is room (`take` and `discard` leave some, the paper
 //! knows neither); where T2 has nothing to give, T1 gives.
 //!
 //! Invariants: those of the directory.
 
+use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use super::neighbour::{Alone, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::memo::{Carried, Memo};
@@ -20,26 +25,38 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     aliases: &[],
     summary: "recency and frequency lists balanced by hits in their ghosts",
     source: "Megiddo & Modha, FAST 2003",
-    parameters: &[Parameter {
-        name: "step",
-        kind: Kind::Word(&["real", "whole"]),
-        default: "real",
-        help: "step of the target at a hit in a ghost list: as published, or cut to a whole number",
-    }],
+    parameters: &[
+        Parameter {
+            name: "step",
+            kind: Kind::Word(&["real", "whole"]),
+            default: "real",
+            help: "step of the target at a hit in a ghost list: as published, or cut to a whole \
+                   number",
+        },
+        CA,
+        ALPHA,
+        KNOWS,
+        FILTER_BITS,
+        HASHES,
+        PUBLISH,
+    ],
     build: |arguments, context| {
-        let whole_steps = arguments.word("step") == "whole";
-        Ok(Box::new(Arc { whole_steps, directory: Directory::new(context.capacity) }))
+        let (whole_steps, c) = (arguments.word("step") == "whole", context.capacity);
+        Ok(match held(arguments, c) {
+            Some(held) => Box::new(Arc { whole_steps, directory: Directory::new(c, held) }),
+            None => Box::new(Arc { whole_steps, directory: Directory::new(c, Alone) }),
+        })
     },
 };
 
 #[derive(Clone)]
-struct Arc {
+struct Arc<N> {
     whole_steps: bool,
     /// Front of each list: least recently used.
-    directory: Directory,
+    directory: Directory<N>,
 }
 
-impl Arc {
+impl<N: Neighbour> Arc<N> {
     /// The list that REPLACE takes from.
     #[inline(always)]
     fn victim_list(&self, for_b2: bool) -> u32 {
@@ -50,9 +67,26 @@ impl Arc {
         if t1_gives { T1 } else { T2 }
     }
 
+    /// How many T1 would give, one after another, before T2 would.
+    fn too_much(&self, for_b2: bool) -> u32 {
+        let Directory { p, lists, .. } = &self.directory;
+        let keeps = p.floor() as u32;
+        let meets_p = for_b2 && f64::from(keeps) == *p && keeps > 0;
+        (lists.len(T1) + u32::from(meets_p)).saturating_sub(keeps)
+    }
+
     /// REPLACE of the paper.
     #[inline(always)]
     fn replace(&mut self, for_b2: bool, out: &mut Departures) {
+        if N::IS_KNOWN {
+            let too_much = self.too_much(for_b2);
+            let lists = &mut self.directory.lists;
+            if let Some(victim) = lists.prefer(T1, too_much, T2) {
+                let ghosts = if lists.is_in(T1, victim) { B1 } else { B2 };
+                lists.evict_this(victim, ghosts, out);
+                return;
+            }
+        }
         // Which of the two it is cannot be foretold: better an index than a branch.
         let list = self.victim_list(for_b2);
         self.directory.lists.evict(list, ghosts_of(list), out);
@@ -77,13 +111,17 @@ impl Arc {
 
     /// T1 alone fills the cache and B1 is empty: its victim is not remembered.
     fn drop_from_t1(&mut self, out: &mut Departures) {
-        if let Some(victim) = self.directory.lists.pop(T1) {
+        let lists = &mut self.directory.lists;
+        // T2 is empty.
+        let preferred = if N::IS_KNOWN { lists.prefer(T1, 0, T2) } else { None };
+        if let Some(victim) = preferred.or_else(|| lists.front(T1)) {
+            lists.remove(victim);
             out.push(victim, Fate::Evicted);
         }
     }
 }
 
-impl Policy for Arc {
+impl<N: Neighbour> Policy for Arc<N> {
     fn capacity(&self) -> u32 {
         self.directory.capacity
     }
@@ -136,8 +174,12 @@ impl Policy for Arc {
     }
 
     fn victim(&self) -> Option<Entry> {
-        let full = self.directory.is_full();
-        if full { self.directory.lists.front(self.victim_list(false)) } else { None }
+        if !self.directory.is_full() {
+            return None;
+        }
+        let lists = &self.directory.lists;
+        let preferred = lists.would_prefer(T1, self.too_much(false), T2);
+        preferred.or_else(|| lists.front(self.victim_list(false)))
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -151,6 +193,14 @@ impl Policy for Arc {
     /// T1, then T2, least recently used first.
     fn residents(&self) -> Vec<Entry> {
         self.directory.residents()
+    }
+
+    fn asks_neighbour(&self) -> bool {
+        N::IS_KNOWN
+    }
+
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        self.directory.lists.learn(entry, holds);
     }
 
     #[inline(always)]

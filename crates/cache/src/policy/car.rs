@@ -10,6 +10,7 @@
 //! Invariants: those of the directory; a page's reference bit is its mark.
 
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use super::neighbour::Alone;
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Policy};
 use crate::memo::{Carried, Memo};
@@ -20,7 +21,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "ARC with clocks: hits only set a bit",
     source: "Bansal & Modha, FAST 2004",
     parameters: &[],
-    build: |_, context| Ok(Box::new(Car { directory: Directory::new(context.capacity) })),
+    build: |_, context| Ok(Box::new(Car { directory: Directory::new(context.capacity, Alone) })),
 };
 
 #[derive(Clone)]

@@ -8,6 +8,7 @@
 //! Invariants: `state` is 0 for an entry that is not resident, else 1 + its counter; an entry is
 //! in the ring exactly if it is resident.
 
+use super::neighbour::{Alone, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::memo::{Carried, Memo, Refused};
@@ -25,30 +26,47 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         help: "width of the reference counter",
     }],
     build: |arguments, context| {
-        Ok(Box::new(Clock {
-            capacity: context.capacity,
-            max: 1 << arguments.integer("bits"),
-            ring: Ring::new(),
-            state: Vec::new(),
-        }))
+        let bits = arguments.integer("bits") as u32;
+        Ok(Box::new(Clock::new(context.capacity, bits, Alone)))
     },
 };
 
 #[derive(Clone)]
-struct Clock {
+pub(super) struct Clock<N> {
     capacity: u32,
     /// `state` of an entry whose counter is full.
     max: u8,
     /// Front: at the hand.
     ring: Ring,
     state: Vec<u8>,
+    neighbour: N,
 }
 
-impl Clock {
+impl<N: Neighbour> Clock<N> {
+    /// With counters of `bits` bits, at most 7.
+    pub(super) fn new(capacity: u32, bits: u32, neighbour: N) -> Self {
+        Self { capacity, max: 1 << bits, ring: Ring::new(), state: Vec::new(), neighbour }
+    }
+
+    /// In the order in which they would be evicted: each turn of the hand takes one from every
+    /// counter.
+    fn order(&self) -> impl Iterator<Item = Entry> + '_ {
+        let turn = move |state| self.ring.iter().filter(move |&e| self.state[e as usize] == state);
+        (1..=self.max).flat_map(turn)
+    }
+
+    /// The first that the neighbour holds. O(capacity) at worst.
+    #[inline(always)]
+    fn preferred(&self) -> Option<Entry> {
+        if N::IS_KNOWN { self.neighbour.first_held(self.order()) } else { None }
+    }
+
     fn evict(&mut self, out: &mut Departures) {
+        let preferred = self.preferred();
         while let Some(at_hand) = self.ring.pop_front() {
             let state = &mut self.state[at_hand as usize];
-            *state -= 1;
+            let is_passed = preferred.is_some_and(|victim| victim != at_hand);
+            *state -= u8::from(*state > 1 || !is_passed);
             if *state == 0 {
                 out.push(at_hand, Fate::Evicted);
                 return;
@@ -58,7 +76,7 @@ impl Clock {
     }
 }
 
-impl Policy for Clock {
+impl<N: Neighbour> Policy for Clock<N> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -71,6 +89,7 @@ impl Policy for Clock {
     fn grow(&mut self, entries: u32) {
         self.ring.grow(entries);
         self.state.resize(self.state.len().max(entries as usize), 0);
+        self.neighbour.grow(entries);
     }
 
     #[inline(always)]
@@ -115,12 +134,15 @@ impl Policy for Clock {
     /// The first entry from the hand among those with the lowest counter: each turn of the hand
     /// takes one from every counter. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
-        let full = self.len() == self.capacity;
-        self.ring.iter().filter(|_| full).min_by_key(|&e| self.state[e as usize])
+        if self.len() < self.capacity {
+            return None;
+        }
+        self.preferred().or_else(|| self.ring.iter().min_by_key(|&e| self.state[e as usize]))
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
+        self.neighbour.adopt(capacity);
         while self.len() > capacity {
             self.evict(out);
         }
@@ -128,6 +150,14 @@ impl Policy for Clock {
 
     fn residents(&self) -> Vec<Entry> {
         self.ring.iter().collect()
+    }
+
+    fn asks_neighbour(&self) -> bool {
+        N::IS_KNOWN
+    }
+
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        self.neighbour.mark(entry, holds);
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 //! Invariants (checked by [`Directory::validate`]): `|T1| + |T2|` and `|T1| + |B1|` are at most the
 //! capacity, all four lists together at most twice; 0 <= p <= capacity; ghosts are not marked.
 
+use super::neighbour::{Alone, Neighbour};
 use super::queues::Queues;
 use super::{Departures, Entry};
 use crate::memo::{Carried, Memo};
@@ -21,17 +22,17 @@ pub(super) fn ghosts_of(list: u32) -> u32 {
 }
 
 #[derive(Clone)]
-pub(super) struct Directory {
+pub(super) struct Directory<N = Alone> {
     pub(super) capacity: u32,
     /// Target size of T1.
     pub(super) p: f64,
     /// Front: the oldest in the order of the policy.
-    pub(super) lists: Queues,
+    pub(super) lists: Queues<N>,
 }
 
-impl Directory {
-    pub(super) fn new(capacity: u32) -> Self {
-        Self { capacity, p: 0.0, lists: Queues::new(4) }
+impl<N: Neighbour> Directory<N> {
+    pub(super) fn new(capacity: u32, neighbour: N) -> Self {
+        Self { capacity, p: 0.0, lists: Queues::new(4, neighbour) }
     }
 
     #[inline(always)]
@@ -96,6 +97,7 @@ impl Directory {
     /// calls [`fit`](Self::fit) after each.
     pub(super) fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
+        self.lists.adopt(capacity);
         self.p = self.p.min(f64::from(capacity));
         self.fit(out);
     }
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn steps_are_real_or_cut() {
         for (whole_steps, up, down) in [(false, 1.5, 0.5), (true, 1.0, 0.0)] {
-            let mut directory = Directory::new(8);
+            let mut directory = Directory::new(8, Alone);
             directory.lists.grow(8);
             for (entry, list) in [B1, B1, B2, B2, B2].into_iter().enumerate() {
                 directory.lists.push(list, entry as Entry);

@@ -7,8 +7,10 @@
 //! ghost, it keeps in plain arrays indexed by the handle, so a reference costs one look-up.
 
 mod arc;
+mod awareness;
 mod car;
 mod clock;
+mod clock_ca;
 mod clock_pro;
 mod directory;
 mod fbr;
@@ -18,10 +20,12 @@ mod lfru;
 mod lfu;
 mod lirs;
 mod lru;
+mod lru_ca;
 mod lru_k;
 mod memory;
 mod mq;
 mod mru;
+mod neighbour;
 mod one_list;
 mod opt;
 mod peak_distance;
@@ -41,6 +45,7 @@ use dyn_clone::DynClone;
 use crate::level::{Counts, Reference, WriteMode};
 use crate::memo::{Memo, Refused};
 
+pub use awareness::{Awareness, Knows};
 pub use opt::Future;
 pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError, policies};
 
@@ -192,6 +197,19 @@ pub trait Policy: DynClone + Send {
     /// Forgets an entry entirely, resident or ghost (TRIM, invalidation). Not an eviction, and the
     /// entry itself is not recorded in `out`; ghosts that go with it are.
     fn discard(&mut self, entry: Entry, out: &mut Departures);
+
+    /// Whether the policy is content-aware: it makes a difference to it what the neighbouring cache
+    /// holds, so that [`neighbour_holds`](Self::neighbour_holds) should say it. As long as nobody
+    /// says it, such a policy does what it does without a neighbour.
+    fn asks_neighbour(&self) -> bool {
+        false
+    }
+
+    /// Says that the neighbouring cache holds an entry from now on, or no longer. Of an entry that
+    /// is unknown here too: it may be about to come.
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        let _ = (entry, holds);
+    }
 
     /// The entry that admitting an unknown one would evict now; `None` while there is room.
     fn victim(&self) -> Option<Entry>;

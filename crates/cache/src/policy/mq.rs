@@ -14,6 +14,8 @@
 //!   the cache that most references have; how it is estimated here is said at [`PeakDistance`].
 //! * Counts stop at 2^32 - 1.
 //!
+//! Content-aware (`ca=yes`): the victims are looked at from the head of the lowest queue on.
+//!
 //! Below another cache that keeps what it takes (TPDS 2004, section 6) the references that `take`
 //! and `note` report count like any other, though the block itself is then only in `Q_out`.
 //!
@@ -25,7 +27,9 @@
 
 use std::collections::BTreeMap;
 
+use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::ghosts::Ghosts;
+use super::neighbour::{Alone, Neighbour, Stretch, whole};
 use super::peak_distance::PeakDistance;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
@@ -51,11 +55,21 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             default: "4",
             help: "evicted blocks remembered, times the capacity; 0 remembers none",
         },
+        CA,
+        ALPHA,
+        KNOWS,
+        FILTER_BITS,
+        HASHES,
+        PUBLISH,
     ],
     build: |arguments, context| {
         let m = arguments.integer("m") as u32;
         let life_time = arguments.integer_or_word("lifetime");
-        Ok(Box::new(Mq::new(context.capacity, m, life_time, arguments.real("qout"))))
+        let (c, q_out) = (context.capacity, arguments.real("qout"));
+        Ok(match held(arguments, c) {
+            Some(held) => Box::new(Mq::new(c, m, life_time, q_out, held)),
+            None => Box::new(Mq::new(c, m, life_time, q_out, Alone)),
+        })
     },
 };
 
@@ -81,7 +95,7 @@ impl Default for Block {
 }
 
 #[derive(Clone)]
-struct Mq {
+struct Mq<N> {
     capacity: u32,
     /// Number of queues of residents.
     m: u32,
@@ -96,12 +110,13 @@ struct Mq {
     due: u64,
     /// What adapts `life_time`, unless it is fixed.
     peak_distance: Option<PeakDistance>,
+    neighbour: N,
 }
 
 /// The figure's procedures.
-impl Mq {
+impl<N: Neighbour> Mq<N> {
     /// `life_time` is adaptive if not given; `q_out` is in multiples of the capacity.
-    fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64) -> Self {
+    fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64, neighbour: N) -> Self {
         let peak_distance =
             if life_time.is_none() { Some(PeakDistance::new(capacity)) } else { None };
         Self {
@@ -114,6 +129,7 @@ impl Mq {
             life_time: life_time.unwrap_or(u64::from(capacity)),
             due: u64::MAX,
             peak_distance,
+            neighbour,
         }
     }
 
@@ -172,6 +188,7 @@ impl Mq {
         for k in 1..self.m {
             let Some(head) = self.queues.front(k) else { continue };
             if self.queues.data(head).expire_time < self.current_time {
+                self.neighbour.leaves(&self.queues, head);
                 self.queues.remove(k, head);
                 self.append(k - 1, head);
             }
@@ -192,6 +209,7 @@ impl Mq {
     fn detach(&mut self, entry: Entry) -> u32 {
         let queue = self.queues.data(entry).queue;
         let was_head = self.queues.front(queue) == Some(entry);
+        self.neighbour.leaves(&self.queues, entry);
         self.queues.remove(queue, entry);
         if was_head {
             self.note_head(queue);
@@ -207,7 +225,13 @@ impl Mq {
 
     #[inline(always)]
     fn evict_block(&mut self, out: &mut Departures) {
-        if let Some(victim) = self.next_victim() {
+        let preferred = if N::IS_KNOWN {
+            let order = order(&self.queues, self.m);
+            self.neighbour.prefer(&self.queues, order)
+        } else {
+            None
+        };
+        if let Some(victim) = preferred.or_else(|| self.next_victim()) {
             self.leave(victim);
             self.q_out.evict(&mut self.queues, victim, out);
         }
@@ -234,7 +258,12 @@ impl Mq {
     }
 }
 
-impl Policy for Mq {
+/// The queues from the lowest on.
+fn order(queues: &Lists<Block>, m: u32) -> impl Iterator<Item = Stretch> + '_ {
+    (0..m).map(|k| whole(queues, k))
+}
+
+impl<N: Neighbour> Policy for Mq<N> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -246,6 +275,7 @@ impl Policy for Mq {
 
     fn grow(&mut self, entries: u32) {
         self.queues.grow(entries);
+        self.neighbour.grow(entries);
     }
 
     #[inline(always)]
@@ -320,12 +350,17 @@ impl Policy for Mq {
     }
 
     fn victim(&self) -> Option<Entry> {
-        if self.resident == self.capacity { self.next_victim() } else { None }
+        if self.resident < self.capacity {
+            return None;
+        }
+        let preferred = self.neighbour.would_prefer(&self.queues, order(&self.queues, self.m));
+        preferred.or_else(|| self.next_victim())
     }
 
     /// lifeTime stays what it is until it is next reviewed.
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
+        self.neighbour.adopt(capacity);
         if let Some(peak) = &mut self.peak_distance {
             peak.adopt(capacity, self.current_time);
         }
@@ -338,6 +373,14 @@ impl Policy for Mq {
     /// Lowest queue first, each from its head.
     fn residents(&self) -> Vec<Entry> {
         (0..self.m).flat_map(|k| self.queues.iter(k)).collect()
+    }
+
+    fn asks_neighbour(&self) -> bool {
+        N::IS_KNOWN
+    }
+
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        self.neighbour.learn(&self.queues, entry, holds);
     }
 
     #[inline(always)]
@@ -398,7 +441,11 @@ impl Policy for Mq {
             .find(|b| b.queue != NOWHERE || b.count != 0)
         {
             Some(block) => Err(format!("a block in no queue: {block:?}")),
-            None => self.q_out.check(&self.queues).and_then(|()| self.queues.check()),
+            None => {
+                self.q_out.check(&self.queues)?;
+                self.neighbour.check(&self.queues)?;
+                self.queues.check()
+            }
         }
     }
 
@@ -429,7 +476,7 @@ mod tests {
     /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.
     #[test]
     fn life_time_finds_the_distance_of_a_loop() {
-        let mut mq = Mq::new(2, 8, None, 4.0);
+        let mut mq = Mq::new(2, 8, None, 4.0, Alone);
         mq.peak_distance.as_mut().expect("adaptive by default").period = Period::new(8, 0);
         mq.grow(3);
         for entry in [0, 1, 2].repeat(4) {

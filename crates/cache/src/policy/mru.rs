@@ -1,5 +1,6 @@
 //! MRU, fetch and discard: evict the most recently used, the one before the newcomer.
 
+use super::neighbour::Alone;
 use super::one_list::{OneList, Rule};
 use super::registry::PolicyInfo;
 
@@ -9,7 +10,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "most recently used goes first",
     source: "Chou & DeWitt, VLDB 1985",
     parameters: &[],
-    build: |_, context| Ok(Box::new(OneList::<Mru>::new(context.capacity))),
+    build: |_, context| Ok(Box::new(OneList::<Mru>::new(context.capacity, Alone))),
 };
 
 #[derive(Clone)]

@@ -1,7 +1,8 @@
-//! What LRU and MRU share: one list in recency order, no ghosts.
+//! What LRU, LRU-CA and MRU share: one list in recency order, no ghosts.
 
 use std::marker::PhantomData;
 
+use super::neighbour::{Alone, Neighbour, whole};
 use super::{Departures, Entry, Fate, Policy};
 use crate::lists::Lists;
 use crate::memo::{Carried, Memo};
@@ -18,16 +19,17 @@ const LIST: u32 = 0;
 ///
 /// Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
 #[derive(Clone)]
-pub(super) struct OneList<R> {
+pub(super) struct OneList<R, N = Alone> {
     capacity: u32,
     /// Front: least recently used.
     list: Lists,
+    neighbour: N,
     rule: PhantomData<R>,
 }
 
-impl<R: Rule> OneList<R> {
-    pub(super) fn new(capacity: u32) -> Self {
-        Self { capacity, list: Lists::new(1), rule: PhantomData }
+impl<R: Rule, N: Neighbour> OneList<R, N> {
+    pub(super) fn new(capacity: u32, neighbour: N) -> Self {
+        Self { capacity, list: Lists::new(1), neighbour, rule: PhantomData }
     }
 
     #[inline(always)]
@@ -37,14 +39,22 @@ impl<R: Rule> OneList<R> {
 
     #[inline(always)]
     fn evict(&mut self, out: &mut Departures) {
-        if let Some(victim) = self.next_victim() {
-            self.list.remove(LIST, victim);
+        let order = std::iter::once(whole(&self.list, LIST));
+        let preferred = self.neighbour.prefer(&self.list, order);
+        if let Some(victim) = preferred.or_else(|| self.next_victim()) {
+            self.unlink(victim);
             out.push(victim, Fate::Evicted);
         }
     }
+
+    #[inline(always)]
+    fn unlink(&mut self, entry: Entry) {
+        self.neighbour.leaves(&self.list, entry);
+        self.list.remove(LIST, entry);
+    }
 }
 
-impl<R: Rule> Policy for OneList<R> {
+impl<R: Rule, N: Neighbour> Policy for OneList<R, N> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -56,6 +66,7 @@ impl<R: Rule> Policy for OneList<R> {
 
     fn grow(&mut self, entries: u32) {
         self.list.grow(entries);
+        self.neighbour.grow(entries);
     }
 
     #[inline(always)]
@@ -65,6 +76,7 @@ impl<R: Rule> Policy for OneList<R> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
+        self.neighbour.leaves(&self.list, entry);
         self.list.move_to_back(LIST, entry);
     }
 
@@ -77,7 +89,7 @@ impl<R: Rule> Policy for OneList<R> {
     }
 
     fn take(&mut self, entry: Entry, _: &mut Departures) {
-        self.list.remove(LIST, entry);
+        self.unlink(entry);
     }
 
     fn place(&mut self, entry: Entry, out: &mut Departures) {
@@ -86,16 +98,21 @@ impl<R: Rule> Policy for OneList<R> {
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
         if self.contains(entry) {
-            self.list.remove(LIST, entry);
+            self.unlink(entry);
         }
     }
 
     fn victim(&self) -> Option<Entry> {
-        if self.len() == self.capacity { self.next_victim() } else { None }
+        if self.len() < self.capacity {
+            return None;
+        }
+        let order = std::iter::once(whole(&self.list, LIST));
+        self.neighbour.would_prefer(&self.list, order).or_else(|| self.next_victim())
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
+        self.neighbour.adopt(capacity);
         while self.len() > capacity {
             self.evict(out);
         }
@@ -103,6 +120,14 @@ impl<R: Rule> Policy for OneList<R> {
 
     fn residents(&self) -> Vec<Entry> {
         self.list.iter(LIST).collect()
+    }
+
+    fn asks_neighbour(&self) -> bool {
+        N::IS_KNOWN
+    }
+
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        self.neighbour.learn(&self.list, entry, holds);
     }
 
     #[inline(always)]
@@ -122,6 +147,7 @@ impl<R: Rule> Policy for OneList<R> {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
         }
+        self.neighbour.check(&self.list)?;
         self.list.check()
     }
 }

@@ -4,6 +4,7 @@
 //! Invariants (checked by [`Queues::check`]): an entry is linked exactly if it says that it is in
 //! some list, and in the list that it names; the mark of an entry in no list is not set.
 
+use super::neighbour::{Alone, Neighbour, Stretch, balance};
 use super::{Departures, Entry, Fate};
 use crate::lists::Lists;
 use crate::memo::{Carried, Memo, Refused};
@@ -14,9 +15,10 @@ const MARK: u8 = 1;
 
 /// Lists over entries; the front of each is its oldest end.
 #[derive(Clone)]
-pub(super) struct Queues {
+pub(super) struct Queues<N = Alone> {
     lists: Lists,
     place: Vec<u8>,
+    neighbour: N,
 }
 
 #[inline(always)]
@@ -24,15 +26,16 @@ fn place_in(list: u32) -> u8 {
     (list as u8 + 1) << 1
 }
 
-impl Queues {
+impl<N: Neighbour> Queues<N> {
     /// `lists` empty lists over no entries yet.
-    pub(super) fn new(lists: u32) -> Self {
-        Self { lists: Lists::new(lists), place: Vec::new() }
+    pub(super) fn new(lists: u32, neighbour: N) -> Self {
+        Self { lists: Lists::new(lists), place: Vec::new(), neighbour }
     }
 
     pub(super) fn grow(&mut self, entries: u32) {
         self.lists.grow(entries);
         self.place.resize(self.lists.entries() as usize, NOWHERE);
+        self.neighbour.grow(entries);
     }
 
     #[inline(always)]
@@ -85,7 +88,9 @@ impl Queues {
     /// Takes the oldest entry out of `list`.
     #[inline(always)]
     pub(super) fn pop(&mut self, list: u32) -> Option<Entry> {
-        let oldest = self.lists.pop_front(list)?;
+        let oldest = self.lists.front(list)?;
+        self.neighbour.leaves(&self.lists, oldest);
+        self.lists.remove(list, oldest);
         self.place[oldest as usize] = NOWHERE;
         Some(oldest)
     }
@@ -94,6 +99,7 @@ impl Queues {
     #[inline(always)]
     pub(super) fn remove(&mut self, entry: Entry) {
         if let Some(list) = self.list_of(entry) {
+            self.neighbour.leaves(&self.lists, entry);
             self.lists.remove(list, entry);
             self.place[entry as usize] = NOWHERE;
         }
@@ -102,6 +108,7 @@ impl Queues {
     /// Moves an entry of `list` to its newest end, with its mark.
     #[inline(always)]
     pub(super) fn renew(&mut self, list: u32, entry: Entry) {
+        self.neighbour.leaves(&self.lists, entry);
         self.lists.move_to_back(list, entry);
     }
 
@@ -112,6 +119,42 @@ impl Queues {
             self.push(ghosts, victim);
             out.push(victim, Fate::Remembered);
         }
+    }
+
+    /// The order of eviction where `first` gives up what it has too much, then `second` all that it
+    /// has, then `first` the rest.
+    fn order(&self, first: u32, too_much: u32, second: u32) -> [Stretch; 3] {
+        balance(&self.lists, first, too_much, second)
+    }
+
+    /// The entry that the neighbour holds, if one is to be preferred to the next in that order.
+    #[inline(always)]
+    pub(super) fn prefer(&mut self, first: u32, too_much: u32, second: u32) -> Option<Entry> {
+        let order = self.order(first, too_much, second);
+        self.neighbour.prefer(&self.lists, order.into_iter())
+    }
+
+    /// The same without a trace.
+    pub(super) fn would_prefer(&self, first: u32, too_much: u32, second: u32) -> Option<Entry> {
+        let order = self.order(first, too_much, second);
+        self.neighbour.would_prefer(&self.lists, order.into_iter())
+    }
+
+    /// See [`Neighbour::adopt`].
+    pub(super) fn adopt(&mut self, capacity: u32) {
+        self.neighbour.adopt(capacity);
+    }
+
+    /// See [`Neighbour::learn`].
+    pub(super) fn learn(&mut self, entry: Entry, holds: bool) {
+        self.neighbour.learn(&self.lists, entry, holds);
+    }
+
+    /// Moves a resident entry, wherever it is, to the newest end of the list `ghosts`.
+    pub(super) fn evict_this(&mut self, entry: Entry, ghosts: u32, out: &mut Departures) {
+        self.remove(entry);
+        self.push(ghosts, entry);
+        out.push(entry, Fate::Remembered);
     }
 
     /// Drops the oldest entry of the list `ghosts`.
@@ -170,7 +213,7 @@ impl Queues {
         });
         match wrong {
             Some(entry) => Err(format!("entry {entry}: place and lists disagree")),
-            None => self.lists.check(),
+            None => self.neighbour.check(&self.lists).and_then(|()| self.lists.check()),
         }
     }
 }

@@ -11,6 +11,7 @@ pub fn policies() -> &'static [&'static PolicyInfo] {
     &[
         &super::opt::INFO,
         &super::lru::INFO,
+        &super::lru_ca::INFO,
         &super::mru::INFO,
         &super::fifo::INFO,
         &super::lfu::INFO,
@@ -22,6 +23,7 @@ pub fn policies() -> &'static [&'static PolicyInfo] {
         &super::lirs::INFO,
         &super::arc::INFO,
         &super::clock::INFO,
+        &super::clock_ca::INFO,
         &super::clock_pro::INFO,
         &super::car::INFO,
         &super::s3_fifo::INFO,
@@ -43,6 +45,21 @@ pub struct PolicyInfo {
     /// What can be set.
     pub parameters: &'static [Parameter],
     pub(super) build: Build,
+}
+
+impl PolicyInfo {
+    /// Whether the policy is content-aware whatever its parameters: it makes sense only where
+    /// somebody says what a neighbouring cache holds.
+    pub fn is_content_aware(&self) -> bool {
+        let has = |name| self.parameters.iter().any(|p| p.name == name);
+        has("knows") && !has("ca")
+    }
+
+    /// Whether a parameter of this name is yes or no, so that its name alone means yes.
+    fn is_switch(&self, name: &str) -> bool {
+        let is_switch = |p: &Parameter| matches!(p.kind, Kind::Word(["no", "yes"]));
+        self.parameters.iter().any(|p| p.name == name && is_switch(p))
+    }
 }
 
 /// Makes a policy from its arguments.
@@ -207,9 +224,14 @@ impl Spec {
         };
         let mut given = vec![false; info.parameters.len()];
         for word in called.1.split(',').filter(|word| !word.is_empty()).chain(words) {
-            let (key, value) = word.split_once('=').ok_or_else(|| {
-                SpecError(format!("policy {}: expected key=value, found '{word}'", info.name))
-            })?;
+            let (key, value) = match word.split_once('=') {
+                Some(both) => both,
+                None if info.is_switch(word) => (word, "yes"),
+                None => {
+                    let what = format!("policy {}: expected key=value, found '{word}'", info.name);
+                    return Err(SpecError(what));
+                }
+            };
             let at = info.parameters.iter().position(|p| p.name == key.trim());
             let at = at.ok_or_else(|| unknown_key(info, key.trim()))?;
             let parameter = &info.parameters[at];
@@ -311,6 +333,12 @@ fn unknown_key(info: &PolicyInfo, key: &str) -> SpecError {
 /// A policy that cannot be had as asked: says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(pub(super) String);
+
+impl SpecError {
+    pub(crate) fn new(what: &str) -> Self {
+        Self(what.into())
+    }
+}
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

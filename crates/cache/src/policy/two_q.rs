@@ -5,11 +5,16 @@
 //! leaves, its id is kept in A1out; a reference to it there takes it into Am. What leaves Am is not
 //! remembered.
 //!
+//! Content-aware (`ca=yes`): the victims are looked at in the order in which "reclaim" would choose
+//! them: what A1in has too much, then Am, then A1in.
+//!
 //! Deviation: where the paper would take a victim from an empty Am (a small cache of which A1in
 //! has all), we take it from A1in.
 //!
 //! Invariants: `|A1in| + |Am|` is at most the capacity, `|A1out|` at most `kout_bound`.
 
+use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
+use super::neighbour::{Alone, Neighbour};
 use super::queues::Queues;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
@@ -33,18 +38,19 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             default: "0.5",
             help: "ids remembered in A1out, times the capacity",
         },
+        CA,
+        ALPHA,
+        KNOWS,
+        FILTER_BITS,
+        HASHES,
+        PUBLISH,
     ],
     build: |arguments, context| {
-        let mut policy = TwoQ {
-            capacity: context.capacity,
-            kin: arguments.real("kin"),
-            kout: arguments.real("kout"),
-            kin_target: 0,
-            kout_bound: 0,
-            queues: Queues::new(3),
-        };
-        policy.derive_sizes(context.capacity);
-        Ok(Box::new(policy))
+        let (kin, kout) = (arguments.real("kin"), arguments.real("kout"));
+        Ok(match held(arguments, context.capacity) {
+            Some(held) => Box::new(TwoQ::new(context.capacity, kin, kout, held)),
+            None => Box::new(TwoQ::new(context.capacity, kin, kout, Alone)),
+        })
     },
 };
 
@@ -57,20 +63,29 @@ const A1OUT: u32 = 2;
 const RESIDENT: u32 = 2;
 
 #[derive(Clone)]
-struct TwoQ {
+struct TwoQ<N> {
     capacity: u32,
     kin: f64,
     kout: f64,
     kin_target: u32,
     kout_bound: u32,
-    queues: Queues,
+    queues: Queues<N>,
 }
 
-impl TwoQ {
+impl<N: Neighbour> TwoQ<N> {
+    /// A queue A1in of `kin` times the capacity, and `kout` times as many ids.
+    fn new(capacity: u32, kin: f64, kout: f64, neighbour: N) -> Self {
+        let queues = Queues::new(3, neighbour);
+        let mut policy = Self { capacity, kin, kout, kin_target: 0, kout_bound: 0, queues };
+        policy.derive_sizes(capacity);
+        policy
+    }
+
     fn derive_sizes(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.kin_target = ((self.kin * f64::from(capacity)) as u32).max(1);
         self.kout_bound = ((self.kout * f64::from(capacity)) as u32).max(1);
+        self.queues.adopt(capacity);
     }
 
     /// The queue that gives up its oldest block.
@@ -83,10 +98,31 @@ impl TwoQ {
     /// The paper's "reclaim": frees one frame.
     #[inline(always)]
     fn reclaim(&mut self, out: &mut Departures) {
+        if N::IS_KNOWN {
+            if let Some(victim) = self.queues.prefer(A1IN, self.too_much(), AM) {
+                self.reclaim_this(victim, out);
+                return;
+            }
+        }
         if self.victim_queue() == A1IN {
             self.queues.evict(A1IN, A1OUT, out);
             self.trim_ghosts(out);
         } else if let Some(victim) = self.queues.pop(AM) {
+            out.push(victim, Fate::Evicted);
+        }
+    }
+
+    /// How many A1in would give, one after another, before Am would.
+    fn too_much(&self) -> u32 {
+        self.queues.len(A1IN).saturating_sub(self.kin_target)
+    }
+
+    fn reclaim_this(&mut self, victim: Entry, out: &mut Departures) {
+        if self.queues.is_in(A1IN, victim) {
+            self.queues.evict_this(victim, A1OUT, out);
+            self.trim_ghosts(out);
+        } else {
+            self.queues.remove(victim);
             out.push(victim, Fate::Evicted);
         }
     }
@@ -99,7 +135,7 @@ impl TwoQ {
     }
 }
 
-impl Policy for TwoQ {
+impl<N: Neighbour> Policy for TwoQ<N> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -159,8 +195,11 @@ impl Policy for TwoQ {
     }
 
     fn victim(&self) -> Option<Entry> {
-        let full = self.len() == self.capacity;
-        if full { self.queues.front(self.victim_queue()) } else { None }
+        if self.len() < self.capacity {
+            return None;
+        }
+        let preferred = self.queues.would_prefer(A1IN, self.too_much(), AM);
+        preferred.or_else(|| self.queues.front(self.victim_queue()))
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -174,6 +213,14 @@ impl Policy for TwoQ {
     /// A1in, then Am, oldest first.
     fn residents(&self) -> Vec<Entry> {
         self.queues.iter(A1IN).chain(self.queues.iter(AM)).collect()
+    }
+
+    fn asks_neighbour(&self) -> bool {
+        N::IS_KNOWN
+    }
+
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        self.queues.learn(entry, holds);
     }
 
     #[inline(always)]

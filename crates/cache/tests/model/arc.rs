@@ -1,5 +1,6 @@
 //! ARC: two recency lists, two ghosts, and a target that learns from ghost hits.
 
+use super::aware::Aware;
 use super::{Block, Model, Step, names, remove, sorted};
 use serde_json::{Value, json};
 
@@ -12,11 +13,13 @@ pub struct Arc {
     t2: Vec<Block>,
     b1: Vec<Block>,
     b2: Vec<Block>,
+    aware: Aware,
 }
 
 impl Arc {
-    pub fn new(c: usize) -> Arc {
-        Arc { c, p: 0.0, t1: Vec::new(), t2: Vec::new(), b1: Vec::new(), b2: Vec::new() }
+    pub fn new(c: usize, aware: Aware) -> Arc {
+        let [t1, t2, b1, b2] = [const { Vec::new() }; 4];
+        Arc { c, p: 0.0, t1, t2, b1, b2, aware }
     }
 
     fn count(&self) -> usize {
@@ -27,19 +30,38 @@ impl Arc {
         self.count() + self.b1.len() + self.b2.len()
     }
 
-    /// REPLACE without its guard: one block leaves.
-    fn replace(&mut self, in_b2: bool) -> Block {
+    fn next_victim(&self, in_b2: bool) -> Block {
         let t1 = self.t1.len() as f64;
         let from_t1 = !self.t1.is_empty() && (t1 > self.p || (in_b2 && t1 == self.p));
-        if from_t1 || self.t2.is_empty() {
-            let x = self.t1.remove(0);
-            self.b1.push(x);
-            x
-        } else {
-            let x = self.t2.remove(0);
-            self.b2.push(x);
-            x
+        if from_t1 || self.t2.is_empty() { self.t1[0] } else { self.t2[0] }
+    }
+
+    fn choose(&self, in_b2: bool) -> Block {
+        if self.aware.is_off() {
+            return self.next_victim(in_b2);
         }
+        let mut rest = self.clone();
+        let mut order = Vec::new();
+        while rest.count() > 0 {
+            order.push(rest.next_victim(in_b2));
+            rest.leave(order[order.len() - 1]);
+        }
+        self.aware.choose(self.c, &order)
+    }
+
+    fn leave(&mut self, x: Block) {
+        if remove(&mut self.t1, x) {
+            self.b1.push(x);
+        } else if remove(&mut self.t2, x) {
+            self.b2.push(x);
+        }
+    }
+
+    /// REPLACE without its guard: one block leaves.
+    fn replace(&mut self, in_b2: bool) -> Block {
+        let x = self.choose(in_b2);
+        self.leave(x);
+        x
     }
 
     fn replace_if_full(&mut self, in_b2: bool) -> Option<Block> {
@@ -73,7 +95,9 @@ impl Arc {
                 self.b1.remove(0);
                 evicted = self.replace_if_full(false);
             } else {
-                evicted = Some(self.t1.remove(0));
+                let x = self.aware.choose(self.c, &self.t1);
+                remove(&mut self.t1, x);
+                evicted = Some(x);
             }
         } else if self.total() >= self.c {
             if self.total() == 2 * self.c {
@@ -150,6 +174,10 @@ impl Model for Arc {
 
     fn remembered(&self) -> Vec<Block> {
         sorted([&self.b1[..], &self.b2[..]].concat())
+    }
+
+    fn learn(&mut self, b: Block, holds: bool) {
+        self.aware.learn(b, holds);
     }
 
     fn victim(&self) -> Option<Block> {

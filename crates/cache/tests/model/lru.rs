@@ -1,5 +1,6 @@
-//! LRU: one recency list, the oldest goes.
+//! LRU: one recency list, the oldest goes; LRU-CA: or an old one that the neighbour holds.
 
+use super::aware::Aware;
 use super::{Block, Model, Step, names, remove, sorted};
 use serde_json::{Value, json};
 
@@ -7,11 +8,18 @@ pub struct Lru {
     c: usize,
     /// Oldest first.
     list: Vec<Block>,
+    aware: Aware,
 }
 
 impl Lru {
-    pub fn new(c: usize) -> Lru {
-        Lru { c, list: Vec::new() }
+    pub fn new(c: usize, aware: Aware) -> Lru {
+        Lru { c, list: Vec::new(), aware }
+    }
+
+    fn evict(&mut self) -> Block {
+        let b = self.aware.choose(self.c, &self.list);
+        remove(&mut self.list, b);
+        b
     }
 }
 
@@ -23,7 +31,7 @@ impl Model for Lru {
         }
         let mut evicted = None;
         if self.list.len() >= self.c {
-            evicted = Some(self.list.remove(0));
+            evicted = Some(self.evict());
         }
         self.list.push(b);
         Step::miss(evicted)
@@ -47,7 +55,7 @@ impl Model for Lru {
         self.c = capacity as usize;
         let mut evicted = Vec::new();
         while self.list.len() > self.c {
-            evicted.push(self.list.remove(0));
+            evicted.push(self.evict());
         }
         evicted
     }
@@ -60,8 +68,13 @@ impl Model for Lru {
         Vec::new()
     }
 
+    fn learn(&mut self, b: Block, holds: bool) {
+        self.aware.learn(b, holds);
+    }
+
     fn victim(&self) -> Option<Block> {
-        if self.list.len() >= self.c { Some(self.list[0]) } else { None }
+        let full = self.list.len() >= self.c;
+        full.then(|| self.aware.choose(self.c, &self.list))
     }
 
     fn state(&self) -> Value {

@@ -7,8 +7,10 @@
 use serde_json::Value;
 
 mod arc;
+mod aware;
 mod car;
 mod clock;
+mod clock_ca;
 mod clock_pro;
 mod fbr;
 mod fifo;
@@ -62,6 +64,8 @@ pub trait Model {
     fn resident(&self) -> Vec<Block>;
     /// Blocks the ghosts remember, sorted.
     fn remembered(&self) -> Vec<Block>;
+    /// The neighbour holds b from now on, or no longer.
+    fn learn(&mut self, _b: Block, _holds: bool) {}
     /// What admitting a never-seen block would evict; None when there is room.
     fn victim(&self) -> Option<Block>;
     /// The state a worked example prints in its `extra` object.
@@ -88,7 +92,8 @@ pub fn model(name: &str, params: &[(&str, f64)], capacity: u32) -> Box<dyn Model
     let c = capacity as usize;
     let p = Params(params);
     match name {
-        "lru" => Box::new(lru::Lru::new(c)),
+        "lru" => Box::new(lru::Lru::new(c, aware::Aware::never())),
+        "lru-ca" => Box::new(lru::Lru::new(c, aware::Aware::always(p))),
         "mru" => Box::new(mru::Mru::new(c)),
         "fifo" => Box::new(fifo::Fifo::new(c)),
         "lfu" => Box::new(lfu::Lfu::new(c, p)),
@@ -97,9 +102,10 @@ pub fn model(name: &str, params: &[(&str, f64)], capacity: u32) -> Box<dyn Model
         "lfru" => Box::new(lfru::Lfru::new(c, p)),
         "2q" => Box::new(two_q::TwoQ::new(c, p)),
         "lirs" => Box::new(lirs::Lirs::new(c, p)),
-        "arc" => Box::new(arc::Arc::new(c)),
+        "arc" => Box::new(arc::Arc::new(c, aware::Aware::optional(p))),
         "car" => Box::new(car::Car::new(c)),
         "clock" => Box::new(clock::Clock::new(c, p)),
+        "clock-ca" => Box::new(clock_ca::ClockCa::new(c, aware::Aware::always(p))),
         "clock-pro" => Box::new(clock_pro::ClockPro::new(c)),
         "mq" => Box::new(mq::Mq::new(c, p)),
         "sieve" => Box::new(sieve::Sieve::new(c)),

@@ -1,5 +1,6 @@
 //! MQ (Multi-Queue): frequency decides the queue, a life time lets blocks sink again.
 
+use super::aware::Aware;
 use super::{Block, Model, Params, Step, name, names, part, remove, sorted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub struct Mq {
     hist: BTreeMap<u32, u64>,
     /// Sinkings, for the worked example: (time, block, from, to).
     moves: Vec<(u64, Block, usize, usize)>,
+    aware: Aware,
 }
 
 impl Mq {
@@ -56,6 +58,7 @@ impl Mq {
             out: Vec::new(),
             hist: BTreeMap::new(),
             moves: Vec::new(),
+            aware: Aware::optional(p),
         }
     }
 
@@ -90,7 +93,7 @@ impl Mq {
     }
 
     fn choose(&self) -> Block {
-        *self.queues.iter().find_map(|q| q.first()).unwrap()
+        self.aware.choose(self.c, &self.queues.concat())
     }
 
     fn evict(&mut self) -> Block {
@@ -237,6 +240,10 @@ impl Model for Mq {
 
     fn remembered(&self) -> Vec<Block> {
         sorted(self.out.iter().map(|r| r.b).collect())
+    }
+
+    fn learn(&mut self, b: Block, holds: bool) {
+        self.aware.learn(b, holds);
     }
 
     fn victim(&self) -> Option<Block> {

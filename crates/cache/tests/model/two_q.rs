@@ -1,5 +1,6 @@
 //! 2Q, full version: A1in and A1out filter what enters Am.
 
+use super::aware::Aware;
 use super::{Block, Model, Params, Step, names, part, remove, sorted};
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ pub struct TwoQ {
     a1out: Vec<Block>,
     /// LRU first.
     am: Vec<Block>,
+    aware: Aware,
 }
 
 impl TwoQ {
@@ -25,6 +27,7 @@ impl TwoQ {
             a1in: Vec::new(),
             a1out: Vec::new(),
             am: Vec::new(),
+            aware: Aware::optional(p),
         }
     }
 
@@ -48,14 +51,35 @@ impl TwoQ {
         }
     }
 
-    fn evict(&mut self) -> Block {
-        if self.victim_is_in_a1in() {
-            let x = self.a1in.remove(0);
-            self.remember(x);
-            x
-        } else {
-            self.am.remove(0)
+    fn next_victim(&self) -> Block {
+        if self.victim_is_in_a1in() { self.a1in[0] } else { self.am[0] }
+    }
+
+    fn choose(&self) -> Block {
+        if self.aware.is_off() {
+            return self.next_victim();
         }
+        let mut rest = self.clone();
+        let mut order = Vec::new();
+        while rest.count() > 0 {
+            order.push(rest.next_victim());
+            rest.leave(order[order.len() - 1]);
+        }
+        self.aware.choose(self.c, &order)
+    }
+
+    fn leave(&mut self, x: Block) {
+        if remove(&mut self.a1in, x) {
+            self.remember(x);
+        } else {
+            remove(&mut self.am, x);
+        }
+    }
+
+    fn evict(&mut self) -> Block {
+        let x = self.choose();
+        self.leave(x);
+        x
     }
 
     fn admit(&mut self, b: Block) -> Step {
@@ -121,14 +145,12 @@ impl Model for TwoQ {
         sorted(self.a1out.clone())
     }
 
+    fn learn(&mut self, b: Block, holds: bool) {
+        self.aware.learn(b, holds);
+    }
+
     fn victim(&self) -> Option<Block> {
-        if self.count() < self.c {
-            None
-        } else if self.victim_is_in_a1in() {
-            Some(self.a1in[0])
-        } else {
-            Some(self.am[0])
-        }
+        if self.count() < self.c { None } else { Some(self.choose()) }
     }
 
     fn state(&self) -> Value {

@@ -4,6 +4,15 @@
 /// Variants that run beside every policy's defaults.
 pub const VARIANTS: &[&str] = &[
     "clock,bits=2",
+    "lru-ca,alpha=1",
+    "lru-ca,alpha=0.2",
+    "clock-ca,alpha=1",
+    "2q,ca=yes",
+    "2q,ca=yes,alpha=1,kin=0.5",
+    "arc,ca=yes",
+    "arc,ca=yes,alpha=1",
+    "mq,ca=yes",
+    "mq,ca=yes,alpha=1,m=3,lifetime=2,qout=1",
     "lfu,ghost=0",
     "lfu,ghost=0.5",
     "lfu,age=10",

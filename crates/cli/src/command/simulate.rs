@@ -4,8 +4,8 @@ use std::io::{Write, stdout};
 
 use undercroft_cache::placement::Placement;
 use undercroft_sim::{
-    ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report, simulate_placed,
-    trace_report,
+    AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report,
+    simulate_placed, trace_report,
 };
 
 use crate::clients::{Asked, ClientOptions};
@@ -138,7 +138,47 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         writeln!(out, "between levels {sent} blocks sent down, {hints} of hints")?;
         print_cooperation(out, report, cooperation)?;
     }
+    print_awareness(out, &report.aware)?;
     writeln!(out)?;
+    Ok(())
+}
+
+/// What content-aware levels believed of their neighbour, and what it cost to know.
+fn print_awareness(out: &mut impl Write, levels: &[AwareReport]) -> Result<(), Error> {
+    if levels.is_empty() {
+        return Ok(());
+    }
+    let columns =
+        ["knowing", "evicted as held", "stale", "mistaken", "summaries", "bytes", "right"];
+    let mut table = Table::new(&columns);
+    for level in levels {
+        table.row(vec![
+            level.level.clone(),
+            count(level.held_evictions),
+            count(level.stale_evictions),
+            count(level.mistaken_evictions),
+            count(level.summaries),
+            bytes(level.summary_bytes),
+            level.confidence.map_or_else(String::new, percent),
+        ]);
+    }
+    writeln!(out)?;
+    table.print(out, 1)?;
+    for level in levels {
+        if let Some(rate) = level.false_positive_rate {
+            let (name, whole) = (&level.level, count(level.whole_summaries));
+            writeln!(
+                out,
+                "{name}: {whole} of the summaries whole; false positives of a full one by the \
+                 formula {}",
+                percent(rate)
+            )?;
+        }
+        if level.distrusted > 0 {
+            let distrusted = count(level.distrusted);
+            writeln!(out, "{}: emulation not trusted at {distrusted} requests", level.level)?;
+        }
+    }
     Ok(())
 }
 

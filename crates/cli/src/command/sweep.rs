@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Sizes of the level that varies: a list, and ranges in doublings, as 1%,64MiB..4GiB
     #[arg(long, value_name = "SIZES")]
     l2: String,
-    /// Its policies: a list, as lru,arc,mq,m=8,2q; all stands for all but opt
+    /// Its policies: a list, as lru,arc,mq,m=8,2q; all stands for all but opt, lru-ca and clock-ca
     #[arg(long, value_name = "POLICIES", default_value = "all")]
     policy: String,
     #[command(flatten)]
@@ -99,8 +99,9 @@ fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
     for part in text.split(',') {
         match specs.last_mut() {
             _ if part == "all" => {
-                let names = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
-                specs.extend(names.map(String::from));
+                let all = policies().iter().filter(|info| info.name != "opt");
+                let all = all.filter(|info| !info.is_content_aware());
+                specs.extend(all.map(|info| info.name.to_string()));
             }
             Some(last) if part.contains('=') => {
                 last.push(',');

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Context, Spec};
+use undercroft_cache::policy::{Awareness, Context, Spec};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, Uri};
 
 use crate::report::{Answer, Mailbox, Report, client_id};
@@ -133,7 +133,8 @@ impl CachedClient {
     /// When the server cannot be reached, refuses, or does not take the hints that `report` needs;
     /// when the policy cannot be made.
     pub async fn connect(uri: &Uri, options: &CachedOptions) -> Result<CachedClient, ClientError> {
-        let policy = options.policy.build(&Context::new(options.blocks.max(1)));
+        let policy = Awareness::refuse(&options.policy)
+            .and_then(|()| options.policy.build(&Context::new(options.blocks.max(1))));
         let policy = policy.map_err(|error| ClientError::Refused(error.to_string()))?;
         let (client, mailbox, size, block_bytes) = match options.report {
             Report::Nothing => {

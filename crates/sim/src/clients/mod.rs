@@ -17,6 +17,7 @@ pub(crate) use population::OfClient;
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
 
+use crate::aware::refuse as refuse_aware;
 use crate::cooperation::{HINT_BYTES, NEEDS_CLOCK};
 use crate::hierarchy::thread_cpu_time;
 use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
@@ -185,6 +186,8 @@ fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
                 .into(),
         );
     }
+    refuse_aware("with several clients or with a clock", &config.clients)?;
+    refuse_aware("with several clients or with a clock", std::slice::from_ref(&config.server))?;
     if !(1..=MAX_SERVERS).contains(&servers) || config.server.capacity < servers {
         let blocks = config.server.capacity;
         return refuse(format!(
@@ -241,6 +244,7 @@ pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64
             moved: cluster.servers().iter().map(|server| server.moved()).sum(),
         }),
         timed: None,
+        aware: Vec::new(),
     }
 }
 

@@ -101,6 +101,7 @@ pub fn simulate_placed(
     if cooperation.placement == Placement::Access {
         return simulate(trace, config, progress);
     }
+    crate::aware::check_cooperating(config)?;
     let (started, started_cpu) = (Instant::now(), thread_cpu_time());
     let warmup = trace.references_of(config.warmup_records)?;
     let mut run = Run::new(trace, config, cooperation)?;
@@ -124,6 +125,7 @@ pub fn simulate_placed(
         cooperation: Some(outcome),
         clients: None,
         timed: None,
+        aware: Vec::new(),
     })
 }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Spec, policies};
+use undercroft_cache::policy::{PolicyInfo, Spec, policies};
 use undercroft_sim::{Config, LevelConfig};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, Error, Meta, Op, Reader, Record, Unit,
@@ -118,7 +118,8 @@ pub(crate) fn config(levels: &[(u32, &str)], write_mode: WriteMode, warmup: u64)
     Config { levels: levels.iter().map(level).collect(), write_mode, warmup_records: warmup }
 }
 
-/// Every policy that can run without knowing the future.
+/// Every policy that can run without knowing the future or a neighbour.
 pub(crate) fn online_policies() -> Vec<&'static str> {
-    policies().iter().map(|info| info.name).filter(|&name| name != "opt").collect()
+    let alone = |info: &&&PolicyInfo| info.name != "opt" && !info.is_content_aware();
+    policies().iter().filter(alone).map(|info| info.name).collect()
 }

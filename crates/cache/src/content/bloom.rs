@@ -1,0 +1,180 @@
+//! Bloom filters over block numbers: one that counts, from which blocks can be taken out again, and
+//! the plain bits that are sent to the neighbour.
+//!
+//! The k positions of a block are `(h1 + i * h2) mod m` for i = 0 .. k - 1 (Kirsch & Mitzenmacher,
+//! ESA 2006), where h1 and h2 are SplitMix64's output function of the block and the seed, and of
+//! h1. Both sides of a wire must agree on that, so it is fixed here and is no library's business.
+
+/// Size and hash functions of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bits (m), at least 1.
+    pub bits: u32,
+    /// Hash functions (k), at least 1.
+    pub hashes: u32,
+    /// What they begin with: filters of different seeds err about different blocks.
+    pub seed: u64,
+}
+
+impl Shape {
+    /// `bits_per_block` bits for each of `capacity` blocks, at most 2^32 - 1.
+    pub fn new(bits_per_block: u32, hashes: u32, capacity: u32, seed: u64) -> Self {
+        let bits = bits_per_block.max(1).saturating_mul(capacity.max(1));
+        Self { bits, hashes: hashes.max(1), seed }
+    }
+
+    /// Share of the blocks that a filter holding `blocks` takes for its own though it does not hold
+    /// them: (1 - e^(-k n / m))^k.
+    pub fn false_positives(&self, blocks: u32) -> f64 {
+        let load = f64::from(self.hashes) * f64::from(blocks) / f64::from(self.bits);
+        (1.0 - (-load).exp()).powi(self.hashes as i32)
+    }
+
+    pub(super) fn positions(self, block: u64) -> impl Iterator<Item = u32> {
+        let m = u64::from(self.bits);
+        let first = mix(block ^ mix(self.seed));
+        let (first, step) = (first % m, mix(first) % m);
+        (0..u64::from(self.hashes)).map(move |i| ((first + i * step) % m) as u32)
+    }
+}
+
+/// The output function of SplitMix64.
+fn mix(x: u64) -> u64 {
+    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Plain bits: bit `i` is bit `i % 8` of byte `i / 8`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    shape: Shape,
+    bytes: Vec<u8>,
+}
+
+impl Filter {
+    /// An empty filter.
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, bytes: vec![0; shape.bits.div_ceil(8) as usize] }
+    }
+
+    /// A filter of these bytes; none if they are not as many as the shape has.
+    pub fn of_bytes(shape: Shape, bytes: &[u8]) -> Option<Self> {
+        let fits = bytes.len() == shape.bits.div_ceil(8) as usize;
+        fits.then(|| Self { shape, bytes: bytes.to_vec() })
+    }
+
+    /// Size and hash functions.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The bits.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether it may hold a block; if not, it does not.
+    pub fn holds(&self, block: u64) -> bool {
+        self.shape.positions(block).all(|position| self.is_set(position))
+    }
+
+    /// Whether a bit, which must be below the number of bits, is set.
+    pub fn is_set(&self, position: u32) -> bool {
+        self.bytes[position as usize / 8] >> (position % 8) & 1 != 0
+    }
+
+    pub(super) fn flip(&mut self, position: u32) {
+        self.bytes[position as usize / 8] ^= 1 << (position % 8);
+    }
+}
+
+/// The largest count of a position; one that reached it stays there.
+const COUNT_MAX: u8 = 15;
+
+/// A filter with a count of 4 bits for each position.
+#[derive(Clone, Debug)]
+pub struct CountingFilter {
+    shape: Shape,
+    /// Two to a byte.
+    counts: Vec<u8>,
+    is_saturated: bool,
+}
+
+impl CountingFilter {
+    /// An empty filter.
+    pub fn new(shape: Shape) -> Self {
+        let counts = vec![0; shape.bits.div_ceil(2) as usize];
+        Self { shape, counts, is_saturated: false }
+    }
+
+    /// Size and hash functions.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Whether some count was too large to be kept: blocks may then seem to be held that are not,
+    /// and the filter should be made anew.
+    pub fn is_saturated(&self) -> bool {
+        self.is_saturated
+    }
+
+    fn count(&self, position: u32) -> u8 {
+        self.counts[position as usize / 2] >> (position % 2 * 4) & COUNT_MAX
+    }
+
+    fn set(&mut self, position: u32, count: u8) {
+        let shift = position % 2 * 4;
+        let byte = &mut self.counts[position as usize / 2];
+        *byte = *byte & !(COUNT_MAX << shift) | count << shift;
+    }
+
+    /// Puts a block in, which is not in it; `flipped` is told the positions that were empty.
+    pub fn insert(&mut self, block: u64, mut flipped: impl FnMut(u32)) {
+        for position in self.shape.positions(block) {
+            let count = self.count(position);
+            if count == COUNT_MAX {
+                self.is_saturated = true;
+                continue;
+            }
+            self.set(position, count + 1);
+            if count == 0 {
+                flipped(position);
+            }
+        }
+    }
+
+    /// Takes a block out, which is in it; `flipped` is told the positions that are empty now.
+    pub fn remove(&mut self, block: u64, mut flipped: impl FnMut(u32)) {
+        for position in self.shape.positions(block) {
+            let count = self.count(position);
+            // One that is full has lost count.
+            if count == COUNT_MAX || count == 0 {
+                continue;
+            }
+            self.set(position, count - 1);
+            if count == 1 {
+                flipped(position);
+            }
+        }
+    }
+
+    /// Whether it may hold a block; if not, it does not.
+    pub fn holds(&self, block: u64) -> bool {
+        self.shape.positions(block).all(|position| self.count(position) > 0)
+    }
+
+    /// Whether a position is not empty.
+    pub fn is_set(&self, position: u32) -> bool {
+        self.count(position) > 0
+    }
+
+    /// The positions that are not empty, as plain bits.
+    pub fn bits(&self) -> Filter {
+        let mut filter = Filter::new(self.shape);
+        let set = (0..self.shape.bits).filter(|&position| self.is_set(position));
+        set.for_each(|position| filter.flip(position));
+        filter
+    }
+}

@@ -1,0 +1,221 @@
+//! A neighbour that says nothing, emulated.
+//!
+//! The lower cache sees every request that the upper one sends, in the same order as the emulation
+//! does: with the right policy and size, and no other client, the emulation is exact, and the time
+//! that a reply takes shows whether it is. The upper cache shows the lower one its misses only:
+//! what it asked for last is what it holds, unless it asks for that again. An emulation that
+//! foretells too little is not used: then nothing is known, and a content-aware policy is what it
+//! is without.
+
+use crate::level::WriteMode;
+use crate::policy::{Context, Departures, Policy, Spec, SpecError};
+use crate::recent::Recent;
+use crate::tally::refer;
+
+use super::source::{News, Source, SourceCounts};
+
+/// Predictions by which an emulation is judged.
+const JUDGED: usize = 1000;
+
+/// Least share of them that must have come as foretold.
+pub(super) const TRUSTED: f64 = 0.8;
+
+/// The share of the last predictions that came as foretold.
+#[derive(Clone)]
+pub(super) struct Confidence {
+    last: Vec<bool>,
+    next: usize,
+    right: usize,
+}
+
+impl Confidence {
+    pub(super) fn new() -> Self {
+        Self { last: Vec::new(), next: 0, right: 0 }
+    }
+
+    pub(super) fn judge(&mut self, is_right: bool) {
+        self.right += usize::from(is_right);
+        if self.last.len() < JUDGED {
+            self.last.push(is_right);
+            return;
+        }
+        self.right -= usize::from(std::mem::replace(&mut self.last[self.next], is_right));
+        self.next = (self.next + 1) % JUDGED;
+    }
+
+    /// Before anything was foretold there is nothing to doubt.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.right as f64 >= TRUSTED * self.last.len() as f64
+    }
+}
+
+/// The lower cache by a policy: which blocks it holds, after the requests that it was sent.
+pub(super) struct Copy {
+    policy: Box<dyn Policy>,
+    mode: WriteMode,
+    out: Departures,
+}
+
+impl Copy {
+    pub(super) fn new(spec: &Spec, capacity: u32, mode: WriteMode) -> Result<Self, SpecError> {
+        let policy = spec.build(&Context::new(capacity))?;
+        Ok(Self { policy, mode, out: Departures::new() })
+    }
+
+    /// Sends it a request: whether it had the block. What came and went is in `news`.
+    pub(super) fn request(&mut self, block: u64, is_write: bool, news: &mut News) -> bool {
+        let entry = block as u32;
+        self.policy.grow(entry + 1);
+        self.out.clear();
+        let before = self.policy.contains(entry);
+        refer(self.policy.as_mut(), entry, is_write, self.mode, &mut self.out);
+        let after = self.policy.contains(entry);
+        news.blocks.extend(self.out.evicted().map(|gone| (gone.into(), false)));
+        if before != after {
+            news.blocks.push((block, after));
+        }
+        before
+    }
+
+    pub(super) fn holds(&self, block: u64) -> bool {
+        let entry = block as u32;
+        self.policy.contains(entry)
+    }
+
+    /// Makes room for blocks below `blocks`.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        self.policy.grow(blocks);
+    }
+}
+
+/// The lower cache, emulated by the upper one.
+pub(super) struct LowerCopy {
+    copy: Copy,
+    confidence: Confidence,
+    counts: SourceCounts,
+}
+
+impl LowerCopy {
+    pub(super) fn new(
+        spec: &Spec,
+        capacity: u32,
+        mode: WriteMode,
+        blocks: u32,
+    ) -> Result<Self, SpecError> {
+        let mut copy = Copy::new(spec, capacity, mode)?;
+        copy.grow(blocks);
+        Ok(Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() })
+    }
+}
+
+impl Source for LowerCopy {
+    fn came(&mut self, _: u64, _: &mut News) {}
+
+    fn went(&mut self, _: u64, _: &mut News) {}
+
+    fn served(&mut self, block: u64, is_write: bool, hit: bool, news: &mut News) {
+        let before = self.confidence.is_trusted();
+        let foretold = self.copy.request(block, is_write, news);
+        // How long a write takes says nothing of where the block was.
+        if !is_write {
+            self.confidence.judge(foretold == hit);
+            self.counts.predictions += 1;
+            self.counts.confirmed += u64::from(foretold == hit);
+        }
+        let is_trusted = self.confidence.is_trusted();
+        self.counts.distrusted += u64::from(!is_trusted);
+        news.all |= before != is_trusted;
+        if !is_trusted {
+            news.blocks.clear();
+        }
+    }
+
+    fn holds(&self, block: u64) -> bool {
+        self.confidence.is_trusted() && self.copy.holds(block)
+    }
+
+    fn was_held(&self, _: u64) -> bool {
+        false
+    }
+
+    fn counts(&self) -> SourceCounts {
+        self.counts
+    }
+
+    fn restart_counts(&mut self) {
+        self.counts = SourceCounts::default();
+    }
+}
+
+/// The upper cache, emulated by the lower one: an LRU list of what it was sent.
+pub(super) struct UpperList {
+    sent: Recent<()>,
+    mode: WriteMode,
+    confidence: Confidence,
+    counts: SourceCounts,
+}
+
+impl UpperList {
+    pub(super) fn new(capacity: u32, mode: WriteMode) -> Self {
+        Self {
+            sent: Recent::new(capacity + 1, 0),
+            mode,
+            confidence: Confidence::new(),
+            counts: SourceCounts::default(),
+        }
+    }
+}
+
+impl Source for UpperList {
+    fn came(&mut self, _: u64, _: &mut News) {}
+
+    fn went(&mut self, _: u64, _: &mut News) {}
+
+    fn served(&mut self, block: u64, is_write: bool, _: bool, news: &mut News) {
+        let before = self.confidence.is_trusted();
+        if !is_write {
+            // It would not ask for what it has.
+            let is_right = self.sent.get(block).is_none();
+            self.confidence.judge(is_right);
+            self.counts.predictions += 1;
+            self.counts.confirmed += u64::from(is_right);
+        }
+        match self.mode {
+            WriteMode::NoAllocate if is_write => (),
+            WriteMode::Invalidate if is_write => {
+                self.sent.remove(block);
+                news.blocks.push((block, false));
+            }
+            _ => {
+                self.sent.touch(block);
+                news.blocks.push((block, true));
+            }
+        }
+        while self.sent.len() >= self.sent.max() {
+            let Some((gone, ())) = self.sent.pop_oldest() else { break };
+            news.blocks.push((gone, false));
+        }
+        let is_trusted = self.confidence.is_trusted();
+        self.counts.distrusted += u64::from(!is_trusted);
+        news.all |= before != is_trusted;
+        if !is_trusted {
+            news.blocks.clear();
+        }
+    }
+
+    fn holds(&self, block: u64) -> bool {
+        self.confidence.is_trusted() && self.sent.get(block).is_some()
+    }
+
+    fn was_held(&self, _: u64) -> bool {
+        false
+    }
+
+    fn counts(&self) -> SourceCounts {
+        self.counts
+    }
+
+    fn restart_counts(&mut self) {
+        self.counts = SourceCounts::default();
+    }
+}

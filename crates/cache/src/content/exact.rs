@@ -1,0 +1,112 @@
+//! Exact knowledge: the neighbour says at once what comes and goes. Or, where both caches go by
+//! what the other holds, as it was an exchange ago.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use super::source::{News, Source, SourceCounts};
+
+/// Bytes of the message that a block is gone. That it came is known from the request that it was
+/// for.
+const GONE_BYTES: u64 = 8;
+
+pub(super) type Blocks = HashSet<u64, FixedState>;
+
+/// What the neighbour holds.
+#[derive(Default)]
+pub(super) struct Exact {
+    held: Blocks,
+    counts: SourceCounts,
+}
+
+impl Source for Exact {
+    fn came(&mut self, block: u64, news: &mut News) {
+        self.held.insert(block);
+        news.blocks.push((block, true));
+    }
+
+    fn went(&mut self, block: u64, news: &mut News) {
+        self.held.remove(&block);
+        self.counts.bytes += GONE_BYTES;
+        news.blocks.push((block, false));
+    }
+
+    fn holds(&self, block: u64) -> bool {
+        self.held.contains(&block)
+    }
+
+    fn was_held(&self, block: u64) -> bool {
+        self.holds(block)
+    }
+
+    fn counts(&self) -> SourceCounts {
+        self.counts
+    }
+
+    fn restart_counts(&mut self) {
+        self.counts = SourceCounts::default();
+    }
+}
+
+/// What the neighbour held at its last message but one, where it sends one each `period` blocks
+/// that come or go.
+pub(super) struct ExchangeOld {
+    held: Blocks,
+    /// Between the last message but one and the last; and since.
+    before: Vec<(u64, bool)>,
+    since: Vec<(u64, bool)>,
+    period: usize,
+    counts: SourceCounts,
+}
+
+impl ExchangeOld {
+    pub(super) fn new(period: usize) -> Self {
+        let (before, since) = (Vec::new(), Vec::new());
+        let (held, counts) = (Blocks::default(), SourceCounts::default());
+        Self { held, before, since, period: period.max(1), counts }
+    }
+}
+
+impl Source for ExchangeOld {
+    fn came(&mut self, block: u64, _: &mut News) {
+        self.since.push((block, true));
+    }
+
+    fn went(&mut self, block: u64, _: &mut News) {
+        self.since.push((block, false));
+    }
+
+    fn exchange(&mut self, _: &dyn Fn() -> Vec<u64>, news: &mut News) {
+        if self.since.len() < self.period {
+            return;
+        }
+        let gone = self.since.iter().filter(|(_, came)| !came).count() as u64;
+        self.counts.bytes += gone * GONE_BYTES;
+        self.counts.publications += 1;
+        std::mem::swap(&mut self.before, &mut self.since);
+        for (block, came) in self.since.drain(..) {
+            if came {
+                self.held.insert(block)
+            } else {
+                self.held.remove(&block)
+            };
+            news.blocks.push((block, came));
+        }
+    }
+
+    fn holds(&self, block: u64) -> bool {
+        self.held.contains(&block)
+    }
+
+    fn was_held(&self, block: u64) -> bool {
+        self.holds(block)
+    }
+
+    fn counts(&self) -> SourceCounts {
+        self.counts
+    }
+
+    fn restart_counts(&mut self) {
+        self.counts = SourceCounts::default();
+    }
+}

@@ -1,0 +1,67 @@
+//! The one interface behind which it is known what the neighbour holds, whatever it is known from.
+
+/// What changed in what is known.
+#[derive(Clone, Debug, Default)]
+pub struct News {
+    /// Blocks, and whether the neighbour holds them now.
+    pub blocks: Vec<(u64, bool)>,
+    /// Anything may have changed: ask about every block that matters.
+    pub all: bool,
+}
+
+/// What knowing cost, and how good it looked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounts {
+    /// Bytes that the neighbour sent for it.
+    pub bytes: u64,
+    /// Messages that it sent; of exact knowledge, which rides on other messages, none.
+    pub publications: u64,
+    /// Those of them that were whole filters.
+    pub whole: u64,
+    /// Replies or requests that were foretold by an emulation.
+    pub predictions: u64,
+    /// Those of them that came as foretold.
+    pub confirmed: u64,
+    /// Requests at which an emulation was not trusted.
+    pub distrusted: u64,
+}
+
+/// What a cache knows of its neighbour. Blocks are numbers; the neighbour is the one cache above or
+/// below.
+pub trait Source: Send {
+    /// The neighbour took a block in. A source that is not told ignores it.
+    fn came(&mut self, block: u64, news: &mut News);
+
+    /// The neighbour gave a block up.
+    fn went(&mut self, block: u64, news: &mut News);
+
+    /// The cache that asks took a block in itself (or gave it up). A source may want to know, so
+    /// that its news can be about such blocks alone.
+    fn own(&mut self, block: u64, came: bool) {
+        let _ = (block, came);
+    }
+
+    /// There is a message on its way from the neighbour, which can carry something. `content` gives
+    /// all that the neighbour holds.
+    fn exchange(&mut self, content: &dyn Fn() -> Vec<u64>, news: &mut News) {
+        let _ = (content, news);
+    }
+
+    /// A request of the upper of both caches was served by the lower: whether that had the block.
+    fn served(&mut self, block: u64, is_write: bool, hit: bool, news: &mut News) {
+        let _ = (block, is_write, hit, news);
+    }
+
+    /// Whether the neighbour is believed to hold a block.
+    fn holds(&self, block: u64) -> bool;
+
+    /// Whether a block that is believed to be held was, when the neighbour last said anything: then
+    /// the belief is stale, else it is mistaken.
+    fn was_held(&self, block: u64) -> bool;
+
+    /// What it cost since the counts were last restarted.
+    fn counts(&self) -> SourceCounts;
+
+    /// Forgets the counts: the end of a warm-up.
+    fn restart_counts(&mut self);
+}

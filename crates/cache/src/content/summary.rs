@@ -1,0 +1,249 @@
+//! A Bloom summary of a cache's content on its way to the neighbour: whole once, and then the bits
+//! that changed, so often that the neighbour is not far behind and so seldom that it costs little.
+//!
+//! A publication has an epoch and a number. A follower that misses one notices it by the number and
+//! asks for the whole filter. A new epoch has another seed, and begins when the counts of the
+//! filter have saturated. What a publication says can make a policy choose another victim, and
+//! nothing else.
+
+use super::bloom::{CountingFilter, Filter, Shape};
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Another one for each filter that was made anew; the seed of the hash functions.
+    pub epoch: u32,
+    /// One more for each publication.
+    pub sequence: u32,
+    /// The content.
+    pub body: Body,
+}
+
+/// The content of a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// All bits.
+    Whole(Vec<u8>),
+    /// The positions, ascending, of the bits that are not what they were: the first, and from each
+    /// to the next the distance less one, as LEB128.
+    Changes(Vec<u8>),
+}
+
+impl Publication {
+    /// Bytes on the wire: epoch, number, kind and length take 12.
+    pub fn bytes(&self) -> u64 {
+        let (Body::Whole(body) | Body::Changes(body)) = &self.body;
+        12 + body.len() as u64
+    }
+}
+
+/// The side that publishes.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    filter: CountingFilter,
+    published: Filter,
+    /// Positions that became empty or no longer empty, some of them oftener than once.
+    flipped: Vec<u32>,
+    /// Blocks that came or went since the last publication.
+    events: u64,
+    /// So many are worth one.
+    period: u64,
+    epoch: u32,
+    sequence: u32,
+    is_whole_due: bool,
+}
+
+impl Publisher {
+    /// For an empty cache of `capacity` blocks; a publication is due after the share `publish` of
+    /// them has come or gone.
+    pub fn new(bits_per_block: u32, hashes: u32, capacity: u32, publish: f64) -> Self {
+        let shape = Shape::new(bits_per_block, hashes, capacity, 0);
+        Self {
+            filter: CountingFilter::new(shape),
+            published: Filter::new(shape),
+            flipped: Vec::new(),
+            events: 0,
+            period: ((publish * f64::from(capacity)).ceil() as u64).max(1),
+            epoch: 0,
+            sequence: 0,
+            is_whole_due: true,
+        }
+    }
+
+    /// A block came.
+    pub fn came(&mut self, block: u64) {
+        self.filter.insert(block, |position| self.flipped.push(position));
+        self.events += 1;
+    }
+
+    /// A block went.
+    pub fn went(&mut self, block: u64) {
+        self.filter.remove(block, |position| self.flipped.push(position));
+        self.events += 1;
+    }
+
+    /// Whether there is enough to tell.
+    pub fn is_due(&self) -> bool {
+        self.events >= self.period
+    }
+
+    /// The neighbour misses something: the next publication is whole, and due.
+    pub fn ask_for_whole(&mut self) {
+        self.is_whole_due = true;
+        self.events = self.events.max(self.period);
+    }
+
+    /// What there is to tell now. `content` is asked for all blocks of the cache where the filter
+    /// has to be made anew.
+    pub fn publish(&mut self, content: impl FnOnce() -> Vec<u64>) -> Publication {
+        if self.filter.is_saturated() {
+            self.make_anew(&content());
+        }
+        self.events = 0;
+        self.sequence = self.sequence.wrapping_add(1);
+        let changes = self.take_changes();
+        let is_whole = self.is_whole_due || changes.len() > self.published.bytes().len();
+        self.is_whole_due = false;
+        let body = if is_whole {
+            Body::Whole(self.published.bytes().to_vec())
+        } else {
+            Body::Changes(changes)
+        };
+        Publication { epoch: self.epoch, sequence: self.sequence, body }
+    }
+
+    /// Brings what is published up to date: the changes, coded.
+    fn take_changes(&mut self) -> Vec<u8> {
+        self.flipped.sort_unstable();
+        self.flipped.dedup();
+        let mut coded = Vec::new();
+        let mut next = 0;
+        for position in self.flipped.drain(..) {
+            if self.filter.is_set(position) != self.published.is_set(position) {
+                self.published.flip(position);
+                put_number(&mut coded, position - next);
+                next = position + 1;
+            }
+        }
+        coded
+    }
+
+    fn make_anew(&mut self, content: &[u64]) {
+        self.epoch = self.epoch.wrapping_add(1);
+        let shape = Shape { seed: self.epoch.into(), ..self.filter.shape() };
+        self.filter = CountingFilter::new(shape);
+        content.iter().for_each(|&block| self.filter.insert(block, |_| ()));
+        self.published = self.filter.bits();
+        self.flipped.clear();
+        self.is_whole_due = true;
+    }
+
+    /// What a follower has that missed nothing.
+    pub fn published(&self) -> &Filter {
+        &self.published
+    }
+}
+
+/// Why a publication was of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// One before it was lost: ask for the whole filter.
+    Lost,
+    /// It is not of such a filter.
+    Malformed,
+}
+
+/// The side that is told.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    filter: Filter,
+    /// Epoch and number of what was applied last.
+    at: Option<(u32, u32)>,
+    /// The bits that the last publication changed, if it was not a whole filter.
+    changed: Vec<u32>,
+}
+
+impl Follower {
+    /// Of a cache of `capacity` blocks, of which nothing is known yet.
+    pub fn new(bits_per_block: u32, hashes: u32, capacity: u32) -> Self {
+        let shape = Shape::new(bits_per_block, hashes, capacity, 0);
+        Self { filter: Filter::new(shape), at: None, changed: Vec::new() }
+    }
+
+    /// Takes a publication in.
+    ///
+    /// # Errors
+    /// It could not be used; the filter is then as it was.
+    pub fn apply(&mut self, publication: &Publication) -> Result<(), Unusable> {
+        let Publication { epoch, sequence, body } = publication;
+        match body {
+            Body::Whole(bytes) => {
+                let shape = Shape { seed: u64::from(*epoch), ..self.filter.shape() };
+                self.filter = Filter::of_bytes(shape, bytes).ok_or(Unusable::Malformed)?;
+                self.changed.clear();
+            }
+            Body::Changes(coded) => {
+                let follows = |(e, s): (u32, u32)| e == *epoch && s.wrapping_add(1) == *sequence;
+                if !self.at.is_some_and(follows) {
+                    return Err(Unusable::Lost);
+                }
+                let positions = positions(coded, self.filter.shape().bits);
+                self.changed = positions.ok_or(Unusable::Malformed)?;
+                self.changed.iter().for_each(|&position| self.filter.flip(position));
+            }
+        }
+        self.at = Some((*epoch, *sequence));
+        Ok(())
+    }
+
+    /// Whether the neighbour seems to hold a block.
+    pub fn holds(&self, block: u64) -> bool {
+        self.filter.holds(block)
+    }
+
+    /// The positions that the last publication changed; none of a whole filter.
+    pub fn changed(&self) -> &[u32] {
+        &self.changed
+    }
+
+    /// The neighbour's bits as far as they are known.
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The positions that were coded, all below `bits`; none if they are not.
+fn positions(mut coded: &[u8], bits: u32) -> Option<Vec<u32>> {
+    let mut positions = Vec::new();
+    let mut next = 0_u64;
+    while !coded.is_empty() {
+        let mut number = 0_u64;
+        for shift in (0..).step_by(7) {
+            let (&byte, rest) = coded.split_first()?;
+            coded = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+            // No position needs more than five bytes.
+            if shift >= 28 {
+                return None;
+            }
+        }
+        let position = next + number;
+        if position >= u64::from(bits) {
+            return None;
+        }
+        positions.push(position as u32);
+        next = position + 1;
+    }
+    Some(positions)
+}

@@ -1,0 +1,147 @@
+//! Two levels of which one or both are content-aware, driven by a trace. The levels, and what each
+//! knows of the other, are those of `undercroft_cache::content`.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use undercroft_cache::Reference;
+use undercroft_cache::content::{AwareCounts, Pair};
+use undercroft_cache::policy::{Awareness, Knows};
+use undercroft_trace::DenseTrace;
+
+use crate::hierarchy::thread_cpu_time;
+use crate::{Config, Error, LevelConfig, Outcome};
+
+/// What a content-aware level believed, how often it was wrong, and what it cost to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AwareReport {
+    /// The level: `l1` or `l2`.
+    pub level: String,
+    /// Evictions of blocks that the neighbour was believed to hold.
+    pub held_evictions: u64,
+    /// Of those, blocks that it had held at the last exchange, and held no longer.
+    pub stale_evictions: u64,
+    /// Of those, blocks that it had not held then either.
+    pub mistaken_evictions: u64,
+    /// Bytes that the neighbour sent so that this was known.
+    pub summary_bytes: u64,
+    /// Summaries that it sent.
+    pub summaries: u64,
+    /// Of those, whole filters.
+    pub whole_summaries: u64,
+    /// Share of the false positives that a filter as full as the neighbour makes it should have, by
+    /// the formula; none without a filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub false_positive_rate: Option<f64>,
+    /// Share of an emulation's predictions that came true; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<f64>,
+    /// Requests at which an emulation was not trusted.
+    pub distrusted: u64,
+}
+
+/// Whether a level of a simulation is content-aware.
+pub(crate) fn is_aware(level: &LevelConfig) -> bool {
+    Awareness::of(&level.policy).is_some()
+}
+
+/// Refuses content-aware policies where nobody tells them anything.
+pub(crate) fn refuse(what: &str, levels: &[LevelConfig]) -> Result<(), Error> {
+    match levels.iter().find(|level| is_aware(level)) {
+        None => Ok(()),
+        Some(level) => Err(Error::Request(format!(
+            "{} {what}: a content-aware policy is simulated at one or both of two levels with \
+             placement access, and with knows=exact at the first of any with another placement",
+            level.policy
+        ))),
+    }
+}
+
+/// Where levels cooperate the first one can be content-aware, and knows exactly.
+pub(crate) fn check_cooperating(config: &Config) -> Result<(), Error> {
+    let [first, lower @ ..] = &config.levels[..] else { return Ok(()) };
+    let knows = Awareness::of(&first.policy).map(|awareness| awareness.knows);
+    if lower.is_empty() || knows.is_some_and(|knows| knows != Knows::Exact) {
+        refuse("where levels cooperate", std::slice::from_ref(first))?;
+    }
+    refuse("below the first level, where levels cooperate", lower)
+}
+
+/// Runs two levels over the whole trace. `progress` is told the references done so far.
+///
+/// # Errors
+/// A level or the combination cannot be had as asked for, or a spooled trace cannot be read back.
+pub(crate) fn simulate_aware(
+    trace: &DenseTrace,
+    config: &Config,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
+    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let mut pair = build(trace, config)?;
+    let warmup = trace.references_of(config.warmup_records)?;
+    let mut chunks = trace.forward();
+    while let Some((start, chunk)) = chunks.next()? {
+        for (i, r) in chunk.iter().enumerate() {
+            if start + i as u64 == warmup {
+                pair.restart_counts();
+            }
+            pair.reference(Reference::new(r.block(), r.is_write()));
+        }
+        progress(start + chunk.len() as u64);
+    }
+    Ok(Outcome {
+        levels: pair.counts().map(|counts| *counts).to_vec(),
+        references: trace.len(),
+        elapsed: started.elapsed(),
+        cpu: thread_cpu_time().saturating_sub(started_cpu),
+        cooperation: None,
+        clients: None,
+        timed: None,
+        aware: reports(config, &pair),
+    })
+}
+
+fn build(trace: &DenseTrace, config: &Config) -> Result<Pair, Error> {
+    let [upper, lower] = &config.levels[..] else {
+        let why = "a content-aware policy needs one neighbour: two levels, --l1 and --l2";
+        return Err(Error::Request(why.into()));
+    };
+    if config.levels.iter().any(|level| level.policy.info().name == "opt") {
+        let why = "opt beside a content-aware policy: which references reach a level depends on \
+                   what the other holds, so the best choice cannot be known beforehand";
+        return Err(Error::Request(why.into()));
+    }
+    let levels = [upper, lower].map(|level| (&level.policy, level.capacity));
+    let names = (0..trace.unique()).map(|number| trace.names().name(number));
+    Ok(Pair::new(levels, config.write_mode, names)?)
+}
+
+fn reports(config: &Config, pair: &Pair) -> Vec<AwareReport> {
+    let neighbours = config.levels.iter().rev();
+    let levels = config.levels.iter().zip(neighbours).zip(pair.aware_counts()).enumerate();
+    let report = |(depth, ((level, neighbour), counts)): (usize, (_, Option<AwareCounts>))| {
+        let (level, neighbour): (&LevelConfig, &LevelConfig) = (level, neighbour);
+        Some(AwareReport::new(depth, &Awareness::of(&level.policy)?, neighbour.capacity, &counts?))
+    };
+    levels.filter_map(report).collect()
+}
+
+impl AwareReport {
+    fn new(depth: usize, awareness: &Awareness, neighbour: u32, counts: &AwareCounts) -> Self {
+        let source = counts.source;
+        let share = |of: u64, all: u64| of as f64 / all.max(1) as f64;
+        Self {
+            level: format!("l{}", depth + 1),
+            held_evictions: counts.held,
+            stale_evictions: counts.stale,
+            mistaken_evictions: counts.mistaken,
+            summary_bytes: source.bytes,
+            summaries: source.publications,
+            whole_summaries: source.whole,
+            false_positive_rate: awareness.false_positives(neighbour),
+            confidence: (source.predictions > 0)
+                .then(|| share(source.confirmed, source.predictions)),
+            distrusted: source.distrusted,
+        }
+    }
+}
