@@ -15,6 +15,7 @@ mod metrics;
 mod oracle;
 mod reload;
 mod soak;
+mod stack;
 mod support;
 mod tls;
 mod upstream;

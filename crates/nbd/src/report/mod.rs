@@ -10,7 +10,7 @@ mod queue;
 use crate::coop::Abilities;
 
 pub use mailbox::{Answer, Away, Mailbox, client_id};
-pub use queue::{HintCounts, HintQueue, Message};
+pub use queue::{HintCounts, HintQueue, Late, Message};
 
 /// What a server is told of the blocks that leave the cache above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -29,7 +29,13 @@ struct Waiting {
     was_dirty: bool,
     /// The request that is about to be sent drove it out.
     rides: bool,
+    /// How many came before it.
+    number: u64,
 }
+
+/// Hints that came late: see [`HintQueue::set_aside`].
+#[derive(Debug)]
+pub struct Late(VecDeque<Waiting>);
 
 /// What a message says, and which blocks it hands over.
 #[derive(Debug)]
@@ -54,6 +60,7 @@ impl Message {
 #[derive(Debug)]
 pub struct HintQueue {
     waiting: VecDeque<Waiting>,
+    added: u64,
     batch: usize,
     sequence: u32,
     counts: HintCounts,
@@ -75,22 +82,23 @@ impl HintQueue {
     pub fn new(batch: usize) -> HintQueue {
         let batch = batch.clamp(1, BATCH_MAX);
         let counts = HintCounts::default();
-        HintQueue { waiting: VecDeque::new(), batch, sequence: 0, counts }
+        HintQueue { waiting: VecDeque::new(), added: 0, batch, sequence: 0, counts }
     }
 
     /// The request that is about to be sent has driven a block out.
     pub fn add_rider(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
-        self.push(Waiting { block, since, data, was_dirty: false, rides: true });
+        self.push(Waiting { block, since, data, was_dirty: false, rides: true, number: 0 });
     }
 
     /// A block has left.
     pub fn add(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
-        self.push(Waiting { block, since, data, was_dirty: false, rides: false });
+        self.push(Waiting { block, since, data, was_dirty: false, rides: false, number: 0 });
     }
 
     /// A block has left after it was written to the server because it was to go.
     pub fn add_written(&mut self, block: u64, since: Instant) {
-        self.push(Waiting { block, since, data: None, was_dirty: true, rides: false });
+        let data = None;
+        self.push(Waiting { block, since, data, was_dirty: true, rides: false, number: 0 });
     }
 
     /// The request that is about to be sent has driven these blocks out, which wait.
@@ -99,7 +107,7 @@ impl HintQueue {
         self.waiting.iter_mut().filter(theirs).for_each(|waiting| waiting.rides = true);
     }
 
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, mut waiting: Waiting) {
         if waiting.block >= BLOCKS_MAX {
             // There is no way to name it.
             return;
@@ -110,7 +118,26 @@ impl HintQueue {
             // The gap shows it to the server.
             self.sequence = self.sequence.wrapping_add(1);
         }
+        waiting.number = self.added;
+        self.added += 1;
         self.waiting.push_back(waiting);
+    }
+
+    /// Hints that ever came.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Takes out all but the first `added` hints: a request that had to wait must not take along
+    /// what happened after it. To be [`put back`](Self::put_back).
+    pub fn set_aside(&mut self, added: u64) -> Late {
+        let at = self.waiting.partition_point(|waiting| waiting.number < added);
+        Late(self.waiting.split_off(at))
+    }
+
+    /// What was set aside waits again.
+    pub fn put_back(&mut self, mut late: Late) {
+        self.waiting.append(&mut late.0);
     }
 
     /// The request has been sent: what did not go with it goes later.
@@ -185,7 +212,7 @@ impl HintQueue {
                 next.data = None;
             }
             let Some(next) = self.waiting.pop_front() else { break };
-            let Waiting { block, since, data, was_dirty, rides } = next;
+            let Waiting { block, since, data, was_dirty, rides, .. } = next;
             let flags = EvictFlags { was_dirty, rides, ..EvictFlags::default() };
             self.counts.told += 1;
             self.counts.handed_over += u64::from(data.is_some());
@@ -304,6 +331,13 @@ mod tests {
         let expected = [(vec![1], false, false), (vec![2], true, false), (vec![3], false, true)];
         assert_eq!(message.hints.iter().map(said).collect::<Vec<_>>(), expected);
         queue.add(4, None, now);
+        let known = queue.added();
+        queue.add(5, None, now);
+        let late = queue.set_aside(known);
+        let taken = queue.take(now, 1 << 20).unwrap();
+        assert_eq!(taken.hints.iter().flat_map(blocks).collect::<Vec<_>>(), [4]);
+        assert!(queue.is_empty());
+        queue.put_back(late);
         assert_eq!((queue.clear(), queue.is_empty()), (1, true));
     }
 
