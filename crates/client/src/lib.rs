@@ -7,8 +7,7 @@
 
 mod cached;
 mod replay;
-mod report;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
 pub use replay::{Replay, ReplayError, ReplayReport, ToldReport, replay};
-pub use report::Report;
+pub use undercroft_nbd::report::Report;

@@ -124,6 +124,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
                     write_mode: WriteMode::Allocate,
                     depth: 1,
                     connections: 1,
+                    single: false,
                     verify: true,
                     report,
                     batch: 1,

@@ -141,6 +141,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             write_mode: WriteMode::Allocate,
             depth: 1,
             connections: 1,
+            single: false,
             verify: true,
             report: Report::Nothing,
             batch: 1,

@@ -32,6 +32,7 @@ fn how(l1: Option<Box<dyn Policy>>, write_mode: WriteMode, report: Report) -> Re
         write_mode,
         depth: 1,
         connections: 1,
+        single: false,
         verify: true,
         report,
         batch: 1,

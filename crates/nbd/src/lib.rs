@@ -14,6 +14,7 @@ mod mailbox;
 mod outbox;
 mod piece;
 mod reply;
+pub mod report;
 mod server;
 mod service;
 mod tls;

@@ -1,5 +1,6 @@
 //! What a volume is to be, and why it cannot be had like that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use undercroft_cache::WriteMode;
@@ -8,6 +9,7 @@ use undercroft_cache::policy::{Awareness, Spec, SpecError};
 use undercroft_frames::MemoryError;
 
 use crate::content::BLOCK_BYTES_MAX;
+use crate::tell::Listener;
 
 /// When a write is answered, and whether it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub struct VolumeConfig {
     pub write_back_runs: u32,
     /// Bytes that are fetched ahead of a sequential reader; 0: none.
     pub read_ahead_bytes: u64,
+    /// Who is told what leaves the cache: the server below, if it wants to know.
+    pub listener: Option<Arc<dyn Listener>>,
 }
 
 impl VolumeConfig {
@@ -95,6 +99,7 @@ impl VolumeConfig {
             dirty_share: 0.25,
             write_back_runs: 4,
             read_ahead_bytes: 0,
+            listener: None,
         }
     }
 

@@ -101,6 +101,9 @@ pub(crate) struct Active {
     pub(crate) queue: VecDeque<BlockOp>,
     /// Its write-out failed: not to be tried again until the flusher comes by.
     pub(crate) cooling: bool,
+    /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
+    /// then.
+    pub(crate) departed: Option<bool>,
 }
 
 /// What is under way at the store for a block.

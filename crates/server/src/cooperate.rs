@@ -160,6 +160,7 @@ impl Shard {
             None => {
                 self.counters.served_around += 1;
                 self.cache.discard(block);
+                self.is_gone(block);
             }
         }
     }
@@ -167,7 +168,11 @@ impl Shard {
     /// Does what the engine says about a block that a client evicted.
     fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
         match down {
-            Down::Resident | Down::Skip => self.leave_evicted(fx),
+            Down::Resident => self.leave_evicted(fx),
+            Down::Skip => {
+                self.leave_evicted(fx);
+                self.is_gone(block);
+            }
             Down::Staged(slot) => {
                 self.leave_evicted(fx);
                 self.enter(block, slot);

@@ -83,16 +83,17 @@ pub(crate) struct ShardCounters {
     pub(crate) write_failures: u64,
 }
 
-macro_rules! cooperation_stats {
-    ($($(#[doc = $doc:literal])* $kind:ident $name:ident;)*) => {
-        /// What a volume with eviction-based or global placement counts, in blocks where not said
-        /// otherwise.
+macro_rules! named_stats {
+    ($(#[doc = $about:literal])* $stats:ident {
+        $($(#[doc = $doc:literal])* $kind:ident $name:ident;)*
+    }) => {
+        $(#[doc = $about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct CooperationStats {
+        pub struct $stats {
             $($(#[doc = $doc])* pub $name: u64,)*
         }
 
-        impl CooperationStats {
+        impl $stats {
             /// Name, meaning, whether it only grows, and value of each number.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, bool, u64)> {
                 [$((stringify!($name), concat!($($doc),*), stringify!($kind) == "counter",
@@ -100,14 +101,38 @@ macro_rules! cooperation_stats {
             }
 
             /// Adds another shard's or volume's.
-            pub fn sum(&mut self, other: &CooperationStats) {
+            pub fn sum(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
         }
     };
 }
 
-cooperation_stats! {
+named_stats! {
+    /// What a volume counts that tells the server below what leaves its cache, in blocks where not
+    /// said otherwise.
+    TellStats {
+    /// Messages sent to the server below, in messages.
+    counter messages;
+    /// Those that it refused, or that were lost with the connection, in messages.
+    counter messages_refused;
+    /// Blocks that it was told have left.
+    counter evictions;
+    /// Those of them that were sent with it.
+    counter handed_over;
+    /// Blocks that it was never told of since too many waited.
+    counter lost;
+    /// Blocks that it was not told of since it took no hints.
+    counter unheard;
+    /// Servers below that take hints now.
+    gauge listening;
+    }
+}
+
+named_stats! {
+    /// What a volume with eviction-based or global placement counts, in blocks where not said
+    /// otherwise.
+    CooperationStats {
     /// Mailbox messages that were understood, in messages.
     counter hint_messages;
     /// Bytes of these.
@@ -179,6 +204,7 @@ cooperation_stats! {
     gauge estimated_client_blocks;
     /// Blocks that may be staged now.
     gauge staging_blocks;
+    }
 }
 
 /// The counters of a volume. All numbers count since its start, except the last group.
@@ -229,6 +255,9 @@ pub struct Stats {
     /// Where placement is not access-based: what that counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationStats>,
+    /// Where the server below is told what leaves: what came of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tells: Option<TellStats>,
 }
 
 impl Stats {
@@ -274,6 +303,9 @@ impl Stats {
         self.dirty += other.dirty;
         if let Some(other) = &other.cooperation {
             self.cooperation.get_or_insert_default().sum(other);
+        }
+        if let Some(other) = &other.tells {
+            self.tells.get_or_insert_default().sum(other);
         }
     }
 

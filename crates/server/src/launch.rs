@@ -17,6 +17,7 @@ use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::reloader::Demand;
 use crate::shard::{Action, Start};
+use crate::tell::{Riders, ride};
 use crate::volume::{Volume, Work};
 
 /// Most bytes of dirty blocks in one store request.
@@ -31,6 +32,8 @@ struct Run {
     offset: u64,
     end: u64,
     work: Doing,
+    /// What the requests that this is for drove out.
+    riders: Riders,
 }
 
 enum Doing {
@@ -57,7 +60,7 @@ impl Run {
             }
             Action::WriteOut(bytes) => (whole, whole_end, Doing::WriteBytes(None, vec![bytes])),
         };
-        Some(Self { first: block, count: 1, offset, end, work })
+        Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
     }
 
     /// Takes the next one in if it follows without a gap and is for the same purpose.
@@ -78,6 +81,7 @@ impl Run {
         }
         self.count += next.count;
         self.end = next.end;
+        self.riders.extend(next.riders);
         None
     }
 }
@@ -107,7 +111,8 @@ impl Volume {
     /// cost more than their work. What their end leads to never is, so that nothing nests deeper.
     pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
         let _runtime = self.runtime.enter();
-        for run in runs(starts, &self.geometry) {
+        for mut run in runs(starts, &self.geometry) {
+            let riders = std::mem::take(&mut run.riders);
             let is_demand = !matches!(run.work, Doing::WriteBytes(None, _));
             let mut flight = Flight {
                 volume: Arc::clone(self),
@@ -123,6 +128,7 @@ impl Volume {
             };
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
+                ride(flight.volume.config.listener.as_ref(), &riders);
                 let result = carry_out(&*store, run, &flight.volume.geometry).await;
                 flight.end(result.map_err(Failed::from));
             });

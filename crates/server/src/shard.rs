@@ -31,6 +31,7 @@ use crate::execute::{Tools, Verdict, execute};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Finished, Job};
 use crate::ranges::Ranges;
+use crate::tell::{Listener, Riders};
 
 pub(crate) struct Shard {
     pub(crate) cache: Directory,
@@ -43,6 +44,8 @@ pub(crate) struct Shard {
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
+    /// Who is told of blocks that leave.
+    pub(crate) listener: Option<Arc<dyn Listener>>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: VecDeque<u64>,
     /// Write-outs at the store.
@@ -66,12 +69,18 @@ pub(crate) struct Effects {
     pub(crate) starts: Vec<Start>,
     /// A reload is queued.
     pub(crate) reload: bool,
+    /// What was driven out since the last of the starts.
+    pub(crate) riders: Riders,
+    /// Something was driven out.
+    pub(crate) has_left: bool,
 }
 
 /// Something to begin at the store.
 pub(crate) struct Start {
     pub(crate) block: u64,
     pub(crate) action: Action,
+    /// What the request that this is for drove out.
+    pub(crate) riders: Riders,
 }
 
 pub(crate) enum Action {
@@ -89,6 +98,7 @@ impl Shard {
         coop: Option<Cooperation>,
         pool: Pool,
         geometry: Arc<Geometry>,
+        listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let capacity = cache.cache().policy().capacity();
         Self {
@@ -101,6 +111,7 @@ impl Shard {
             counters: ShardCounters::default(),
             pool,
             geometry,
+            listener,
             starved: VecDeque::new(),
             write_outs: 0,
             unloaded: 0,
@@ -139,6 +150,9 @@ impl Shard {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
         let referred = self.reference(block, true, asker);
         self.carry_out(block, referred, fx);
+        if referred.before.is_none() && referred.now.is_some() {
+            self.is_back(block);
+        }
         if self.coop.is_some() {
             self.noted_write(block, is_whole, asker, fx);
         }
@@ -175,14 +189,18 @@ impl Shard {
 
     /// The newly resident block gets an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        let active = !self.active.is_empty() && self.active.contains_key(&block);
+        let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
+        let active = record.is_some();
+        if let Some(record) = record {
+            record.departed = None;
+        }
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
     }
 
     pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
         for i in 0..self.cache.evicted().len() {
             let evicted = self.cache.evicted()[i];
-            self.leave(evicted.block, evicted.frame, fx);
+            self.driven_out(evicted.block, evicted.frame, fx);
         }
     }
 
@@ -305,12 +323,14 @@ impl Shard {
                     if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
                         return;
                     }
-                    fx.starts.push(Start { block, action: Action::Fetch(job, None) });
+                    let riders = std::mem::take(&mut fx.riders);
+                    fx.starts.push(Start { block, action: Action::Fetch(job, None), riders });
                     return;
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
-                    fx.starts.push(Start { block, action: Action::Write(job, bytes, at) });
+                    let riders = std::mem::take(&mut fx.riders);
+                    fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
                     return;
                 }
                 // The block's own write-out will free one.
@@ -362,9 +382,11 @@ impl Shard {
                 self.slots[frame as usize] = Slot::default();
                 self.cache.discard(block);
                 self.active.remove(&block);
+                self.is_gone(block);
             }
             None => {
-                self.active.remove(&block);
+                let record = self.active.remove(&block);
+                self.is_over(block, record.and_then(|record| record.departed));
             }
         }
     }
@@ -383,7 +405,8 @@ impl Shard {
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
             self.write_outs += 1;
-            fx.starts.push(Start { block, action: Action::WriteOut(bytes) });
+            let (action, riders) = (Action::WriteOut(bytes), Riders::new());
+            fx.starts.push(Start { block, action, riders });
         }
     }
 

@@ -193,6 +193,7 @@ impl Volume {
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
         }
         self.direct.add_to(&mut stats);
+        stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats
     }
@@ -320,7 +321,8 @@ fn shard(
     };
     let pool = memory.pool(frames, config.block_bytes as usize);
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-    Ok(Mutex::new(Shard::new(directory, coop, pool, Arc::clone(geometry))))
+    let listener = config.listener.clone();
+    Ok(Mutex::new(Shard::new(directory, coop, pool, Arc::clone(geometry), listener)))
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -418,6 +420,9 @@ impl<'v> Work<'v> {
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {
             self.volume.launch(starts, self.at_once);
+        }
+        if let (true, Some(listener)) = (self.fx.has_left, &self.volume.config.listener) {
+            listener.settled();
         }
     }
 }

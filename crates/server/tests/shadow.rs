@@ -10,11 +10,14 @@
 //! Below clients that cooperate, the sessions also say what they evicted, true or not, and send
 //! down what they once read and did not change themselves, however old that is by now: none of
 //! that may ever be seen.
+//!
+//! What the volume in its turn says to a server below is looked at as well: a block that leaves
+//! with its data must leave with what the store has at that moment.
 
 mod common;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -23,7 +26,9 @@ use tokio::sync::oneshot;
 use undercroft_cache::placement::Placement;
 use undercroft_nbd::Command;
 use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
-use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
+use undercroft_server::{
+    Answer, Caller, Heard, Listener, Outcome, TellStats, Volume, VolumeConfig, Write,
+};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -146,6 +151,53 @@ impl Held {
             (8, _) => Hint::Hold(run(any, 2)),
             _ => Hint::Evict { age_us, sequence: 0, flags, runs: run(any, 3) },
         }
+    }
+}
+
+/// Is told what leaves a volume, and compares it with the store.
+struct Watcher {
+    store: Arc<TestStore>,
+    block_bytes: u64,
+    told: AtomicU64,
+    handed_over: AtomicU64,
+    wrong: Mutex<Vec<u64>>,
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watcher({:?}, {:?})", self.told, self.handed_over)
+    }
+}
+
+impl Listener for Watcher {
+    fn wants_data(&self) -> bool {
+        true
+    }
+
+    fn left(&self, block: u64, data: Option<bytes::Bytes>) {
+        self.told.fetch_add(1, Ordering::SeqCst);
+        let Some(data) = data else { return };
+        self.handed_over.fetch_add(1, Ordering::SeqCst);
+        let start = (block * self.block_bytes) as usize;
+        if self.store.inner.lock().unwrap().live[start..start + data.len()] != data {
+            self.wrong.lock().unwrap().push(block);
+        }
+    }
+
+    fn left_dirty(&self, _: u64) {
+        self.told.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn is_back(&self, _: u64) {}
+
+    fn ride(&self, blocks: &[u64]) {
+        assert!(!blocks.is_empty());
+    }
+
+    fn settled(&self) {}
+
+    fn told(&self) -> TellStats {
+        TellStats { evictions: self.told.load(Ordering::SeqCst), ..TellStats::default() }
     }
 }
 
@@ -273,7 +325,7 @@ async fn sessions(
 
 /// Three lives of a volume. Each begins with what the cache knew at the end of the one before, or
 /// some time before that; the data is read again meanwhile, or not.
-async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) {
+async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) {
     let block = u64::from(config.block_bytes);
     // The last block is not whole.
     let size = 40 * block + 1536;
@@ -284,6 +336,14 @@ async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) 
     let mut random = Random(seed);
     let store = TestStore::new(size as usize, alignment, seed);
     store.jitter.store(true, Ordering::SeqCst);
+    let watcher = Arc::new(Watcher {
+        store: Arc::clone(&store),
+        block_bytes: block,
+        told: AtomicU64::new(0),
+        handed_over: AtomicU64::new(0),
+        wrong: Mutex::default(),
+    });
+    config.listener = Some(Arc::clone(&watcher) as _);
     let mut volume = open(config.clone(), &store);
     let (mut log, mut number, mut saved) = (Vec::new(), 0, None);
     for life in 0..3 {
@@ -327,7 +387,13 @@ async fn run(config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) 
         assert!(word.contains(&found), "{what}: at the end, byte {}", bytes.start);
         assert_eq!(last[bytes.clone()], live[bytes.clone()], "{what}: store and cache differ");
     }
-    assert_eq!(volume.stats().dirty, 0, "{what}");
+    let stats = volume.stats();
+    assert_eq!(stats.dirty, 0, "{what}");
+    let wrong = watcher.wrong.lock().unwrap();
+    assert!(wrong.is_empty(), "{what}: blocks {wrong:?} left with what the store does not have");
+    let told = stats.tells.unwrap().evictions;
+    assert!(told > 0 || stats.evictions == 0, "{what}: {} left unsaid", stats.evictions);
+    assert!(told >= watcher.handed_over.load(Ordering::SeqCst), "{what}: {watcher:?}");
 }
 
 async fn all(fail_one_in: u64) {

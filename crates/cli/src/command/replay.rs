@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
+    /// Send each block as a request of its own, as the simulator counts them
+    #[arg(long)]
+    single: bool,
     /// Check every byte: blocks that this replay wrote hold what it wrote, all others zeroes
     #[arg(long)]
     verify: bool,
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         write_mode: args.simulation.write_mode,
         depth: args.depth as usize,
         connections: args.connections as usize,
+        single: args.single,
         verify: args.verify,
         report: args.report,
         batch: args.batch.into(),

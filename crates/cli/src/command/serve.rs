@@ -23,11 +23,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
-    /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), write,
-    /// read-only, shards, read-ahead, description, dirty-age-s,
-    /// dirty-percent, connections, requests-per-second, tls-required, client, writer (the last
-    /// two name certificates and may be repeated). STORE: file:PATH, file(direct):PATH, mem:,
-    /// nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
+    /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
+    /// (nothing, evictions or demotions, to a server below), write, read-only, shards, read-ahead,
+    /// description, dirty-age-s, dirty-percent, connections, requests-per-second, tls-required,
+    /// client, writer (the last two name certificates and may be repeated). STORE: file:PATH,
+    /// file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B),
+    /// delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = VolumeSettings::parse)]
     volume: Vec<VolumeSettings>,
     /// Memory of all caches together [default: 256MiB]

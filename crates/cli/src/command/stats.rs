@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
     volumes(&mut out, &stats)?;
     placements(&mut out, &stats)?;
+    told_below(&mut out, &stats)?;
     clients(&mut out, &stats)
 }
 
@@ -102,6 +103,19 @@ fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             let cells = fields.iter().map(|field| number(&counts[field]));
             table.row([name.to_owned()].into_iter().chain(cells).collect());
         }
+    }
+    table.print_if_filled(out)
+}
+
+/// What the servers below were told, of the volumes that tell.
+fn told_below(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let columns = ["volume", "told below", "handed over", "messages", "refused", "lost", "unheard"];
+    let mut table = Table::new(&columns);
+    for (name, volume) in each(stats).filter(|(_, volume)| volume["tells"].is_object()) {
+        let fields =
+            ["evictions", "handed_over", "messages", "messages_refused", "lost", "unheard"];
+        let cells = fields.iter().map(|field| number(&volume["tells"][field]));
+        table.row([name.to_owned()].into_iter().chain(cells).collect());
     }
     table.print_if_filled(out)
 }

@@ -17,6 +17,7 @@ mod metrics;
 mod oracle;
 mod reload;
 mod soak;
+mod stack;
 mod support;
 mod tls;
 mod upstream;

@@ -30,6 +30,7 @@ struct Known {
 }
 
 /// All blocks of a volume.
+#[derive(Clone)]
 pub(crate) struct Oracle {
     blocks: Vec<Known>,
     /// Whether an answer alone is a promise (the server's death is not the machine's).

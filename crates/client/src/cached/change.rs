@@ -13,7 +13,7 @@ use undercroft_nbd::ClientError;
 use super::read::Fetch;
 use super::state::State;
 use super::{Shared, Turn};
-use crate::report::Answer;
+use undercroft_nbd::report::Answer;
 
 /// Most bytes of a TRIM or WRITE_ZEROES.
 const EFFECT_BYTES: u64 = 1 << 30;

@@ -18,8 +18,8 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Awareness, Context, Spec};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, Uri};
 
-use crate::report::{Answer, Mailbox, Report, client_id};
 use state::State;
+use undercroft_nbd::report::{Answer, Mailbox, Report, client_id};
 
 /// Bytes of a block where no server says it.
 const BLOCK_BYTES: u32 = 4096;

@@ -8,7 +8,7 @@ use undercroft_nbd::{ClientError, ReadDone};
 
 use super::state::State;
 use super::{Shared, Turn};
-use crate::report::Answer;
+use undercroft_nbd::report::Answer;
 
 /// Blocks that are on their way from the server.
 pub(super) struct Fetch {

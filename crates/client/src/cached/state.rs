@@ -15,7 +15,7 @@ use undercroft_nbd::hint::{ClientStat, Hint};
 
 use super::gate::Gate;
 use super::{CachedOptions, CachedStats};
-use crate::report::{Answer, Away, HintQueue, Mailbox, Report};
+use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report};
 
 /// How often the server is told the counters, while there is traffic.
 const STAT_EVERY: Duration = Duration::from_secs(1);

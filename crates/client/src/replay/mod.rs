@@ -22,11 +22,11 @@ use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
 use undercroft_trace::DenseTrace;
 
-use crate::report::{Mailbox, Report};
 use content::Versions;
 use layout::Layout;
 use player::Player;
 use telling::Telling;
+use undercroft_nbd::report::{Mailbox, Report};
 
 pub use telling::ToldReport;
 
@@ -43,6 +43,9 @@ pub struct Replay {
     pub depth: usize,
     /// Connections; at least 1.
     pub connections: usize,
+    /// Each block is a request of its own, also where several follow one another. What is told of
+    /// a first level goes so in any case.
+    pub single: bool,
     /// Check every byte that is read.
     pub verify: bool,
     /// What the server is told of blocks that leave the first level, which there must be then.
@@ -192,7 +195,9 @@ pub async fn replay(
         check(trace, block_bytes, uri, &layout, &clients[0].remote().info)?;
         let mut player = Player::new(uri, clients, block_bytes, play, versions);
         let l1 = how.l1.map(|policy| Level::new(policy, how.write_mode));
-        let l1 = play_quietly(trace, &layout, l1, &mut player, progress).await?;
+        let blocks_max = (player.request_bytes() / block_bytes).max(1) as usize;
+        let most = if how.single { 1 } else { blocks_max };
+        let l1 = play_quietly(trace, (&layout, most), l1, &mut player, progress).await?;
         let report = player.tally.report(started.elapsed(), trace.len());
         return Ok(ReplayReport { l1, ..report });
     }
@@ -212,10 +217,10 @@ pub async fn replay(
     Ok(ReplayReport { l1, told, ..report })
 }
 
-/// Plays the whole trace without a word about the first level.
+/// Plays the whole trace without a word about the first level, in requests of `most` blocks.
 async fn play_quietly(
     trace: &DenseTrace,
-    layout: &Layout,
+    (layout, most): (&Layout, usize),
     mut l1: Option<Level>,
     player: &mut Player<'_>,
     mut progress: impl FnMut(u64),
@@ -237,7 +242,6 @@ async fn play_quietly(
             }
             None => &refs,
         };
-        let most = (player.request_bytes() / block_bytes).max(1) as usize;
         for run in runs(coming, most, |number| layout.place(trace, number)) {
             player.make_room(run).await?;
             let offset = layout.place(trace, run[0].entry()) * u64::from(block_bytes);

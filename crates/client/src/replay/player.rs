@@ -12,7 +12,7 @@ use undercroft_nbd::{Client, ClientError, Uri};
 use super::content::{self, Versions};
 use super::tally::Tally;
 use super::{REQUEST_BYTES, ReplayError};
-use crate::report::Answer;
+use undercroft_nbd::report::Answer;
 
 /// A request that was answered.
 struct Answered {

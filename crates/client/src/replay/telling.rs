@@ -12,7 +12,7 @@ use undercroft_trace::DenseTrace;
 use super::layout::Layout;
 use super::player::Player;
 use super::{L1Report, ReplayError};
-use crate::report::{HintQueue, Mailbox, Report};
+use undercroft_nbd::report::{HintQueue, Mailbox, Report};
 
 /// Longest time that a hint waits for others, while there are requests.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
@@ -145,7 +145,7 @@ pub(super) async fn connect(
     how: &super::Replay,
     block_bytes: u32,
 ) -> Result<Vec<Mailbox>, ReplayError> {
-    let id = crate::report::client_id();
+    let id = undercroft_nbd::report::client_id();
     let mut mailboxes = Vec::new();
     for _ in 0..how.connections.max(1) {
         let mailbox = Mailbox::connect(uri, &how.options, how.report, id).await;

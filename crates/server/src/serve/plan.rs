@@ -9,6 +9,7 @@ use undercroft_cache::policy::Spec;
 use undercroft_nbd::ClientTlsFiles;
 use undercroft_store::StoreSpec;
 
+use super::reporting::{Reporting, reporting};
 use super::settings::{Settings, TlsSettings, VolumeSettings};
 use crate::config::{VolumeConfig, Write};
 
@@ -56,6 +57,8 @@ pub struct PlannedVolume {
     pub size: Option<u64>,
     /// Its share of the cache in bytes; none: it gets an equal part of what is left.
     pub own_cache: Option<u64>,
+    /// What the server below is told, if the store is one.
+    pub report: Reporting,
     /// Everything else.
     pub config: VolumeConfig,
     /// Who may open it, and how much they may ask for.
@@ -344,7 +347,8 @@ fn planned_volume(
         requests_per_second: volume.requests_per_second,
     };
     let size = volume.size.as_deref().map(|text| bytes("size", text)).transpose()?;
-    Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, config, access })
+    let report = reporting(volume, &store, is_off)?;
+    Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, report, config, access })
 }
 
 /// Whether the second of two words was chosen; the first is the default.
@@ -404,11 +408,18 @@ mod tests {
             "a=nothing:",
             "@a=mem:",
             "a=mem:,dirty-percent=0",
+            "a=mem:,report=evictions",
+            "a=delay(1ms):nbd://h/d,report=evictions",
+            "a=nbd://h/d,report=sideways",
+            "a=nbd://h/d,report=demotions,batch=65",
+            "a=nbd://h/d,report=demotions,cache=off",
         ] {
             let refused = plan(&[volume], "1MiB").err();
             // A block size is checked where the volume is opened.
             assert!(refused.is_some() || volume.contains("block"), "{volume}");
         }
+        let reports = ["a=mem:,report=nothing", "b=nbd://h/d,report=demotions,batch=64"];
+        assert!(reports.iter().all(|volume| plan(&[volume], "1MiB").is_ok()));
         assert!(plan(&[], "1MiB").is_err());
         assert!(plan(&["a=mem:", "a=mem:"], "1MiB").is_err());
         for address in ["10809", ":10809", "unix:", "host:99999"] {

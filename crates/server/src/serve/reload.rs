@@ -253,6 +253,7 @@ impl PlannedVolume {
             ("placement", now.placement != then.placement),
             ("evictions", now.estimate != then.estimate),
             ("reloads", now.reload_at_once != then.reload_at_once),
+            ("report", self.report != next.report),
             ("write", now.write != then.write),
             ("shards", now.shards != then.shards),
             ("read-only", now.read_only != then.read_only),

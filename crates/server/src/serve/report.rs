@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 
 use super::access::{Door, Doors};
-use crate::counters::{CooperationStats, Operation, Source, Stats};
+use crate::counters::{Operation, Source, Stats};
 use std::sync::Arc;
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
@@ -154,7 +154,12 @@ impl Collector for Scrape {
                 }
             }
         }
-        cooperation(&mut encoder, &all)?;
+        let cooperation = all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?)));
+        let cooperation = cooperation.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "cooperation", &cooperation.collect::<Vec<_>>())?;
+        let tells = all.iter().filter_map(|(name, stats)| Some((name, stats.tells?)));
+        let tells = tells.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "tells", &tells.collect::<Vec<_>>())?;
         let mut family = encoder.encode_descriptor(
             "undercroft_request_seconds",
             "Time from a request's arrival to its answer",
@@ -185,25 +190,25 @@ impl Collector for Scrape {
     }
 }
 
-/// What volumes count that cooperate with their clients.
-fn cooperation(
+/// Numbers as `each` of their kind gives them: name, meaning, whether it only grows, value.
+type Named = Vec<(&'static str, &'static str, bool, u64)>;
+
+/// A group of numbers that some volumes have.
+fn named(
     encoder: &mut DescriptorEncoder<'_>,
-    all: &[(String, Stats)],
+    group: &str,
+    volumes: &[(&str, Named)],
 ) -> Result<(), fmt::Error> {
-    let volumes: Vec<_> =
-        all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?))).collect();
-    for (place, (number, help, is_counter, _)) in CooperationStats::default().each().enumerate() {
-        if volumes.is_empty() {
-            return Ok(());
-        }
-        let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
-        let (metric, help) = (format!("undercroft_cooperation_{number}"), help.trim());
+    let Some((_, first)) = volumes.first() else { return Ok(()) };
+    for (place, (number, help, is_counter, _)) in first.iter().enumerate() {
+        let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
+        let (metric, help) = (format!("undercroft_{group}_{number}"), help.trim());
         let mut family = encoder.encode_descriptor(&metric, help, None, kind)?;
-        for (volume, stats) in &volumes {
-            let labels = [("volume", volume.as_str())];
+        for (volume, numbers) in volumes {
+            let labels = [("volume", *volume)];
             let mut metric = family.encode_family(&labels)?;
-            let value = stats.each().nth(place).map_or(0, |(.., value)| value);
-            if is_counter {
+            let (.., value) = numbers[place];
+            if *is_counter {
                 metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
             } else {
                 metric.encode_gauge(&value)?;

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use undercroft_frames::Memory;
+use undercroft_nbd::report::Report;
 use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys};
 use undercroft_store::OpenOptions;
 
@@ -181,10 +182,13 @@ pub(super) async fn open_volume(
     upstream_options: &ClientOptions,
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &planned.config.name;
+    let report = planned.report;
+    let teller = (report.report != Report::Nothing)
+        .then(|| upstream::Teller::new(report, planned.config.block_bytes));
     let options = OpenOptions {
         size: planned.size,
         read_only: planned.config.read_only,
-        upstream: Some(upstream::upstream(upstream_options.clone())),
+        upstream: Some(upstream::upstream(upstream_options.clone(), teller.clone())),
     };
     let store = undercroft_store::open(planned.store.clone(), options).await;
     let store = store.map_err(|error| {
@@ -196,6 +200,7 @@ pub(super) async fn open_volume(
     })?;
     let mut config = planned.config.clone();
     config.seed = rand_seed();
+    config.listener = teller.map(|teller| teller as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
     })?;

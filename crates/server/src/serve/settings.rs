@@ -95,6 +95,8 @@ pub struct VolumeSettings {
     pub evictions: Option<String>,
     /// When evicted blocks are read back: `idle` or `at-once`.
     pub reloads: Option<String>,
+    /// What the server below is told of blocks that leave: `nothing`, `evictions`, `demotions`.
+    pub report: Option<String>,
     /// `through`, `back` or `around`.
     pub write: Option<String>,
     /// Block size.
@@ -123,13 +125,14 @@ pub struct VolumeSettings {
 
 /// The options after `NAME=STORE`, each with what it does to the settings.
 type Setter = fn(&mut VolumeSettings, &str) -> Result<(), String>;
-const OPTIONS: [(&str, Setter); 20] = [
+const OPTIONS: [(&str, Setter); 21] = [
     ("size", |v, t| text(&mut v.size, t)),
     ("cache", |v, t| text(&mut v.cache, t)),
     ("policy", |v, t| text(&mut v.policy, t)),
     ("placement", |v, t| text(&mut v.placement, t)),
     ("evictions", |v, t| text(&mut v.evictions, t)),
     ("reloads", |v, t| text(&mut v.reloads, t)),
+    ("report", |v, t| text(&mut v.report, t)),
     ("write", |v, t| text(&mut v.write, t)),
     ("block", |v, t| text(&mut v.block, t)),
     ("read-ahead", |v, t| text(&mut v.read_ahead, t)),

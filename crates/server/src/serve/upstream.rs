@@ -5,6 +5,7 @@
 //! tries again as it does after any failure.
 
 mod link;
+mod tell;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use undercroft_store::{
 };
 
 use link::Link;
+pub(super) use tell::Teller;
 
 /// Most bytes of one request without data.
 const EFFECT_BYTES: u64 = 1 << 30;
@@ -26,12 +28,13 @@ const EFFECT_BYTES: u64 = 1 << 30;
 /// Most bytes of zeroes that are written at once where the export has no WRITE_ZEROES.
 const ZEROES_BYTES: u64 = 1 << 20;
 
-/// What opens `nbd://` and the like for [`undercroft_store::open`]; `tls` is for `nbds`.
-pub(crate) fn upstream(options: ClientOptions) -> Upstream {
+/// What opens `nbd://` and the like for [`undercroft_store::open`]; `tls` is for `nbds`. With a
+/// teller for one store, the server must take what is told.
+pub(super) fn upstream(options: ClientOptions, teller: Option<Arc<Teller>>) -> Upstream {
     Arc::new(move |address, read_only| {
-        let options = options.clone();
+        let (options, teller) = (options.clone(), teller.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(&address, options, read_only).await?;
+            let store = NbdStore::connect(&address, options, read_only, teller).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -46,6 +49,7 @@ impl NbdStore {
         address: &NbdAddress,
         mut options: ClientOptions,
         read_only: bool,
+        teller: Option<Arc<Teller>>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
         let endpoint = match &address.transport {
@@ -58,8 +62,7 @@ impl NbdStore {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
-        let link = Link::open(uri, options, name.clone(), read_only).await;
-        let link = link.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+        let link = Link::open(uri, options, name, read_only, teller).await?;
         Ok(NbdStore { link: Arc::new(link) })
     }
 
@@ -92,12 +95,16 @@ fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64
 impl Link {
     async fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> io::Result<()> {
         let channel = self.channel().await?;
+        let length = data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let said = self.before(offset, length, true).await;
         let write = async {
             channel.write(offset, data, durable).await?;
             self.changed(&channel);
             channel.settle(durable).await
         };
-        write.await.map_err(|error| self.failed(error))
+        let result = write.await;
+        self.heard(said).await;
+        result.map_err(|error| self.failed(error))
     }
 
     async fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool) -> io::Result<()> {
@@ -105,6 +112,7 @@ impl Link {
         if how.only_if_fast && !channel.offers(SEND_WRITE_ZEROES | SEND_FAST_ZERO) {
             return Err(ErrorKind::Unsupported.into());
         }
+        let said = self.before(offset, length, true).await;
         let zero = async {
             if channel.offers(SEND_WRITE_ZEROES) {
                 let mut flags = if how.keep_allocated { CMD_FLAG_NO_HOLE } else { 0 };
@@ -122,7 +130,9 @@ impl Link {
             self.changed(&channel);
             channel.settle(durable).await
         };
-        zero.await.map_err(|error| self.failed(error))
+        let result = zero.await;
+        self.heard(said).await;
+        result.map_err(|error| self.failed(error))
     }
 
     async fn trim(&self, offset: u64, length: u64, durable: bool) -> io::Result<()> {
@@ -130,6 +140,7 @@ impl Link {
         if !channel.offers(SEND_TRIM) {
             return Ok(());
         }
+        let said = self.before(offset, length, true).await;
         let trim = async {
             for (start, bytes) in pieces(offset, length, EFFECT_BYTES) {
                 channel.client.trim(start, bytes, channel.fua(durable)).await?;
@@ -137,7 +148,9 @@ impl Link {
             self.changed(&channel);
             channel.settle(durable).await
         };
-        trim.await.map_err(|error| self.failed(error))
+        let result = trim.await;
+        self.heard(said).await;
+        result.map_err(|error| self.failed(error))
     }
 
     async fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
@@ -169,13 +182,16 @@ impl Store for NbdStore {
         self.link.facts()
     }
 
-    fn read(&self, offset: u64, into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
-        self.ask(|link| async move {
+    fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        let length = into.iter_mut().map(|buffer| (**buffer).as_mut().len() as u64).sum();
+        self.ask(move |link| async move {
             let channel = match link.channel().await {
                 Ok(channel) => channel,
                 Err(error) => return (into, Err(error)),
             };
+            let said = link.before(offset, length, false).await;
             let (into, result) = channel.read(offset, into).await;
+            link.heard(said).await;
             (into, result.map_err(|error| link.failed(error)))
         })
     }

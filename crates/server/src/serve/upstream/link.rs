@@ -11,9 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use undercroft_nbd::report::{Answer, Mailbox};
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 use undercroft_store::{Buffer, Facts};
+
+use super::Teller;
 
 /// Pause before the second try to connect again, after which callers get the error.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -25,6 +28,17 @@ pub(super) struct Link {
     line: tokio::sync::Mutex<Line>,
     facts: RwLock<Facts>,
     doubt: Mutex<Doubt>,
+    /// What is said of the cache in front, if anything.
+    teller: Option<Arc<Teller>>,
+}
+
+/// A connection that was just made.
+struct Dialled {
+    client: Client,
+    /// Bytes of the export. A session with a mailbox is told more.
+    size: u64,
+    /// Where something is to be told: whether it can be.
+    mailbox: Option<Result<Mailbox, ClientError>>,
 }
 
 /// The way to the export as it is now.
@@ -57,18 +71,35 @@ impl Link {
         options: ClientOptions,
         name: String,
         read_only: bool,
-    ) -> Result<Link, ClientError> {
-        let channel = Channel::new(Client::connect(&uri, &options).await?);
+        teller: Option<Arc<Teller>>,
+    ) -> io::Result<Link> {
+        let dialled = dial(&uri, &options, teller.as_deref()).await;
+        let dialled = dialled.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+        if let Some(teller) = &teller {
+            if let Some(Err(error)) = &dialled.mailbox {
+                let text = format!(
+                    "{name}: report={}: {error}; the volume there needs placement=eviction or gl, \
+                     and blocks of the same size",
+                    teller.how()
+                );
+                return Err(io::Error::new(ErrorKind::InvalidInput, text));
+            }
+            teller.start();
+        }
+        let Dialled { client, size, mailbox } = dialled;
+        attach(teller.as_deref(), &name, mailbox);
+        let channel = Channel::new(client);
         let remote = channel.client.remote();
         let facts = Facts {
-            size: remote.info.size,
+            size,
             alignment: remote.info.min_block.max(1),
             read_only: read_only || remote.offers(READ_ONLY),
             zeroes_fast: remote.offers(SEND_FAST_ZERO),
             name,
         };
         let line = tokio::sync::Mutex::new(Line { channel, failed: None });
-        Ok(Link { uri, options, line, facts: RwLock::new(facts), doubt: Mutex::default() })
+        let (facts, doubt) = (RwLock::new(facts), Mutex::default());
+        Ok(Link { uri, options, line, facts, doubt, teller })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -93,11 +124,13 @@ impl Link {
             return Err(self.failed(error.clone()));
         }
         match self.connect_again().await {
-            Ok(client) => {
+            Ok(Dialled { client, mailbox, .. }) => {
                 if line.channel.unflushed.load(Ordering::SeqCst) > 0 {
                     self.doubt().open = true;
                 }
-                tracing::warn!("{}: connected again", self.facts().name);
+                let name = self.facts().name;
+                tracing::warn!("{name}: connected again");
+                attach(self.teller.as_deref(), &name, mailbox);
                 *line = Line { channel: Channel::new(client), failed: None };
                 Ok(line.channel.clone())
             }
@@ -111,11 +144,11 @@ impl Link {
         }
     }
 
-    async fn connect_again(&self) -> Result<Client, ClientError> {
-        let again = match Client::connect(&self.uri, &self.options).await {
+    async fn connect_again(&self) -> Result<Dialled, ClientError> {
+        let again = match self.dial().await {
             Err(_) => {
                 tokio::time::sleep(RETRY_PAUSE).await;
-                Client::connect(&self.uri, &self.options).await?
+                self.dial().await?
             }
             Ok(again) => again,
         };
@@ -123,14 +156,30 @@ impl Link {
         Ok(again)
     }
 
+    async fn dial(&self) -> Result<Dialled, ClientError> {
+        dial(&self.uri, &self.options, self.teller.as_deref()).await
+    }
+
+    /// Says what there is to say before a request for a range, which goes next.
+    pub(super) async fn before(&self, offset: u64, length: u64, changes: bool) -> Option<Answer> {
+        self.teller.as_ref()?.before(offset..offset + length, changes).await
+    }
+
+    /// Waits for the answer to that.
+    pub(super) async fn heard(&self, answer: Option<Answer>) {
+        if let Some(teller) = &self.teller {
+            teller.heard(answer).await;
+        }
+    }
+
     /// Whether an export can still stand for the one that was opened first.
-    fn check(&self, again: &Client) -> Result<(), ClientError> {
-        let (facts, remote) = (self.facts(), again.remote());
+    fn check(&self, again: &Dialled) -> Result<(), ClientError> {
+        let (facts, remote) = (self.facts(), again.client.remote());
         let refuse = |what: String| Err(ClientError::Refused(what));
-        if remote.info.size < facts.size {
+        if again.size < facts.size {
             return refuse(format!(
                 "the export has shrunk from {} to {} bytes",
-                facts.size, remote.info.size
+                facts.size, again.size
             ));
         }
         if remote.info.min_block.max(1) > facts.alignment {
@@ -173,9 +222,8 @@ impl Link {
     /// of one: that.
     pub(super) async fn grow(&self) -> io::Result<u64> {
         let old = self.channel().await?;
-        let again = Client::connect(&self.uri, &self.options).await;
-        let again = again.map_err(|error| self.failed(error))?;
-        let size = again.remote().info.size;
+        let again = self.dial().await.map_err(|error| self.failed(error))?;
+        let size = again.size;
         if size <= self.facts().size {
             return Ok(self.facts().size);
         }
@@ -183,13 +231,39 @@ impl Link {
         // A flush on the new connection need not cover the old one.
         let mut line = self.line.lock().await;
         old.flush().await.map_err(|error| self.failed(error))?;
-        line.channel = Channel { client: again, unflushed: old.unflushed };
+        line.channel = Channel { client: again.client, unflushed: old.unflushed };
+        attach(self.teller.as_deref(), &self.facts().name, again.mailbox);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)
     }
 
     fn doubt(&self) -> std::sync::MutexGuard<'_, Doubt> {
         self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects, and opts in where something is to be told.
+async fn dial(
+    uri: &Uri,
+    options: &ClientOptions,
+    teller: Option<&Teller>,
+) -> Result<Dialled, ClientError> {
+    let Some(teller) = teller else {
+        let client = Client::connect(uri, options).await?;
+        let size = client.remote().info.size;
+        return Ok(Dialled { client, size, mailbox: None });
+    };
+    let size = Client::describe(uri, options).await?.info.size;
+    let mut options = options.clone();
+    options.contexts.push(teller.context());
+    let client = Client::connect(uri, &options).await?;
+    let mailbox = Some(teller.mailbox(client.clone()));
+    Ok(Dialled { client, size, mailbox })
+}
+
+fn attach(teller: Option<&Teller>, name: &str, mailbox: Option<Result<Mailbox, ClientError>>) {
+    if let (Some(teller), Some(mailbox)) = (teller, mailbox) {
+        teller.attach(name, mailbox);
     }
 }
 

@@ -1,17 +1,18 @@
-//! What a client tells the server of its own cache: hints are queued, and go in front of requests,
-//! many in one message. The replay and the caching client share this.
+//! How a cache tells the server below it what leaves it: hints are queued, and go in front of
+//! requests, many in one message. The caching client, the replay, and a server that has another
+//! one as its store share this.
 //!
-//! Not here: the format (`undercroft_nbd::hint`), and which blocks leave a cache.
+//! Not here: the format (`hint.rs`), and which blocks leave a cache.
 
 mod mailbox;
 mod queue;
 
-use undercroft_nbd::coop::Abilities;
+use crate::coop::Abilities;
 
-pub(crate) use mailbox::{Answer, Away, Mailbox, client_id};
-pub(crate) use queue::HintQueue;
+pub use mailbox::{Answer, Away, Mailbox, client_id};
+pub use queue::{HintCounts, HintQueue, Late, Message};
 
-/// What the server is told of the blocks that leave the client's cache.
+/// What a server is told of the blocks that leave the cache above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Report {
     /// Nothing: any NBD server will do.
@@ -25,7 +26,7 @@ pub enum Report {
 
 impl Report {
     /// What the server must grant for it.
-    pub(crate) fn needs(self) -> Abilities {
+    pub fn needs(self) -> Abilities {
         let none = Abilities::default();
         match self {
             Report::Nothing => none,
@@ -45,5 +46,16 @@ impl std::str::FromStr for Report {
             "demotions" => Ok(Report::Demotions),
             _ => Err("expected nothing, evictions or demotions".to_owned()),
         }
+    }
+}
+
+/// As people write it.
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Report::Nothing => "nothing",
+            Report::Evictions => "evictions",
+            Report::Demotions => "demotions",
+        })
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
-use undercroft_nbd::coop::{Grant, NAME, Query};
-use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX};
-use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 
 use super::queue::Message;
 use super::{HintQueue, Report};
+use crate::coop::{Abilities, Grant, NAME, Query};
+use crate::hint::{Hint, MESSAGE_BYTES_MAX};
+use crate::{Client, ClientError, ClientOptions, Uri};
 
 /// A connection whose server takes hints.
-pub(crate) struct Mailbox {
+pub struct Mailbox {
     client: Client,
     grant: Grant,
     /// Most bytes of a message.
@@ -27,10 +27,11 @@ pub(crate) struct Mailbox {
 }
 
 /// What to wait for until no message is on its way.
-pub(crate) struct Away(watch::Receiver<bool>);
+pub struct Away(watch::Receiver<bool>);
 
 impl Away {
-    pub(crate) async fn over(mut self) {
+    /// Until then.
+    pub async fn over(mut self) {
         // An error means that there is no mailbox any more.
         let _ = self.0.wait_for(|away| !away).await;
     }
@@ -46,26 +47,36 @@ impl Drop for OnItsWay {
 }
 
 /// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
-pub(crate) type Answer = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+pub type Answer = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
 impl Mailbox {
     /// Connects, asking for all that a report needs, and for counters.
     ///
     /// # Errors
     /// When the server cannot be reached, or does not grant it.
-    pub(crate) async fn connect(
+    pub async fn connect(
         uri: &Uri,
         options: &ClientOptions,
         report: Report,
         client_id: u128,
     ) -> Result<Mailbox, ClientError> {
-        let needs = report.needs();
-        let mut want = needs;
-        want.stat = true;
-        let query = Query { client: Some(client_id), want };
         let mut options = options.clone();
-        options.contexts.push(query.to_string());
-        let client = Client::connect(uri, &options).await?;
+        options.contexts.push(Mailbox::context(report, client_id));
+        Mailbox::over(Client::connect(uri, &options).await?, report)
+    }
+
+    /// The context that a connection is to be opened with for [`over`](Mailbox::over).
+    pub fn context(report: Report, client_id: u128) -> String {
+        let want = Abilities { stat: true, ..report.needs() };
+        Query { client: Some(client_id), want }.to_string()
+    }
+
+    /// The mailbox of a connection that was opened with the [`context`](Mailbox::context).
+    ///
+    /// # Errors
+    /// When the server did not grant what the report needs.
+    pub fn over(client: Client, report: Report) -> Result<Mailbox, ClientError> {
+        let needs = report.needs();
         let contexts = &client.remote().contexts;
         let Some(grant) = contexts.iter().find_map(|(_, name)| Grant::parse(name)) else {
             let text = format!("it does not cooperate with clients (no context {NAME})");
@@ -81,17 +92,24 @@ impl Mailbox {
         Ok(Mailbox { client, grant, bytes_max, away, handed_over: Vec::new(), messages: 0 })
     }
 
-    pub(crate) fn client(&self) -> &Client {
+    /// The connection. Requests may go on it that have nothing to do with hints.
+    pub fn client(&self) -> &Client {
         &self.client
     }
 
-    pub(crate) fn grant(&self) -> &Grant {
+    /// What the server agreed to.
+    pub fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// Whether a message is on its way: no other is sent until it is answered.
+    pub fn is_away(&self) -> bool {
+        *self.away.borrow()
     }
 
     /// Sends hints if the mailbox is free: the next request that is queued follows them. With
     /// `extra` always, else if there are enough of them, or any if they are `pressing`.
-    pub(crate) fn send(
+    pub fn send(
         &mut self,
         hints: &mut HintQueue,
         now: Instant,
@@ -101,7 +119,7 @@ impl Mailbox {
         if extra.is_none() && !(hints.is_due() || pressing && !hints.is_empty()) {
             return None;
         }
-        if *self.away.borrow() {
+        if self.is_away() {
             return None;
         }
         let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
@@ -137,23 +155,24 @@ impl Mailbox {
     }
 
     /// If a message is on its way that hands one of these blocks over, what to wait for.
-    pub(crate) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
+    pub fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
         let any = self.handed_over.iter().any(|block| blocks.contains(block));
-        (any && *self.away.borrow()).then(|| self.away())
+        (any && self.is_away()).then(|| self.away())
     }
 
     /// Messages sent.
-    pub(crate) fn messages(&self) -> u64 {
+    pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    pub(crate) fn away(&self) -> Away {
+    /// What to wait for until a message can be sent.
+    pub fn away(&self) -> Away {
         Away(self.away.subscribe())
     }
 }
 
 /// A number that no other client has.
-pub(crate) fn client_id() -> u128 {
+pub fn client_id() -> u128 {
     // Its keys are random.
     let half = || u128::from(RandomState::new().hash_one(std::process::id()));
     half() << 64 | half()

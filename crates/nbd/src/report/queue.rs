@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_nbd::hint::{BLOCKS_MAX, BlockRun, EvictFlags, Hint};
+
+use crate::hint::{BLOCKS_MAX, BlockRun, EvictFlags, Hint};
 
 /// Most hints of a message.
-pub(crate) const BATCH_MAX: usize = 64;
+const BATCH_MAX: usize = 64;
 
 /// Most hints that wait while a message is on its way. Beyond that the oldest is lost: the server
 /// is slow, and old hints are worth least.
@@ -24,29 +25,42 @@ struct Waiting {
     since: Instant,
     /// To be handed over.
     data: Option<Bytes>,
+    /// Written to the server because it was to go.
+    was_dirty: bool,
+    /// The request that is about to be sent drove it out.
+    rides: bool,
+    /// How many came before it.
+    number: u64,
 }
+
+/// Hints that came late: see [`HintQueue::set_aside`].
+#[derive(Debug)]
+pub struct Late(VecDeque<Waiting>);
 
 /// What a message says, and which blocks it hands over.
 #[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) hints: Vec<Hint>,
-    pub(crate) handed_over: Vec<u64>,
+pub struct Message {
+    /// Its records.
+    pub hints: Vec<Hint>,
+    /// The blocks of those that have data.
+    pub handed_over: Vec<u64>,
 }
 
 impl Message {
-    pub(crate) fn bytes(&self) -> Bytes {
+    /// As it is sent.
+    pub fn bytes(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         self.hints.iter().for_each(|hint| hint.put(&mut bytes));
         bytes.freeze()
     }
 }
 
-/// The queue, in the order of the evictions. The last ones may *ride*: the request that is about
-/// to be sent has caused them.
+/// The queue, in the order of the evictions. Some may *ride*: the request that is about to be sent
+/// has caused them.
 #[derive(Debug)]
-pub(crate) struct HintQueue {
+pub struct HintQueue {
     waiting: VecDeque<Waiting>,
-    riders: usize,
+    added: u64,
     batch: usize,
     sequence: u32,
     counts: HintCounts,
@@ -54,34 +68,47 @@ pub(crate) struct HintQueue {
 
 /// What became of hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HintCounts {
+pub struct HintCounts {
     /// Evicted blocks in messages.
-    pub(crate) told: u64,
+    pub told: u64,
     /// Those of them with their data.
-    pub(crate) handed_over: u64,
+    pub handed_over: u64,
     /// Lost since too many waited.
-    pub(crate) lost: u64,
+    pub lost: u64,
 }
 
 impl HintQueue {
     /// A queue of which a message is due when it has `batch` hints (1 to 64).
-    pub(crate) fn new(batch: usize) -> HintQueue {
+    pub fn new(batch: usize) -> HintQueue {
         let batch = batch.clamp(1, BATCH_MAX);
         let counts = HintCounts::default();
-        HintQueue { waiting: VecDeque::new(), riders: 0, batch, sequence: 0, counts }
+        HintQueue { waiting: VecDeque::new(), added: 0, batch, sequence: 0, counts }
     }
 
     /// The request that is about to be sent has driven a block out.
-    pub(crate) fn add_rider(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
-        if block < BLOCKS_MAX {
-            self.add(block, data, now);
-            self.riders = (self.riders + 1).min(self.waiting.len());
-        }
+    pub fn add_rider(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
+        self.push(Waiting { block, since, data, was_dirty: false, rides: true, number: 0 });
     }
 
-    /// A block has left. Only while nothing rides.
-    pub(crate) fn add(&mut self, block: u64, data: Option<Bytes>, now: Instant) {
-        if block >= BLOCKS_MAX {
+    /// A block has left.
+    pub fn add(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
+        self.push(Waiting { block, since, data, was_dirty: false, rides: false, number: 0 });
+    }
+
+    /// A block has left after it was written to the server because it was to go.
+    pub fn add_written(&mut self, block: u64, since: Instant) {
+        let data = None;
+        self.push(Waiting { block, since, data, was_dirty: true, rides: false, number: 0 });
+    }
+
+    /// The request that is about to be sent has driven these blocks out, which wait.
+    pub fn ride(&mut self, blocks: &[u64]) {
+        let theirs = |waiting: &&mut Waiting| blocks.contains(&waiting.block);
+        self.waiting.iter_mut().filter(theirs).for_each(|waiting| waiting.rides = true);
+    }
+
+    fn push(&mut self, mut waiting: Waiting) {
+        if waiting.block >= BLOCKS_MAX {
             // There is no way to name it.
             return;
         }
@@ -91,51 +118,86 @@ impl HintQueue {
             // The gap shows it to the server.
             self.sequence = self.sequence.wrapping_add(1);
         }
-        self.waiting.push_back(Waiting { block, since: now, data });
+        waiting.number = self.added;
+        self.added += 1;
+        self.waiting.push_back(waiting);
+    }
+
+    /// Hints that ever came.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Takes out all but the first `added` hints: a request that had to wait must not take along
+    /// what happened after it. To be [`put back`](Self::put_back).
+    pub fn set_aside(&mut self, added: u64) -> Late {
+        let at = self.waiting.partition_point(|waiting| waiting.number < added);
+        Late(self.waiting.split_off(at))
+    }
+
+    /// What was set aside waits again.
+    pub fn put_back(&mut self, mut late: Late) {
+        self.waiting.append(&mut late.0);
     }
 
     /// The request has been sent: what did not go with it goes later.
-    pub(crate) fn depart(&mut self) {
-        self.riders = 0;
+    pub fn depart(&mut self) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.rides = false);
     }
 
     /// A block is in the cache again: that it left is no longer true.
-    pub(crate) fn cancel(&mut self, block: u64) {
-        let Some(at) = self.waiting.iter().position(|waiting| waiting.block == block) else {
-            return;
-        };
-        let rode = at >= self.waiting.len() - self.riders;
-        self.waiting.remove(at);
-        self.riders -= usize::from(rode);
+    pub fn cancel(&mut self, block: u64) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.block == block) {
+            self.waiting.remove(at);
+        }
+    }
+
+    /// Some blocks are about to be in the cache again.
+    pub fn cancel_within(&mut self, blocks: &Range<u64>) {
+        self.waiting.retain(|waiting| !blocks.contains(&waiting.block));
+    }
+
+    /// Whether a hint about one of these blocks waits that does not ride.
+    pub fn concerns(&self, blocks: &Range<u64>) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.rides && blocks.contains(&waiting.block))
+    }
+
+    /// Forgets all that waits: the number of hints.
+    pub fn clear(&mut self) -> u64 {
+        let count = self.waiting.len() as u64;
+        self.waiting.clear();
+        count
     }
 
     /// Blocks are about to change: their data is not handed over any more.
-    pub(crate) fn keep_data(&mut self, blocks: &Range<u64>) {
+    pub fn keep_data(&mut self, blocks: &Range<u64>) {
         let changing = self.waiting.iter_mut().filter(|waiting| blocks.contains(&waiting.block));
         changing.for_each(|waiting| waiting.data = None);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Whether there are enough for a message.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.waiting.len() >= self.batch
     }
 
     /// How long the oldest has waited.
-    pub(crate) fn waits_since(&self, now: Instant) -> Duration {
+    pub fn waits_since(&self, now: Instant) -> Duration {
         let oldest = self.waiting.front().map_or(now, |waiting| waiting.since);
         now.saturating_duration_since(oldest)
     }
 
-    pub(crate) fn counts(&self) -> HintCounts {
+    /// What became of hints so far.
+    pub fn counts(&self) -> HintCounts {
         self.counts
     }
 
     /// Takes the next message out, of at most about `bytes_max`. None if nothing waits.
-    pub(crate) fn take(&mut self, now: Instant, bytes_max: usize) -> Option<Message> {
+    pub fn take(&mut self, now: Instant, bytes_max: usize) -> Option<Message> {
         let mut message = Message { hints: Vec::new(), handed_over: Vec::new() };
         let mut bytes = 0;
         let mut list = List::default();
@@ -149,12 +211,12 @@ impl HintQueue {
                 // Data that fits no message stays here.
                 next.data = None;
             }
-            let rides = self.waiting.len() <= self.riders;
-            let Some(Waiting { block, since, data }) = self.waiting.pop_front() else { break };
-            self.riders -= usize::from(rides);
+            let Some(next) = self.waiting.pop_front() else { break };
+            let Waiting { block, since, data, was_dirty, rides, .. } = next;
+            let flags = EvictFlags { was_dirty, rides, ..EvictFlags::default() };
             self.counts.told += 1;
             self.counts.handed_over += u64::from(data.is_some());
-            if data.is_some() || list.rides != rides {
+            if data.is_some() || list.flags != flags {
                 self.close_list(&mut list, now, &mut message);
             }
             match data {
@@ -162,7 +224,7 @@ impl HintQueue {
                     message.handed_over.push(block);
                     message.hints.push(Hint::Demote { block, rides, data });
                 }
-                None => list.add(block, since, rides),
+                None => list.add(block, since, flags),
             }
         }
         self.close_list(&mut list, now, &mut message);
@@ -171,9 +233,8 @@ impl HintQueue {
 
     /// Ends a list of evictions: a record.
     fn close_list(&mut self, list: &mut List, now: Instant, message: &mut Message) {
-        let List { oldest: Some(oldest), rides, runs } = std::mem::take(list) else { return };
+        let List { oldest: Some(oldest), flags, runs } = std::mem::take(list) else { return };
         let age_us = microseconds_up(now.saturating_duration_since(oldest));
-        let flags = EvictFlags { rides, ..EvictFlags::default() };
         message.hints.push(Hint::Evict { age_us, sequence: self.sequence, flags, runs });
         self.sequence = self.sequence.wrapping_add(1);
     }
@@ -183,14 +244,14 @@ impl HintQueue {
 #[derive(Default)]
 struct List {
     oldest: Option<Instant>,
-    rides: bool,
+    flags: EvictFlags,
     runs: Vec<BlockRun>,
 }
 
 impl List {
-    fn add(&mut self, block: u64, since: Instant, rides: bool) {
+    fn add(&mut self, block: u64, since: Instant, flags: EvictFlags) {
         self.oldest = Some(self.oldest.map_or(since, |oldest| oldest.min(since)));
-        self.rides = rides;
+        self.flags = flags;
         if let Some(last) = self.runs.last_mut() {
             let longer = BlockRun::new(last.first(), last.count() + 1);
             if let Some(longer) = longer.filter(|_| last.blocks().end == block) {
@@ -250,6 +311,34 @@ mod tests {
         let message = queue.take(now, 1 << 20).unwrap();
         let rides = |hint: &Hint| matches!(hint, Hint::Evict { flags, .. } if flags.rides);
         assert_eq!(message.hints.iter().map(rides).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn what_waits_can_be_made_to_ride_and_what_was_dirty_is_said() {
+        let mut queue = HintQueue::new(1);
+        let now = Instant::now();
+        (1..3).for_each(|block| queue.add(block, None, now));
+        queue.add_written(3, now);
+        queue.add(7, None, now);
+        queue.ride(&[2, 99]);
+        assert!(queue.concerns(&(0..2)) && !queue.concerns(&(2..3)));
+        queue.cancel_within(&(5..9));
+        let message = queue.take(now, 1 << 20).unwrap();
+        let said = |hint: &Hint| match hint {
+            Hint::Evict { flags, .. } => (blocks(hint), flags.rides, flags.was_dirty),
+            other => panic!("not an eviction: {other:?}"),
+        };
+        let expected = [(vec![1], false, false), (vec![2], true, false), (vec![3], false, true)];
+        assert_eq!(message.hints.iter().map(said).collect::<Vec<_>>(), expected);
+        queue.add(4, None, now);
+        let known = queue.added();
+        queue.add(5, None, now);
+        let late = queue.set_aside(known);
+        let taken = queue.take(now, 1 << 20).unwrap();
+        assert_eq!(taken.hints.iter().flat_map(blocks).collect::<Vec<_>>(), [4]);
+        assert!(queue.is_empty());
+        queue.put_back(late);
+        assert_eq!((queue.clear(), queue.is_empty()), (1, true));
     }
 
     #[test]

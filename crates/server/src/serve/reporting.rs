@@ -1,0 +1,73 @@
+//! What a volume is to tell the server below, as people write it, and where that makes no sense.
+
+use std::fmt;
+use std::str::FromStr;
+
+use undercroft_nbd::report::Report;
+use undercroft_store::StoreSpec;
+
+use super::settings::VolumeSettings;
+
+/// What a server below is told of the blocks that leave a volume's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reporting {
+    /// Nothing, their names, or their data too.
+    pub report: Report,
+    /// Hints of a message, 1 to 64. With 1, each goes with the request that drove the block out.
+    pub batch: usize,
+}
+
+impl Default for Reporting {
+    fn default() -> Reporting {
+        Reporting { report: Report::Nothing, batch: 16 }
+    }
+}
+
+/// `nothing`, `evictions` or `demotions`, and `,batch=N`.
+impl FromStr for Reporting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reporting, String> {
+        let (report, option) = text.split_once(',').unwrap_or((text, "batch=16"));
+        let wrong = |what: &str| format!("report '{text}': {what}");
+        let report = report.parse().map_err(|what: String| wrong(&what))?;
+        let batch = option.strip_prefix("batch=").and_then(|number| number.parse().ok());
+        match batch.filter(|batch| (1..=64).contains(batch)) {
+            Some(batch) => Ok(Reporting { report, batch }),
+            None => Err(wrong("expected batch=1 to batch=64 after the comma")),
+        }
+    }
+}
+
+impl fmt::Display for Reporting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.report)?;
+        if self.batch == Reporting::default().batch {
+            Ok(())
+        } else {
+            write!(f, ",batch={}", self.batch)
+        }
+    }
+}
+
+/// What is told to the server below, which there must be then.
+pub(super) fn reporting(
+    volume: &VolumeSettings,
+    store: &StoreSpec,
+    is_off: bool,
+) -> Result<Reporting, String> {
+    let report: Reporting =
+        volume.report.as_deref().map_or(Ok(Reporting::default()), str::parse)?;
+    if report.report != Report::Nothing {
+        if !matches!(store, StoreSpec::Upstream(_)) {
+            return Err(format!(
+                "report={report}: nobody listens at {store}: the store must be another server's \
+                 export, as nbd://HOST/EXPORT, with nothing in front"
+            ));
+        }
+        if is_off {
+            return Err(format!("report={report}: nothing leaves a cache that is off"));
+        }
+    }
+    Ok(report)
+}
