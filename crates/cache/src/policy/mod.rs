@@ -10,7 +10,7 @@ mod arc;
 mod car;
 mod clock;
 mod clock_pro;
-mod directory;
+pub(crate) mod directory;
 mod fbr;
 mod fifo;
 mod ghosts;
@@ -26,12 +26,12 @@ mod one_list;
 mod opt;
 mod peak_distance;
 mod period;
-mod queues;
+pub(crate) mod queues;
 mod ranking;
 mod registry;
 mod s3_fifo;
 mod sieve;
-mod sketch;
+pub(crate) mod sketch;
 mod trail;
 mod two_q;
 mod w_tinylfu;
@@ -42,6 +42,7 @@ use crate::level::{Counts, Reference, WriteMode};
 use crate::memo::{Memo, Refused};
 
 pub use opt::Future;
+pub(crate) use registry::Arguments;
 pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError, policies};
 
 /// Handle of something a policy may hold: below the number given to [`Policy::grow`].
