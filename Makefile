@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects bench bench-server bench-hints clean
+.PHONY: help build run demo test sanitize fuzz soak effects hierarchies bench bench-server bench-hints clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -13,6 +13,7 @@ help:
 	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
 	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
+	@echo "make hierarchies  schemes that move blocks by hints, into docs/reproduction/hierarchies.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
@@ -44,6 +45,9 @@ soak:
 
 effects: build
 	@python3 tools/effects.py $(UNDERCROFT)
+
+hierarchies: build
+	@python3 tools/hierarchies.py $(UNDERCROFT)
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)

@@ -11,7 +11,7 @@ use undercroft_cache::policy::{Context, Future, Spec};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
-use crate::{ClientsOutcome, CooperationOutcome, Error, TimedOutcome};
+use crate::{ClientsOutcome, CooperationOutcome, Error, MovementOutcome, TimedOutcome};
 
 /// One level as asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +50,8 @@ pub struct Outcome {
     pub clients: Option<ClientsOutcome>,
     /// What took how long; none without a clock.
     pub timed: Option<TimedOutcome>,
+    /// What moved between levels; none where no scheme moves blocks.
+    pub movement: Option<MovementOutcome>,
 }
 
 impl Outcome {
@@ -111,6 +113,7 @@ pub fn simulate(
         cooperation: None,
         clients: None,
         timed: None,
+        movement: None,
     })
 }
 

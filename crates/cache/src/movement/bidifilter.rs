@@ -5,9 +5,9 @@
 //! The upper level has a recent area, LRU, where every block comes first, and a frequent area, LRU.
 //! The lower one is a segmented LRU of a probation and a protected part. The oldest recent block
 //! goes to the frequent area as long as there is room; later it comes down into probation, and
-//! there it or the oldest of probation is dropped, whichever the sketch has seen less often. A block
-//! hit below changes places with the oldest frequent block if it was seen more often than that one;
-//! else it is served from where it is.
+//! there it or the oldest of probation is dropped, whichever the sketch has seen less often. A
+//! block hit below changes places with the oldest frequent block if it was seen more often than
+//! that one; else it is served from where it is.
 //!
 //! Invariants: a block is in one list; no area holds more than its size, protected and probation
 //! together no more than the lower level.

@@ -34,7 +34,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
             name: "order",
             kind: Values::Word(&["read-first", "demote-first"]),
             default: "read-first",
-            help: "whether a miss is served before the block that it drives out goes down, or after",
+            help: "whether a miss is served before what it drives out goes down, or after",
         },
         Parameter {
             name: "segments",
@@ -46,7 +46,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
             name: "entrance",
             kind: Values::Word(&["raw", "normalised"]),
             default: "raw",
-            help: "how the ghost hits of array=seg name a segment: by their share, or by the larger",
+            help: "how ghost hits name a segment of array=seg: by their share, or by the larger",
         },
     ],
     build,

@@ -111,17 +111,24 @@ impl Chances {
         self.coins.draw(node) < self.of[above].most
     }
 
-    /// The cache `above` may tell the one below its life: `lives` of both in references. A cache of
-    /// `capacity` blocks hears it so and so often in its own life.
+    /// The cache `above` may tell the one below its life: `lives` of both in references, 0 of one
+    /// that is not full yet. A cache of `capacity` blocks hears it so and so often in its own life.
+    ///
+    /// Who has no life yet tells nothing (ours). Else a cache above that is empty would be taken
+    /// for one whose blocks die young, be sent less, and stay empty for ever.
     pub(super) fn tell(&mut self, above: usize, capacity: u32, now: u64, lives: [f64; 2]) {
         let chance = &mut self.of[above];
         let passed = (now - chance.last_receipt) as f64;
-        let [_, own] = lives;
-        if !self.adaptive || passed < SHARE * own || own <= f64::from(capacity) / 2.0 {
+        let [upper, own] = lives;
+        if !self.adaptive
+            || upper == 0.0
+            || passed < SHARE * own
+            || own <= f64::from(capacity) / 2.0
+        {
             return;
         }
         chance.last_receipt = now;
-        chance.hear(lives[0] / (lives[0] + own));
+        chance.hear(upper / (upper + own));
     }
 
     pub(super) fn probability(&self, above: usize) -> f64 {
@@ -187,8 +194,11 @@ impl Promote {
         moves.push(came);
     }
 
-    /// References between the last uses of the newest and the oldest block of a cache.
+    /// References between the last uses of the newest and the oldest block of a full cache.
     fn life(&self, node: usize) -> f64 {
+        if self.queues.len(node as u32) < self.topology.capacity(node) {
+            return 0.0;
+        }
         let used = |entry: Option<Entry>| entry.map_or(0, |entry| self.last[entry as usize]);
         let [newest, oldest] = [self.queues.back(node as u32), self.queues.front(node as u32)];
         (used(newest) - used(oldest)) as f64

@@ -34,6 +34,9 @@ impl PromoteArc {
     /// The life of T2 by its share of the cache: what the whole cache's would be.
     fn life(&self, node: usize) -> f64 {
         let directory = &self.directories[node];
+        if !directory.is_full() {
+            return 0.0;
+        }
         let used = |entry: Option<Entry>| entry.map_or(0, |entry| self.last[entry as usize]);
         let lists = &directory.lists;
         let life = used(lists.back(T2)) - used(lists.front(T2));

@@ -71,7 +71,7 @@ impl HfaModel {
             f_min: options.number("fmin", 1.0),
             entries: options.number("entries", 1.0) as usize,
             fixed: options.get("partition") == Some("fixed"),
-            expires: options.get("hotness") == Some("expires"),
+            expires: options.get("hotness") != Some("stays"),
             by_hint: options.get("rise") == Some("hint"),
             levels: sizes.iter().map(level).collect(),
             blocks: vec![Block::default(); 64],
@@ -338,7 +338,9 @@ impl HfaModel {
     fn promote(&mut self, found: Option<usize>, x: u32, is_write: bool) {
         let (levels, blocks) = (&self.levels, &self.blocks);
         let life = |i: usize| match (levels[i].q2.first(), levels[i].q2.last()) {
-            (Some(&new), Some(&old)) => {
+            (Some(&new), Some(&old))
+                if levels[i].q1.len() + levels[i].q2.len() == levels[i].size =>
+            {
                 let (new, old) = (&blocks[new as usize], &blocks[old as usize]);
                 new.updated.saturating_sub(old.updated) as f64
             }

@@ -37,11 +37,11 @@ fn modelled() -> Vec<String> {
     .to_vec();
     for name in ["d-hfa", "p-hfa", "h-hfa"] {
         for options in [
-            "period=4,entries=8",
+            "period=4,entries=8,hotness=stays",
             "period=3,entries=2,k=2",
-            "period=5,entries=64,k=3,hotness=expires",
-            "period=7,entries=16,partition=fixed,hot=0.3",
-            "period=4,entries=8,hotness=expires,rise=hint,fmin=0",
+            "period=5,entries=64,k=3",
+            "period=7,entries=16,partition=fixed,hot=0.3,hotness=stays",
+            "period=4,entries=8,rise=hint,fmin=0",
             "k=0",
         ] {
             all.push(format!("{name},{options}"));

@@ -74,7 +74,8 @@ impl Chances {
         for i in 1..self.sizes.len() {
             let (upper, own) = (life(i - 1), life(i));
             let due = (now - self.last[i]) as f64 >= 0.05 * own && own > self.sizes[i] as f64 / 2.0;
-            if !self.adapts || !due {
+            // An upper level that is not full has no life to tell (ours).
+            if !self.adapts || !due || upper == 0.0 {
                 continue;
             }
             self.last[i] = now;
@@ -318,9 +319,11 @@ impl Promote {
     fn reference(&mut self, x: u32, is_write: bool) -> Option<usize> {
         self.now += 1;
         self.up = 0;
-        let (levels, last) = (&self.levels, &self.last);
+        let (levels, last, sizes) = (&self.levels, &self.last, self.chances.sizes.clone());
         let life = |i: usize| match (levels[i].last(), levels[i].first()) {
-            (Some(&new), Some(&old)) => (last[new as usize] - last[old as usize]) as f64,
+            (Some(&new), Some(&old)) if levels[i].len() == sizes[i] as usize => {
+                (last[new as usize] - last[old as usize]) as f64
+            }
             _ => 0.0,
         };
         self.chances.adapt(self.now, life);

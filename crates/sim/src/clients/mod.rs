@@ -241,6 +241,7 @@ pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64
             moved: cluster.servers().iter().map(|server| server.moved()).sum(),
         }),
         timed: None,
+        movement: None,
     }
 }
 

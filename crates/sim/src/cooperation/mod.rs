@@ -124,6 +124,7 @@ pub fn simulate_placed(
         cooperation: Some(outcome),
         clients: None,
         timed: None,
+        movement: None,
     })
 }
 

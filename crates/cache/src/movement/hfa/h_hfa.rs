@@ -1,6 +1,6 @@
-//! H-HFA: HFA over Hint-K. Q1 goes by hotness, Q2 by the activity of Hint-K. A block found below the
-//! first level moves one level up if it is more active than the least active block of the Q2 there;
-//! a block of which moves are remembered comes into Q1. There is no exchange.
+//! H-HFA: HFA over Hint-K. Q1 goes by hotness, Q2 by the activity of Hint-K. A block found below
+//! the first level moves one level up if it is more active than the least active block of the Q2
+//! there; a block of which moves are remembered comes into Q1. There is no exchange.
 
 use super::super::registry::Build;
 use super::super::{Gauges, Move, Scheme};

@@ -1,5 +1,6 @@
 //! The options of HFA's variants, and how they are listed.
 
+use super::super::Topology;
 use super::super::hint_k::STEPS;
 use super::super::promote::{CHANCE, START};
 use super::super::registry::SchemeInfo;
@@ -16,9 +17,10 @@ const K: Parameter = Parameter {
 };
 const PERIOD: Parameter = Parameter {
     name: "period",
-    kind: Kind::Integer(1, 1 << 32),
-    default: "1000",
-    help: "references in a slot, and between two changes of the partition (T)",
+    kind: Kind::IntegerOr(1, 1 << 32, "auto"),
+    default: "auto",
+    help: "references in a slot, and between two changes of the partition (T); auto: the paper's \
+           1000, but no more than a tenth of the blocks that the caches of a client may hold",
 };
 const DECAY: Parameter = Parameter {
     name: "decay",
@@ -58,9 +60,9 @@ const PARTITION: Parameter = Parameter {
 };
 const EXPIRY: Parameter = Parameter {
     name: "hotness",
-    kind: Kind::Word(&["stays", "expires"]),
-    default: "stays",
-    help: "whether hotness stands until it is found anew, or for k slots at most",
+    kind: Kind::Word(&["expires", "stays"]),
+    default: "expires",
+    help: "whether hotness stands for k slots at most, or until it is found anew",
 };
 const RISE: Parameter = Parameter {
     name: "rise",
@@ -126,16 +128,25 @@ pub(super) struct Settings {
     pub(super) is_dynamic: bool,
     pub(super) expires: bool,
     pub(super) steps: u64,
+    pub(super) rises_by_hits: bool,
     hot_share: f64,
-    rises_by_hits: bool,
 }
 
+/// Most references of a slot where that is not given, and blocks of a client's caches for each.
+const PERIOD_MAX: u64 = 1000;
+const PERIOD_BLOCKS: u64 = 10;
+
 impl Settings {
-    pub(super) fn new(base: Base, arguments: &Arguments) -> Self {
+    pub(super) fn new(base: Base, arguments: &Arguments, topology: &Topology) -> Self {
         let k = arguments.integer("k");
+        let blocks = |client: usize| -> u64 {
+            topology.path(client).iter().map(|&node| u64::from(topology.capacity(node))).sum()
+        };
+        let most = (0..topology.clients()).map(blocks).max().unwrap_or(0);
+        let period = || (most / PERIOD_BLOCKS).clamp(1, PERIOD_MAX);
         Self {
             k,
-            period: arguments.integer("period"),
+            period: arguments.integer_or_word("period").unwrap_or_else(period),
             decay: arguments.real("decay"),
             least: arguments.real("fmin"),
             table_share: arguments.real("tout") / 100.0,
@@ -162,11 +173,5 @@ impl Settings {
             return 0.0;
         }
         frequency / (self.k * self.period) as f64 + f64::from(hits) / stay as f64
-    }
-
-    /// Whether a hit takes a block of such a hotness into the hot queue.
-    pub(super) fn rises(&self, heat: f64) -> bool {
-        let _ = heat;
-        self.rises_by_hits
     }
 }

@@ -1,6 +1,6 @@
 //! P-HFA: HFA over PROMOTE. Q1 goes by hotness, Q2 is LRU. A block on its way up is owned by the
-//! first cache that remembers enough moves of it, else by the one whose coin says so; a block that a
-//! cache passes up counts there as a move. What a cache drives out is gone.
+//! first cache that remembers enough moves of it, else by the one whose coin says so; a block that
+//! a cache passes up counts there as a move. What a cache drives out is gone.
 //!
 //! Writes are those of PROMOTE: they update the owner's copy, or are owned by the first cache.
 
@@ -25,6 +25,9 @@ impl PHfa {
     /// References between the last uses of the newest and the oldest block of Q2, which is what
     /// PROMOTE manages.
     fn life(&self, node: usize) -> f64 {
+        if !self.hfa.levels[node].is_full() {
+            return 0.0;
+        }
         let base = &self.hfa.levels[node].base;
         let used =
             |entry: Option<Entry>| entry.map_or(0, |entry| self.hfa.blocks[entry as usize].updated);

@@ -1,7 +1,7 @@
 //! T_out: what a cache remembers of the moves of blocks that left it, by slots of the time (HFA,
-//! section 3.1). An entry is (block, slot, number of moves) and takes 24 bytes; there are as many as
-//! fit in a small share of the cache. A full table drops what is older than k slots, and then, of
-//! the oldest slot, the entry with the fewest moves, inserted first among equals.
+//! section 3.1). An entry is (block, slot, number of moves) and takes 24 bytes; there are as many
+//! as fit in a small share of the cache. A full table drops what is older than k slots, and then,
+//! of the oldest slot, the entry with the fewest moves, inserted first among equals.
 //!
 //! The frequency of a block is the sum of its moves in the last k slots, those of each slot worth
 //! delta times those of the one after it.
