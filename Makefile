@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects content-aware bench bench-server bench-hints clean
+.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -14,6 +14,7 @@ help:
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
 	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
 	@echo "make content-aware  what content-aware caching is worth, into docs/reproduction/content-aware.md"
+	@echo "make hierarchies  schemes that move blocks by hints, into docs/reproduction/hierarchies.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
@@ -49,6 +50,9 @@ effects: build
 content-aware: build
 	$(CARGO) build --release --locked -p undercroft-cache --example content_cost
 	@python3 tools/content_aware.py $(UNDERCROFT)
+
+hierarchies: build
+	@python3 tools/hierarchies.py $(UNDERCROFT)
 
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)

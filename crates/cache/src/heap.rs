@@ -42,6 +42,11 @@ impl<K: PartialOrd + Copy> Heap<K> {
         self.items.first().copied()
     }
 
+    /// The key of a present entry.
+    pub(crate) fn key(&self, entry: Entry) -> K {
+        self.items[self.at[entry as usize] as usize].0
+    }
+
     /// All items, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, Entry)> + '_ {
         self.items.iter().copied()

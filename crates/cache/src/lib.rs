@@ -7,6 +7,7 @@
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
 //! * [`Level`]: a policy with a write mode and counters.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
+//! * [`movement`]: schemes that move blocks between the levels of a hierarchy by hints.
 //! * [`placement`]: a cache below a client's cache, which places what the client evicts.
 //!
 //! Trace formats, stores and protocols do not live here.
@@ -19,6 +20,7 @@ mod heap;
 mod level;
 mod lists;
 mod memo;
+pub mod movement;
 pub mod placement;
 pub mod policy;
 mod positions;

@@ -58,7 +58,17 @@ impl ClientOptions {
         !self.clients.is_empty() || self.servers.is_some()
     }
 
-    fn load(&self, options: &TraceOptions, path: &Path) -> Result<(Population, u32), Error> {
+    /// Whether servers and what they do are asked for.
+    pub(crate) fn has_servers(&self) -> bool {
+        self.servers.is_some() || self.partition.is_some() || self.peer_fetch
+    }
+
+    /// Reads the traces of all clients.
+    pub(crate) fn load(
+        &self,
+        options: &TraceOptions,
+        path: &Path,
+    ) -> Result<(Population, u32), Error> {
         let data = match self.data {
             Some(DataWord::Shared) => Data::Shared,
             Some(DataWord::Disjoint) | None => Data::Disjoint,

@@ -37,6 +37,11 @@ impl CooperationOptions {
         format!("{:?}", self.evictions)
     }
 
+    /// Whether nothing is asked for.
+    pub(crate) fn is_default(&self) -> bool {
+        self.is_exact() && self.reload_threshold.is_none()
+    }
+
     /// Whether evictions are those of a simulated client.
     pub(crate) fn is_exact(&self) -> bool {
         self.evictions == Source::Exact

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use undercroft_cache::WriteMode;
+use undercroft_cache::movement::SchemeSpec;
+use undercroft_cache::policy::SpecError;
 use undercroft_sim::Size;
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, OpenOptions, Reader, Unit, formats, open,
@@ -111,7 +113,8 @@ impl TraceOptions {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulationOptions {
     /// When a block comes and goes between the levels: access, eviction or gl, with options, as
-    /// eviction,on-hit=keep (docs/cooperation.md)
+    /// eviction,on-hit=keep (docs/cooperation.md); or a scheme that moves blocks by hints, as
+    /// d-hfa,k=4 (docs/hierarchies.md)
     #[arg(long, value_name = "PLACEMENT", default_value = "access")]
     pub(crate) placement: String,
     /// What a write does to a level: allocate, no-allocate (update a copy only), invalidate
@@ -123,6 +126,16 @@ pub(crate) struct SimulationOptions {
 }
 
 impl SimulationOptions {
+    /// The scheme that moves blocks by hints, if the placement is one.
+    pub(crate) fn scheme(&self) -> Result<Option<SchemeSpec>, Error> {
+        let name = self.placement.split(',').next().unwrap_or("");
+        if !SchemeSpec::is_known(name) {
+            return Ok(None);
+        }
+        let scheme = self.placement.parse();
+        scheme.map(Some).map_err(|e: SpecError| Error::Usage(format!("--placement: {e}")))
+    }
+
     /// Refuses all placements but one, for commands that know no other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.placement.as_str() {

@@ -9,6 +9,7 @@ mod clients;
 mod command;
 mod cooperation;
 mod error;
+mod hierarchy;
 mod input;
 mod progress;
 mod table;
@@ -30,7 +31,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Simulate one or more cache levels on a trace
-    Simulate(command::simulate::Args),
+    Simulate(Box<command::simulate::Args>),
     /// Simulate many sizes and policies, on many traces, with all cores
     Sweep(command::sweep::Args),
     /// Miss ratio curves: all sizes in one pass (lru, opt), or sampled (every policy)

@@ -162,3 +162,122 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         assert!(!said.contains("panicked"), "{said}");
     }
 }
+
+/// The levels of a report by name: read hits and what came down.
+fn hits(report: &Value) -> Vec<(String, u64, u64)> {
+    let level = |level: &Value| {
+        let name = level["name"].as_str().unwrap().to_string();
+        (name, level["read_hits"].as_u64().unwrap(), level["demotions_in"].as_u64().unwrap())
+    };
+    report["levels"].as_array().unwrap().iter().map(level).collect()
+}
+
+#[test]
+fn schemes_move_blocks_between_levels_by_hints() {
+    let place = place();
+    // Three blocks in turn: levels of 1 and 2 blocks that hold each once hold all of them.
+    for scheme in ["demote", "d-hfa,k=0", "hint-k", "oracle-hfa", "gl"] {
+        let report =
+            json(&place, &format!("a.trc --l1 1blk:lru --l2 2blk:lru --placement {scheme}"));
+        let aggregate = &report["aggregate"];
+        assert_eq!(
+            (&aggregate["reads"], &aggregate["read_hits"]),
+            (&6.into(), &3.into()),
+            "{scheme}"
+        );
+    }
+    let report = json(
+        &place,
+        "a.trc --l1 1blk:lru --ratio 1:1:1 --placement d-hfa,k=0 --bounds --samples 2 \
+         --hint-distances --costs 1,2,3,4",
+    );
+    let level = |name: &str, hits| (name.to_string(), hits);
+    let ours: Vec<_> = hits(&report).into_iter().map(|(name, hits, _)| (name, hits)).collect();
+    assert_eq!(ours, [level("l1", 0), level("l2", 0), level("l3", 3)]);
+    let movement = &report["movement"];
+    assert_eq!(report["response_time_ms"], 3.5);
+    assert_eq!(movement["opt_ub"]["read_hit_ratio"], 0.5);
+    assert_eq!(movement["samples"].as_array().unwrap().len(), 2);
+    // Two other blocks were asked for between a block's going down to the last level and its
+    // coming up: one at the time of each.
+    assert!(movement["nodes"][2]["hint_distances"].is_array());
+    let text = ok(&place, "a.trc --l1 1blk:lru --l2 2blk:lru --placement demote --bounds");
+    assert!(text.contains("OPT-UB") && text.contains("sent down to it"), "{text}");
+    // Costs are for every placement, and more levels than three as well.
+    let report = json(
+        &place,
+        "a.trc --l1 1blk:lru --l2 1blk:lru --l3 1blk:lru --lower 1blk:lru --placement gl \
+         --costs 1,2,3,4,5",
+    );
+    assert_eq!(report["response_time_ms"], 4.0);
+}
+
+const TREE: &str = r#"
+disk_ms = 10.0
+clients = ["one", "two"]
+[[cache]]
+name = "one"
+size = "1blk"
+ms = 0.2
+below = "array"
+[[cache]]
+name = "two"
+size = "2blk"
+ms = 0.2
+below = "array"
+[[cache]]
+name = "array"
+size = "4blk"
+ms = 2.0
+"#;
+
+#[test]
+fn a_topology_is_a_tree_of_caches() {
+    let place = place();
+    fs::write(place.path().join("tree.toml"), TREE).unwrap();
+    let tree = "a.trc --clients b.trc --topology tree.toml --placement";
+    let report = json(&place, &format!("{tree} demote"));
+    assert_eq!(report["aggregate"]["reads"], 10);
+    let names: Vec<String> = hits(&report).into_iter().map(|level| level.0).collect();
+    assert_eq!(names, ["one", "two", "array"]);
+    assert_eq!(report["movement"]["nodes"][0]["below"], "array");
+    let refused = |arguments: &str, why: &str| {
+        let output = run(&place, arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments}: {said}");
+        assert!(said.contains(why), "{arguments}: {said}");
+    };
+    for (from, to, why) in [
+        ("\"array\"\nsize", "\"one\"\nsize", "there twice"),
+        (
+            "below = \"array\"\n[[cache]]\nname = \"array\"",
+            "[[cache]]\nname = \"array\"",
+            "add one below",
+        ),
+        ("ms = 2.0", "ms = -2.0", "none below 0"),
+        ("ms = 2.0", "ms = 2.0\nsped = 3", "sped"),
+        ("[\"one\", \"two\"]", "[\"one\", \"three\"]", "no cache 'three'"),
+    ] {
+        fs::write(place.path().join("tree.toml"), TREE.replace(from, to)).unwrap();
+        refused(&format!("{tree} demote"), why);
+    }
+    fs::write(place.path().join("tree.toml"), TREE).unwrap();
+    for (arguments, why) in [
+        ("a.trc --clients b.trc --topology tree.toml --placement bidifilter", "two levels"),
+        ("a.trc --topology tree.toml --placement demote", "places for 2"),
+        ("a.trc --clients b.trc --data shared --topology tree.toml --placement demote", "share"),
+        ("a.trc --topology tree.toml", "--topology"),
+        ("a.trc --l1 1blk:lru --placement demote", "add one below"),
+        ("a.trc --l1 1blk:mq --l2 2blk:mq --placement demote", "written with lru"),
+        ("a.trc --l1 1blk:lru --l2 2blk:arc --placement promote", "the same for each"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --placement d-hfa,k=x", "whole number"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --placement demote --timed", "no clock"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --placement demote --costs 1,2", "--costs 1,2"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --bounds", "by hints"),
+        ("a.trc --l1 1blk:lru --ratio 1:1:1:1", "these are the times of 3 levels"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --clients b.trc --costs 1,2,3", "--costs"),
+        ("a.trc --l1 1blk:lru --ratio 1:x --placement demote", "whole numbers"),
+    ] {
+        refused(arguments, why);
+    }
+}

@@ -97,6 +97,7 @@ pub(crate) fn simulate_aware(
         cooperation: None,
         clients: None,
         timed: None,
+        movement: None,
         aware: reports(config, &pair),
     })
 }

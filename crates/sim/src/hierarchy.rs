@@ -12,7 +12,9 @@ use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
 use crate::aware::{is_aware, simulate_aware};
-use crate::{AwareReport, ClientsOutcome, CooperationOutcome, Error, TimedOutcome};
+use crate::{
+    AwareReport, ClientsOutcome, CooperationOutcome, Error, MovementOutcome, TimedOutcome,
+};
 
 /// One level as asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +55,8 @@ pub struct Outcome {
     pub timed: Option<TimedOutcome>,
     /// What each content-aware level counted besides.
     pub aware: Vec<AwareReport>,
+    /// What moved between levels; none where no scheme moves blocks.
+    pub movement: Option<MovementOutcome>,
 }
 
 impl Outcome {
@@ -118,6 +122,7 @@ pub fn simulate(
         clients: None,
         timed: None,
         aware: Vec::new(),
+        movement: None,
     })
 }
 

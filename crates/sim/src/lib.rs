@@ -7,10 +7,12 @@
 mod aware;
 mod clients;
 mod cooperation;
+mod costs;
 pub mod curve;
 mod error;
 mod filter;
 mod hierarchy;
+mod movement;
 mod report;
 mod size;
 mod sweep;
@@ -24,9 +26,14 @@ pub use clients::{
 pub use cooperation::{
     Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, simulate_placed,
 };
+pub use costs::{CostSpec, Costs, DemotionCost};
 pub use error::Error;
 pub use filter::Filter;
 pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
+pub use movement::{
+    Bound, BoundReport, Bounds, HintDistances, MovementConfig, MovementOutcome, MovementReport,
+    NodeCounts, NodeReport, Sample, SampleReport, bounds, simulate_movement,
+};
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
 };

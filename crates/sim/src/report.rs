@@ -10,6 +10,7 @@ use crate::aware::AwareReport;
 use crate::clients::ClientsReport;
 use crate::cooperation::EstimateOutcome;
 use crate::hierarchy::{Config, LevelConfig, Outcome};
+use crate::movement::MovementReport;
 use crate::timed::TimedReport;
 
 /// One simulation, as `simulate --json` prints it.
@@ -40,6 +41,9 @@ pub struct Report {
     /// The same with placement at the access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed_access: Option<TimedReport>,
+    /// What moved between levels; left out where no scheme moves blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub movement: Option<MovementReport>,
     /// Mean response time of a block read in milliseconds, demotions free.
     pub response_time_ms: f64,
     /// The same with a round trip for each demotion.
@@ -180,7 +184,9 @@ fn demotions_ms(outcome: &Outcome) -> f64 {
     let levels = outcome.cooperation.iter().flat_map(|cooperation| cooperation.levels.iter());
     // A block comes to the level from the one above it, if that is simulated.
     let first = usize::from(outcome.levels.len() == 1);
-    let trip = |depth: usize| LEVEL_MS[depth] - LEVEL_MS[depth.saturating_sub(1)];
+    // Times of more levels must be given: see `costs.rs`.
+    let ms = |depth: usize| LEVEL_MS[depth.min(LEVEL_MS.len() - 1)];
+    let trip = |depth: usize| ms(depth) - ms(depth.saturating_sub(1));
     let total: f64 =
         levels.enumerate().map(|(i, level)| level.demotions_in as f64 * trip(i + first)).sum();
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
@@ -277,6 +283,7 @@ impl Report {
             clients: None,
             timed: outcome.timed.as_ref().map(TimedReport::from),
             timed_access: None,
+            movement: None,
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + demotions_ms(outcome),
             elapsed_s,

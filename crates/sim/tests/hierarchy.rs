@@ -372,6 +372,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         clients: None,
         timed: None,
         aware: Vec::new(),
+        movement: None,
     };
     let config = config(&vec![(1, "lru"); hits.len()], WriteMode::Allocate, 0);
     let about = trace_report("a trace", &letters("A"));

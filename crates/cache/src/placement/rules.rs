@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::movement::schemes;
+
 /// When blocks come to the levels below the first, and go.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Placement {
@@ -286,8 +288,10 @@ impl FromStr for Placement {
             "eviction" => Self::Eviction(Eviction::default()),
             "gl" => Self::Global(Order::default()),
             other => {
+                let schemes: Vec<_> = schemes().iter().map(|info| info.name).collect();
                 return Err(PlacementError(format!(
-                    "no placement '{other}'; there are access, eviction, gl"
+                    "no placement '{other}'; there are access, eviction, gl, and for simulate {}",
+                    schemes.join(", ")
                 )));
             }
         };

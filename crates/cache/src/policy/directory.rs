@@ -9,61 +9,61 @@ use super::queues::Queues;
 use super::{Departures, Entry};
 use crate::memo::{Carried, Memo};
 
-pub(super) const T1: u32 = 0;
-pub(super) const T2: u32 = 1;
-pub(super) const B1: u32 = 2;
-pub(super) const B2: u32 = 3;
+pub(crate) const T1: u32 = 0;
+pub(crate) const T2: u32 = 1;
+pub(crate) const B1: u32 = 2;
+pub(crate) const B2: u32 = 3;
 const RESIDENT: u32 = 2;
 
 /// The ghost list of T1 or T2.
 #[inline(always)]
-pub(super) fn ghosts_of(list: u32) -> u32 {
+pub(crate) fn ghosts_of(list: u32) -> u32 {
     list + RESIDENT
 }
 
 #[derive(Clone)]
-pub(super) struct Directory<N = Alone> {
-    pub(super) capacity: u32,
+pub(crate) struct Directory<N = Alone> {
+    pub(crate) capacity: u32,
     /// Target size of T1.
-    pub(super) p: f64,
+    pub(crate) p: f64,
     /// Front: the oldest in the order of the policy.
-    pub(super) lists: Queues<N>,
+    pub(crate) lists: Queues<N>,
 }
 
 impl<N: Neighbour> Directory<N> {
-    pub(super) fn new(capacity: u32, neighbour: N) -> Self {
+    pub(crate) fn new(capacity: u32, neighbour: N) -> Self {
         Self { capacity, p: 0.0, lists: Queues::new(4, neighbour) }
     }
 
     #[inline(always)]
-    pub(super) fn resident(&self) -> u32 {
+    pub(crate) fn resident(&self) -> u32 {
         self.lists.len(T1) + self.lists.len(T2)
     }
 
     #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.resident() == self.capacity
     }
 
     #[inline(always)]
-    pub(super) fn contains(&self, entry: Entry) -> bool {
+    pub(crate) fn contains(&self, entry: Entry) -> bool {
         self.lists.is_below(RESIDENT, entry)
     }
 
     #[inline(always)]
-    pub(super) fn remembers(&self, entry: Entry) -> bool {
+    pub(crate) fn remembers(&self, entry: Entry) -> bool {
         self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
     }
 
     /// Moves an entry to the newest end of `list`, unmarked, wherever it was.
     #[inline(always)]
-    pub(super) fn shift(&mut self, list: u32, entry: Entry) {
+    pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
         self.lists.remove(entry);
         self.lists.push(list, entry);
     }
 
     /// Moves `p` for a reference to an entry of the list `ghosts`, which is still in it.
-    pub(super) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
+    pub(crate) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
         let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
         let ratio = if ghosts == B1 { b2 / b1 } else { b1 / b2 };
         let step = if whole_steps { ratio.floor() } else { ratio }.max(1.0);
@@ -77,7 +77,7 @@ impl<N: Neighbour> Directory<N> {
     /// Makes room in the directory, by a ghost at most, for an entry that it does not know. Not to
     /// be called when T1 alone fills the capacity.
     #[inline(always)]
-    pub(super) fn make_room_for_unknown(&mut self, out: &mut Departures) {
+    pub(crate) fn make_room_for_unknown(&mut self, out: &mut Departures) {
         if self.lists.len(T1) + self.lists.len(B1) == self.capacity {
             self.lists.forget(B1, out);
         } else if self.total() == 2 * u64::from(self.capacity) {
@@ -86,7 +86,7 @@ impl<N: Neighbour> Directory<N> {
     }
 
     /// Turns a resident entry into a ghost of the list it was in.
-    pub(super) fn take(&mut self, entry: Entry) {
+    pub(crate) fn take(&mut self, entry: Entry) {
         if self.contains(entry) {
             let list = if self.lists.is_in(T1, entry) { T1 } else { T2 };
             self.shift(ghosts_of(list), entry);
@@ -95,7 +95,7 @@ impl<N: Neighbour> Directory<N> {
 
     /// Takes on another capacity. Where this leaves too many resident, the policy replaces them and
     /// calls [`fit`](Self::fit) after each.
-    pub(super) fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    pub(crate) fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
         self.lists.adopt(capacity);
         self.p = self.p.min(f64::from(capacity));
@@ -103,7 +103,7 @@ impl<N: Neighbour> Directory<N> {
     }
 
     /// Drops ghosts until the lists are within their bounds, as far as ghosts can help.
-    pub(super) fn fit(&mut self, out: &mut Departures) {
+    pub(crate) fn fit(&mut self, out: &mut Departures) {
         let c = self.capacity;
         while self.lists.len(B1) > 0 && self.lists.len(T1) + self.lists.len(B1) > c {
             self.lists.forget(B1, out);
@@ -118,18 +118,18 @@ impl<N: Neighbour> Directory<N> {
     }
 
     /// T1, then T2, oldest first.
-    pub(super) fn residents(&self) -> Vec<Entry> {
+    pub(crate) fn residents(&self) -> Vec<Entry> {
         self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
     }
 
     /// Carries the lists, those of residents with their marks if there are any, and the target.
-    pub(super) fn carry(&mut self, memo: &mut Memo<'_>, marked: bool) -> Carried {
+    pub(crate) fn carry(&mut self, memo: &mut Memo<'_>, marked: bool) -> Carried {
         memo.real(&mut self.p, 0.0..=f64::from(self.capacity))?;
         (T1..=B2).try_for_each(|list| self.lists.carry(list, memo, marked && list < RESIDENT))
     }
 
     /// Checks the invariants in the head of this file.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         let c = self.capacity;
         let once = self.lists.len(T1) + self.lists.len(B1);
         if self.resident() > c || once > c || self.total() > 2 * u64::from(c) {

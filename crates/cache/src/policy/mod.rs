@@ -12,7 +12,7 @@ mod car;
 mod clock;
 mod clock_ca;
 mod clock_pro;
-mod directory;
+pub(crate) mod directory;
 mod fbr;
 mod fifo;
 mod ghosts;
@@ -25,17 +25,17 @@ mod lru_k;
 mod memory;
 mod mq;
 mod mru;
-mod neighbour;
+pub(crate) mod neighbour;
 mod one_list;
 mod opt;
 mod peak_distance;
 mod period;
-mod queues;
+pub(crate) mod queues;
 mod ranking;
 mod registry;
 mod s3_fifo;
 mod sieve;
-mod sketch;
+pub(crate) mod sketch;
 mod trail;
 mod two_q;
 mod w_tinylfu;
@@ -47,6 +47,7 @@ use crate::memo::{Memo, Refused};
 
 pub use awareness::{Awareness, Knows};
 pub use opt::Future;
+pub(crate) use registry::Arguments;
 pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError, policies};
 
 /// Handle of something a policy may hold: below the number given to [`Policy::grow`].

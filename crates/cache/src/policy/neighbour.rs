@@ -20,7 +20,7 @@ use super::Entry;
 use crate::lists::Lists;
 
 /// What a policy asks before it evicts.
-pub(super) trait Neighbour: Clone + Send + 'static {
+pub(crate) trait Neighbour: Clone + Send + 'static {
     /// Whether there is a neighbour to know of.
     const IS_KNOWN: bool;
 
@@ -67,7 +67,7 @@ pub(super) trait Neighbour: Clone + Send + 'static {
 
 /// The entries `from..to` of a list, counted from its front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     list: u32,
     from: u32,
     to: u32,
@@ -95,7 +95,7 @@ pub(super) fn balance<T: Copy + Default>(
 
 /// No neighbour: what policies are by themselves.
 #[derive(Clone, Copy)]
-pub(super) struct Alone;
+pub(crate) struct Alone;
 
 impl Neighbour for Alone {
     const IS_KNOWN: bool = false;

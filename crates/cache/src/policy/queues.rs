@@ -15,7 +15,7 @@ const MARK: u8 = 1;
 
 /// Lists over entries; the front of each is its oldest end.
 #[derive(Clone)]
-pub(super) struct Queues<N = Alone> {
+pub(crate) struct Queues<N = Alone> {
     lists: Lists,
     place: Vec<u8>,
     neighbour: N,
@@ -28,66 +28,71 @@ fn place_in(list: u32) -> u8 {
 
 impl<N: Neighbour> Queues<N> {
     /// `lists` empty lists over no entries yet.
-    pub(super) fn new(lists: u32, neighbour: N) -> Self {
+    pub(crate) fn new(lists: u32, neighbour: N) -> Self {
         Self { lists: Lists::new(lists), place: Vec::new(), neighbour }
     }
 
-    pub(super) fn grow(&mut self, entries: u32) {
+    pub(crate) fn grow(&mut self, entries: u32) {
         self.lists.grow(entries);
         self.place.resize(self.lists.entries() as usize, NOWHERE);
         self.neighbour.grow(entries);
     }
 
     #[inline(always)]
-    pub(super) fn len(&self, list: u32) -> u32 {
+    pub(crate) fn len(&self, list: u32) -> u32 {
         self.lists.len(list)
     }
 
     /// Whether `entry` is in `list`.
     #[inline(always)]
-    pub(super) fn is_in(&self, list: u32, entry: Entry) -> bool {
+    pub(crate) fn is_in(&self, list: u32, entry: Entry) -> bool {
         self.place[entry as usize] & !MARK == place_in(list)
     }
 
     /// Whether `entry` is in a list numbered below `lists`.
     #[inline(always)]
-    pub(super) fn is_below(&self, lists: u32, entry: Entry) -> bool {
+    pub(crate) fn is_below(&self, lists: u32, entry: Entry) -> bool {
         // NOWHERE wraps around to the largest value.
         self.place[entry as usize].wrapping_sub(place_in(0)) < place_in(lists) - place_in(0)
     }
 
     /// The list that `entry` is in.
     #[inline(always)]
-    pub(super) fn list_of(&self, entry: Entry) -> Option<u32> {
+    pub(crate) fn list_of(&self, entry: Entry) -> Option<u32> {
         u32::from(self.place[entry as usize] >> 1).checked_sub(1)
     }
 
     /// Marks an entry that is in some list, until it is put elsewhere or unmarked.
     #[inline(always)]
-    pub(super) fn mark(&mut self, entry: Entry) {
+    pub(crate) fn mark(&mut self, entry: Entry) {
         self.place[entry as usize] |= MARK;
     }
 
     #[inline(always)]
-    pub(super) fn is_marked(&self, entry: Entry) -> bool {
+    pub(crate) fn is_marked(&self, entry: Entry) -> bool {
         self.place[entry as usize] & MARK != 0
     }
 
     #[inline(always)]
-    pub(super) fn front(&self, list: u32) -> Option<Entry> {
+    pub(crate) fn front(&self, list: u32) -> Option<Entry> {
         self.lists.front(list)
+    }
+
+    #[inline(always)]
+    pub(crate) fn back(&self, list: u32) -> Option<Entry> {
+        self.lists.back(list)
     }
 
     /// Puts an entry that is in no list at the newest end of `list`, unmarked.
     #[inline(always)]
-    pub(super) fn push(&mut self, list: u32, entry: Entry) {
+    pub(crate) fn push(&mut self, list: u32, entry: Entry) {
         self.lists.push_back(list, entry);
         self.place[entry as usize] = place_in(list);
     }
 
     /// Takes the oldest entry out of `list`.
     #[inline(always)]
-    pub(super) fn pop(&mut self, list: u32) -> Option<Entry> {
+    pub(crate) fn pop(&mut self, list: u32) -> Option<Entry> {
         let oldest = self.lists.front(list)?;
         self.neighbour.leaves(&self.lists, oldest);
         self.lists.remove(list, oldest);
@@ -97,7 +102,7 @@ impl<N: Neighbour> Queues<N> {
 
     /// Takes an entry out of whichever list it is in.
     #[inline(always)]
-    pub(super) fn remove(&mut self, entry: Entry) {
+    pub(crate) fn remove(&mut self, entry: Entry) {
         if let Some(list) = self.list_of(entry) {
             self.neighbour.leaves(&self.lists, entry);
             self.lists.remove(list, entry);
@@ -107,14 +112,14 @@ impl<N: Neighbour> Queues<N> {
 
     /// Moves an entry of `list` to its newest end, with its mark.
     #[inline(always)]
-    pub(super) fn renew(&mut self, list: u32, entry: Entry) {
+    pub(crate) fn renew(&mut self, list: u32, entry: Entry) {
         self.neighbour.leaves(&self.lists, entry);
         self.lists.move_to_back(list, entry);
     }
 
     /// Moves the oldest resident entry of `list` to the newest end of the list `ghosts`.
     #[inline(always)]
-    pub(super) fn evict(&mut self, list: u32, ghosts: u32, out: &mut Departures) {
+    pub(crate) fn evict(&mut self, list: u32, ghosts: u32, out: &mut Departures) {
         if let Some(victim) = self.pop(list) {
             self.push(ghosts, victim);
             out.push(victim, Fate::Remembered);
@@ -159,19 +164,19 @@ impl<N: Neighbour> Queues<N> {
 
     /// Drops the oldest entry of the list `ghosts`.
     #[inline(always)]
-    pub(super) fn forget(&mut self, ghosts: u32, out: &mut Departures) {
+    pub(crate) fn forget(&mut self, ghosts: u32, out: &mut Departures) {
         if let Some(ghost) = self.pop(ghosts) {
             out.push(ghost, Fate::Forgotten);
         }
     }
 
     /// The entries of `list`, oldest first.
-    pub(super) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
+    pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         self.lists.iter(list)
     }
 
     /// Carries `list`, with the marks in it if there can be any.
-    pub(super) fn carry(&mut self, list: u32, memo: &mut Memo<'_>, marked: bool) -> Carried {
+    pub(crate) fn carry(&mut self, list: u32, memo: &mut Memo<'_>, marked: bool) -> Carried {
         let saved = self.iter(list).map(|entry| (entry, self.is_marked(entry)));
         let mark = |memo: &mut Memo<'_>, it: &mut bool| if marked { memo.flag(it) } else { Ok(()) };
         for (entry, mark) in memo.sequence(self.len(list), saved, mark)? {
@@ -185,23 +190,23 @@ impl<N: Neighbour> Queues<N> {
     }
 
     /// The entries of `list`, oldest first, as text.
-    pub(super) fn text(&self, list: u32) -> String {
+    pub(crate) fn text(&self, list: u32) -> String {
         format!("{:?}", self.iter(list).collect::<Vec<_>>())
     }
 
     /// See [`Lists::warm`]. Where a hit needs the place only the node still pays: for the misses.
     #[inline(always)]
-    pub(super) fn warm(&self, entry: Entry) -> u32 {
+    pub(crate) fn warm(&self, entry: Entry) -> u32 {
         self.lists.warm(entry) ^ u32::from(self.place[entry as usize])
     }
 
     /// See [`Lists::warm_beside`].
-    pub(super) fn warm_beside(&self, entry: Entry) -> u32 {
+    pub(crate) fn warm_beside(&self, entry: Entry) -> u32 {
         self.lists.warm_beside(entry)
     }
 
     /// Checks the invariants in the head of this file.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         for list in 0..self.lists.count() {
             if let Some(entry) = self.iter(list).find(|&e| !self.is_in(list, e)) {
                 return Err(format!("entry {entry} is in list {list} and says it is elsewhere"));

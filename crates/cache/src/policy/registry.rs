@@ -54,12 +54,12 @@ impl PolicyInfo {
         let has = |name| self.parameters.iter().any(|p| p.name == name);
         has("knows") && !has("ca")
     }
+}
 
-    /// Whether a parameter of this name is yes or no, so that its name alone means yes.
-    fn is_switch(&self, name: &str) -> bool {
-        let is_switch = |p: &Parameter| matches!(p.kind, Kind::Word(["no", "yes"]));
-        self.parameters.iter().any(|p| p.name == name && is_switch(p))
-    }
+/// Whether a parameter of this name is yes or no, so that its name alone means yes.
+fn is_switch(parameters: &[Parameter], name: &str) -> bool {
+    let is_switch = |p: &Parameter| matches!(p.kind, Kind::Word(["no", "yes"]));
+    parameters.iter().any(|p| p.name == name && is_switch(p))
 }
 
 /// Makes a policy from its arguments.
@@ -141,9 +141,9 @@ impl Kind {
     }
 }
 
-/// The values of all parameters of one policy, in the order of [`PolicyInfo::parameters`].
+/// The values of all parameters of something that is chosen by name, in the order of its parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     names: Vec<&'static str>,
     values: Vec<Argument>,
 }
@@ -151,30 +151,83 @@ pub(super) struct Arguments {
 /// These look a declared parameter up; asking for another is a mistake in the policy's file, which
 /// the test that builds every policy finds.
 impl Arguments {
+    /// Reads `key=value` words over the defaults; `what` is named in errors, as `policy mq`.
+    pub(crate) fn parse<'a>(
+        what: &str,
+        parameters: &'static [Parameter],
+        words: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, SpecError> {
+        let default = |p: &Parameter| p.kind.parse(p.default).expect("defaults are in range");
+        let mut arguments = Self {
+            names: parameters.iter().map(|p| p.name).collect(),
+            values: parameters.iter().map(default).collect(),
+        };
+        let mut given = vec![false; parameters.len()];
+        for word in words {
+            let (key, value) = match word.split_once('=') {
+                Some(both) => both,
+                None if is_switch(parameters, word) => (word, "yes"),
+                None => {
+                    return Err(SpecError(format!("{what}: expected key=value, found '{word}'")));
+                }
+            };
+            let at = parameters.iter().position(|p| p.name == key.trim());
+            let at = at.ok_or_else(|| unknown_key(what, parameters, key.trim()))?;
+            let parameter = &parameters[at];
+            if std::mem::replace(&mut given[at], true) {
+                return Err(SpecError(format!("{what}: {key} is given twice")));
+            }
+            arguments.values[at] = parameter.kind.parse(value.trim()).ok_or_else(|| {
+                SpecError(format!(
+                    "{what}: {} must be a {}, not '{}'",
+                    parameter.name,
+                    parameter.kind,
+                    value.trim()
+                ))
+            })?;
+        }
+        Ok(arguments)
+    }
+
+    /// Writes `,key=value` for every value that is not what `usual` says of its parameter.
+    pub(crate) fn write_unusual(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        parameters: &'static [Parameter],
+        usual: impl Fn(&Parameter) -> &'static str,
+    ) -> fmt::Result {
+        for (parameter, value) in parameters.iter().zip(&self.values) {
+            if parameter.kind.parse(usual(parameter)) != Some(*value) {
+                write!(f, ",{}={value}", parameter.name)?;
+            }
+        }
+        Ok(())
+    }
+
     fn get(&self, name: &str) -> Argument {
         let at = self.names.iter().position(|&n| n == name);
         self.values[at.unwrap_or_else(|| panic!("parameter {name} is not declared"))]
     }
 
-    pub(super) fn integer(&self, name: &str) -> u64 {
+    pub(crate) fn integer(&self, name: &str) -> u64 {
         self.integer_or_word(name).unwrap_or_else(|| panic!("parameter {name} is not a number"))
     }
 
-    pub(super) fn integer_or_word(&self, name: &str) -> Option<u64> {
+    pub(crate) fn integer_or_word(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Argument::Integer(value) => Some(value),
             _ => None,
         }
     }
 
-    pub(super) fn real(&self, name: &str) -> f64 {
+    pub(crate) fn real(&self, name: &str) -> f64 {
         match self.get(name) {
             Argument::Real(value) => value,
             other => panic!("parameter {name} is {other}, not a real number"),
         }
     }
 
-    pub(super) fn word(&self, name: &str) -> &'static str {
+    pub(crate) fn word(&self, name: &str) -> &'static str {
         match self.get(name) {
             Argument::Word(word) => word,
             other => panic!("parameter {name} is {other}, not a word"),
@@ -217,37 +270,9 @@ impl Spec {
         let mut words = text.split(',').map(str::trim);
         let name = words.next().unwrap_or("").to_ascii_lowercase();
         let (info, called) = find(&name)?;
-        let default = |p: &Parameter| p.kind.parse(p.default).expect("defaults are in range");
-        let mut arguments = Arguments {
-            names: info.parameters.iter().map(|p| p.name).collect(),
-            values: info.parameters.iter().map(default).collect(),
-        };
-        let mut given = vec![false; info.parameters.len()];
-        for word in called.1.split(',').filter(|word| !word.is_empty()).chain(words) {
-            let (key, value) = match word.split_once('=') {
-                Some(both) => both,
-                None if info.is_switch(word) => (word, "yes"),
-                None => {
-                    let what = format!("policy {}: expected key=value, found '{word}'", info.name);
-                    return Err(SpecError(what));
-                }
-            };
-            let at = info.parameters.iter().position(|p| p.name == key.trim());
-            let at = at.ok_or_else(|| unknown_key(info, key.trim()))?;
-            let parameter = &info.parameters[at];
-            if std::mem::replace(&mut given[at], true) {
-                return Err(SpecError(format!("policy {}: {key} is given twice", info.name)));
-            }
-            arguments.values[at] = parameter.kind.parse(value.trim()).ok_or_else(|| {
-                SpecError(format!(
-                    "policy {}: {} must be a {}, not '{}'",
-                    info.name,
-                    parameter.name,
-                    parameter.kind,
-                    value.trim()
-                ))
-            })?;
-        }
+        let implied = called.1.split(',').filter(|word| !word.is_empty());
+        let what = format!("policy {}", info.name);
+        let arguments = Arguments::parse(&what, info.parameters, implied.chain(words))?;
         Ok(Self { info, called, arguments })
     }
 
@@ -278,15 +303,12 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, implied) = self.called;
         f.write_str(name)?;
-        for (parameter, value) in self.info.parameters.iter().zip(&self.arguments.values) {
+        let usual = |parameter: &Parameter| {
             let implied = implied.split(',').filter_map(|word| word.split_once('='));
             let implied = implied.into_iter().find(|(key, _)| *key == parameter.name);
-            let usual = implied.map_or(parameter.default, |(_, value)| value);
-            if parameter.kind.parse(usual) != Some(*value) {
-                write!(f, ",{}={value}", parameter.name)?;
-            }
-        }
-        Ok(())
+            implied.map_or(parameter.default, |(_, value)| value)
+        };
+        self.arguments.write_unusual(f, self.info.parameters, usual)
     }
 }
 
@@ -324,15 +346,15 @@ fn find(name: &str) -> Result<(&'static PolicyInfo, (&'static str, &'static str)
     Err(SpecError(format!("no policy '{name}'; there are {}", names.join(", "))))
 }
 
-fn unknown_key(info: &PolicyInfo, key: &str) -> SpecError {
-    let keys: Vec<_> = info.parameters.iter().map(|p| p.name).collect();
+fn unknown_key(what: &str, parameters: &[Parameter], key: &str) -> SpecError {
+    let keys: Vec<_> = parameters.iter().map(|p| p.name).collect();
     let known = if keys.is_empty() { "none".into() } else { keys.join(", ") };
-    SpecError(format!("policy {}: no parameter '{key}'; there are: {known}", info.name))
+    SpecError(format!("{what}: no parameter '{key}'; there are: {known}"))
 }
 
 /// A policy that cannot be had as asked: says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpecError(pub(super) String);
+pub struct SpecError(pub(crate) String);
 
 impl SpecError {
     pub(crate) fn new(what: &str) -> Self {

@@ -9,7 +9,7 @@ use crate::memo::{Carried, Memo, Refused};
 
 /// Counters of references by block.
 #[derive(Clone, Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     counters: Counters,
     /// Effective increments since the last halving, plus half of those before.
     increments: u64,
@@ -92,7 +92,7 @@ const MAX: u8 = 15;
 const ONES: u64 = 0x1111_1111_1111_1111;
 
 impl Sketch {
-    pub(super) fn new(exact: bool, capacity: u32) -> Self {
+    pub(crate) fn new(exact: bool, capacity: u32) -> Self {
         let counters = if exact {
             Counters::Exact(BTreeMap::new())
         } else {
@@ -101,13 +101,13 @@ impl Sketch {
         Self { counters, increments: 0, sample: 10 * u64::from(capacity) }
     }
 
-    pub(super) fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         matches!(self.counters, Counters::Exact(_))
     }
 
     /// The new capacity counts from the next increment on. A table that has become too small is
     /// replaced by an empty one: what is in it cannot be told apart by block.
-    pub(super) fn resize(&mut self, capacity: u32) {
+    pub(crate) fn resize(&mut self, capacity: u32) {
         self.sample = 10 * u64::from(capacity);
         if let Counters::CountMin(table) = &mut self.counters {
             if (capacity as usize).next_power_of_two() > table.words {
@@ -119,7 +119,7 @@ impl Sketch {
 
     /// Counts a reference.
     #[inline(always)]
-    pub(super) fn increment(&mut self, key: u64) {
+    pub(crate) fn increment(&mut self, key: u64) {
         let added = match &mut self.counters {
             Counters::Exact(counts) => {
                 let count = counts.entry(key).or_insert(0);
@@ -166,7 +166,7 @@ impl Sketch {
 
     /// Carries the counters. A table may be larger than its capacity asks for: the capacity has
     /// shrunk.
-    pub(super) fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    pub(crate) fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
         memo.clock(&mut self.increments)?;
         match &mut self.counters {
             Counters::Exact(counts) => carry_exact(counts, memo),
@@ -176,7 +176,7 @@ impl Sketch {
 
     /// The count of a block: exact, or too high where blocks share counters.
     #[inline(always)]
-    pub(super) fn estimate(&self, key: u64) -> u8 {
+    pub(crate) fn estimate(&self, key: u64) -> u8 {
         match &self.counters {
             Counters::Exact(counts) => counts.get(&key).copied().unwrap_or(0),
             Counters::CountMin(table) => {
@@ -192,13 +192,13 @@ impl Sketch {
     }
 
     /// The estimate after one more block, never seen, has been counted: that may halve all.
-    pub(super) fn estimate_after_stranger(&self, key: u64) -> u8 {
+    pub(crate) fn estimate_after_stranger(&self, key: u64) -> u8 {
         self.estimate(key) >> u8::from(self.increments + 1 >= self.sample)
     }
 
     /// Reads a word that counting `key` will need.
     #[inline(always)]
-    pub(super) fn warm(&self, key: u64) -> u32 {
+    pub(crate) fn warm(&self, key: u64) -> u32 {
         match &self.counters {
             Counters::Exact(_) => 0,
             Counters::CountMin(table) => table.lines[table.line(spread(key))][0] as u32,

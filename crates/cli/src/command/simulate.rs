@@ -2,6 +2,7 @@
 
 use std::io::{Write, stdout};
 
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_sim::{
     AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report,
@@ -11,6 +12,7 @@ use undercroft_sim::{
 use crate::clients::{Asked, ClientOptions};
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
+use crate::hierarchy::{self, HierarchyOptions};
 use crate::input::{SimulationOptions, TraceArg, TraceOptions, Warmup};
 use crate::progress::{Reading, Simulating};
 use crate::table::{Table, bytes, count, percent};
@@ -22,7 +24,7 @@ pub(crate) struct Args {
     trace: TraceArg,
     /// The first level: SIZE:POLICY[,key=value...], as 64MiB:lru, 1000blk:mq,m=8 or 10%:arc; with
     /// several clients one for all of them, or given once for each
-    #[arg(long, value_name = "LEVEL", required = true)]
+    #[arg(long, value_name = "LEVEL", required_unless_present = "topology")]
     l1: Vec<LevelSpec>,
     /// The level below it
     #[arg(long, value_name = "LEVEL")]
@@ -35,6 +37,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     simulation: SimulationOptions,
     #[command(flatten)]
+    hierarchy: HierarchyOptions,
+    #[command(flatten)]
     cooperation: CooperationOptions,
     #[command(flatten)]
     clients: ClientOptions,
@@ -46,11 +50,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let placement = args.cooperation.one_placement(&args.simulation)?;
-    let report = if args.clients.is_used() || args.timed.is_used() {
-        run_clients(args, placement)?
-    } else {
-        run_hierarchy(args, placement)?
+    let report = match args.simulation.scheme()? {
+        Some(scheme) => run_movement(args, scheme)?,
+        None => run_placement(args)?,
     };
     let mut out = stdout().lock();
     if args.json {
@@ -59,6 +61,45 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         print(&mut out, &report, args)?;
     }
     Ok(())
+}
+
+/// Levels among which blocks move by hints.
+fn run_movement(args: &Args, scheme: SchemeSpec) -> Result<Report, Error> {
+    let usage = |what: &str| Err(Error::Usage(what.into()));
+    if args.timed.is_used() || !args.cooperation.is_default() {
+        return usage(
+            "--timed, --evictions, --reload-threshold: a scheme that moves blocks by hints knows \
+             all evictions, reloads nothing and has no clock; leave them out",
+        );
+    }
+    let has_tree = args.hierarchy.has_topology();
+    if args.clients.is_used() && !has_tree {
+        return usage("several clients under a scheme that moves blocks by hints: --topology FILE");
+    }
+    if args.clients.has_servers() {
+        return usage("--servers, --partition, --peer-fetch: the topology says what there is");
+    }
+    let levels = match &args.l1[..] {
+        [] => Vec::new(),
+        [l1] => args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()])?,
+        _ => return usage("--l1 several times: several clients are given by --topology FILE"),
+    };
+    let path = &args.trace.path;
+    let (population, block_bytes) = args.clients.load(&args.options, path)?;
+    let simulation = &args.simulation;
+    args.hierarchy.run(scheme, &levels, &population, block_bytes, simulation, path)
+}
+
+fn run_placement(args: &Args) -> Result<Report, Error> {
+    let placement = args.cooperation.one_placement(&args.simulation)?;
+    args.hierarchy.check_unused(placement.name())?;
+    let mut report = if args.clients.is_used() || args.timed.is_used() {
+        run_clients(args, placement)?
+    } else {
+        run_hierarchy(args, placement)?
+    };
+    args.hierarchy.charge(&mut report)?;
+    Ok(report)
 }
 
 /// Several clients or servers, or a clock.
@@ -99,8 +140,8 @@ fn run_hierarchy(args: &Args, placement: Placement) -> Result<Report, Error> {
     let (trace, block_bytes, evictions) =
         args.cooperation.load(&args.options, path, |records| bar.at(records))?;
     bar.done();
-    let specs = [Some(l1), args.l2.as_ref(), args.l3.as_ref()];
-    let levels = specs.into_iter().flatten().map(|spec| spec.config(block_bytes, trace.unique()));
+    let specs = args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()])?;
+    let levels = specs.iter().map(|spec| spec.config(block_bytes, trace.unique()));
     let config = Config {
         levels: levels.collect::<Result<_, _>>()?,
         write_mode: args.simulation.write_mode,
@@ -123,7 +164,11 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
     }
     if demotions > 0 {
         let charged = report.response_time_with_demotions_ms;
-        write!(out, ", {charged:.3} ms if each demotion costs a round trip")?;
+        let how = match report.movement.as_ref().map(|movement| movement.demotion_cost.as_str()) {
+            None | Some("rtt") => "if each demotion costs a round trip".to_string(),
+            Some(how) => format!("with demotions ({how})"),
+        };
+        write!(out, ", {charged:.3} ms {how}")?;
     }
     let disk = &report.disk;
     let (reads, writes) = (count(disk.demand_reads), count(disk.writes));
@@ -139,6 +184,9 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         print_cooperation(out, report, cooperation)?;
     }
     print_awareness(out, &report.aware)?;
+    if let Some(movement) = &report.movement {
+        hierarchy::print(out, movement)?;
+    }
     writeln!(out)?;
     Ok(())
 }

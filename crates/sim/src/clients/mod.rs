@@ -245,6 +245,7 @@ pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64
         }),
         timed: None,
         aware: Vec::new(),
+        movement: None,
     }
 }
 

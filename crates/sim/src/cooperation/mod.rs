@@ -126,6 +126,7 @@ pub fn simulate_placed(
         clients: None,
         timed: None,
         aware: Vec::new(),
+        movement: None,
     })
 }
 

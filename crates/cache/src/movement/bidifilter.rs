@@ -1,0 +1,213 @@
+//! BiDiFilter: a frequency sketch decides which block goes down and which comes up (Eytan &
+//! Friedman, arXiv 2206.13367, 2022), for two levels. The rules are those of the authors' public
+//! simulator, by which what the paper says in words was confirmed.
+//!
+//! The upper level has a recent area, LRU, where every block comes first, and a frequent area, LRU.
+//! The lower one is a segmented LRU of a probation and a protected part. The oldest recent block
+//! goes to the frequent area as long as there is room; later it comes down into probation, and
+//! there it or the oldest of probation is dropped, whichever the sketch has seen less often. A
+//! block hit below changes places with the oldest frequent block if it was seen more often than
+//! that one; else it is served from where it is.
+//!
+//! Invariants: a block is in one list; no area holds more than its size, protected and probation
+//! together no more than the lower level.
+
+use super::registry::{Build, SchemeInfo};
+use super::{Gauges, Move, Scheme};
+use crate::policy::neighbour::Alone;
+use crate::policy::queues::Queues;
+use crate::policy::sketch::Sketch;
+use crate::policy::{Arguments, Kind, Parameter, SpecError};
+use crate::{Entry, Reference};
+
+pub(super) const INFO: SchemeInfo = SchemeInfo {
+    name: "bidifilter",
+    summary: "a frequency sketch filters what goes down and what comes up; two levels",
+    source: "Eytan & Friedman, arXiv 2206.13367, 2022",
+    policies: &["lru"],
+    two_passes: false,
+    parameters: &[
+        Parameter {
+            name: "frequent",
+            kind: Kind::Real(0.0, 1.0),
+            default: "0.5",
+            help: "share of the upper level that is the frequent area",
+        },
+        Parameter {
+            name: "protected",
+            kind: Kind::Real(0.0, 1.0),
+            default: "0.8",
+            help: "share of the lower level that is the protected part",
+        },
+        Parameter {
+            name: "sketch",
+            kind: Kind::Word(&["countmin", "exact"]),
+            default: "countmin",
+            help: "frequencies from a sketch of 8 bytes a block, or exact ones",
+        },
+    ],
+    build,
+};
+
+fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
+    let topology = build.topology;
+    if topology.nodes() != 2 || !topology.is_line() {
+        let what = "placement bidifilter is for two levels, one below the other: take another one";
+        return Err(SpecError(what.into()));
+    }
+    let capacities = [topology.capacity(0), topology.capacity(1)];
+    let share = |of: u32, name: &str| (f64::from(of) * arguments.real(name)) as u32;
+    // A block comes first to the recent area, so that is never empty.
+    let frequent = share(capacities[0], "frequent").min(capacities[0] - 1);
+    let protected = share(capacities[1], "protected").min(capacities[1] - 1);
+    let sketch = Sketch::new(arguments.word("sketch") == "exact", capacities[1]);
+    Ok(Box::new(BiDiFilter {
+        capacities,
+        frequent,
+        protected,
+        queues: Queues::new(4, Alone),
+        sketch,
+    }))
+}
+
+const RECENT: u32 = 0;
+const FREQUENT: u32 = 1;
+const PROBATION: u32 = 2;
+const PROTECTED: u32 = 3;
+
+struct BiDiFilter {
+    capacities: [u32; 2],
+    /// Most blocks of the frequent area and of the protected part.
+    frequent: u32,
+    protected: u32,
+    /// Front of each list: used longest ago.
+    queues: Queues,
+    sketch: Sketch,
+}
+
+impl BiDiFilter {
+    fn is_more_frequent(&self, entry: Entry, than: Entry) -> bool {
+        self.sketch.estimate(entry.into()) > self.sketch.estimate(than.into())
+    }
+
+    fn shift(&mut self, entry: Entry, list: u32) {
+        self.queues.remove(entry);
+        self.queues.push(list, entry);
+    }
+
+    fn miss(&mut self, entry: Entry, moves: &mut Vec<Move>) {
+        self.queues.push(RECENT, entry);
+        moves.push(Move::Filled(entry, 0));
+        if self.queues.len(RECENT) <= self.capacities[0] - self.frequent {
+            return;
+        }
+        let Some(oldest) = self.queues.pop(RECENT) else { return };
+        if self.queues.len(FREQUENT) < self.frequent {
+            self.queues.push(FREQUENT, oldest);
+            return;
+        }
+        if self.len(1) < self.capacities[1] {
+            self.queues.push(PROBATION, oldest);
+            moves.push(Move::Demoted(oldest, 1));
+            return;
+        }
+        match self.queues.front(PROBATION) {
+            Some(victim) if self.is_more_frequent(oldest, victim) => {
+                self.queues.remove(victim);
+                moves.push(Move::Dropped(victim, 1));
+                self.queues.push(PROBATION, oldest);
+                moves.push(Move::Demoted(oldest, 1));
+            }
+            _ => moves.push(Move::Dropped(oldest, 0)),
+        }
+    }
+
+    fn hit_below(&mut self, entry: Entry, list: u32, moves: &mut Vec<Move>) {
+        if let Some(oldest) = self.queues.front(FREQUENT) {
+            if self.is_more_frequent(entry, oldest) {
+                self.shift(entry, FREQUENT);
+                self.shift(oldest, PROBATION);
+                moves.push(Move::Promoted(entry, 0));
+                moves.push(Move::Demoted(oldest, 1));
+                return;
+            }
+        }
+        if list == PROTECTED {
+            self.queues.renew(PROTECTED, entry);
+            return;
+        }
+        self.shift(entry, PROTECTED);
+        if self.queues.len(PROTECTED) > self.protected {
+            let oldest = self.queues.front(PROTECTED).expect("one came just now");
+            self.shift(oldest, PROBATION);
+        }
+    }
+}
+
+impl Scheme for BiDiFilter {
+    fn grow(&mut self, entries: u32) {
+        self.queues.grow(entries);
+    }
+
+    fn reference(
+        &mut self,
+        _: usize,
+        reference: Reference,
+        moves: &mut Vec<Move>,
+    ) -> Option<usize> {
+        let entry = reference.entry();
+        self.sketch.increment(entry.into());
+        match self.queues.list_of(entry) {
+            None => {
+                self.miss(entry, moves);
+                None
+            }
+            Some(list @ (RECENT | FREQUENT)) => {
+                self.queues.renew(list, entry);
+                Some(0)
+            }
+            Some(list) => {
+                self.hit_below(entry, list, moves);
+                Some(1)
+            }
+        }
+    }
+
+    fn holds(&self, node: usize, entry: Entry) -> bool {
+        self.queues.list_of(entry).is_some_and(|list| list as usize / 2 == node)
+    }
+
+    fn len(&self, node: usize) -> u32 {
+        self.queues.len(2 * node as u32) + self.queues.len(2 * node as u32 + 1)
+    }
+
+    fn gauges(&self, node: usize) -> Option<Gauges> {
+        let hot_target = if node == 0 { self.frequent } else { self.protected };
+        let hot_blocks = self.queues.len(2 * node as u32 + 1);
+        Some(Gauges { hot_blocks, hot_target, probability: 0.0 })
+    }
+
+    /// The sketch, which both levels share: 8 bytes a block of the lower level.
+    fn overhead_bytes(&self, node: usize) -> u64 {
+        if node == 0 { 0 } else { 8 * u64::from(self.capacities[1].next_power_of_two()) }
+    }
+
+    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
+        let names = [("recent", RECENT), ("frequent", FREQUENT)];
+        let lower = [("probation", PROBATION), ("protected", PROTECTED)];
+        let lists = if node == 0 { names } else { lower };
+        lists.into_iter().map(|(name, list)| (name, self.queues.text(list))).collect()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let len = |list| self.queues.len(list);
+        let right = len(RECENT) <= self.capacities[0] - self.frequent
+            && len(FREQUENT) <= self.frequent
+            && len(PROTECTED) <= self.protected
+            && self.len(1) <= self.capacities[1];
+        if !right {
+            return Err("an area holds more than its size".into());
+        }
+        self.queues.check()
+    }
+}

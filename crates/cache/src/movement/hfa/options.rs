@@ -1,0 +1,177 @@
+//! The options of HFA's variants, and how they are listed.
+
+use super::super::Topology;
+use super::super::hint_k::STEPS;
+use super::super::promote::{CHANCE, START};
+use super::super::registry::SchemeInfo;
+use super::{Base, d_hfa, h_hfa, p_hfa};
+use crate::policy::{Arguments, Kind, Parameter};
+
+const SOURCE: &str = "Meng, Chen, Zhang, Cheng, Li & Liu, JCST 2017";
+
+const K: Parameter = Parameter {
+    name: "k",
+    kind: Kind::Integer(0, 64),
+    default: "6",
+    help: "slots for which a move counts; 0: no hot queue at all, so the scheme underneath",
+};
+const PERIOD: Parameter = Parameter {
+    name: "period",
+    kind: Kind::IntegerOr(1, 1 << 32, "auto"),
+    default: "auto",
+    help: "references in a slot, and between two changes of the partition (T); auto: the paper's \
+           1000, but no more than a tenth of the blocks that the caches of a client may hold",
+};
+const DECAY: Parameter = Parameter {
+    name: "decay",
+    kind: Kind::Real(0.0, 1.0),
+    default: "0.5",
+    help: "worth of a slot's moves by that of the slot after it (delta)",
+};
+const LEAST: Parameter = Parameter {
+    name: "fmin",
+    kind: Kind::Real(0.0, 1e9),
+    default: "1",
+    help: "a block of which more moves than this are remembered comes into the hot queue (F_min)",
+};
+const TABLE: Parameter = Parameter {
+    name: "tout",
+    kind: Kind::Real(0.0, 100.0),
+    default: "0.1",
+    help: "size of the table of moves in percent of the cache's bytes, 24 bytes an entry",
+};
+const ENTRIES: Parameter = Parameter {
+    name: "entries",
+    kind: Kind::IntegerOr(0, 1 << 30, "share"),
+    default: "share",
+    help: "size of the table of moves in entries instead",
+};
+const HOT: Parameter = Parameter {
+    name: "hot",
+    kind: Kind::Real(0.0, 1.0),
+    default: "0.5",
+    help: "share of a cache that the hot queue may take at the start",
+};
+const PARTITION: Parameter = Parameter {
+    name: "partition",
+    kind: Kind::Word(&["dynamic", "fixed"]),
+    default: "dynamic",
+    help: "whether that share changes every period",
+};
+const EXPIRY: Parameter = Parameter {
+    name: "hotness",
+    kind: Kind::Word(&["expires", "stays"]),
+    default: "expires",
+    help: "whether hotness stands for k slots at most, or until it is found anew",
+};
+const RISE: Parameter = Parameter {
+    name: "rise",
+    kind: Kind::Word(&["hit", "hint"]),
+    default: "hit",
+    help: "whether a hit takes a block into the hot queue, or hints alone",
+};
+
+pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
+    name: "d-hfa",
+    summary: "demote, with a hot queue for blocks that moved or were hit often",
+    source: SOURCE,
+    policies: &["lru"],
+    two_passes: false,
+    parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
+    build: |arguments, build| Ok(Box::new(d_hfa::DHfa::new(arguments, &build, false))),
+};
+
+pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
+    name: "p-hfa",
+    summary: "promote, with a hot queue for blocks that moved or were hit often",
+    source: SOURCE,
+    policies: &["lru"],
+    two_passes: false,
+    parameters: &[
+        K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, CHANCE, START,
+    ],
+    build: |arguments, build| Ok(Box::new(p_hfa::PHfa::new(arguments, &build))),
+};
+
+pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
+    name: "h-hfa",
+    summary: "hint-k, with a hot queue for blocks that moved or were hit often",
+    source: SOURCE,
+    policies: &["lru"],
+    two_passes: false,
+    parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
+    build: |arguments, build| Ok(Box::new(h_hfa::HHfa::new(arguments, &build))),
+};
+
+pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
+    name: "oracle-hfa",
+    summary: "d-hfa told the moves to come, by a first pass (an approximation, no bound)",
+    source: SOURCE,
+    policies: &["lru"],
+    two_passes: true,
+    parameters: D_HFA.parameters,
+    build: |arguments, build| {
+        let logs = build.log.is_none();
+        Ok(Box::new(d_hfa::DHfa::new(arguments, &build, logs)))
+    },
+};
+
+/// The options by value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) k: u64,
+    pub(super) period: u64,
+    pub(super) decay: f64,
+    pub(super) least: f64,
+    pub(super) table_share: f64,
+    pub(super) entries: Option<u32>,
+    pub(super) is_dynamic: bool,
+    pub(super) expires: bool,
+    pub(super) steps: u64,
+    pub(super) rises_by_hits: bool,
+    hot_share: f64,
+}
+
+/// Most references of a slot where that is not given, and blocks of a client's caches for each.
+const PERIOD_MAX: u64 = 1000;
+const PERIOD_BLOCKS: u64 = 10;
+
+impl Settings {
+    pub(super) fn new(base: Base, arguments: &Arguments, topology: &Topology) -> Self {
+        let k = arguments.integer("k");
+        let blocks = |client: usize| -> u64 {
+            topology.path(client).iter().map(|&node| u64::from(topology.capacity(node))).sum()
+        };
+        let most = (0..topology.clients()).map(blocks).max().unwrap_or(0);
+        let period = || (most / PERIOD_BLOCKS).clamp(1, PERIOD_MAX);
+        Self {
+            k,
+            period: arguments.integer_or_word("period").unwrap_or_else(period),
+            decay: arguments.real("decay"),
+            least: arguments.real("fmin"),
+            table_share: arguments.real("tout") / 100.0,
+            entries: arguments.integer_or_word("entries").map(|entries| entries as u32),
+            is_dynamic: arguments.word("partition") == "dynamic",
+            expires: k > 0 && arguments.word("hotness") == "expires",
+            steps: if base == Base::HintK { arguments.integer("steps") } else { 1 },
+            hot_share: arguments.real("hot"),
+            rises_by_hits: arguments.word("rise") == "hit",
+        }
+    }
+
+    /// Blocks that Q1 may hold at the start.
+    pub(super) fn first_target(&self, capacity: u32) -> u32 {
+        if self.k == 0 || capacity < 2 || self.hot_share == 0.0 {
+            return 0;
+        }
+        ((f64::from(capacity) * self.hot_share) as u32).clamp(1, capacity - 1)
+    }
+
+    /// H of the paper, equation 3. Without a hot queue nothing is hot.
+    pub(super) fn heat(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
+        if self.k == 0 {
+            return 0.0;
+        }
+        frequency / (self.k * self.period) as f64 + f64::from(hits) / stay as f64
+    }
+}

@@ -1,0 +1,191 @@
+//! PROMOTE over levels of ARC (Gill, FAST 2008, the section "PROMOTE-ARC"). Request and reply carry
+//! a second bit, T2hint: some cache on the way knows the block, as a resident or as a ghost. The
+//! owner takes the block into T2 if it is set, else into T1.
+//!
+//! A block bound for T1 is passed up with the probability that the sizes give, one bound for T2
+//! with the adapted one, which compares the lives of T2, each divided by T2's share of its cache.
+//! Ours, where the paper is silent: a cache that remembers a block as a ghost moves its target when
+//! the request passes, owner or not; the ghost goes when the block comes back to that cache.
+//!
+//! Invariants: those of each directory; a block is resident in one cache at most.
+
+use super::promote::Chances;
+use super::{Gauges, Move, Scheme, Topology};
+use crate::policy::Departures;
+use crate::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use crate::policy::neighbour::Alone;
+use crate::{Entry, Reference};
+
+pub(super) struct PromoteArc {
+    topology: Topology,
+    directories: Vec<Directory>,
+    last: Vec<u64>,
+    chances: Chances,
+    now: u64,
+    out: Departures,
+}
+
+impl PromoteArc {
+    pub(super) fn new(topology: Topology, chances: Chances) -> Self {
+        let directories = (0..topology.nodes())
+            .map(|node| Directory::new(topology.capacity(node), Alone))
+            .collect();
+        Self { topology, directories, last: Vec::new(), chances, now: 0, out: Departures::new() }
+    }
+
+    /// The life of T2 by its share of the cache: what the whole cache's would be.
+    fn life(&self, node: usize) -> f64 {
+        let directory = &self.directories[node];
+        if !directory.is_full() {
+            return 0.0;
+        }
+        let used = |entry: Option<Entry>| entry.map_or(0, |entry| self.last[entry as usize]);
+        let lists = &directory.lists;
+        let life = used(lists.back(T2)) - used(lists.front(T2));
+        let share = f64::from(lists.len(T2)) / f64::from(directory.capacity);
+        if life == 0 { 0.0 } else { life as f64 / share }
+    }
+
+    fn tell_lives(&mut self, client: usize) {
+        for i in 1..self.topology.path(client).len() {
+            let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
+            let lives = [self.life(above), self.life(node)];
+            self.chances.tell(above, self.topology.capacity(node), self.now, lives);
+        }
+    }
+
+    /// Whether a cache keeps a block of which it may be the owner.
+    fn keeps(&mut self, client: usize, i: usize, is_known: bool) -> bool {
+        if i == 0 {
+            return true;
+        }
+        let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
+        let passes = if is_known {
+            self.chances.passes(node, above)
+        } else {
+            self.chances.passes_by_size(node, above)
+        };
+        !passes
+    }
+
+    /// Makes a block resident in T1 or T2, as ARC's cases II to IV do.
+    fn own(&mut self, node: usize, entry: Entry, list: u32, moves: &mut Vec<Move>) {
+        let directory = &mut self.directories[node];
+        let ghosts = directory.lists.list_of(entry);
+        self.out.clear();
+        if ghosts.is_some() {
+            directory.lists.remove(entry);
+        } else if directory.lists.len(T1) == directory.capacity {
+            // T1 alone fills the cache: its victim is not remembered.
+            let victim = directory.lists.pop(T1);
+            moves.extend(victim.map(|victim| Move::Dropped(victim, node)));
+        } else {
+            directory.make_room_for_unknown(&mut self.out);
+        }
+        if directory.is_full() {
+            let t1 = f64::from(directory.lists.len(T1));
+            let is_over = t1 > directory.p || (ghosts == Some(B2) && t1 == directory.p);
+            let gives = if t1 > 0.0 && (is_over || directory.lists.len(T2) == 0) { T1 } else { T2 };
+            directory.lists.evict(gives, ghosts_of(gives), &mut self.out);
+        }
+        directory.lists.push(list, entry);
+        self.last[entry as usize] = self.now;
+        moves.extend(self.out.evicted().map(|victim| Move::Dropped(victim, node)));
+    }
+
+    fn use_at(&mut self, node: usize, entry: Entry) {
+        self.directories[node].shift(T2, entry);
+        self.last[entry as usize] = self.now;
+    }
+
+    /// The place on a client's way of the cache that has a block, and whether any on the way down
+    /// to it knows the block. Caches that remember it move their targets.
+    fn look(&mut self, client: usize, entry: Entry) -> (Option<usize>, bool) {
+        let mut is_known = false;
+        for (i, &node) in self.topology.path(client).iter().enumerate() {
+            let directory = &mut self.directories[node];
+            match directory.lists.list_of(entry) {
+                Some(T1 | T2) => return (Some(i), true),
+                Some(ghosts) => {
+                    debug_assert!(ghosts == B1 || ghosts == B2);
+                    directory.adapt(ghosts, false);
+                    is_known = true;
+                }
+                None => (),
+            }
+        }
+        (None, is_known)
+    }
+}
+
+impl Scheme for PromoteArc {
+    fn grow(&mut self, entries: u32) {
+        self.directories.iter_mut().for_each(|directory| directory.lists.grow(entries));
+        self.last.resize(self.last.len().max(entries as usize), 0);
+    }
+
+    fn reference(
+        &mut self,
+        client: usize,
+        reference: Reference,
+        moves: &mut Vec<Move>,
+    ) -> Option<usize> {
+        self.now += 1;
+        self.tell_lives(client);
+        let entry = reference.entry();
+        let (at, is_known) = self.look(client, entry);
+        let list = if is_known { T2 } else { T1 };
+        let found = at.map(|i| self.topology.path(client)[i]);
+        let mut i = self.topology.path(client).len();
+        if let (Some(place), Some(node)) = (at, found) {
+            if reference.is_write() || self.keeps(client, place, is_known) {
+                self.use_at(node, entry);
+                return found;
+            }
+            self.directories[node].lists.remove(entry);
+            i = place;
+        } else if reference.is_write() {
+            i = 1;
+        }
+        while i > 0 {
+            i -= 1;
+            if self.keeps(client, i, is_known) {
+                let node = self.topology.path(client)[i];
+                self.own(node, entry, list, moves);
+                let came = if found.is_some() { Move::Promoted } else { Move::Filled };
+                moves.push(came(entry, node));
+                break;
+            }
+        }
+        found
+    }
+
+    fn holds(&self, node: usize, entry: Entry) -> bool {
+        self.directories[node].contains(entry)
+    }
+
+    fn len(&self, node: usize) -> u32 {
+        self.directories[node].resident()
+    }
+
+    fn gauges(&self, node: usize) -> Option<Gauges> {
+        let above = (0..self.topology.nodes()).find(|&i| self.topology.below(i) == Some(node))?;
+        Some(Gauges { probability: self.chances.probability(above), ..Gauges::default() })
+    }
+
+    /// ARC's ghosts, as many as blocks, at 16 bytes; the time of each block's last use at 4.
+    fn overhead_bytes(&self, node: usize) -> u64 {
+        (16 + 4) * u64::from(self.topology.capacity(node))
+    }
+
+    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
+        let lists = &self.directories[node].lists;
+        let names = [("T1", T1), ("T2", T2), ("B1", B1), ("B2", B2)];
+        names.into_iter().map(|(name, list)| (name, lists.text(list))).collect()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.chances.validate()?;
+        self.directories.iter().try_for_each(Directory::validate)
+    }
+}

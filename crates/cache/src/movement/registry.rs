@@ -1,0 +1,147 @@
+//! The list of schemes with their options, and the text form `name,key=value,...` in which people
+//! choose one. A new scheme is one file beside this one and one line in [`schemes`].
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::{MoveLog, Scheme, Topology};
+use crate::policy::{Arguments, Parameter, SpecError};
+
+/// Every scheme, in the order in which tables list them.
+pub fn schemes() -> &'static [&'static SchemeInfo] {
+    &[
+        &super::demote::INFO,
+        &super::promote::INFO,
+        &super::hint_k::INFO,
+        &super::hfa::D_HFA,
+        &super::hfa::P_HFA,
+        &super::hfa::H_HFA,
+        &super::hfa::ORACLE,
+        &super::bidifilter::INFO,
+    ]
+}
+
+/// What a scheme is called, where it comes from, what can be set, and how it is made.
+pub struct SchemeInfo {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// Publication.
+    pub source: &'static str,
+    /// What can be set.
+    pub parameters: &'static [Parameter],
+    /// Replacement policies that may be written at its levels: the scheme itself decides the order.
+    pub policies: &'static [&'static str],
+    /// Whether it takes two passes: the first makes the log of moves that the second needs.
+    pub two_passes: bool,
+    pub(super) build: fn(&Arguments, Build<'_>) -> Built,
+}
+
+/// A scheme, or why there is none.
+pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;
+
+/// What a scheme is made for.
+#[derive(Clone)]
+pub struct Build<'a> {
+    /// The caches and the clients.
+    pub topology: &'a Topology,
+    /// Bytes of a block: tables may be a share of the bytes of a cache.
+    pub block_bytes: u32,
+    /// Replacement policy written at the levels; see [`SchemeInfo::policies`].
+    pub policy: &'a str,
+    /// Start of the random numbers.
+    pub seed: u64,
+    /// Numbers to be drawn before random ones: worked examples state theirs.
+    pub draws: &'a [f64],
+    /// What the first pass counted, for a scheme of two passes.
+    pub log: Option<Arc<MoveLog>>,
+}
+
+impl<'a> Build<'a> {
+    /// For caches of LRU and blocks of 4096 bytes, with the default seed, 42.
+    pub fn new(topology: &'a Topology) -> Self {
+        Self { topology, block_bytes: 4096, policy: "lru", seed: 42, draws: &[], log: None }
+    }
+}
+
+/// A scheme as a person chose it: its name and the value of every option.
+#[derive(Clone)]
+pub struct SchemeSpec {
+    info: &'static SchemeInfo,
+    arguments: Arguments,
+}
+
+impl SchemeSpec {
+    /// Whether there is a scheme of that name.
+    pub fn is_known(name: &str) -> bool {
+        schemes().iter().any(|info| info.name == name)
+    }
+
+    /// The scheme.
+    pub fn info(&self) -> &'static SchemeInfo {
+        self.info
+    }
+
+    /// Makes the scheme.
+    ///
+    /// # Errors
+    /// The options, the policy or the topology do not go with the scheme.
+    pub fn build(&self, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
+        let Self { info, arguments } = self;
+        if !info.policies.contains(&build.policy) {
+            return Err(SpecError(format!(
+                "placement {} over {}: the scheme itself decides what each level keeps; its levels \
+                 are written with {}, as 64MiB:{}",
+                info.name,
+                build.policy,
+                info.policies.join(" or "),
+                info.policies[0]
+            )));
+        }
+        if (0..build.topology.clients()).any(|client| build.topology.path(client).len() < 2) {
+            return Err(SpecError(format!(
+                "placement {} moves blocks between levels: add one below every client's",
+                info.name
+            )));
+        }
+        (info.build)(arguments, build)
+    }
+}
+
+impl FromStr for SchemeSpec {
+    type Err = SpecError;
+
+    /// Reads `name` or `name,key=value,...`.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut words = text.split(',').map(str::trim);
+        let name = words.next().unwrap_or("");
+        let info = schemes().iter().find(|info| info.name == name).ok_or_else(|| {
+            let names: Vec<_> = schemes().iter().map(|info| info.name).collect();
+            SpecError(format!("no scheme '{name}'; there are {}", names.join(", ")))
+        })?;
+        let what = format!("placement {name}");
+        Ok(Self { info, arguments: Arguments::parse(&what, info.parameters, words)? })
+    }
+}
+
+/// The name, and the options that are not at their default.
+impl fmt::Display for SchemeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info.name)?;
+        self.arguments.write_unusual(f, self.info.parameters, |parameter| parameter.default)
+    }
+}
+
+impl fmt::Debug for SchemeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SchemeSpec({self})")
+    }
+}
+
+impl PartialEq for SchemeSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.info.name == other.info.name && self.arguments == other.arguments
+    }
+}

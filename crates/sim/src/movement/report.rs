@@ -1,0 +1,230 @@
+//! Results of a hierarchy driven by hints, in the fixed names of the contract for scripts.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{Bound, Bounds};
+use super::{MovementConfig, NodeCounts, Sample};
+use crate::report::{AggregateReport, DiskReport, LevelReport};
+use crate::{Outcome, Report, TraceReport};
+
+/// What moved, and what it cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovementReport {
+    /// The scheme with the options that are not at their default.
+    pub scheme: String,
+    /// The times used: of each cache in milliseconds, and of the disk.
+    pub cache_ms: Vec<f64>,
+    /// See above.
+    pub disk_ms: f64,
+    /// How demotions were charged: `free`, `rtt` or `link=N`.
+    pub demotion_cost: String,
+    /// Mean time of a read in milliseconds by its parts: served by each cache, by the disk; charged
+    /// for demotions; waiting for them on links.
+    pub served_ms: Vec<f64>,
+    /// See above.
+    pub disk_part_ms: f64,
+    /// See above.
+    pub charged_ms: f64,
+    /// See above.
+    pub waited_ms: f64,
+    /// Demotions for 1,000 requests, all caches together.
+    pub demotions_per_1000: f64,
+    /// Promotions likewise.
+    pub promotions_per_1000: f64,
+    /// Both: the hint frequency.
+    pub hints_per_1000: f64,
+    /// Of each cache.
+    pub nodes: Vec<NodeReport>,
+    /// The run in equal parts.
+    pub samples: Vec<SampleReport>,
+    /// What no scheme can beat, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opt_ub: Option<BoundReport>,
+    /// What one that knows the future attains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opt_lb: Option<BoundReport>,
+}
+
+/// What moved at one cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// The cache below it.
+    pub below: Option<String>,
+    /// Reads that it served / all reads.
+    pub share: f64,
+    /// Counts of moves.
+    #[serde(flatten)]
+    pub counts: NodeCounts,
+    /// Blocks between this cache and the one below for 1,000 requests: reads that it missed,
+    /// demotions, and promotions that no read asked for.
+    pub traffic_below_per_1000: f64,
+    /// Bytes that the scheme keeps beside the cache / the cache's bytes.
+    pub overhead: f64,
+}
+
+/// A part of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleReport {
+    /// Requests from the start to the end of the part.
+    pub requests: u64,
+    /// Reads in the part that each cache served / reads in the part.
+    pub shares: Vec<f64>,
+    /// At the end of the part: blocks in each hot queue, and how many it may hold.
+    pub hot_blocks: Vec<u32>,
+    /// See above.
+    pub hot_target: Vec<u32>,
+    /// Probability of passing a block up, where the scheme has one.
+    pub probability: Vec<f64>,
+}
+
+/// A bound of OPT.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BoundReport {
+    /// Read hits of each level.
+    pub read_hits: Vec<u64>,
+    /// All hits / reads.
+    pub read_hit_ratio: f64,
+    /// Mean time of a read in milliseconds.
+    pub response_time_ms: f64,
+}
+
+impl BoundReport {
+    fn new(bound: &Bound, reads: u64) -> Self {
+        let hits: u64 = bound.read_hits.iter().sum();
+        Self {
+            read_hits: bound.read_hits.clone(),
+            read_hit_ratio: hits as f64 / reads.max(1) as f64,
+            response_time_ms: bound.response_time_ms,
+        }
+    }
+}
+
+impl SampleReport {
+    fn new(sample: &Sample) -> Self {
+        let reads = sample.reads.max(1) as f64;
+        let gauges = || sample.gauges.iter().map(|gauges| gauges.unwrap_or_default());
+        Self {
+            requests: sample.references,
+            shares: sample.read_hits.iter().map(|&hits| hits as f64 / reads).collect(),
+            hot_blocks: gauges().map(|gauges| gauges.hot_blocks).collect(),
+            hot_target: gauges().map(|gauges| gauges.hot_target).collect(),
+            probability: gauges().map(|gauges| gauges.probability).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// The results of a hierarchy driven by hints.
+    pub fn of_movement(
+        trace: TraceReport,
+        config: &MovementConfig,
+        outcome: &Outcome,
+        bounds: Option<&Bounds>,
+    ) -> Self {
+        let movement = outcome.movement.clone().unwrap_or_default();
+        let topology = &config.topology;
+        // Reads of the applications: those that reach the caches where clients stand.
+        let firsts: Vec<usize> = (0..topology.clients()).map(|c| topology.path(c)[0]).collect();
+        let from_above = |node: usize| {
+            let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
+            uppers.map(|n| outcome.levels[n].reads - outcome.levels[n].read_hits).sum::<u64>()
+        };
+        let own_reads = |node: usize| outcome.levels[node].reads - from_above(node);
+        let own_writes = |node: usize| {
+            let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
+            outcome.levels[node].writes - uppers.map(|n| outcome.levels[n].writes).sum::<u64>()
+        };
+        let distinct = |node: &usize| firsts.contains(node);
+        let reads: u64 = (0..topology.nodes()).filter(distinct).map(own_reads).sum();
+        let writes: u64 = (0..topology.nodes()).filter(distinct).map(own_writes).sum();
+        let hits: Vec<u64> = outcome.levels.iter().map(|counts| counts.read_hits).collect();
+        let read_hits: u64 = hits.iter().sum();
+        let (all, requests) = (reads.max(1) as f64, (reads + writes).max(1) as f64);
+        let demotions: u64 = movement.nodes.iter().map(|node| node.demotions_in).sum();
+        let promotions: u64 = movement.nodes.iter().map(|node| node.promotions_in).sum();
+        let per_1000 = |count: u64| 1000.0 * count as f64 / requests;
+        let (costs, demand) = (&config.costs, reads - read_hits);
+        let response_time_ms = costs.mean_ms(&hits, demand);
+        let levels = (0..topology.nodes()).map(|node| {
+            let (counts, moved) = (&outcome.levels[node], &movement.nodes[node]);
+            LevelReport {
+                name: config.names[node].clone(),
+                policy: config.policy.clone(),
+                placement: config.scheme.to_string(),
+                capacity_blocks: topology.capacity(node),
+                reads: counts.reads,
+                read_hits: counts.read_hits,
+                writes: counts.writes,
+                write_hits: counts.write_hits,
+                cold_reads: counts.cold_reads,
+                read_hit_ratio: counts.read_hit_ratio(),
+                evictions: counts.evictions,
+                demotions_in: moved.demotions_in,
+                promotions_in: moved.promotions_in,
+                reloads: 0,
+                known_evictions: 0,
+                reloads_skipped: 0,
+                staged: 0,
+                staged_hits: 0,
+            }
+        });
+        let node_report = |node: usize| {
+            let counts = movement.nodes[node].clone();
+            let capacity = f64::from(topology.capacity(node)) * f64::from(config.block_bytes);
+            let below = topology.below(node);
+            let sent = below.map_or(0, |below| movement.nodes[below].demotions_in);
+            let missed = outcome.levels[node].reads - hits[node];
+            NodeReport {
+                name: config.names[node].clone(),
+                below: below.map(|below| config.names[below].clone()),
+                share: hits[node] as f64 / all,
+                traffic_below_per_1000: per_1000(missed + sent + counts.exchanges_in),
+                overhead: counts.overhead_bytes as f64 / capacity,
+                counts,
+            }
+        };
+        let report = MovementReport {
+            scheme: config.scheme.to_string(),
+            cache_ms: costs.levels_ms.clone(),
+            disk_ms: costs.disk_ms,
+            demotion_cost: config.demotion_cost.to_string(),
+            served_ms: hits
+                .iter()
+                .zip(&costs.levels_ms)
+                .map(|(&n, ms)| n as f64 * ms / all)
+                .collect(),
+            disk_part_ms: demand as f64 * costs.disk_ms / all,
+            charged_ms: movement.charged_ms / all,
+            waited_ms: movement.waited_ms / all,
+            demotions_per_1000: per_1000(demotions),
+            promotions_per_1000: per_1000(promotions),
+            hints_per_1000: per_1000(demotions + promotions),
+            nodes: (0..topology.nodes()).map(node_report).collect(),
+            samples: movement.samples.iter().map(SampleReport::new).collect(),
+            opt_ub: bounds.map(|bounds| BoundReport::new(&bounds.upper, bounds.reads)),
+            opt_lb: bounds.map(|bounds| BoundReport::new(&bounds.lower, bounds.reads)),
+        };
+        let elapsed_s = outcome.elapsed.as_secs_f64();
+        let extra_ms = report.charged_ms + report.waited_ms;
+        Self {
+            trace,
+            block_bytes: config.block_bytes,
+            levels: levels.collect(),
+            aggregate: AggregateReport { reads, read_hits, read_hit_ratio: read_hits as f64 / all },
+            disk: DiskReport { demand_reads: demand, reloads: 0, writes },
+            cooperation: None,
+            clients: None,
+            timed: None,
+            timed_access: None,
+            aware: Vec::new(),
+            response_time_ms,
+            response_time_with_demotions_ms: response_time_ms + extra_ms,
+            elapsed_s,
+            cpu_s: outcome.cpu.as_secs_f64(),
+            requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),
+            movement: Some(report),
+        }
+    }
+}

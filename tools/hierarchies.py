@@ -1,0 +1,218 @@
+"""What schemes that move blocks between levels are worth: python hierarchies.py PROGRAM. Simulates
+them on the traces that are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables of
+docs/reproduction/hierarchies.md, between the marks of each. A trace that is not there keeps its
+tables as they are, and is named. It takes about three minutes.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+DOC = pathlib.Path("docs/reproduction/hierarchies.md")
+
+# Mark, trace, sizes of the levels in blocks, more arguments.
+L1 = [
+    ("oltp", "arc/OLTP.lis.zst", [2000, 8000], []),
+    ("sprite", "lirs/sprite.trc.zst", [200, 800], []),
+    ("multi1", "lirs/multi1.trc.zst", [200, 800], []),
+    ("multi2", "lirs/multi2.trc.zst", [500, 2000], []),
+    ("multi3", "lirs/multi3.trc.zst", [500, 2000], []),
+    ("postgres", "recorded/postgres-tpcc10w-L1.csv.zst", [2048, 8192], ["--warmup", "10%"]),
+]
+L2 = [
+    ("p3", "arc/P3.lis.zst", [4096, 16384], ["--block", "4KiB", "--unit", "512"]),
+    ("p6", "arc/P6.lis.zst", [4096, 16384], ["--block", "4KiB", "--unit", "512"]),
+    ("cloud", "vscsi/cloudPhysicsIO.vscsi", [16384, 65536], []),
+]
+
+# Name in the tables, placement, policy of the levels.
+SCHEMES = [
+    ("access (LRU each)", "access", "lru"),
+    ("gl", "gl", "lru"),
+    ("demote", "demote", "lru"),
+    ("d-hfa", "d-hfa", "lru"),
+    ("promote", "promote", "lru"),
+    ("p-hfa", "p-hfa", "lru"),
+    ("promote over ARC", "promote", "arc"),
+    ("hint-k", "hint-k", "lru"),
+    ("h-hfa", "h-hfa", "lru"),
+    ("oracle-hfa", "oracle-hfa", "lru"),
+    ("bidifilter", "bidifilter", "lru"),
+]
+# Traces on which readings and slots are tried.
+TRIED = ["oltp", "sprite", "multi2", "postgres", "p6"]
+
+PAIRS = [("demote", "d-hfa"), ("promote", "p-hfa"), ("hint-k", "h-hfa")]
+
+
+DONE = {}
+
+
+def simulate(program, trace, sizes, placement, policy="lru", more=()):
+    """The report of one simulation; each is done once."""
+    command = [program, "simulate", str(trace), "--placement", placement, "--json", *more]
+    for i, size in enumerate(sizes):
+        command += [f"--l{i + 1}", f"{size}blk:{policy}"]
+    key = " ".join(command)
+    if key not in DONE:
+        DONE[key] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return DONE[key]
+
+
+def table(heading, lines):
+    rows = [heading, ["---"] * len(heading)] + lines
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def put(mark, content):
+    """Writes the content between the two marks."""
+    text = DOC.read_text()
+    begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
+    before, rest = text.split(begin)
+    DOC.write_text(before + begin + "\n" + content + "\n\n" + end + rest.split(end)[1])
+    print(f"hierarchies: {mark} is in {DOC}")
+
+
+def bounds_of(placement, more):
+    """The bounds are asked for once a trace, and not where a warm-up is not counted."""
+    return ["--bounds"] if placement == "demote" and "--warmup" not in more else []
+
+
+def schemes(program, trace, sizes, more):
+    """Every scheme on one trace: who serves how much, and what it costs."""
+    lines = []
+    for name, placement, policy in SCHEMES:
+        ours = more + bounds_of(placement, more)
+        report = simulate(program, trace, sizes, placement, policy, ours)
+        reads = report["aggregate"]["reads"]
+        shares = [100 * level["read_hits"] / reads for level in report["levels"]]
+        movement = report.get("movement")
+        if movement and "opt_ub" in movement:
+            bounds = [("OPT-UB", movement["opt_ub"]), ("OPT-LB", movement["opt_lb"])]
+        overhead = sum(node["overhead_bytes"] for node in movement["nodes"]) if movement else 0
+        cells = [name] + [f"{share:.1f}" for share in shares]
+        cells += [f"{100 * report['aggregate']['read_hit_ratio']:.1f}"]
+        cells += [f"{report['response_time_ms']:.3f}"]
+        cells += [f"{report['response_time_with_demotions_ms']:.3f}"]
+        if movement:
+            kib = f"{overhead / 1024:.0f}"
+            cells += [f"{movement[f'{what}_per_1000']:.0f}" for what in ["demotions", "promotions"]]
+            cells += [kib]
+        else:
+            down = sum(level["demotions_in"] for level in report["levels"])
+            requests = reads + report["disk"]["writes"]
+            cells += [f"{1000 * down / requests:.0f}", "", ""]
+        lines.append(cells)
+    if "--warmup" not in more:
+        for name, bound in bounds:
+            shares = [f"{100 * hits / reads:.1f}" for hits in bound["read_hits"]]
+            ratio = f"{100 * bound['read_hit_ratio']:.1f}"
+            ms = f"{bound['response_time_ms']:.3f}"
+            lines.append([name, *shares, ratio, ms, ms, "0", "", ""])
+    levels = [f"L{i + 1} %" for i in range(len(sizes))]
+    heading = ["scheme", *levels, "all %", "ms", "ms, demotions charged"]
+    heading += ["demotions / 1,000", "promotions / 1,000", "overhead KiB"]
+    return "levels of " + " and ".join(f"{size:,}" for size in sizes) + " blocks:\n\n" + table(
+        heading, lines
+    )
+
+
+def gain(base, ours):
+    return f"{100 * (base - ours) / base:+.1f}"
+
+
+def gains(program, found):
+    """What HFA adds to each base scheme, as published and as found here."""
+    lines = []
+    for trace, sizes, more, mark in found:
+        cells = [mark]
+        for base, hfa in PAIRS:
+            extra = more + bounds_of(base, more)
+            two = [simulate(program, trace, sizes, base, more=extra)]
+            two.append(simulate(program, trace, sizes, hfa, more=more))
+            ratios = [report["aggregate"]["read_hit_ratio"] for report in two]
+            times = [report["response_time_ms"] for report in two]
+            cells += [f"{100 * (ratios[1] - ratios[0]) / ratios[0]:+.1f}", gain(*times)]
+        lines.append(cells)
+    heading = ["trace"]
+    for name in ["D", "P", "H"]:
+        heading += [f"{name} hits %", f"{name} time %"]
+    return table(heading, lines)
+
+
+def readings(program, found):
+    """Response times under the readings that were tried."""
+    tried = [
+        ("the base scheme", None),
+        ("hotness stays, T = 1000", "hotness=stays,period=1000"),
+        ("hotness stays, T by size", "hotness=stays"),
+        ("hotness expires, T = 1000", "period=1000"),
+        ("hotness expires, T by size", ""),
+        ("the same, only hints raise", "rise=hint"),
+        ("the same, fixed 2:8", "partition=fixed,hot=0.2"),
+        ("the same, fixed 8:2", "partition=fixed,hot=0.8"),
+    ]
+    lines = []
+    for base, hfa in PAIRS:
+        for name, options in tried:
+            placement = base if options is None else ",".join(filter(None, [hfa, options]))
+            runs = [simulate(program, t, s, placement, more=m) for t, s, m, _ in found]
+            times = [f"{report['response_time_ms']:.3f}" for report in runs]
+            lines.append([hfa if options is not None else base, name] + times)
+    return table(["scheme", "reading"] + [mark for *_, mark in found], lines)
+
+
+def slots(program, found):
+    """The effect of k."""
+    lines = []
+    for _, hfa in PAIRS:
+        for k in [0, 1, 2, 4, 6, 8]:
+            runs = [simulate(program, t, s, f"{hfa},k={k}", more=m) for t, s, m, _ in found]
+            lines.append([hfa, str(k)] + [f"{run['response_time_ms']:.3f}" for run in runs])
+    return table(["scheme", "k"] + [mark for *_, mark in found], lines)
+
+
+def stability(program, trace):
+    """Three levels of OLTP: Q1's share and the first level's hit ratio over the run."""
+    lines = []
+    for base, hfa in PAIRS:
+        report = simulate(program, trace, [1000, 2000, 4000], hfa, more=["--samples", "20"])
+        samples = report["movement"]["samples"]
+        late = samples[4:]
+        shares = [100 * sample["shares"][0] for sample in late]
+        hot = [[100 * sample["hot_target"][i] / c for sample in late]
+               for i, c in enumerate([1000, 2000, 4000])]
+        of_base = simulate(program, trace, [1000, 2000, 4000], base)
+        movement = report["movement"]
+        cells = [hfa, f"{of_base['response_time_ms']:.3f}", f"{report['response_time_ms']:.3f}"]
+        cells += [f"{movement['hints_per_1000']:.0f}"]
+        cells += [f"{of_base['movement']['hints_per_1000']:.0f}"]
+        cells += [f"{min(shares):.0f} to {max(shares):.0f}"]
+        cells += [f"{sum(values) / len(values):.0f}" for values in hot]
+        lines.append(cells)
+    heading = ["scheme", "base ms", "ms", "hints / 1,000", "base's", "L1 hits % by twentieth"]
+    return table(heading + ["Q1 of L1 %", "of L2 %", "of L3 %"], lines)
+
+
+def main():
+    program = sys.argv[1]
+    folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
+    found = []
+    for mark, path, sizes, more in L1 + L2:
+        trace = folder / path
+        if not trace.exists():
+            print(f"hierarchies: no {trace}: its tables stay as they are")
+            continue
+        put(mark, schemes(program, trace, sizes, more))
+        found.append((trace, sizes, more, mark))
+    if len(found) == len(L1 + L2):
+        put("gains", gains(program, found))
+        tried = [one for one in found if one[3] in TRIED]
+        put("readings", readings(program, tried))
+        put("slots", slots(program, tried))
+        put("stability", stability(program, folder / L1[0][1]))
+
+
+main()
