@@ -114,7 +114,7 @@ instead_of! {
         original()
     }
 
-    closefrom(first: c_int) -> (), else Default::default(),
+    closefrom(first: c_int) -> (), else {},
     |original| {
         closes_all(first.max(0) as c_uint, c_uint::MAX);
         original()

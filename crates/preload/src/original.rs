@@ -37,6 +37,7 @@ macro_rules! instead_of {
         $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr,
         |$original:ident| $body:expr
     )*) => {$(
+        #[allow(clippy::unused_unit, reason = "the type of some results")]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             type Function = unsafe extern "C" fn($($type),*) -> $result;

@@ -106,7 +106,9 @@ fn check(kind: &str, size: &str) {
     let Some(mounted) = Mounted::new(kind, size) else { return };
     let mut random = Random::new();
     let (path, image_path) = (mounted.root().join("table"), mounted.image());
-    let options = || File::options().read(true).write(true).create(true).open(&path).unwrap();
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let options = || options.open(&path).unwrap();
     let file = options();
     // Out of order, with another file in between: several extents.
     let other = File::create(mounted.root().join("other")).unwrap();

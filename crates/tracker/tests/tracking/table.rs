@@ -42,11 +42,13 @@ enum Call {
     Clear { space: u16, address: u64, bytes: u64 },
 }
 
+type Frame = (u16, u64, Option<(u64, bool)>);
+
 /// Straight from the rules.
 #[derive(Default)]
 struct Naive {
     /// Space, address, and the block with whether it was written.
-    frames: Vec<(u16, u64, Option<(u64, bool)>)>,
+    frames: Vec<Frame>,
     told: Told,
 }
 
@@ -108,9 +110,7 @@ impl Naive {
     }
 
     fn content(&self) -> Vec<(u16, u64, u64, bool)> {
-        let held = |frame: &(u16, u64, Option<(u64, bool)>)| {
-            frame.2.map(|(block, dirty)| (frame.0, frame.1, block, dirty))
-        };
+        let held = |frame: &Frame| frame.2.map(|(block, dirty)| (frame.0, frame.1, block, dirty));
         let mut content: Vec<_> = self.frames.iter().filter_map(held).collect();
         content.sort_unstable();
         content
