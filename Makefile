@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints clean
+.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -18,10 +18,11 @@ help:
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
+	@echo "make bench-databases  MariaDB and PostgreSQL under TPC-C, with and without the library (root; 20 minutes)"
 
 build:
 	@tools/setup.sh build
-	$(CARGO) build --release --locked -p undercroft-cli
+	$(CARGO) build --release --locked -p undercroft-cli -p undercroft-preload
 
 run: build
 	@tools/serve-demo.sh $(UNDERCROFT)
@@ -63,6 +64,10 @@ bench-server: build
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)
+
+bench-databases: build
+	@tools/setup.sh test
+	@python3 tools/bench/databases.py $(UNDERCROFT) target/tools/go-tpc $(BENCH)
 
 clean:
 	$(CARGO) clean

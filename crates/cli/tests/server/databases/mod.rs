@@ -149,6 +149,12 @@ fn experiment<D: Database>(good: impl Fn(&dyn Fn(&str) -> f64, f64)) {
     signal(Signal::CONT);
     assert!(load.wait().unwrap().success());
     let stats = server.stats("d");
+    // Where the server's own numbers are, there is the score too.
+    let tracked = &stats["client_caches"][0]["tracking"];
+    for name in ["precision", "recall"] {
+        let (told, found) = (tracked[name].as_f64(), score[name].as_f64().unwrap());
+        assert!(told.is_some_and(|told| (told - found).abs() < 1e-5), "{name}: {stats}");
+    }
     let told = &stats["cooperation"];
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{told} {checked}"));
     let late = number(&checked["late"]) as f64 / number(&checked["evictions"]).max(1) as f64;
