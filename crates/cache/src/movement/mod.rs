@@ -1,6 +1,6 @@
 //! Schemes of movement: who of the levels of a hierarchy keeps a block, and when it moves, decided
 //! for all levels together and by hints that travel with requests, replies and blocks. One file a
-//! published algorithm; `registry.rs` lists them.
+//! published algorithm, and one of our own (`tandem.rs`); `registry.rs` lists them.
 //!
 //! A scheme works on a [`Topology`]: caches with sizes, each above another one or above the disk,
 //! and clients, each with the caches on its way to the disk. It says which cache had a block, and
@@ -18,6 +18,7 @@ mod promote;
 mod promote_arc;
 mod registry;
 mod segments;
+mod tandem;
 mod topology;
 
 pub use hfa::MoveLog;

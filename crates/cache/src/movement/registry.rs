@@ -19,6 +19,7 @@ pub fn schemes() -> &'static [&'static SchemeInfo] {
         &super::hfa::H_HFA,
         &super::hfa::ORACLE,
         &super::bidifilter::INFO,
+        &super::tandem::INFO,
     ]
 }
 

@@ -1,7 +1,8 @@
 //! Naive models, written from the specification with plain vectors: DEMOTE, PROMOTE, Hint-K. The
-//! front of a vector gives way first. HFA's are beside it.
+//! front of a vector gives way first. HFA's and Tandem's are beside it.
 
 use super::hfa_model::HfaModel;
+use super::tandem_model::Tandem;
 
 /// SplitMix64, as the specification draws: one stream a level.
 pub(crate) struct Coins(Vec<u64>);
@@ -99,6 +100,7 @@ pub(crate) enum Model {
     Promote(Promote),
     HintK(HintK),
     Hfa(HfaModel),
+    Tandem(Tandem),
 }
 
 impl Model {
@@ -120,6 +122,7 @@ impl Model {
                 history: vec![Vec::new(); 64],
                 moved: (0, 0),
             }),
+            "tandem" => Self::Tandem(Tandem::new(&options, sizes)),
             name => Self::Hfa(HfaModel::new(name, &options, sizes, seed)),
         }
     }
@@ -131,6 +134,7 @@ impl Model {
             Self::Promote(model) => model.reference(x, is_write),
             Self::HintK(model) => model.reference(x),
             Self::Hfa(model) => model.reference(x, is_write),
+            Self::Tandem(model) => model.reference(x),
         }
     }
 
@@ -141,6 +145,7 @@ impl Model {
             Self::Promote(model) => (0, model.up),
             Self::HintK(model) => model.moved,
             Self::Hfa(model) => model.moved,
+            Self::Tandem(model) => (model.down, 0),
         }
     }
 
@@ -150,6 +155,7 @@ impl Model {
             Self::Promote(model) => model.levels[level].clone(),
             Self::HintK(model) => model.levels[level].clone(),
             Self::Hfa(model) => model.held(level),
+            Self::Tandem(model) => model.held(level),
         };
         held.sort_unstable();
         held
