@@ -72,9 +72,3 @@ pub fn replace(fd: i32, old: Fd, new: Option<Fd>) {
         let _ = word.compare_exchange(old.0, new, Relaxed, Relaxed);
     }
 }
-
-/// A tracked descriptor of a file.
-pub fn any_of(id: u32) -> Option<i32> {
-    let is_it = |word: &AtomicU64| word.load(Relaxed) & ID == u64::from(id);
-    FDS.iter().position(is_it).and_then(|fd| i32::try_from(fd).ok())
-}
