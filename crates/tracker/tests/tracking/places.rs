@@ -65,16 +65,19 @@ impl Mounted {
     }
 
     fn mount(&mut self, kind: &str, size: u64, on: On) -> Option<()> {
-        let image = File::create(self.image()).unwrap();
-        image.set_len(size).unwrap();
+        File::create(self.image()).unwrap().set_len(size).unwrap();
         let name = self.image();
         let name = name.to_str().unwrap();
         let device = match on {
             On::Whole => run("losetup", &["--show", "-f", name])?,
             On::Offset => run("losetup", &["--show", "-f", "-o", "1048576", name])?,
             On::Partition => {
-                image.write_all_at(&partition_table(on.start(), size), 0).unwrap();
-                run("losetup", &["--show", "-f", "-P", name])?
+                let device = run("losetup", &["--show", "-f", "-P", name])?;
+                // Told to the kernel, which may know no tables of partitions.
+                let [first, count] = [on.start() / 512, (size - on.start()) / 512];
+                self.device = Some(device.clone());
+                run("addpart", &[&device, "1", &first.to_string(), &count.to_string()])?;
+                device
             }
         };
         self.device = Some(device.clone());
@@ -113,17 +116,6 @@ impl Drop for Mounted {
             let _ = run("losetup", &["-d", device]);
         }
     }
-}
-
-/// A table (MBR) with one partition up to the end.
-fn partition_table(start: u64, size: u64) -> [u8; 512] {
-    let mut table = [0; 512];
-    let (first, count) = (start / 512, (size - start) / 512);
-    table[446..454].copy_from_slice(&[0, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff]);
-    table[454..458].copy_from_slice(&(first as u32).to_le_bytes());
-    table[458..462].copy_from_slice(&(count as u32).to_le_bytes());
-    table[510..].copy_from_slice(&[0x55, 0xaa]);
-    table
 }
 
 fn node(path: &Path) -> Node {
