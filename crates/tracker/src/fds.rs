@@ -43,6 +43,7 @@ impl Fd {
     }
 }
 
+#[inline]
 fn word(fd: i32) -> Option<&'static AtomicU64> {
     FDS.get(usize::try_from(fd).ok()?)
 }
