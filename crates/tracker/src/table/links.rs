@@ -122,7 +122,7 @@ impl<'a> Links<'a> {
             let slot = (link as u32 as usize).wrapping_sub(1);
             let held = self.frames.get(slot.wrapping_mul(2).wrapping_add(1));
             let held = held.and_then(|word| Key::known(word.load(Acquire)));
-            !held.is_some_and(|held| Self::mark(held).0 >> 32 == link >> 32)
+            held.is_none_or(|held| Self::mark(held).0 >> 32 != link >> 32)
         };
         links.iter().find(is_stale).unwrap_or(&links[mix(wanted) as usize % WAYS])
     }
