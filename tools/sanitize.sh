@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the tests of frame memory, which is unsafe code, and the volume tests over it,
-# under what is there of: AddressSanitizer (nightly Rust), valgrind. Says what it left out.
+# Runs the tests of unsafe code under what is there of AddressSanitizer (nightly Rust) and
+# valgrind: frame memory and the volume tests over it; the tracker's table, ring, files and
+# processes; C programs with the preloaded library. Says what it left out.
 set -eu
 
 target="${CARGO_TARGET_DIR:-target}/sanitize"
@@ -11,6 +12,8 @@ if cargo +nightly --version >/dev/null 2>&1; then
     echo "sanitize: AddressSanitizer"
     RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
         cargo +nightly test --locked --target "$host" -p undercroft-frames
+    RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
+        cargo +nightly test --locked --target "$host" -p undercroft-tracker --test tracking
     ran="$ran address"
     if rustup component list --toolchain nightly 2>/dev/null | grep -q '^rust-src (installed)'; then
         # The standard library has to be built with it, or it reports false races in it.
@@ -27,11 +30,17 @@ fi
 
 if command -v valgrind >/dev/null; then
     echo "sanitize: valgrind"
-    CARGO_TARGET_DIR="$target" cargo test --locked --no-run -p undercroft-frames --test frames
-    for test in $(ls -t "$target"/debug/deps/frames-* | grep -v '\.d$' | head -n1); do
-        valgrind --quiet --error-exitcode=1 --leak-check=full \
-            --errors-for-leak-kinds=definite "$test" --test-threads=1
-    done
+    CARGO_TARGET_DIR="$target" cargo test --locked --no-run \
+        -p undercroft-frames -p undercroft-tracker --test frames --test tracking
+    newest() { ls -t "$target"/debug/deps/"$1"-* | grep -v '\.d$' | head -n1; }
+    memcheck="valgrind --quiet --error-exitcode=1 --leak-check=full
+        --errors-for-leak-kinds=definite"
+    $memcheck "$(newest frames)" --test-threads=1
+    # Threads that wait for each other in a loop would take hours there.
+    $memcheck "$(newest tracking)" --test-threads=1 --skip many_writers --skip processes --skip places
+    # The C programs with the library in them: what it does wrong there ends them with 1.
+    PRELOAD_TEST_UNDER="valgrind --quiet --error-exitcode=1" CARGO_TARGET_DIR="$target" \
+        cargo test --locked -p undercroft-preload --test preload -- pages_of_several the_table_of
     ran="$ran valgrind"
 else
     echo "sanitize: valgrind is not there"

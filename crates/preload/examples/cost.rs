@@ -1,13 +1,16 @@
 //! What the library adds to a call: reads of 4 KiB from the page cache, by this program in
 //! processes of its own, without the library, with it on a file that is not tracked, and with it
-//! on one that is; in turns, so that a busy machine disturbs all alike. The medians of the turns
-//! are printed.
+//! on one that is; in turns, so that a busy machine disturbs all alike. Printed are the medians of
+//! what each turn costs more than the one without the library just before, and their ranges.
 //!
-//!     cargo run --release -p undercroft-preload --example cost
+//!     cargo run --release -p undercroft-preload --example cost [FOLDER]
+//!
+//! With valgrind installed it also counts the instructions of the program's own thread per call,
+//! which no other load disturbs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -16,64 +19,138 @@ const CALLS: u32 = 200_000;
 const BLOCKS: u64 = 4096;
 const FRAMES: usize = 1024;
 
-/// Nanoseconds of a call.
-fn measure(path: &Path) -> f64 {
+/// Another block into another frame each time: each call is an eviction, once all have been filled.
+fn read(file: &File, memory: &mut [u8], calls: u32) {
+    for call in 0..calls {
+        let frame = call as usize * 7 % FRAMES * 4096;
+        let block = u64::from(call) * 13 % BLOCKS;
+        file.read_at(&mut memory[frame..frame + 4096], block * 4096).expect("read");
+    }
+}
+
+fn open(path: &Path) -> (File, Vec<u8>) {
     let file = File::open(path).expect("it is there");
     let mut memory = vec![0_u8; FRAMES * 4096];
     // Until the library is ready.
     file.read_at(&mut memory[..4096], 0).expect("read");
     std::thread::sleep(Duration::from_millis(150));
-    let mut best = f64::MAX;
-    for _ in 0..5 {
+    (file, memory)
+}
+
+/// Nanoseconds of a call: the best of five attempts.
+fn measure(path: &Path) -> f64 {
+    let (file, mut memory) = open(path);
+    let attempts = (0..5).map(|_| {
         let start = Instant::now();
-        for call in 0..CALLS / 5 {
-            // Another block into another frame each time: each call is an eviction.
-            let frame = call as usize * 7 % FRAMES * 4096;
-            let block = u64::from(call) * 13 % BLOCKS;
-            file.read_at(&mut memory[frame..frame + 4096], block * 4096).expect("read");
+        read(&file, &mut memory, CALLS / 5);
+        start.elapsed().as_nanos() as f64 / f64::from(CALLS / 5)
+    });
+    attempts.fold(f64::MAX, f64::min)
+}
+
+/// One way to run the program.
+#[derive(Clone, Copy)]
+enum Way {
+    Without,
+    Untracked,
+    Tracked,
+}
+
+struct Bench {
+    me: PathBuf,
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+impl Bench {
+    /// The program on its file, to measure or to make some calls.
+    fn command(&self, way: Way, under: &[&str], calls: &str) -> Command {
+        let mut command = Command::new(under.first().map_or(self.me.as_os_str(), |p| p.as_ref()));
+        if !under.is_empty() {
+            command.args(&under[1..]).arg(&self.me);
         }
-        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS / 5));
+        command.arg(self.folder.join("file")).arg(calls);
+        let volume = match way {
+            Way::Without => return command,
+            Way::Untracked => self.folder.join("other"),
+            Way::Tracked => self.folder.join("file"),
+        };
+        let uri = "nbd+unix:///none?socket=/nowhere";
+        command.env("LD_PRELOAD", &self.library);
+        command.env("UNDERCROFT_VOLUMES", format!("{}={uri}", volume.display()));
+        command
     }
-    best
+
+    fn nanoseconds(&self, way: Way) -> f64 {
+        let output = self.command(way, &[], "time").output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+    }
+
+    /// Instructions of a call: those of the first thread, of two runs that differ by their calls.
+    fn instructions(&self, way: Way) -> Option<f64> {
+        let count = |calls: u32| -> Option<f64> {
+            let out = self.folder.join("instructions");
+            let option = format!("--callgrind-out-file={}", out.display());
+            let under = ["valgrind", "--tool=callgrind", "--separate-threads=yes", &option];
+            let output = self.command(way, &under, &calls.to_string()).output().ok()?;
+            // The first thread has a file of its own.
+            let first = std::fs::read_to_string(self.folder.join("instructions-01")).ok()?;
+            let line = first.lines().find_map(|line| line.strip_prefix("totals: "))?;
+            output.status.success().then(|| line.trim().parse().ok())?
+        };
+        Some((count(60_000)? - count(20_000)?) / 40_000.0)
+    }
+}
+
+fn row(what: &str, mut list: Vec<f64>, sign: bool) {
+    list.sort_by(f64::total_cmp);
+    let (low, middle, high) = (list[0], list[list.len() / 2], list[list.len() - 1]);
+    let show = |value: f64| if sign { format!("{value:+.0}") } else { format!("{value:.0}") };
+    println!("{what:<36} {:>5} ns  ({} to {})", show(middle), show(low), show(high));
 }
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    if let [_, path] = &arguments[..] {
-        return println!("{}", measure(Path::new(path)));
+    if let [_, path, calls] = &arguments[..] {
+        let path = Path::new(path);
+        match calls.parse() {
+            Err(_) => return println!("{}", measure(path)),
+            Ok(calls) => {
+                let (file, mut memory) = open(path);
+                return read(&file, &mut memory, calls);
+            }
+        }
     }
     let me = std::env::current_exe().expect("a program has a file");
     let library = me.parent().and_then(Path::parent).map(|f| f.join("libundercroft_cct.so"));
     let library = library.filter(|path| path.exists()).expect("the library beside the examples");
-    let folder = std::env::temp_dir().join(format!("undercroft-cost-{}", std::process::id()));
+    let folder = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("undercroft-cost-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
-    for name in ["tracked", "untracked"] {
+    for name in ["file", "other"] {
         std::fs::write(folder.join(name), vec![7; (BLOCKS * 4096) as usize]).expect("written");
     }
-    let run = |name: &str, preload: bool| -> f64 {
-        let mut command = Command::new(&me);
-        command.arg(folder.join(name));
-        if preload {
-            let volume = folder.join("tracked");
-            let uri = "nbd+unix:///none?socket=/nowhere";
-            command.env("LD_PRELOAD", &library);
-            command.env("UNDERCROFT_VOLUMES", format!("{}={uri}", volume.display()));
-        }
-        let output = command.output().expect("it runs");
-        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
-    };
-    let mut all = [const { Vec::new() }; 3];
+    let bench = Bench { me, library, folder };
+    let mut all = [const { Vec::new() }; 4];
     for _ in 0..TURNS {
-        all[0].push(run("tracked", false));
-        all[1].push(run("untracked", true));
-        all[2].push(run("tracked", true));
+        let without = bench.nanoseconds(Way::Without);
+        all[0].push(without);
+        all[1].push(bench.nanoseconds(Way::Without) - without);
+        all[2].push(bench.nanoseconds(Way::Untracked) - without);
+        all[3].push(bench.nanoseconds(Way::Tracked) - without);
     }
-    let median = all.map(|mut list| {
-        list.sort_by(f64::total_cmp);
-        list[TURNS / 2]
-    });
-    println!("pread of 4 KiB from the page cache  {:.0} ns", median[0]);
-    println!("  with the library, not tracked     {:+.0} ns", median[1] - median[0]);
-    println!("  tracked, an eviction each time    {:+.0} ns", median[2] - median[0]);
-    std::fs::remove_dir_all(&folder).expect("removed");
+    let [without, again, untracked, tracked] = all;
+    row("pread of 4 KiB from the page cache", without, false);
+    row("  once more: how sure that is", again, true);
+    row("  with the library, not tracked", untracked, true);
+    row("  tracked, an eviction each time", tracked, true);
+    match [Way::Without, Way::Untracked, Way::Tracked].map(|way| bench.instructions(way)) {
+        [Some(without), Some(untracked), Some(tracked)] => println!(
+            "instructions of a call: {without:.0}, not tracked {:+.0}, tracked {:+.0}",
+            untracked - without,
+            tracked - without
+        ),
+        _ => println!("instructions: valgrind is not there, or did not count"),
+    }
+    std::fs::remove_dir_all(&bench.folder).expect("removed");
 }

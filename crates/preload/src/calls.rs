@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, off64_t, size_t, ssize_t};
-use undercroft_tracker::{Direction, Tracked};
+use undercroft_tracker::{Direction, Tracked, fds};
 
 use crate::original::{Original, instead_of, not_there};
 use crate::shim::{errno, set_errno, tracker, with};
@@ -45,9 +45,14 @@ impl Memory {
 }
 
 /// A call that reads. Nearly all calls of most programs are on descriptors that are not tracked:
-/// those take the first line.
+/// those take one load and a jump. All else is out of their way.
 #[inline(always)]
 fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
+    if fds::get(fd).is_none() { original() } else { tracked_read(fd, from, memory, original) }
+}
+
+#[inline(never)]
+fn tracked_read(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
     let bypasses = tracker().is_some_and(|tracker| tracker.bypasses());
     let result = if bypasses { uncached(fd, from, memory, original) } else { original() };
@@ -57,9 +62,22 @@ fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t)
 
 #[inline(always)]
 fn writes(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
+    let direction = Direction::Write;
+    if fds::get(fd).is_none() { original() } else { tracked(fd, direction, from, memory, original) }
+}
+
+/// A call that is made as the program wanted it.
+#[inline(never)]
+fn tracked(
+    fd: c_int,
+    direction: Direction,
+    from: Where,
+    memory: Memory,
+    original: impl Fn() -> ssize_t,
+) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
     let result = original();
-    done(&call, Direction::Write, from, memory, result);
+    done(&call, direction, from, memory, result);
     result
 }
 
@@ -211,8 +229,5 @@ fn with_flags(
     if flags == 0 {
         return reads(fd, from, memory, original);
     }
-    let Some(call) = Tracked::before(fd) else { return original() };
-    let result = original();
-    done(&call, Direction::Read, from, memory, result);
-    result
+    tracked(fd, Direction::Read, from, memory, original)
 }

@@ -57,8 +57,9 @@ macro_rules! instead_of {
             }
             // SAFETY: the function of this name has this type (1. in the head of the library).
             let original = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(address) };
+            // Copies the arguments: they can stay in registers then.
             // SAFETY: called with the arguments that the program gave.
-            let $original = || unsafe { original($($argument),*) };
+            let $original = move || unsafe { original($($argument),*) };
             $body
         }
     )*};

@@ -43,6 +43,7 @@ impl Fd {
     }
 }
 
+#[inline]
 fn word(fd: i32) -> Option<&'static AtomicU64> {
     FDS.get(usize::try_from(fd).ok()?)
 }
@@ -71,10 +72,4 @@ pub fn replace(fd: i32, old: Fd, new: Option<Fd>) {
         let new = new.map_or(0, |new| new.0);
         let _ = word.compare_exchange(old.0, new, Relaxed, Relaxed);
     }
-}
-
-/// A tracked descriptor of a file.
-pub fn any_of(id: u32) -> Option<i32> {
-    let is_it = |word: &AtomicU64| word.load(Relaxed) & ID == u64::from(id);
-    FDS.iter().position(is_it).and_then(|fd| i32::try_from(fd).ok())
 }

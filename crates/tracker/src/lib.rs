@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `settings` | environment to checked types |
 //! | `segment` | the memory that forked processes share, and its layout |
-//! | `table` | address to block, and back |
+//! | `table` | address to block, and back; `ahead`: asking for its memory early |
 //! | `files`, `fds` | which file is behind a descriptor |
 //! | `device`, `extents` | where the bytes of a file lie on the volume |
 //! | `space` | whose memory an address is in |
@@ -24,8 +24,10 @@
 //!
 //! `unsafe` is where the system is asked for more than safe libraries do: the mapping of the
 //! segment (`segment/mapping.rs`), extents (`extents.rs`), the sender's own table of descriptors
-//! (`sender/alone.rs`); and the clock and the program's descriptors (`tracker.rs`).
+//! (`sender/alone.rs`); fetching ahead
+//! (`ahead.rs`); and the clock and the program's descriptors (`tracker.rs`).
 
+mod ahead;
 pub mod device;
 pub mod extents;
 pub mod fds;

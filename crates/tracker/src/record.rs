@@ -76,7 +76,7 @@ pub(crate) struct Records<'a> {
     time_us: u64,
     run: Option<Record>,
     pushed: bool,
-    counts: [(Count, u64); 6],
+    counts: [(Count, u64); 7],
 }
 
 const EVICTIONS: usize = 0;
@@ -87,7 +87,9 @@ const DROPS: usize = 4;
 const PARTS: usize = 5;
 
 impl<'a> Records<'a> {
-    pub(crate) fn new(tracker: &'a Tracker, time_us: u64) -> Self {
+    /// For a call, which is counted as `what`.
+    #[inline]
+    pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64) -> Self {
         let counts = [
             (Count::Evictions, 0),
             (Count::Late, 0),
@@ -95,6 +97,7 @@ impl<'a> Records<'a> {
             (Count::Overflowed, 0),
             (Count::Dropped, 0),
             (Count::Partial, 0),
+            (what, 1),
         ];
         let table = Table::new(tracker.segment());
         Records { tracker, table, time_us, run: None, pushed: false, counts }
@@ -156,11 +159,9 @@ impl<'a> Records<'a> {
         if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
             let _ = futex::wake(asleep, futex::Flags::empty(), 1);
         }
-        if self.counts.iter().any(|(_, by)| *by > 0) {
-            let stripe = self.tracker.stripe();
-            for (count, by) in self.counts.into_iter().filter(|(_, by)| *by > 0) {
-                self.tracker.segment().count(count, stripe, by);
-            }
+        let stripe = self.tracker.stripe();
+        for (count, by) in self.counts.into_iter().filter(|(_, by)| *by > 0) {
+            self.tracker.segment().count(count, stripe, by);
         }
     }
 }

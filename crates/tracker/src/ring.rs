@@ -10,8 +10,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::ahead;
 use crate::segment::Segment;
 use crate::segment::layout::{CELL, RING_HEAD, RING_TAIL};
+
+/// Cells of a line of memory, and of the one that processors fetch with it.
+const LINE: u64 = 4;
 
 /// How often a writer tries before it drops its record.
 const TRIES: usize = 16;
@@ -76,6 +80,8 @@ impl<'a> Ring<'a> {
                 Ok(_) => {
                     cell[1].store(record[0], Relaxed);
                     cell[2].store(record[1], Relaxed);
+                    // The reader has had the next line before; by the next record it is here.
+                    ahead::write(&self.cell(tail + LINE)[0]);
                     return cell[0].compare_exchange(free, free + 1, Release, Relaxed).is_ok();
                 }
                 Err(now) => tail = now,

@@ -43,6 +43,8 @@ const TORN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 30_000_000;
 /// Records that are taken in one go.
 const BATCH: usize = 4096;
+/// What left last, among which more granules of the same block are looked for.
+const SIBLINGS: usize = 64;
 /// Runs of one message.
 const RUNS_MAX: usize = 1024;
 /// Evictions whose times differ by more are told in records of their own, each with its age.
@@ -225,10 +227,15 @@ impl<'a> Sender<'a> {
                 ..EvictFlags::default()
             };
             let Some(link) = self.links.get_mut(at.volume) else { continue };
-            let gone = Gone { run, time_us: record.time_us, flags };
-            let said = |last: &Gone| (last.run, last.time_us) == (run, record.time_us);
-            if !link.queue.last().is_some_and(said) {
-                link.queue.push(gone);
+            // Granules of one block that left shortly one after the other are told as one.
+            let siblings = link.queue.iter_mut().rev().take(SIBLINGS);
+            let said = |gone: &&mut Gone| gone.run == run && gone.flags.late == flags.late;
+            match siblings.filter(|_| bytes > GRANULE).find(said) {
+                Some(gone) => {
+                    gone.time_us = gone.time_us.max(record.time_us);
+                    gone.flags.was_dirty |= flags.was_dirty;
+                }
+                None => link.queue.push(Gone { run, time_us: record.time_us, flags }),
             }
         }
     }

@@ -15,107 +15,33 @@
 //! Invariants while nobody is at work (checked by [`Table::check`]): frames do not overlap; a
 //! block is in one frame; its link leads there unless it was overwritten for want of room.
 
+mod check;
+mod links;
+mod names;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use links::Links;
+use names::{ADDRESS_BITS, ADDRESS_MASK};
+pub use names::{Key, Place};
+
 use crate::segment::Segment;
-use crate::segment::layout::{FRAME_BUCKET, LINK_BUCKET};
+use crate::segment::layout::FRAME_BUCKET;
 
 /// Bytes of a granule.
 pub const GRANULE: u64 = 4096;
 const GRANULE_BITS: u32 = 12;
 
-/// Bits of an address; above them is the number of its space.
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 /// Frames of a bucket begin in as many bytes.
 const BUCKET_BYTES_BITS: u32 = 14;
 /// Buckets in which an address may be.
 const CHOICES: usize = 3;
 /// Frames in a bucket.
 const WAYS: usize = FRAME_BUCKET / 2;
-/// Links looked at for a block: two buckets side by side.
-const LINK_WAYS: usize = 2 * LINK_BUCKET;
 
 /// No block.
 const EMPTY: u64 = 0;
-
-/// A granule of a file: the file's id in the upper 24 bits, then whether it was written since it
-/// was read, then its number in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64);
-
-impl Key {
-    const DIRTY: u64 = 1 << 39;
-    const NUMBERS: u64 = 1 << 39;
-
-    /// Of a file's id (1 to 2^24 - 1) and a granule's number; none if either is out of range.
-    pub fn new(file: u32, granule: u64) -> Option<Key> {
-        let fits = (1..1 << 24).contains(&file) && granule < Self::NUMBERS;
-        fits.then_some(Key(u64::from(file) << 40 | granule))
-    }
-
-    /// The file's id.
-    pub fn file(self) -> u32 {
-        (self.0 >> 40) as u32
-    }
-
-    /// Number of the granule in its file.
-    pub fn granule(self) -> u64 {
-        self.0 & (Self::NUMBERS - 1)
-    }
-
-    /// Whether it was written since it was read.
-    pub fn is_dirty(self) -> bool {
-        self.0 & Self::DIRTY != 0
-    }
-
-    /// As written since it was read.
-    pub fn dirty(self) -> Key {
-        Key(self.0 | Self::DIRTY)
-    }
-
-    /// As not written since.
-    pub fn clean(self) -> Key {
-        Key(self.0 & !Self::DIRTY)
-    }
-
-    /// As a word.
-    pub fn word(self) -> u64 {
-        self.0
-    }
-
-    /// From a word.
-    pub fn from_word(word: u64) -> Key {
-        Key(word)
-    }
-
-    fn known(word: u64) -> Option<Key> {
-        (word != EMPTY).then_some(Key(word))
-    }
-}
-
-/// A frame's address: which address space, and where in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u64);
-
-impl Place {
-    /// None for addresses that the table cannot name: 0, and those above 2^48.
-    pub fn new(space: u16, address: u64) -> Option<Place> {
-        let fits = (1..1 << ADDRESS_BITS).contains(&address);
-        fits.then_some(Place(u64::from(space) << ADDRESS_BITS | address))
-    }
-
-    /// The address space.
-    pub fn space(self) -> u16 {
-        (self.0 >> ADDRESS_BITS) as u16
-    }
-
-    /// The address.
-    pub fn address(self) -> u64 {
-        self.0 & ADDRESS_MASK
-    }
-}
 
 /// Who wants to know what leaves the table.
 pub trait Sink {
@@ -133,7 +59,7 @@ pub trait Sink {
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     frames: &'a [AtomicU64],
-    links: &'a [AtomicU64],
+    links: Links<'a>,
 }
 
 fn mix(word: u64) -> u64 {
@@ -149,34 +75,42 @@ impl<'a> Table<'a> {
     pub fn new(segment: &'a Segment) -> Table<'a> {
         let layout = segment.layout();
         let map = segment.map();
-        Table { frames: map.words(layout.frames()), links: map.words(layout.links()) }
+        let frames = map.words(layout.frames());
+        Table { frames, links: Links { words: map.words(layout.links()), frames } }
     }
 
     /// A granule was read into memory.
     #[inline]
     pub fn read(&self, place: Place, block: Key, sink: &mut impl Sink) {
         let Some(slot) = self.find(place) else {
-            self.leave_late(block, usize::MAX, sink);
+            if let Some(other) = self.links.holder(block) {
+                self.leave_late(other, block, sink);
+            }
             self.clear(place.space(), place.address(), GRANULE, sink);
             self.add(place, block, sink);
             return;
         };
-        let old = self.block(slot).swap(block.word(), AcqRel);
+        let old = Key::known(self.block(slot).swap(block.word(), AcqRel));
         self.confirm(slot, place);
-        match Key::known(old) {
+        if let Some(old) = old {
             // Read into the frame where it was: it had left and comes back.
-            Some(old) if old.clean() == block => return sink.late(old),
-            Some(old) => self.left(old, slot, sink),
-            None => {}
+            if old.clean() == block {
+                return sink.late(old);
+            }
+            self.links.ahead(old);
         }
-        self.leave_late(block, slot, sink);
-        self.link(block, slot);
+        if let Some(other) = self.links.add(block, slot) {
+            self.leave_late(other, block, sink);
+        }
+        if let Some(old) = old {
+            self.left(old, slot, sink);
+        }
     }
 
     /// A granule was written from memory: if that is a frame, the frame holds it.
     #[inline]
     pub fn write(&self, place: Place, block: Key, sink: &mut impl Sink) {
-        let holder = self.holder(block);
+        let holder = self.links.holder(block);
         let Some(slot) = self.find(place) else {
             sink.no_frame();
             // From elsewhere, as compressed pages are: where it was read to is as it was.
@@ -191,15 +125,18 @@ impl<'a> Table<'a> {
         let old = self.block(slot).swap(block.dirty().word(), AcqRel);
         self.confirm(slot, place);
         match Key::known(old) {
-            Some(old) if old.clean() == block => return self.link(block, slot),
-            Some(old) => self.left(old, slot, &mut *sink),
+            Some(old) if old.clean() == block => {
+                self.links.add(block, slot);
+                return;
+            }
+            Some(old) => self.left(old, slot, sink),
             None => {}
         }
         // A new page in this frame, which was written from another before: moved, not evicted.
         if let Some(holder) = holder {
             self.forget_at(holder, block);
         }
-        self.link(block, slot);
+        self.links.add(block, slot);
     }
 
     /// Memory was overwritten with what is no whole granule: what it held has left.
@@ -223,7 +160,7 @@ impl<'a> Table<'a> {
                 let old = self.block(slot).swap(EMPTY, AcqRel);
                 self.address(slot).store(0, Release);
                 if let Some(old) = Key::known(old) {
-                    self.unlink(old, slot);
+                    self.links.remove(old, slot);
                 }
             }
         }
@@ -231,7 +168,7 @@ impl<'a> Table<'a> {
 
     /// Whether a block is in a frame.
     pub fn holds(&self, block: Key) -> bool {
-        self.holder(block).is_some()
+        self.links.holder(block).is_some()
     }
 
     /// What is in the frames.
@@ -251,29 +188,33 @@ impl<'a> Table<'a> {
         &self.frames[2 * slot + 1]
     }
 
-    /// First slots of the buckets in which frames may be that begin like this one. The first is
-    /// by address, so that neighbours in memory are neighbours here; the others are for what
-    /// collides there.
+    /// First slots of the buckets in which frames may be that begin like this one.
     #[inline]
     fn buckets(&self, place: u64) -> [usize; CHOICES] {
-        let group = place >> BUCKET_BYTES_BITS;
-        let near = group.wrapping_add((place >> ADDRESS_BITS).wrapping_mul(0x9e37_79b9));
-        let far = mix(group);
-        let mask = self.frames.len() / FRAME_BUCKET - 1;
-        let start = |bucket: u64| (bucket as usize & mask) * WAYS;
-        [start(near), start(far), start(far >> 32)]
+        let far = mix(place >> BUCKET_BYTES_BITS);
+        [self.bucket(place), self.start(far), self.start(far >> 32)]
+    }
+
+    /// The first choice is by address, so that neighbours in memory are neighbours here; the
+    /// others are for what collides there.
+    #[inline]
+    fn bucket(&self, place: u64) -> usize {
+        let space = (place >> ADDRESS_BITS).wrapping_mul(0x9e37_79b9);
+        self.start((place >> BUCKET_BYTES_BITS).wrapping_add(space))
+    }
+
+    #[inline]
+    fn start(&self, bucket: u64) -> usize {
+        (bucket as usize & (self.frames.len() / FRAME_BUCKET - 1)) * WAYS
     }
 
     #[inline]
     fn find(&self, place: Place) -> Option<usize> {
-        for start in self.buckets(place.0) {
-            for slot in start..start + WAYS {
-                if self.address(slot).load(Acquire) == place.0 {
-                    return Some(slot);
-                }
-            }
-        }
-        None
+        let in_bucket = |start: usize| {
+            (start..start + WAYS).find(|&slot| self.address(slot).load(Acquire) == place.0)
+        };
+        in_bucket(self.bucket(place.0))
+            .or_else(|| self.buckets(place.0)[1..].iter().copied().find_map(in_bucket))
     }
 
     /// Calls with every frame that overlaps some memory, and its address.
@@ -320,28 +261,25 @@ impl<'a> Table<'a> {
         let Some(slot) = slot else { return };
         // What a forgotten frame held is not known to have left: nothing is said.
         if let Some(old) = Key::known(self.block(slot).swap(block.word(), AcqRel)) {
-            self.unlink(old, slot);
+            self.links.remove(old, slot);
         }
         self.confirm(slot, place);
-        self.link(block, slot);
+        self.links.add(block, slot);
     }
 
     /// A block was displaced from a frame.
     #[inline]
     fn left(&self, old: Key, slot: usize, sink: &mut impl Sink) {
-        self.unlink(old, slot);
-        if !self.holds(old.clean()) {
+        if self.links.remove(old, slot).is_none() {
             sink.evicted(old);
         }
     }
 
-    /// A block was read: if a frame other than `but` is believed to hold it, that was wrong.
-    #[inline]
-    fn leave_late(&self, block: Key, but: usize, sink: &mut impl Sink) {
-        if let Some(other) = self.holder(block).filter(|other| *other != but) {
-            if let Some(old) = self.forget_at(other, block) {
-                sink.late(old);
-            }
+    /// A block was read: if another frame is believed to hold it, that was wrong.
+    #[cold]
+    fn leave_late(&self, other: usize, block: Key, sink: &mut impl Sink) {
+        if let Some(old) = self.forget_at(other, block) {
+            sink.late(old);
         }
     }
 
@@ -350,117 +288,13 @@ impl<'a> Table<'a> {
         let word = self.block(slot);
         let old = Key::known(word.load(Acquire)).filter(|old| old.clean() == block)?;
         let taken = word.compare_exchange(old.word(), EMPTY, AcqRel, Relaxed).is_ok();
-        self.unlink(old, slot);
+        self.links.remove(old, slot);
         taken.then_some(old)
     }
 
     fn mark_dirty(&self, slot: usize, block: Key) {
         let word = self.block(slot);
         let _ = word.compare_exchange(block.word(), block.dirty().word(), AcqRel, Relaxed);
-    }
-
-    /// Where the links of a block are, and what marks them. Granules of 16 KiB share a place.
-    #[inline]
-    fn link_place(&self, block: Key) -> (usize, u64) {
-        let block = block.clean().word();
-        let near = mix(block >> 2);
-        let buckets = self.links.len() / LINK_WAYS;
-        let start = (near as usize & (buckets - 1)) * LINK_WAYS;
-        (start, (near >> 32 & !3 | block & 3) << 32)
-    }
-
-    fn tag(block: Key) -> u64 {
-        let block = block.clean().word();
-        (mix(block >> 2) >> 32 & !3 | block & 3) << 32
-    }
-
-    /// The frame that holds a block.
-    #[inline]
-    fn holder(&self, block: Key) -> Option<usize> {
-        let (start, tag) = self.link_place(block);
-        self.links[start..start + LINK_WAYS].iter().find_map(|link| {
-            let link = link.load(Acquire);
-            let slot = (link as u32 as usize).checked_sub(1).filter(|_| link >> 32 == tag >> 32)?;
-            let held = self.frames.get(2 * slot + 1)?.load(Acquire);
-            (Key::known(held)?.clean() == block.clean()).then_some(slot)
-        })
-    }
-
-    #[inline]
-    fn link(&self, block: Key, slot: usize) {
-        let (start, tag) = self.link_place(block);
-        let links = &self.links[start..start + LINK_WAYS];
-        let link = tag | (slot as u64 + 1);
-        let mut free = None;
-        for (at, word) in links.iter().enumerate() {
-            let there = word.load(Acquire);
-            if there == link {
-                return;
-            }
-            if free.is_none() && there == 0 {
-                free = Some(at);
-            }
-        }
-        let stale = || links.iter().position(|word| !self.leads_anywhere(word.load(Acquire)));
-        let at = free.or_else(stale).unwrap_or((mix(link) as usize) % LINK_WAYS);
-        links[at].store(link, Release);
-    }
-
-    /// Whether the frame that a link names may still hold its block.
-    fn leads_anywhere(&self, link: u64) -> bool {
-        let slot = (link as u32 as usize).wrapping_sub(1);
-        let held = self.frames.get(slot.wrapping_mul(2).wrapping_add(1));
-        let held = held.and_then(|word| Key::known(word.load(Acquire)));
-        held.is_some_and(|held| Self::tag(held) == link >> 32 << 32)
-    }
-
-    #[inline]
-    fn unlink(&self, block: Key, slot: usize) {
-        let (start, tag) = self.link_place(block);
-        let link = tag | (slot as u64 + 1);
-        for word in &self.links[start..start + LINK_WAYS] {
-            if word.load(Acquire) == link {
-                let _ = word.compare_exchange(link, 0, AcqRel, Relaxed);
-            }
-        }
-    }
-
-    /// Checks the invariants in the head of this file, while nobody is at work.
-    ///
-    /// # Errors
-    /// Says which does not hold.
-    pub fn check(&self) -> Result<(), String> {
-        let addresses = (0..self.frames.len() / 2).map(|slot| (self.address(slot), slot));
-        let mut places: Vec<_> = addresses
-            .map(|(place, slot)| (place.load(Acquire), slot))
-            .filter(|p| p.0 != 0)
-            .collect();
-        places.sort_unstable();
-        for pair in places.windows(2) {
-            let (one, two) = (Place(pair[0].0), Place(pair[1].0));
-            if one.space() == two.space() && two.address() - one.address() < GRANULE {
-                return Err(format!("frames overlap: {one:x?} and {two:x?}"));
-            }
-        }
-        let mut blocks = std::collections::HashMap::new();
-        for &(place, slot) in &places {
-            if self.find(Place(place)) != Some(slot) {
-                return Err(format!("frame {place:x} is not found"));
-            }
-            let Some(block) = Key::known(self.block(slot).load(Acquire)) else { continue };
-            if let Some(other) = blocks.insert(block.clean(), place) {
-                return Err(format!("{block:x?} is in two frames, {other:x} and {place:x}"));
-            }
-            if self.holder(block) != Some(slot) {
-                return Err(format!("no link leads to {block:x?}"));
-            }
-        }
-        match (0..self.frames.len() / 2).find(|&slot| {
-            self.address(slot).load(Acquire) == 0 && self.block(slot).load(Acquire) != EMPTY
-        }) {
-            Some(slot) => Err(format!("slot {slot} holds a block and has no address")),
-            None => Ok(()),
-        }
     }
 }
 

@@ -276,17 +276,17 @@ impl Tracker {
         bytes: u64,
         is_async: bool,
     ) {
-        self.count(
-            match (direction, is_async) {
-                (Direction::Read, false) => Count::Reads,
-                (Direction::Read, true) => Count::AsyncReads,
-                (Direction::Write, false) => Count::Writes,
-                (Direction::Write, true) => Count::AsyncWrites,
-            },
-            1,
-        );
-        let Some(file) = self.file(call) else { return self.count(Count::Missed, 1) };
-        let mut records = Records::new(self, call.started_us);
+        let what = match (direction, is_async) {
+            (Direction::Read, false) => Count::Reads,
+            (Direction::Read, true) => Count::AsyncReads,
+            (Direction::Write, false) => Count::Writes,
+            (Direction::Write, true) => Count::AsyncWrites,
+        };
+        let Some(file) = self.file(call) else {
+            self.count(what, 1);
+            return self.count(Count::Missed, 1);
+        };
+        let mut records = Records::new(self, what, call.started_us);
         let (mut offset, mut left) = (offset, bytes);
         for (address, length) in pieces {
             let length = length.min(left);

@@ -67,6 +67,8 @@ pub(crate) struct Disk {
     pub(crate) delay: Duration,
     pub(crate) messages_in_flight: u32,
     pub(crate) refuse_messages: bool,
+    /// Ids under which clients asked to cooperate.
+    pub(crate) clients: Vec<Option<u128>>,
     random: Random,
 }
 
@@ -76,6 +78,7 @@ pub(crate) struct Volume {
     disk: Arc<Mutex<Disk>>,
     size: u64,
     min_block: u32,
+    block_bytes: u32,
     grants: Abilities,
 }
 
@@ -98,10 +101,17 @@ impl Volume {
             delay: Duration::ZERO,
             messages_in_flight: 0,
             refuse_messages: false,
+            clients: Vec::new(),
             random: Random(seed),
         };
         let grants = Abilities::parse(grants);
-        Volume { disk: Arc::new(Mutex::new(disk)), size, min_block, grants }
+        let block_bytes = BLOCK as u32;
+        Volume { disk: Arc::new(Mutex::new(disk)), size, min_block, block_bytes, grants }
+    }
+
+    /// With larger blocks, of which the hints speak.
+    pub(crate) fn with_blocks(self, block_bytes: u32) -> Volume {
+        Volume { block_bytes, ..self }
     }
 
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -149,9 +159,10 @@ impl Export for Volume {
 
     fn contexts(&self, query: &str) -> Vec<Context> {
         let Some(query) = Query::parse(query) else { return Vec::new() };
+        self.disk().clients.push(query.client);
         let grant = Grant {
             epoch: 1,
-            block_bytes: BLOCK as u32,
+            block_bytes: self.block_bytes,
             window_base: self.base(),
             window_bytes: WINDOW,
             grant: query.want.and(self.grants),

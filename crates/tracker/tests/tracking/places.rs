@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FallocateFlags, FileType, fallocate};
 use undercroft_tracker::device::{Backing, Node, Part, Way, way};
+use undercroft_tracker::extents::Extents;
 use undercroft_tracker::files::{Files, Identity};
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::sender::Places;
@@ -19,31 +20,71 @@ use crate::Random;
 
 const PAGES: u64 = 600;
 
+/// Where the file system lies in the image.
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Whole,
+    /// A loop device that begins later.
+    Offset,
+    /// The first partition of a loop device.
+    Partition,
+}
+
+impl On {
+    /// First byte in the image.
+    fn start(self) -> u64 {
+        if self == On::Whole { 0 } else { 1 << 20 }
+    }
+}
+
 /// A mounted image; unmounted with the test.
 struct Mounted {
     folder: tempfile::TempDir,
+    /// The loop device.
+    device: Option<String>,
+}
+
+/// What a system program says; none if it cannot do what it is asked for.
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 impl Mounted {
     /// None, with a word, where that is not possible.
-    fn new(kind: &str, size: &str) -> Option<Mounted> {
-        let mounted = Mounted { folder: tempfile::tempdir().unwrap() };
+    fn new(kind: &str, size: u64, on: On) -> Option<Mounted> {
+        let mut mounted = Mounted { folder: tempfile::tempdir().unwrap(), device: None };
         fs::create_dir(mounted.root()).unwrap();
-        let image = mounted.image();
-        let run = |program: &str, arguments: &[&str]| {
-            let mut command = Command::new(program);
-            command.args(arguments).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
-            command.output().is_ok_and(|output| output.status.success())
-        };
-        let (image, root) = (image.to_str().unwrap(), mounted.root());
-        let done = run("truncate", &["-s", size, image])
-            && run(&format!("mkfs.{kind}"), &["-q", image])
-            && run("mount", &["-o", "loop", image, root.to_str().unwrap()]);
-        if !done {
+        let done = mounted.mount(kind, size, on);
+        if done.is_none() {
             println!("skipped: no {kind} can be made and mounted here (root, loop devices)");
-            return None;
         }
-        Some(mounted)
+        done.map(|()| mounted)
+    }
+
+    fn mount(&mut self, kind: &str, size: u64, on: On) -> Option<()> {
+        File::create(self.image()).unwrap().set_len(size).unwrap();
+        let name = self.image();
+        let name = name.to_str().unwrap();
+        let device = match on {
+            On::Whole => run("losetup", &["--show", "-f", name])?,
+            On::Offset => run("losetup", &["--show", "-f", "-o", "1048576", name])?,
+            On::Partition => {
+                let device = run("losetup", &["--show", "-f", "-P", name])?;
+                // Told to the kernel, which may know no tables of partitions.
+                let [first, count] = [on.start() / 512, (size - on.start()) / 512];
+                self.device = Some(device.clone());
+                run("addpart", &[&device, "1", &first.to_string(), &count.to_string()])?;
+                device
+            }
+        };
+        self.device = Some(device.clone());
+        let part = if on == On::Partition { format!("{device}p1") } else { device };
+        run(&format!("mkfs.{kind}"), &["-q", &part])?;
+        run("mount", &[&part, self.root().to_str().unwrap()])?;
+        Some(())
     }
 
     fn root(&self) -> PathBuf {
@@ -53,12 +94,27 @@ impl Mounted {
     fn image(&self) -> PathBuf {
         self.folder.path().join("image")
     }
+
+    /// A file of it, made known to a segment.
+    fn file(&self, segment: &Segment, name: &str) -> (File, u32) {
+        let path = self.root().join(name);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let about = fs::metadata(self.image()).unwrap();
+        let way = way(&[Backing::File(about.dev(), about.ino())], &node(&path)).unwrap();
+        let name = path.to_str().unwrap().as_bytes();
+        let id = Files::new(segment).add(identity(&path), way, name, 1).unwrap();
+        (file, id)
+    }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         // An error means that it never was.
         let _ = Command::new("umount").arg(self.root()).output();
+        if let Some(device) = &self.device {
+            let _ = run("losetup", &["-d", device]);
+        }
     }
 }
 
@@ -102,8 +158,8 @@ fn compare(segment: &Segment, id: u32, file: &File, image: &File) -> u64 {
     found
 }
 
-fn check(kind: &str, size: &str) {
-    let Some(mounted) = Mounted::new(kind, size) else { return };
+fn check(kind: &str, size: u64, on: On) {
+    let Some(mounted) = Mounted::new(kind, size, on) else { return };
     let mut random = Random::new();
     let (path, image_path) = (mounted.root().join("table"), mounted.image());
     let mut options = File::options();
@@ -124,7 +180,12 @@ fn check(kind: &str, size: &str) {
     // The loop device leads to the image, which is the volume.
     let volumes = [Backing::File(about.dev(), about.ino())];
     let found = way(&volumes, &node(&path));
-    assert_eq!(found, Some(Way::Mapped(Part { volume: 0, start: 0 })));
+    assert_eq!(found, Some(Way::Mapped(Part { volume: 0, start: on.start() })));
+    // The loop device may be the volume itself.
+    let device = Backing::of_path(mounted.device.as_ref().unwrap().as_ref()).unwrap();
+    let start = if on == On::Partition { on.start() } else { 0 };
+    let whole = Way::Mapped(Part { volume: 0, start });
+    assert_eq!(way(&[device], &node(&path)), Some(whole));
     assert_eq!(way(&volumes, &node(&image_path)), Some(Way::Raw(Part { volume: 0, start: 0 })));
     assert_eq!(way(&volumes, &node(Path::new("/proc/version"))), None);
     let segment = Segment::anonymous(1).unwrap();
@@ -164,10 +225,96 @@ fn check(kind: &str, size: &str) {
 
 #[test]
 fn pages_of_ext4_are_where_the_map_says() {
-    check("ext4", "64M");
+    check("ext4", 64 << 20, On::Whole);
 }
 
 #[test]
 fn pages_of_xfs_are_where_the_map_says() {
-    check("xfs", "320M");
+    check("xfs", 320 << 20, On::Whole);
+}
+
+#[test]
+fn a_loop_device_with_an_offset_is_followed() {
+    check("ext4", 64 << 20, On::Offset);
+}
+
+#[test]
+fn partitions_are_followed() {
+    check("ext4", 64 << 20, On::Partition);
+}
+
+/// When a map that was read now is read again.
+fn in_a_while() -> u64 {
+    now_us() + 5_000_001
+}
+
+#[test]
+fn a_file_that_was_defragmented_is_found_again() {
+    let Some(mounted) = Mounted::new("ext4", 64 << 20, On::Whole) else { return };
+    let mut random = Random::new();
+    let segment = Segment::anonymous(1).unwrap();
+    let (file, id) = mounted.file(&segment, "table");
+    let other = File::create(mounted.root().join("other")).unwrap();
+    for page in 0..40 {
+        for file in [&file, &other] {
+            write_page(file, page, &mut random);
+            file.sync_all().unwrap();
+        }
+    }
+    let before = Extents::of(&file).unwrap();
+    assert!(before.list().len() > 4, "it is in pieces: {before:?}");
+    let mut places = Places::default();
+    let page = |n| Key::new(id, n).unwrap();
+    let old: Vec<_> = (0..40).map(|n| places.of(&segment, page(n), now_us())).collect();
+    let path = mounted.root().join("table");
+    if run("e4defrag", &[path.to_str().unwrap()]).is_none() {
+        println!("skipped: no e4defrag");
+        return;
+    }
+    let after = Extents::of(&file).unwrap();
+    assert!(after.list().len() < before.list().len(), "{after:?}");
+    // Neither size nor room changed: nothing shows it, but maps are not believed for long.
+    let new: Vec<_> = (0..40).map(|n| places.of(&segment, page(n), in_a_while())).collect();
+    assert_ne!(old, new);
+    for (n, at) in new.iter().enumerate() {
+        let offset = n as u64 * GRANULE;
+        assert_eq!(at.map(|at| at.offset), after.locate(offset).map(|(at, _)| at), "page {n}");
+    }
+    let image = File::open(mounted.image()).unwrap();
+    assert_eq!(compare(&segment, id, &file, &image), 40);
+}
+
+#[test]
+fn files_that_share_blocks_are_told_apart_once_they_do_not() {
+    let Some(mounted) = Mounted::new("xfs", 320 << 20, On::Whole) else { return };
+    let mut random = Random::new();
+    let segment = Segment::anonymous(1).unwrap();
+    let (file, id) = mounted.file(&segment, "table");
+    (0..PAGES).for_each(|page| write_page(&file, page, &mut random));
+    file.sync_all().unwrap();
+    let path = |name| mounted.root().join(name).to_str().unwrap().to_owned();
+    if run("cp", &["--reflink=always", &path("table"), &path("copy")]).is_none() {
+        println!("skipped: no reflink here");
+        return;
+    }
+    let (copy, copy_id) = mounted.file(&segment, "copy");
+    assert_ne!(id, copy_id);
+    let image = File::open(mounted.image()).unwrap();
+    assert_eq!(compare(&segment, id, &file, &image), PAGES);
+    assert_eq!(compare(&segment, copy_id, &copy, &image), PAGES);
+    let mut places = Places::default();
+    let mut both = |page, now| {
+        [id, copy_id].map(|id| places.of(&segment, Key::new(id, page).unwrap(), now).unwrap())
+    };
+    let [one, two] = both(5, now_us());
+    assert_eq!(one, two, "one block of the device is in both");
+    write_page(&copy, 5, &mut random);
+    copy.sync_all().unwrap();
+    let [still, moved] = both(5, in_a_while());
+    assert_eq!(still, one);
+    assert_ne!(moved, one);
+    let [one, two] = both(400, in_a_while());
+    assert_eq!(one, two);
+    assert_eq!(compare(&segment, id, &file, &image), PAGES);
+    assert_eq!(compare(&segment, copy_id, &copy, &image), PAGES);
 }

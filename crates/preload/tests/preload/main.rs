@@ -4,7 +4,8 @@
 //! The programs are in `tests/c`, and fio and sqlite3. The server is one of the test's own, which
 //! notes what it is told; the real one is in the tests of `crates/cli`.
 
-#[path = "../../client/tests/support/mod.rs"]
+mod servers;
+#[path = "../../../client/tests/support/mod.rs"]
 mod support;
 
 use std::fmt::Write as _;
@@ -107,7 +108,13 @@ impl Place {
     }
 
     fn plain(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
+        // tools/sanitize.sh runs the programs under valgrind.
+        let under = std::env::var("PRELOAD_TEST_UNDER").unwrap_or_default();
+        let mut words = under.split_whitespace();
+        let mut command = Command::new(words.next().map_or(program, Path::new));
+        if !under.is_empty() {
+            command.args(words).arg(program);
+        }
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("UNDERCROFT_") {
