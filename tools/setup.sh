@@ -35,6 +35,8 @@ tools() {
     have fio || echo fio
     have nbdkit || echo nbdkit
     have mkfs.ext4 || echo e2fsprogs
+    have ip || echo iproute2
+    have fincore || echo util-linux-extra
     have mkfs.xfs || echo xfsprogs
     have sqlite3 || echo sqlite3
     have valgrind || echo valgrind
