@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// volumes
     #[arg(long, value_name = "PATTERN", requires = "volume")]
     track: Vec<String>,
-    /// Reads of files leave nothing in the page cache of this machine, where the kernel can do so
+    /// Reads of files leave hardly anything in the page cache here, where the kernel can do so
     /// (Linux 6.14 and later): one cache less between the program and the server
     #[arg(long, requires = "volume")]
     bypass_page_cache: bool,
