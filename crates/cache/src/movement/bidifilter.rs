@@ -50,12 +50,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
-    let topology = build.topology;
-    if topology.nodes() != 2 || !topology.is_line() {
-        let what = "placement bidifilter is for two levels, one below the other: take another one";
-        return Err(SpecError(what.into()));
-    }
-    let capacities = [topology.capacity(0), topology.capacity(1)];
+    let capacities = build.pair("bidifilter")?;
     let share = |of: u32, name: &str| (f64::from(of) * arguments.real(name)) as u32;
     // A block comes first to the recent area, so that is never empty.
     let frequent = share(capacities[0], "frequent").min(capacities[0] - 1);

@@ -61,6 +61,16 @@ pub struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
+    /// Capacities of the upper and the lower level, for a scheme of two levels.
+    pub(super) fn pair(&self, scheme: &str) -> Result<[u32; 2], SpecError> {
+        let topology = self.topology;
+        if topology.nodes() == 2 && topology.is_line() {
+            return Ok([topology.capacity(0), topology.capacity(1)]);
+        }
+        let what = "is for two levels, one below the other: take another one";
+        Err(SpecError(format!("placement {scheme} {what}")))
+    }
+
     /// For caches of LRU and blocks of 4096 bytes, with the default seed, 42.
     pub fn new(topology: &'a Topology) -> Self {
         Self { topology, block_bytes: 4096, policy: "lru", seed: 42, draws: &[], log: None }

@@ -62,12 +62,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
-    let topology = build.topology;
-    if topology.nodes() != 2 || !topology.is_line() {
-        let what = "placement tandem is for two levels, one below the other: take another one";
-        return Err(SpecError(what.into()));
-    }
-    let [upper, lower] = [topology.capacity(0), topology.capacity(1)];
+    let [upper, lower] = build.pair("tandem")?;
     // What is read is kept above at least until the next one.
     let window = ((f64::from(upper) * arguments.real("window")) as u32).max(1);
     let main = upper - window;
