@@ -207,7 +207,13 @@ impl Volume {
         self.closing.store(true, Ordering::SeqCst);
         self.until(|| self.pending.load(Ordering::SeqCst) == 0).await;
         let bounds = self.changes_so_far();
-        Arc::clone(self).flush(bounds).await
+        Arc::clone(self).flush(bounds).await?;
+        let store = Arc::clone(&self.store);
+        // Nothing is lost; another server may have to wait.
+        if let Err(error) = ask_store(async move { store.close().await }).await {
+            tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
+        }
+        Ok(())
     }
 
     /// Looks whether the store has grown, and takes the new size: that.

@@ -140,4 +140,8 @@ impl Store for DelayStore {
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
     }
+
+    fn close(&self) -> Answer<io::Result<()>> {
+        self.inner.close()
+    }
 }

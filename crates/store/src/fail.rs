@@ -336,4 +336,8 @@ impl Store for FailStore {
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
     }
+
+    fn close(&self) -> Answer<io::Result<()>> {
+        self.inner.close()
+    }
 }

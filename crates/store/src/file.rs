@@ -3,7 +3,7 @@
 
 mod durability;
 mod holes;
-mod lock;
+pub(crate) mod lock;
 mod medium_io;
 
 use std::fs::{File, OpenOptions};

@@ -7,13 +7,15 @@
 //!
 //! Every change is durable when it is answered, because the services' answers are; a flush has
 //! nothing to do. A part of an object is written by reading the object and writing it whole, under
-//! a lock on it: slow for small writes, which is what the cache in front is for. Nothing keeps a
-//! second server from opening the same volume: whoever deploys it must. Repeating failed requests
-//! is left to the client library.
+//! a lock on it: slow for small writes, which is what the cache in front is for. One server at a
+//! time may change a volume: in a bucket the one that has the lease, in a folder the one that has
+//! locked it. Repeating failed requests is left to the client library.
 
 mod description;
+mod lease;
 mod place;
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +27,13 @@ use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
 
+use crate::file::lock;
 use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
-use crate::spec::ObjectSpec;
+use crate::spec::{ObjectPlace, ObjectSpec};
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 
 use description::Description;
+use lease::Lease;
 use place::Place;
 
 /// Requests to the service at once, of one store: enough to fill a network line, and a bound for
@@ -56,6 +60,16 @@ struct Inner {
     /// Held while an object is changed: rewriting one must not lose what another one wrote.
     locks: Vec<Mutex<()>>,
     places: Semaphore,
+    owned: Owned,
+}
+
+/// What keeps other servers from changing the volume.
+enum Owned {
+    /// Nothing: it is read only, in our own memory, or that was left to whoever runs the server.
+    No,
+    /// The folder is locked while it is open.
+    Folder(#[allow(dead_code, reason = "open is all it must be")] File),
+    Leased(Lease),
 }
 
 /// The part of one object that a request concerns.
@@ -90,6 +104,7 @@ impl BucketStore {
     ) -> io::Result<BucketStore> {
         let place = Place::new(&spec.place)?;
         let description = Description::open(&place, spec, read_only).await?;
+        let owned = own(&place, spec, read_only).await?;
         let facts = Facts {
             size: description.size_bytes,
             alignment: 1,
@@ -103,6 +118,7 @@ impl BucketStore {
             object_bytes: description.object_bytes,
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             places: Semaphore::new(CONCURRENT),
+            owned,
         };
         Ok(BucketStore { inner: Arc::new(inner), runtime: Handle::current() })
     }
@@ -119,6 +135,39 @@ impl BucketStore {
             let done = task.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             done.map_err(|error| inner.medium.fault(doing, offset, length, error))
         })
+    }
+
+    /// As [`run`](Self::run), while the volume is ours.
+    fn change(
+        &self,
+        doing: &'static str,
+        range: (u64, u64),
+        work: impl Future<Output = io::Result<()>> + Send + 'static,
+    ) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(doing, range, async move {
+            match &inner.owned {
+                Owned::Leased(lease) => lease.within(work).await,
+                Owned::No | Owned::Folder(_) => work.await,
+            }
+        })
+    }
+}
+
+/// Makes sure that no other server changes a volume that is to be written to.
+async fn own(place: &Place, spec: &ObjectSpec, read_only: bool) -> io::Result<Owned> {
+    match &spec.place {
+        _ if read_only || !spec.lease => Ok(Owned::No),
+        ObjectPlace::Memory => Ok(Owned::No),
+        ObjectPlace::Folder(folder) => {
+            let folder = File::open(folder)?;
+            lock::lock(&folder, false)?;
+            Ok(Owned::Folder(folder))
+        }
+        ObjectPlace::Bucket(..) => {
+            let lease = Lease::take(Arc::clone(&place.objects), place.lease()).await?;
+            Ok(Owned::Leased(lease))
+        }
     }
 }
 
@@ -147,7 +196,7 @@ impl Store for BucketStore {
             return ready(Err(error));
         }
         let inner = Arc::clone(&self.inner);
-        self.run("write", (offset, length), async move {
+        self.change("write", (offset, length), async move {
             let pieces = pieces(inner.object_bytes, offset, length);
             let written = pieces.map(|piece| {
                 let data = cut(&data, piece.skip, piece.length);
@@ -168,7 +217,7 @@ impl Store for BucketStore {
             return ready(Err(error));
         }
         let inner = Arc::clone(&self.inner);
-        self.run("zero", (offset, length), inner.zero(offset, length, how))
+        self.change("zero", (offset, length), inner.zero(offset, length, how))
     }
 
     fn trim(&self, offset: u64, length: u64, _durable: bool) -> Answer<io::Result<()>> {
@@ -177,7 +226,7 @@ impl Store for BucketStore {
         }
         let inner = Arc::clone(&self.inner);
         let whole = inner.whole_objects(offset, length);
-        self.run("trim", (offset, length), inner.delete(whole))
+        self.change("trim", (offset, length), inner.delete(whole))
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
@@ -203,6 +252,16 @@ impl Store for BucketStore {
                 return Err(io::Error::new(ErrorKind::InvalidData, why));
             }
             Ok(inner.medium.grow(told.size_bytes))
+        })
+    }
+
+    fn close(&self) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        self.run("close", (0, 0), async move {
+            match &inner.owned {
+                Owned::Leased(lease) => lease.give_up().await,
+                Owned::No | Owned::Folder(_) => Ok(()),
+            }
         })
     }
 }

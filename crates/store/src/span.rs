@@ -314,6 +314,15 @@ impl Store for SpanStore {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move { inner.reload().await })
     }
+
+    fn close(&self) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let closed = join_all(inner.parts.iter().map(|part| part.close())).await;
+            let mut closed = closed.into_iter().enumerate();
+            closed.try_for_each(|(part, one)| one.map_err(|error| of_part(part, error)))
+        })
+    }
 }
 
 /// The buffers of one read, dealt out to the parts.

@@ -10,6 +10,7 @@
 //! file:PATH  file(direct,threads=32,size=1GiB):PATH     a file or block device
 //! mem:  mem(1GiB):                                      memory
 //! s3://BUCKET/PREFIX  gs://...  az://...                an object store; s3(object=8MiB)://...
+//! s3(lease=off)://BUCKET/PREFIX                        without what keeps a second server away
 //! object-file:PATH  object-memory:                      the same, in a folder or in memory
 //! nbd://HOST[:PORT]/EXPORT  nbd+unix:///EXPORT?socket=PATH  nbds://...  nbds+unix://...
 //! delay(5ms):  delay(2ms..8ms,queue=4,seed=1):          a disk that takes its time
@@ -78,6 +79,8 @@ pub struct ObjectSpec {
     pub object_bytes: Option<u64>,
     /// Bytes of the volume, which it must have or is made with.
     pub size: Option<u64>,
+    /// A second server that would change it is kept away.
+    pub lease: bool,
 }
 
 /// Where objects are.
@@ -156,7 +159,8 @@ impl fmt::Display for ObjectSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let object = self.object_bytes.map(|bytes| format!("object={}", Bytes(bytes)));
         let size = self.size.map(|size| format!("size={}", Bytes(size)));
-        let options = options([object, size].into_iter().flatten());
+        let lease = (!self.lease).then(|| "lease=off".to_owned());
+        let options = options([object, size, lease].into_iter().flatten());
         match &self.place {
             ObjectPlace::Folder(path) => write!(f, "object-file{options}:{}", path.display()),
             ObjectPlace::Memory => write!(f, "object-memory{options}:"),

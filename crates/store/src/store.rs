@@ -87,4 +87,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks again how large the medium is: the new size, which never shrinks while in use.
     fn reload(&self) -> Answer<io::Result<u64>>;
+
+    /// Gives up what keeps others from the place. Nothing may be under way, and nothing be asked
+    /// afterwards. Dropping a store does the same where that needs nobody's answer.
+    fn close(&self) -> Answer<io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -1,4 +1,4 @@
-//! The lock on a backing file, and who holds it when it is refused.
+//! The lock on a backing file or folder, and who holds it when it is refused.
 //!
 //! `flock`, because it belongs to the open file and not to the process (two stores of one process
 //! exclude each other, and closing another descriptor does not release it), and because the
@@ -12,7 +12,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 /// Locks a file for one writer or for several readers, as long as it is open.
-pub(super) fn lock(file: &File, shared: bool) -> io::Result<()> {
+pub(crate) fn lock(file: &File, shared: bool) -> io::Result<()> {
     let how = if shared {
         FlockOperation::NonBlockingLockShared
     } else {

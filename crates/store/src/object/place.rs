@@ -51,6 +51,11 @@ impl Place {
         self.prefix.clone().join("volume.json")
     }
 
+    /// Says which server may change the volume.
+    pub(super) fn lease(&self) -> Path {
+        self.prefix.clone().join("lease.json")
+    }
+
     fn data(&self) -> Path {
         self.prefix.clone().join("data")
     }

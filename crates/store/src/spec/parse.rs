@@ -236,7 +236,7 @@ fn bucket(service: ObjectService, rest: Text<'_>) -> Parsed<ObjectPlace> {
 }
 
 fn objects(place: ObjectPlace, options: &[Setting<'_>]) -> Parsed<StoreSpec> {
-    let mut spec = ObjectSpec { place, object_bytes: None, size: None };
+    let mut spec = ObjectSpec { place, object_bytes: None, size: None, lease: true };
     for (name, value) in options {
         match (name.text(), value) {
             ("object", Some(value)) => {
@@ -247,7 +247,14 @@ fn objects(place: ObjectPlace, options: &[Setting<'_>]) -> Parsed<StoreSpec> {
                 spec.object_bytes = Some(bytes);
             }
             ("size", Some(value)) => spec.size = Some(size(*value)?),
-            _ => return fail(*name, "object=SIZE or size=SIZE"),
+            ("lease", Some(value)) => {
+                spec.lease = match value.text() {
+                    "on" => true,
+                    "off" => false,
+                    _ => return fail(*value, "on or off"),
+                };
+            }
+            _ => return fail(*name, "object=SIZE, size=SIZE or lease=off"),
         }
     }
     Ok(StoreSpec::Objects(spec))

@@ -72,6 +72,23 @@ async fn what_was_written_is_there_when_it_is_opened_again() {
 }
 
 #[tokio::test]
+async fn one_server_at_a_time_changes_a_folder() {
+    let folder = folder();
+    let spec = format!("object-file(object=4KiB,size=20000):{}", folder.path().display());
+    let store = opened(&spec, None).await.unwrap();
+    let refused = opened(&spec, None).await.err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+    assert!(refused.to_string().contains("in use by process"), "{refused}");
+    let unleased = opened(&spec.replace("size", "lease=off,size"), None).await.unwrap();
+    let reader = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let reader = open(spec.parse().unwrap(), reader).await.unwrap();
+    write(&*store, 5, b"x").await.unwrap();
+    assert_eq!(read(&*reader, 5, 1).await.unwrap(), b"x");
+    drop((store, unleased, reader));
+    opened(&spec, None).await.unwrap();
+}
+
+#[tokio::test]
 async fn whole_objects_are_deleted_and_extents_follow() {
     let folder = folder();
     let spec = format!("object-file(object=4KiB,size=42000):{}", folder.path().display());
@@ -234,11 +251,19 @@ async fn second_process_speaks_s3() {
     let spec = "s3(object=64KiB)://volumes/some/place";
     let missing = opened(spec, None).await.err().unwrap();
     assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
-    conforms(opened(spec, Some(1_000_003)).await.unwrap(), 60).await;
+    let store = opened(spec, Some(1_000_003)).await.unwrap();
+    conforms(Arc::clone(&store), 60).await;
+    store.close().await.unwrap();
 
     let store = opened(spec, Some(1_000_003)).await.unwrap();
     store.zero(0, 1_000_003, Zeroing::default(), false).await.unwrap();
     write(&*store, 100_000, &[5; 200_000]).await.unwrap();
+    let refused = opened(spec, None).await.err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+    assert!(refused.to_string().contains("in use by process"), "{refused}");
+    store.close().await.unwrap();
+    let closed = write(&*store, 0, b"x").await.unwrap_err();
+    assert!(closed.to_string().contains("given it up"), "{closed}");
     drop(store);
     let store = opened(spec, None).await.unwrap();
     assert_eq!(read(&*store, 99_999, 2).await.unwrap(), [0, 5]);
