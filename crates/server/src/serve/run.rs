@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -28,6 +29,9 @@ use crate::volume::Volume;
 
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// What takes longer than this to open is said to be waited for.
+const OPENING: Duration = Duration::from_secs(2);
 
 /// Why a server could not start or stop as it should.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +69,10 @@ impl Running {
         let state = plan.state.clone().map(StateFolder::open).transpose()?;
         let doors = Doors::new(rand_seed());
         let upstream = upstream_options(plan)?;
-        for planned in &plan.volumes {
-            doors.add(open_volume(planned, &upstream).await?, planned.access.clone());
+        // Together: one may have to wait for a service, or for a lease to run out.
+        let opening = plan.volumes.iter().map(|planned| open_volume(planned, &upstream));
+        for (volume, planned) in try_join_all(opening).await?.into_iter().zip(&plan.volumes) {
+            doors.add(volume, planned.access.clone());
         }
         let (tls, keys) = tls(&plan.tls)?;
         let options = ServerOptions {
@@ -190,7 +196,20 @@ pub(super) async fn open_volume(
         read_only: planned.config.read_only,
         upstream: Some(upstream::upstream(upstream_options.clone(), teller.clone())),
     };
-    let store = undercroft_store::open(planned.store.clone(), options).await;
+    let mut opening = undercroft_store::open(planned.store.clone(), options);
+    let store = match tokio::time::timeout(OPENING, &mut opening).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            let store = planned.store.to_string();
+            tracing::warn!(
+                volume = name,
+                store,
+                "not open yet: the service does not answer, or, of a bucket, the lease of a \
+                 server that was killed has not run out"
+            );
+            opening.await
+        }
+    };
     let store = store.map_err(|error| {
         let text = format!("volume {name}: {error}");
         match error.kind() {
