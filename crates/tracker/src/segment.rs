@@ -89,6 +89,8 @@ pub enum Sent {
     Maps,
     /// Records given up because their writer died.
     Torn,
+    /// Granules in memory that turned out to be no cache.
+    Strays,
 }
 
 /// A segment.

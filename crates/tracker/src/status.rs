@@ -69,6 +69,8 @@ pub struct Status {
     pub unplaced: u64,
     /// Granules that were back in a frame before they could be told.
     pub back: u64,
+    /// Granules that were read into memory which turned out to be no cache, and are forgotten.
+    pub strays: u64,
     /// Blocks not told for want of a connection.
     pub unsent: u64,
     /// Connections made.
@@ -165,6 +167,7 @@ impl Segment {
             messages: self.counted_sent(Sent::Messages),
             unplaced: self.counted_sent(Sent::Unplaced),
             back: self.counted_sent(Sent::Back),
+            strays: self.counted_sent(Sent::Strays),
             unsent: self.counted_sent(Sent::Unsent),
             connections: self.counted_sent(Sent::Connections),
             maps: self.counted_sent(Sent::Maps),
