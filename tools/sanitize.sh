@@ -39,7 +39,7 @@ if command -v valgrind >/dev/null; then
         -p undercroft-frames -p undercroft-tracker --test frames --test tracking
     newest() { ls -t "$target"/debug/deps/"$1"-* | grep -v '\.d$' | head -n1; }
     memcheck="valgrind --quiet --error-exitcode=1 --leak-check=full
-        --errors-for-leak-kinds=definite"
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite"
     $memcheck "$(newest frames)" --test-threads=1
     # Threads that wait for each other in a loop would take hours there.
     $memcheck "$(newest tracking)" --test-threads=1 --skip many_writers --skip processes --skip places
