@@ -22,9 +22,6 @@ if cargo +nightly --version >/dev/null 2>&1; then
         RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$target" \
             cargo +nightly test --locked -Zbuild-std --target "$host" -p undercroft-frames --tests \
             -- --test-threads=1
-        RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$target" \
-            cargo +nightly test --locked -Zbuild-std --target "$host" -p undercroft-tracker \
-            --lib --test tracking -- --test-threads=1
         ran="$ran thread"
     else
         echo "sanitize: without rust-src there is no ThreadSanitizer"
