@@ -9,7 +9,7 @@ help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make test   formatting, lints, and every test"
-	@echo "make sanitize  the tests of unsafe code under AddressSanitizer and valgrind"
+	@echo "make sanitize  the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"
 	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
 	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the tests of unsafe code under what is there of AddressSanitizer (nightly Rust) and
-# valgrind: frame memory and the volume tests over it; the tracker's table, ring, files and
-# processes; C programs with the preloaded library. Says what it left out.
+# Runs the tests of unsafe code under what is there of AddressSanitizer and ThreadSanitizer (nightly
+# Rust; the latter also its component rust-src) and valgrind: frame memory; the tracker's table,
+# ring, files and processes; C programs with the preloaded library. Says what it left out.
 set -eu
 
 target="${CARGO_TARGET_DIR:-target}/sanitize"
@@ -13,13 +13,15 @@ if cargo +nightly --version >/dev/null 2>&1; then
     RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
         cargo +nightly test --locked --target "$host" -p undercroft-frames
     RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
-        cargo +nightly test --locked --target "$host" -p undercroft-tracker --test tracking
+        cargo +nightly test --locked --target "$host" -p undercroft-tracker --lib --test tracking
     ran="$ran address"
     if rustup component list --toolchain nightly 2>/dev/null | grep -q '^rust-src (installed)'; then
-        # The standard library has to be built with it, or it reports false races in it.
+        # The standard library has to be built with it, or it reports false races in it. One test
+        # at a time: it does not see that memory was unmapped before another test was given it.
         echo "sanitize: ThreadSanitizer"
         RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$target" \
-            cargo +nightly test --locked -Zbuild-std --target "$host" -p undercroft-frames --tests
+            cargo +nightly test --locked -Zbuild-std --target "$host" -p undercroft-frames --tests \
+            -- --test-threads=1
         ran="$ran thread"
     else
         echo "sanitize: without rust-src there is no ThreadSanitizer"
@@ -34,7 +36,7 @@ if command -v valgrind >/dev/null; then
         -p undercroft-frames -p undercroft-tracker --test frames --test tracking
     newest() { ls -t "$target"/debug/deps/"$1"-* | grep -v '\.d$' | head -n1; }
     memcheck="valgrind --quiet --error-exitcode=1 --leak-check=full
-        --errors-for-leak-kinds=definite"
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite"
     $memcheck "$(newest frames)" --test-threads=1
     # Threads that wait for each other in a loop would take hours there.
     $memcheck "$(newest tracking)" --test-threads=1 --skip many_writers --skip processes --skip places

@@ -1,12 +1,13 @@
 """What the preloaded library costs a database, and what it is worth: TPC-C on a volume of the server, in turn without the
 library, with it and access-based placement, and with it and eviction-based placement. As root: the volume is mounted through
-nbdfuse and a loop device. Every run starts with cold caches from the same data, grown by the runs before. Prints tables with
-medians and ranges.
+nbdfuse and a loop device. Every run starts with cold caches from the same data, grown by the runs before; with --disk the store
+takes the time of a disk. Prints tables with medians and ranges.
 
     python3 tools/bench/databases.py target/release/undercroft target/tools/go-tpc
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -16,15 +17,17 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-# Placement, whether the library is loaded, whether reads go past the page cache.
+# Placement, whether the library is loaded, whether reads go past the page cache where there is one.
 ARMS = {
     "without": ("access", False, False),
     "attached, access": ("access", True, False),
     "the same, past the page cache": ("access", True, True),
     "attached, eviction, past it": ("eviction,staging=auto", True, True),
+    "the same, a hit moves": ("eviction,on-hit=move,staging=auto", True, True),
 }
 USER = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
 
@@ -50,39 +53,54 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class Volume:
-    """The server, and its volume as a mounted file system."""
+class Volume(contextlib.ExitStack):
+    """The server, and its volume as a mounted file system; taken apart at the end, also after a failure half way."""
 
-    def __init__(self, home, program, placement, cache):
+    def __init__(self, home, program, placement, cache, disk=None):
+        super().__init__()
         self.home = home
-        options = f"size=4GiB,policy=mq,cache={cache},placement={placement}"
-        listen = ["--listen", f"unix:{home}/socket", "--http", "127.0.0.1:0"]
-        command = [program, "serve", *listen, "--volume", f"d=file:{home}/d.img,{options}"]
-        self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        for line in self.server.stdout:
-            if line.startswith("  live"):
-                self.live = line.split()[1]
-                break
+        store = f"file:{home}/d.img"
+        store = f"delay({disk}):{store}" if disk else store
+        volume = f"d={store},size=4GiB,policy=mq,cache={cache},placement={placement}"
+        try:
+            self.begin([program, "serve", "--listen", f"unix:{home}/socket", "--http", "127.0.0.1:0", "--volume", volume])
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, command):
+        home = self.home
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.callback(ended, server)
+        self.live = next((line.split()[1] for line in server.stdout if line.startswith("  live")), None)
+        if self.live is None:
+            raise SystemExit("the server does not start")
         os.chmod(home / "socket", 0o777)
         self.uri = f"nbd+unix:///d?socket={home}/socket"
-        self.fuse = subprocess.Popen(["nbdfuse", home / "fuse", self.uri])
+        fuse = subprocess.Popen(["nbdfuse", home / "fuse", self.uri])
+        self.callback(ended, fuse)
+        self.callback(run, ["umount", home / "fuse"], check=False)
         wait_until((home / "fuse/nbd").exists, "nbdfuse")
-        show = ["losetup", "--find", "--show", "--direct-io=on", home / "fuse/nbd"]
-        self.device = run(show).strip()
+        self.device = run(["losetup", "--find", "--show", "--direct-io=on", home / "fuse/nbd"]).strip()
+        self.callback(run, ["losetup", "--detach", self.device])
         if not run(["blkid", "-o", "value", self.device], check=False).strip():
             run(["mkfs.ext4", "-q", "-F", self.device])
         run(["mount", self.device, home / "files"])
+        self.callback(run, ["umount", home / "files"])
 
     def stats(self, program):
         return json.loads(run([program, "stats", self.live.removesuffix("/stats"), "--json"]))["volumes"]["d"]
 
-    def close(self):
-        run(["umount", self.home / "files"])
-        run(["losetup", "--detach", self.device])
-        run(["umount", self.home / "fuse"])
-        self.fuse.wait()
-        self.server.terminate()
-        self.server.wait()
+
+def ended(process):
+    """Ends a process that may have ended already."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class MariaDb:
@@ -138,45 +156,58 @@ class Postgres:
         run([*self.ask, "create database tpcc"])
 
 
-def start(database, pool, before=()):
+@contextlib.contextmanager
+def running(database, pool, before=()):
+    """The database, until it has ended: as its user would end it, or at once after a failure."""
     log = open(database.home / "database.log", "a")
     command = [*database.user, *before, *database.command(pool)]
     process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
     ask = [str(word) for word in [*database.ask, "select 1"]]
-    wait_until(lambda: subprocess.run(ask, capture_output=True).returncode == 0, database.name)
-    return process
+    try:
+        wait_until(lambda: subprocess.run(ask, capture_output=True).returncode == 0, database.name)
+        yield
+        process.send_signal(database.stop)
+        process.wait(600)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
-def end(database, process):
-    process.send_signal(database.stop)
-    process.wait()
+def tpcc(options, database, *more):
+    command = [options.go_tpc, "tpcc", "--warehouses", options.warehouses, "--db", "tpcc", *database.tpcc, *more]
+    return run(command)
 
 
 def measure(options, database, arm):
     placement, attached, bypass = ARMS[arm]
-    volume = Volume(database.home, options.undercroft, placement, options.cache)
-    before = []
-    if attached:
-        where = ["--volume", f"{database.home}/files={volume.uri}"]
-        before = [options.undercroft, "attach", *where, *(["--bypass-page-cache"] if bypass else []), "--"]
-    # What was read before is in nobody's cache.
-    run(["sync"])
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-    process = start(database, options.pool, before)
-    tpcc = [options.go_tpc, "tpcc", "--warehouses", options.warehouses, "--db", "tpcc", *database.tpcc]
-    said = run([*tpcc, "--threads", 4, "--time", f"{options.seconds}s", "run"])
-    rate = float(re.findall(r"tpmC: ([0-9.]+)", said)[-1])
-    stats = volume.stats(options.undercroft)
-    end(database, process)
-    volume.close()
-    transactions = rate * options.seconds / 60
-    told = stats.get("cooperation") or {"reloads": 0}
+    with Volume(database.home, options.undercroft, placement, options.cache, options.disk) as volume:
+        before = []
+        if attached:
+            where = ["--volume", f"{database.home}/files={volume.uri}"]
+            past = ["--bypass-page-cache"] if bypass and database.buffered else []
+            before = [options.undercroft, "attach", *where, *past, "--"]
+        # What was read before is in nobody's cache.
+        run(["sync"])
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+        with running(database, options.pool, before):
+            said = tpcc(options, database, "--threads", options.threads, "--time", f"{options.seconds}s", "run")
+            stats = volume.stats(options.undercroft)
+    # Not go-tpc's own rate: its time begins when the first one has ended, which may be late with a slow disk.
+    orders = re.search(r"\[Summary\] NEW_ORDER - .*?Count: (\d+)", said)
+    if not orders:
+        raise SystemExit(f"{database.name}, {arm}: not one new order: {said}")
+    transactions = int(orders[1])
+    rate = transactions * 60 / options.seconds
+    print(f"{database.name}, {arm}: {rate:,.0f} new orders a minute", file=sys.stderr)
+    told = stats.get("cooperation") or {"reloads": 0, "staged": 0}
     return {
         "new orders a minute": rate,
         "reads of the server for 1,000 of them": 1000 * stats["reads"] / transactions,
         "hit ratio, %": 100 * stats["read_hit_ratio"],
         "reads of its store": 1000 * stats["store_reads"] / transactions,
         "reloads": 1000 * told["reloads"] / transactions,
+        "placed without": 1000 * told["staged"] / transactions,
     }
 
 
@@ -201,7 +232,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=30, help="of each run")
     parser.add_argument("--warehouses", type=int, default=2)
     parser.add_argument("--pool", type=int, default=32, help="MiB of the database's cache")
+    parser.add_argument("--threads", type=int, default=4, help="of the load")
     parser.add_argument("--cache", default="64MiB", help="the server's")
+    parser.add_argument("--disk", help="service time of the store, as 2ms..6ms,queue=4; default: none but its own")
     options = parser.parse_args()
     options.undercroft = options.undercroft.resolve()
     for kind in (MariaDb, Postgres):
@@ -213,16 +246,13 @@ def main():
             for name in ("fuse", "files"):
                 (home / name).mkdir()
             database = kind(home, options.pool)
-            volume = Volume(home, options.undercroft, "access", options.cache)
-            database.create()
-            process = start(database, 512)
-            database.prepare()
-            tpcc = [options.go_tpc, "tpcc", "--warehouses", options.warehouses, "--db", "tpcc", *database.tpcc]
-            said = run([*tpcc, "--threads", 2, "prepare", "--no-check"])
-            if "Finished" not in said:
-                raise SystemExit(said)
-            end(database, process)
-            volume.close()
+            with Volume(home, options.undercroft, "access", options.cache):
+                database.create()
+                with running(database, 512):
+                    database.prepare()
+                    said = tpcc(options, database, "--threads", 2, "prepare", "--no-check")
+                    if "Finished" not in said:
+                        raise SystemExit(said)
             # Direct I/O has no page cache to go past.
             arms = [arm for arm in ARMS if kind.buffered or arm != "the same, past the page cache"]
             rows = {arm: [] for arm in arms}
@@ -230,8 +260,10 @@ def main():
                 first = number % len(arms)
                 for arm in arms[first:] + arms[:first]:
                     rows[arm].append(measure(options, database, arm))
-            print(f"\n{kind.name}, {options.pool} MiB of its own, {options.cache} of the server's, {options.warehouses} warehouses\n")
-            table(rows)
+            sizes = f"{options.pool} MiB of its own, {options.cache} of the server's, {options.warehouses} warehouses"
+            print(f"\n{kind.name}, {sizes}, {options.threads} threads, disk {options.disk or 'as it is'}\n")
+            table({arm if kind.buffered else arm.replace(", past it", ""): runs for arm, runs in rows.items()})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,8 @@ pub use mapping::Mapping;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate, statvfs};
 use rustix::process::{Pid, Resource, getrlimit, test_kill_process};
 
-/// What names of segments begin with; the number of the process follows.
+/// What names of segments begin with; the number of the process follows, and that of its user if
+/// the name was taken.
 pub const NAME: &str = "undercroft-cct.";
 
 /// Smallest pool that is worth a table, in bytes.
@@ -89,6 +90,8 @@ pub enum Sent {
     Maps,
     /// Records given up because their writer died.
     Torn,
+    /// Granules in memory that turned out to be no cache.
+    Strays,
 }
 
 /// A segment.
@@ -114,9 +117,21 @@ impl Segment {
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
             return Err(io::Error::other("the limit of file sizes (ulimit -f) is too small"));
         }
-        let path = folder.join(format!("{NAME}{}", std::process::id()));
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let make = |name: String| {
+            let (path, mut options) = (folder.join(name), OpenOptions::new());
+            let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+            Ok::<_, io::Error>((file, path))
+        };
+        let pid = std::process::id();
+        let made = match make(format!("{NAME}{pid}")) {
+            // Of a program of another user that called this one by `exec`, as those do that give
+            // up root's rights for it: it cannot be removed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                make(format!("{NAME}{pid}.{}", rustix::process::geteuid().as_raw()))
+            }
+            made => made,
+        };
+        let (file, path) = made?;
         let segment = Self::lay_out(&file, layout, &path, pool);
         if segment.is_err() {
             let _ = fs::remove_file(&path);
@@ -353,7 +368,8 @@ fn remove_stale(folder: &Path) {
 pub fn segments(folder: &Path) -> Vec<(PathBuf, u64)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let of = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.strip_prefix(NAME)?.parse().ok()?;
+        let name = entry.file_name();
+        let pid = name.to_str()?.strip_prefix(NAME)?.split('.').next()?.parse().ok()?;
         Some((entry.path(), pid))
     };
     entries.flatten().filter_map(of).collect()

@@ -5,25 +5,26 @@
 //! It keeps no process alive: nobody waits for it, and it may end anywhere.
 
 mod alone;
+mod messages;
 mod places;
 
 use std::io::Write;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use bytes::BytesMut;
+use messages::{message, stat_message};
 pub use places::{At, Places};
 use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
-use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
+use undercroft_nbd::hint::{BlockRun, EvictFlags};
 
 use crate::record::Record;
 use crate::ring::{Next, Ring};
-use crate::segment::layout::{LAST_ERROR, PRECISION_PPM, RECALL_PPM};
+use crate::segment::layout::LAST_ERROR;
 use crate::segment::{Segment, Sent, State};
 use crate::session::Session;
 use crate::settings::{Log, Settings, Volume};
 use crate::space;
-use crate::table::{GRANULE, Key, Table};
+use crate::table::{GRANULE, Key, Strays, Table};
 use crate::text;
 use crate::tracker::{Tracker, now_us};
 
@@ -47,8 +48,6 @@ const BATCH: usize = 4096;
 const SIBLINGS: usize = 64;
 /// Runs of one message.
 const RUNS_MAX: usize = 1024;
-/// Evictions whose times differ by more are told in records of their own, each with its age.
-const SAME_TIME_US: u64 = 1000;
 
 /// A block of a server that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +119,7 @@ struct Sender<'a> {
     links: Vec<Link<'a>>,
     /// Since when the oldest cell has been unfinished.
     unfinished_us: Option<u64>,
+    strays: Strays,
 }
 
 impl<'a> Sender<'a> {
@@ -141,6 +141,7 @@ impl<'a> Sender<'a> {
             places: Places::default(),
             links: links.collect(),
             unfinished_us: None,
+            strays: Strays::default(),
         }
     }
 
@@ -303,7 +304,7 @@ impl<'a> Sender<'a> {
         log(self.tracker.settings(), &line);
     }
 
-    /// Connections, and what dead processes left behind.
+    /// Connections, and what dead processes and passing memory left behind.
     fn chores(&mut self, now: u64) {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
@@ -332,6 +333,11 @@ impl<'a> Sender<'a> {
             Table::new(self.segment).forget(|place, _| place.space() == space);
             space::free(self.segment, space);
         }
+        if self.strays.is_due(now) {
+            let strays = self.strays.forget(Table::new(self.segment));
+            self.segment.count_sent(Sent::Strays, strays);
+            self.strays.again(now, now_us());
+        }
     }
 
     fn connect(&mut self, at: usize) {
@@ -351,67 +357,6 @@ impl<'a> Sender<'a> {
         self.segment.count_sent(Sent::Connections, 1);
         log(self.tracker.settings(), &line);
     }
-}
-
-/// What the tracker has counted, of all volumes. Blocks are granules of 4 KiB, whatever the
-/// server's are.
-fn stat_message(segment: &Segment) -> BytesMut {
-    let status = segment.status();
-    let word = |at: usize| segment.word(at).load(Relaxed);
-    let stat = ClientStat {
-        reads: status.reads + status.async_reads,
-        writes: status.writes + status.async_writes,
-        evictions: status.evictions,
-        capacity_blocks: Table::new(segment).content().count() as u64,
-        tracking: Some(Tracking {
-            late_evictions: status.late,
-            untold_evictions: status.dropped + status.unsent,
-            precision_ppm: word(PRECISION_PPM),
-            recall_ppm: word(RECALL_PPM),
-        }),
-        ..ClientStat::default()
-    };
-    let mut out = BytesMut::new();
-    Hint::ClientStat(Box::new(stat)).put(&mut out);
-    out
-}
-
-/// One message of what left, in order.
-fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMut {
-    let mut out = BytesMut::new();
-    let alike = |one: &Gone, two: &Gone| {
-        one.flags == two.flags && two.time_us.abs_diff(one.time_us) <= SAME_TIME_US
-    };
-    let mut rest = gone;
-    while let Some(first) = rest.first() {
-        let count = rest.iter().take_while(|other| alike(first, other)).count();
-        let (together, after) = rest.split_at(count);
-        let oldest = together.iter().map(|gone| gone.time_us).min().unwrap_or(now_us);
-        // A hint may look older than it is, never fresher.
-        let age = now_us.saturating_sub(oldest).saturating_add(1);
-        let age_us = u32::try_from(age).unwrap_or(u32::MAX);
-        let runs = joined(together.iter().map(|gone| gone.run));
-        Hint::Evict { age_us, sequence: *sequence, flags: first.flags, runs }.put(&mut out);
-        *sequence = sequence.wrapping_add(1);
-        rest = after;
-    }
-    out
-}
-
-/// Runs that follow each other become one.
-fn joined(runs: impl Iterator<Item = BlockRun>) -> Vec<BlockRun> {
-    let mut list = Vec::<BlockRun>::new();
-    for run in runs {
-        let together = list.last().filter(|last| last.blocks().end == run.first());
-        match together.and_then(|last| BlockRun::new(last.first(), last.count() + run.count())) {
-            Some(longer) => {
-                list.pop();
-                list.push(longer);
-            }
-            None => list.push(run),
-        }
-    }
-    list
 }
 
 fn timespec(us: u64) -> Timespec {

@@ -1,11 +1,12 @@
 //! Whose memory an address is in. The first process and all memory that its children share with
-//! it are space 0; the private memory of a child is a space of its own.
+//! it are space 0; the private memory of a child is a space of its own. Where only shared memory
+//! counts, private memory of the first process does not either.
 //!
 //! Not seen: memory that children map and share among themselves. It counts as their own.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::read;
@@ -13,20 +14,25 @@ use rustix::io::read;
 use crate::segment::layout::SPACES;
 use crate::segment::{Segment, is_alive};
 use crate::settings::Frames;
+use crate::tracker::now_us;
 
 /// Shared mappings that are told apart; the largest if there are more.
 const RANGES_MAX: usize = 64;
 /// Smaller ones are no caches.
 const RANGE_MIN: u64 = 64 << 10;
+/// The first process shares memory whenever it likes: what is not known is looked for as often.
+const AGAIN_US: u64 = 1_000_000;
 
-const FIRST: u32 = 0;
-const UNKNOWN: u32 = 1;
-const KNOWN: u32 = 2;
-const BUSY: u32 = 3;
+const UNKNOWN: u32 = 0;
+const KNOWN: u32 = 1;
+const BUSY: u32 = 2;
 
 /// What is known of the memory of this process.
 pub(crate) struct Memory {
+    is_first: AtomicBool,
     state: AtomicU32,
+    /// When the mappings were looked at.
+    looked_us: AtomicU64,
     /// Space of its private memory plus 1, or 0: it does not count.
     private: AtomicU32,
     shared: [[AtomicU64; 2]; RANGES_MAX],
@@ -35,7 +41,9 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) const fn of_first_process() -> Memory {
         Memory {
-            state: AtomicU32::new(FIRST),
+            is_first: AtomicBool::new(true),
+            state: AtomicU32::new(UNKNOWN),
+            looked_us: AtomicU64::new(0),
             private: AtomicU32::new(0),
             shared: [const { [AtomicU64::new(0), AtomicU64::new(0)] }; RANGES_MAX],
         }
@@ -43,24 +51,34 @@ impl Memory {
 
     /// This process was just forked off.
     pub(crate) fn forked(&self) {
+        self.is_first.store(false, Relaxed);
         self.state.store(UNKNOWN, Release);
     }
 
     pub(crate) fn is_first_process(&self) -> bool {
-        self.state.load(Relaxed) == FIRST
+        self.is_first.load(Relaxed)
     }
 
     /// The space of an address; none if what is there does not count.
     #[inline]
     pub(crate) fn space(&self, segment: &Segment, frames: Frames, address: u64) -> Option<u16> {
-        match self.state.load(Acquire) {
-            FIRST => Some(0),
-            KNOWN => self.known(address),
-            _ => {
-                self.find_out(segment, frames);
-                if self.state.load(Acquire) == KNOWN { self.known(address) } else { None }
-            }
+        if self.is_first_process() {
+            if frames == Frames::All { Some(0) } else { self.of_first(segment, address) }
+        } else if self.state.load(Acquire) == KNOWN || self.find_out(segment, frames) {
+            self.known(address)
+        } else {
+            None
         }
+    }
+
+    /// In the first process, if only shared memory counts.
+    fn of_first(&self, segment: &Segment, address: u64) -> Option<u16> {
+        let found = if self.state.load(Acquire) == KNOWN { self.known(address) } else { None };
+        let due = self.looked_us.load(Relaxed) + AGAIN_US;
+        if found.is_some() || now_us() < due || !self.find_out(segment, Frames::Shared) {
+            return found;
+        }
+        self.known(address)
     }
 
     fn known(&self, address: u64) -> Option<u16> {
@@ -77,10 +95,14 @@ impl Memory {
         u16::try_from(private).ok()
     }
 
-    /// One thread finds out; others do without meanwhile.
-    fn find_out(&self, segment: &Segment, frames: Frames) {
-        if self.state.compare_exchange(UNKNOWN, BUSY, AcqRel, Relaxed).is_err() {
-            return;
+    /// One thread finds out; others do without meanwhile. Whether it is known now.
+    #[cold]
+    fn find_out(&self, segment: &Segment, frames: Frames) -> bool {
+        let state = self.state.load(Acquire);
+        let begins =
+            state != BUSY && self.state.compare_exchange(state, BUSY, AcqRel, Relaxed).is_ok();
+        if !begins {
+            return self.state.load(Acquire) == KNOWN;
         }
         let mut count = 0;
         let each = |start: u64, end: u64| {
@@ -107,7 +129,9 @@ impl Memory {
         }
         let private = if frames == Frames::All { claim(segment) } else { None };
         self.private.store(private.map_or(0, |space| u32::from(space) + 1), Relaxed);
+        self.looked_us.store(now_us(), Relaxed);
         self.state.store(KNOWN, Release);
+        true
     }
 }
 
@@ -193,5 +217,26 @@ mod tests {
         let mut found = false;
         shared_mappings(|start, end| found |= (start..end).contains(&at));
         assert!(found);
+    }
+
+    #[test]
+    fn private_memory_of_the_first_process_counts_only_if_all_does() {
+        let segment = Segment::anonymous(1 << 20).unwrap();
+        let at = |word: &AtomicU64| std::ptr::from_ref(word) as u64;
+        let (shared, private) = (at(segment.word(0)), at(&AtomicU64::new(0)));
+        let memory = Memory::of_first_process();
+        assert_eq!(memory.space(&segment, Frames::All, private), Some(0));
+        assert_eq!(memory.space(&segment, Frames::Shared, private), None);
+        assert_eq!(memory.space(&segment, Frames::Shared, shared), Some(0));
+        // What is shared later is found before long.
+        let another = Segment::anonymous(1 << 20).unwrap();
+        let later = at(another.word(0));
+        while memory.space(&segment, Frames::Shared, later).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(memory.space(&segment, Frames::Shared, private), None);
+        memory.forked();
+        assert_eq!(memory.space(&segment, Frames::Shared, shared), Some(0));
+        assert_eq!(memory.space(&segment, Frames::Shared, private), None);
     }
 }

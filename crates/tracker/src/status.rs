@@ -69,6 +69,8 @@ pub struct Status {
     pub unplaced: u64,
     /// Granules that were back in a frame before they could be told.
     pub back: u64,
+    /// Granules that were read into memory which turned out to be no cache, and are forgotten.
+    pub strays: u64,
     /// Blocks not told for want of a connection.
     pub unsent: u64,
     /// Connections made.
@@ -122,16 +124,26 @@ impl Segment {
     /// # Errors
     /// The system's, and when there is none.
     pub fn of_process(folder: &Path, pid: u32) -> io::Result<Segment> {
-        let path = folder.join(format!("{NAME}{pid}"));
-        let missing = match Segment::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
-            other => return other,
-        };
-        let others = segments(folder).into_iter().filter_map(|(path, _)| Segment::open(&path).ok());
-        let mut sending = others.filter(|s| s.word(SENDER).load(Relaxed) == u64::from(pid));
-        sending.next().ok_or_else(|| {
-            let path = path.display();
-            io::Error::new(io::ErrorKind::NotFound, format!("{path}: {missing}"))
+        let (mut newest, mut failed) = (None, None);
+        for (path, creator) in segments(folder) {
+            let is_its_own = creator == u64::from(pid);
+            match Segment::open(&path) {
+                Ok(segment) => {
+                    let word = |at: usize| segment.word(at).load(Relaxed);
+                    if is_its_own || word(SENDER) == u64::from(pid) {
+                        let age = (is_its_own, word(STARTED_US));
+                        newest = newest.filter(|(other, _)| *other > age).or(Some((age, segment)));
+                    }
+                }
+                Err(error) if is_its_own => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        newest.map(|(_, segment)| segment).ok_or_else(|| {
+            let path = folder.join(format!("{NAME}{pid}"));
+            failed.unwrap_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("{}: none", path.display()))
+            })
         })
     }
 
@@ -165,6 +177,7 @@ impl Segment {
             messages: self.counted_sent(Sent::Messages),
             unplaced: self.counted_sent(Sent::Unplaced),
             back: self.counted_sent(Sent::Back),
+            strays: self.counted_sent(Sent::Strays),
             unsent: self.counted_sent(Sent::Unsent),
             connections: self.counted_sent(Sent::Connections),
             maps: self.counted_sent(Sent::Maps),

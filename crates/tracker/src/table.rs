@@ -18,6 +18,7 @@
 mod check;
 mod links;
 mod names;
+mod strays;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -25,6 +26,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use links::Links;
 use names::{ADDRESS_BITS, ADDRESS_MASK};
 pub use names::{Key, Place};
+pub use strays::Strays;
 
 use crate::segment::Segment;
 use crate::segment::layout::FRAME_BUCKET;
@@ -152,7 +154,9 @@ impl<'a> Table<'a> {
     }
 
     /// Forgets the frames for which a question is answered with yes, and says nothing about it.
-    pub fn forget(&self, mut is_gone: impl FnMut(Place, Option<Key>) -> bool) {
+    /// Gives how many blocks were in them.
+    pub fn forget(&self, mut is_gone: impl FnMut(Place, Option<Key>) -> bool) -> u64 {
+        let mut count = 0;
         for slot in 0..self.frames.len() / 2 {
             let place = self.address(slot).load(Acquire);
             let block = Key::known(self.block(slot).load(Acquire));
@@ -161,9 +165,11 @@ impl<'a> Table<'a> {
                 self.address(slot).store(0, Release);
                 if let Some(old) = Key::known(old) {
                     self.links.remove(old, slot);
+                    count += 1;
                 }
             }
         }
+        count
     }
 
     /// Whether a block is in a frame.

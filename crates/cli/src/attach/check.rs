@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use undercroft_tracker::extents::Extents;
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::{GRANULE, Status};
 
-use super::score::{self, Believed, Score};
+use super::score::{self, Believed, Places, Score};
 use crate::error::Error;
 use crate::table::{bytes, count, percent};
 
@@ -93,6 +94,7 @@ pub(crate) fn json(status: &Status) -> Value {
         "messages": status.messages,
         "unplaced": status.unplaced,
         "back_before_told": status.back,
+        "strays": status.strays,
         "untold": status.unsent,
         "connections": status.connections,
         "last_error": status.last_error,
@@ -142,6 +144,7 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
         ("not understood", status.missed, "calls that were interrupted or came at the same time"),
         ("dropped", status.dropped, "evictions: the sender did not keep up"),
         ("untold", status.unsent, "blocks: there was no connection"),
+        ("strays", status.strays, "pieces of 4 KiB were read into memory that is no cache"),
         ("unplaced", status.unplaced, "pieces of 4 KiB of deleted files, or not yet allocated"),
         ("forgotten", status.overflowed, "buffers: set UNDERCROFT_POOL to the size of the cache"),
         ("files lost", status.files_lost, "too many are open"),
@@ -155,26 +158,20 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
     Ok(())
 }
 
-/// Compares with the database.
+/// Compares with the database, at once or in a quiet moment.
 ///
 /// # Errors
 /// Says what could not be asked.
-pub(crate) fn score(folder: &Path, pid: u32, client: &[String]) -> Result<Score, String> {
+pub(crate) fn score(
+    folder: &Path,
+    pid: u32,
+    client: &[String],
+    when_quiet: bool,
+) -> Result<Score, String> {
     let segment = segment(folder, pid)?;
     let volumes: Result<Vec<_>, _> =
         segment.status().volumes.iter().map(|volume| Backing::of_path(&volume.device)).collect();
-    let volumes = volumes?;
-    let mut maps = HashMap::new();
-    let mut locate = |path: &Path, offset: u64| match maps
-        .entry(path.to_owned())
-        .or_insert_with(|| Map::new(path, &volumes))
-    {
-        Map::Raw(volume, start) => Some((*volume, *start + offset)),
-        Map::Extents(volume, start, extents) => {
-            extents.locate(offset).map(|(physical, _)| (*volume, *start + physical))
-        }
-        Map::Nowhere => None,
-    };
+    let mut maps = Maps { volumes: volumes?, known: HashMap::new() };
     let read = || {
         let believed = segment.resident().into_iter().filter_map(|piece| {
             let volume = u32::try_from(piece.volume).ok()?;
@@ -183,10 +180,53 @@ pub(crate) fn score(folder: &Path, pid: u32, client: &[String]) -> Result<Score,
         });
         Ok(believed.collect())
     };
-    let score = score::score(client, read, &mut locate)?;
+    let score = score::score(client, when_quiet, read, &mut maps)?;
     let kept = segment.set_score(score.precision, score.recall);
     kept.map_err(|error| format!("the score cannot be kept: {error}"))?;
     Ok(score)
+}
+
+/// How files reach volumes, each asked for once at a time.
+struct Maps {
+    volumes: Vec<Backing>,
+    known: HashMap<PathBuf, Map>,
+}
+
+impl Maps {
+    fn of(&mut self, file: &Path) -> &Map {
+        let entry = self.known.entry(file.to_owned());
+        entry.or_insert_with(|| Map::new(file, &self.volumes))
+    }
+}
+
+impl Places for Maps {
+    fn locate(&mut self, file: &Path, offset: u64) -> Option<(u32, u64)> {
+        match self.of(file) {
+            Map::Raw(volume, start) => Some((*volume, start + offset)),
+            Map::Extents(volume, start, extents) => {
+                extents.locate(offset).map(|(physical, _)| (*volume, start + physical))
+            }
+            Map::Nowhere => None,
+        }
+    }
+
+    fn pieces(&mut self, file: &Path) -> Vec<(u32, Range<u64>)> {
+        match self.of(file) {
+            Map::Raw(volume, start) => vec![(*volume, *start..u64::MAX)],
+            Map::Extents(volume, start, extents) => {
+                let pieces = extents.list().iter().map(|extent| {
+                    let first = start + extent.physical;
+                    (*volume, first..first + extent.length)
+                });
+                pieces.collect()
+            }
+            Map::Nowhere => Vec::new(),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.known.clear();
+    }
 }
 
 /// How a file reaches a volume.

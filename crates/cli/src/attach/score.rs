@@ -3,15 +3,22 @@
 //!
 //! Databases go on while they are asked, so what is compared is what stood still meanwhile: the
 //! tracker is read before and after. Where the pages are on the volume is asked of the file system.
+//!
+//! A page that a database makes in a frame, without reading it, cannot be known before it is
+//! written. Such pages are counted apart; one can also wait until there are none.
 
+mod frames;
 mod innodb;
 mod postgres;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use frames::Frames;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -19,6 +26,10 @@ use crate::table::{bytes, percent};
 
 /// What is told apart on the volume, in bytes. Pages of databases are multiples of it.
 const GRANULE: u64 = 4096;
+
+/// How long a quiet moment is waited for, and how often it is looked for.
+const QUIET_WITHIN: Duration = Duration::from_secs(60);
+const QUIET_AGAIN: Duration = Duration::from_secs(1);
 
 /// A piece of a volume that the tracker believes to be in the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,16 +52,20 @@ struct Page {
     bytes: u64,
     /// Number of the frame that it is in.
     frame: u64,
+    /// Whether it was changed, or made, and is not written yet.
+    is_unwritten: bool,
 }
 
 /// What a database said of its cache.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Pool {
     pages: Vec<Page>,
     /// Frames that hold no page, by their numbers.
     free: HashSet<u64>,
     /// Bytes of a frame.
     frame_bytes: u64,
+    /// All files whose pages are kept in these frames.
+    files: Vec<PathBuf>,
 }
 
 /// The result. Counts are granules of 4 KiB.
@@ -64,24 +79,38 @@ pub(crate) struct Score {
     pub(crate) in_free_frames: u64,
     /// Believed, and in memory of which no page of the database is known nearby.
     pub(crate) elsewhere: u64,
+    /// Believed, likewise, and of a file whose pages the database keeps in other caches, about
+    /// which it says nothing: not compared.
+    pub(crate) other_files: u64,
     /// Believed, and the frame holds another page.
     pub(crate) wrong: u64,
     /// In the cache, and not believed.
     pub(crate) unknown: u64,
+    /// In the cache, not believed, and not written since it was changed: it was made there.
+    pub(crate) unwritten: u64,
     /// In the cache, but in a file that is on none of the volumes.
     pub(crate) untracked: u64,
     /// What came or went while the database was asked: not compared.
     pub(crate) moving: u64,
-    /// right / believed.
+    /// right / (right + wrong + elsewhere + in free frames).
     pub(crate) precision_with_free_frames: f64,
-    /// right / (believed - in free frames).
+    /// right / (right + wrong + elsewhere).
     pub(crate) precision: f64,
     /// right / (right + unknown).
     pub(crate) recall: f64,
 }
 
-/// Where byte `offset` of a file is: the volume's number, and the byte there; none if on none.
-pub(crate) type Locate<'a> = dyn FnMut(&std::path::Path, u64) -> Option<(u32, u64)> + 'a;
+/// Where files are on the volumes.
+pub(crate) trait Places {
+    /// Where byte `offset` of a file is: the volume's number, and the byte there; none if on none.
+    fn locate(&mut self, file: &Path, offset: u64) -> Option<(u32, u64)>;
+
+    /// All that a file takes of the volumes: the volume's number, and the bytes there.
+    fn pieces(&mut self, file: &Path) -> Vec<(u32, Range<u64>)>;
+
+    /// Files may have grown since they were asked for.
+    fn forget(&mut self);
+}
 
 /// As people read it.
 pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
@@ -94,7 +123,9 @@ pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
         ),
         ("wrong", score.wrong, "believed; the frame holds something else"),
         ("elsewhere", score.elsewhere, "believed; not in memory that is known to be a frame"),
+        ("other files", score.other_files, "believed; of other caches of it, which are not asked"),
         ("unknown", score.unknown, "there, and not believed"),
+        ("unwritten", score.unwritten, "likewise, but made there and not written yet"),
         ("untracked", score.untracked, "there, and on none of the volumes"),
         ("moving", score.moving, "came or went meanwhile, not compared"),
     ];
@@ -108,14 +139,15 @@ pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
 }
 
 /// Asks a database through its own client program, and compares. `read` gives what the tracker
-/// believes, now.
+/// believes, now. With `when_quiet`, waits until nothing moves and all that changed is written.
 ///
 /// # Errors
-/// Says which program failed, and what it said.
+/// Says which program failed, and what it said; or what was not quiet.
 pub(crate) fn score(
     client: &[String],
+    when_quiet: bool,
     mut read: impl FnMut() -> Result<Vec<Believed>, String>,
-    locate: &mut Locate<'_>,
+    places: &mut dyn Places,
 ) -> Result<Score, String> {
     let name = client.first().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
     let ask = match name {
@@ -127,10 +159,29 @@ pub(crate) fn score(
         }
     };
     // The first time brings in what the question itself takes.
-    ask(client)?;
-    let before = read()?;
-    let pool = ask(client)?;
-    Ok(compare(&before, &pool, &read()?, locate))
+    let mut last = ask(client)?;
+    let end = Instant::now() + QUIET_WITHIN;
+    loop {
+        let before = read()?;
+        let pool = ask(client)?;
+        let score = compare(&before, &pool, &read()?, places);
+        let unwritten = pool.pages.iter().filter(|page| page.is_unwritten).count();
+        if !when_quiet || unwritten == 0 && score.moving == 0 && pool == last {
+            return Ok(score);
+        }
+        if Instant::now() > end {
+            return Err(format!(
+                "not quiet within {} s: {unwritten} pages are changed and not written, {} of its \
+                 cache moved. Stop the load; to have InnoDB write, set global \
+                 innodb_max_dirty_pages_pct=0; or ask without --when-quiet",
+                QUIET_WITHIN.as_secs(),
+                bytes(score.moving * GRANULE),
+            ));
+        }
+        last = pool;
+        places.forget();
+        std::thread::sleep(QUIET_AGAIN);
+    }
 }
 
 /// Runs the client with an SQL statement: its rows, columns apart by tabs.
@@ -168,7 +219,25 @@ fn granules(believed: &[Believed]) -> HashMap<Granule, u64> {
     each.collect()
 }
 
-fn compare(before: &[Believed], pool: &Pool, after: &[Believed], locate: &mut Locate<'_>) -> Score {
+/// What the files of a database's frames take of the volumes.
+struct Extent(Vec<(u32, Range<u64>)>);
+
+impl Extent {
+    fn new(files: &[PathBuf], places: &mut dyn Places) -> Extent {
+        let mut pieces: Vec<_> = files.iter().flat_map(|file| places.pieces(file)).collect();
+        pieces.sort_unstable_by_key(|(volume, bytes)| (*volume, bytes.start));
+        Extent(pieces)
+    }
+
+    fn has(&self, (volume, granule): Granule) -> bool {
+        let byte = granule * GRANULE;
+        let after = self.0.partition_point(|piece| (piece.0, piece.1.start) <= (volume, byte));
+        let piece = after.checked_sub(1).map(|at| &self.0[at]);
+        piece.is_some_and(|piece| piece.0 == volume && piece.1.contains(&byte))
+    }
+}
+
+fn compare(before: &[Believed], pool: &Pool, after: &[Believed], places: &mut dyn Places) -> Score {
     let (before, after) = (granules(before), granules(after));
     let stood = |granule: &Granule| before.get(granule) == after.get(granule);
     let mut score = Score::default();
@@ -177,7 +246,7 @@ fn compare(before: &[Believed], pool: &Pool, after: &[Believed], locate: &mut Lo
     let filled: HashSet<u64> = pool.pages.iter().map(|page| page.frame).collect();
     for page in &pool.pages {
         for from in (0..page.bytes).step_by(GRANULE as usize) {
-            let Some((volume, byte)) = locate(&page.file, page.offset + from) else {
+            let Some((volume, byte)) = places.locate(&page.file, page.offset + from) else {
                 score.untracked += 1;
                 continue;
             };
@@ -188,71 +257,43 @@ fn compare(before: &[Believed], pool: &Pool, after: &[Believed], locate: &mut Lo
             } else if let Some(&address) = before.get(&granule) {
                 score.right += 1;
                 frames.learn(page.frame, address - from.min(address));
+            } else if page.is_unwritten {
+                score.unwritten += 1;
             } else {
                 score.unknown += 1;
             }
         }
     }
+    let extent = Extent::new(&pool.files, places);
     for (granule, &address) in before.iter().filter(|(granule, _)| !present.contains(*granule)) {
         if !stood(granule) {
             score.moving += 1;
             continue;
         }
         let mut frame = frames.at(address);
-        match frame.clone().any(|frame| pool.free.contains(&frame)) {
-            true => score.in_free_frames += 1,
-            false if frame.any(|frame| filled.contains(&frame)) => score.wrong += 1,
-            false => score.elsewhere += 1,
-        }
+        let counted = if frame.clone().any(|frame| pool.free.contains(&frame)) {
+            &mut score.in_free_frames
+        } else if frame.any(|frame| filled.contains(&frame)) {
+            &mut score.wrong
+        } else if extent.has(*granule) {
+            &mut score.elsewhere
+        } else {
+            &mut score.other_files
+        };
+        *counted += 1;
     }
-    score.believed = score.right + score.in_free_frames + score.wrong + score.elsewhere;
+    let compared = score.right + score.wrong + score.elsewhere;
+    score.believed = compared + score.in_free_frames + score.other_files;
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    score.precision_with_free_frames = share(score.right, score.believed);
-    score.precision = share(score.right, score.believed - score.in_free_frames);
+    score.precision_with_free_frames = share(score.right, compared + score.in_free_frames);
+    score.precision = share(score.right, compared);
     score.recall = share(score.right, score.right + score.unknown);
     score
-}
-
-/// Which frame is at an address, learnt from the pages that are known to both sides: frames with
-/// consecutive numbers lie behind one another, in chunks.
-struct Frames {
-    bytes: u64,
-    /// Address of a frame: its number.
-    known: BTreeMap<u64, u64>,
-}
-
-impl Frames {
-    fn new(pool: &Pool) -> Frames {
-        Frames { bytes: pool.frame_bytes.max(1), known: BTreeMap::new() }
-    }
-
-    fn learn(&mut self, frame: u64, address: u64) {
-        self.known.insert(address, frame);
-    }
-
-    /// The frame of an address, counted from the known one below it and from the one above it. At
-    /// the border of a chunk these differ, and it is one of them.
-    fn at(&self, address: u64) -> impl Iterator<Item = u64> + Clone + use<> {
-        /// Frames of a chunk, at most, as far as one may count.
-        const NEAR: u64 = 512;
-        let below = self.known.range(..=address).next_back();
-        let above = self.known.range(address..).next();
-        let from_below = below.and_then(|(&known, &frame)| {
-            let steps = (address - known) / self.bytes;
-            (steps < NEAR).then_some(frame + steps)
-        });
-        let from_above = above.and_then(|(&known, &frame)| {
-            let steps = (known - address).div_ceil(self.bytes);
-            if steps < NEAR { frame.checked_sub(steps) } else { None }
-        });
-        from_below.into_iter().chain(from_above.filter(|&frame| Some(frame) != from_below))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     const FRAME: u64 = 4 * GRANULE;
 
@@ -261,23 +302,43 @@ mod tests {
     }
 
     fn page(offset: u64, frame: u64) -> Page {
-        Page { file: "a".into(), offset, bytes: FRAME, frame }
+        Page { file: "a".into(), offset, bytes: FRAME, frame, is_unwritten: false }
+    }
+
+    /// One file that is the volume, up to byte 9 * FRAME.
+    struct OneFile;
+
+    impl Places for OneFile {
+        fn locate(&mut self, file: &Path, byte: u64) -> Option<(u32, u64)> {
+            assert_eq!(file, Path::new("a"));
+            (byte < 9 * FRAME).then_some((0, byte))
+        }
+
+        fn pieces(&mut self, file: &Path) -> Vec<(u32, Range<u64>)> {
+            assert_eq!(file, Path::new("a"));
+            vec![(0, 8 * FRAME..9 * FRAME), (0, 0..8 * FRAME)]
+        }
+
+        fn forget(&mut self) {}
     }
 
     #[test]
     fn what_is_believed_is_compared_with_what_is_there() {
         const BASE: u64 = 1 << 40;
         let frame = |number: u64| BASE + number * FRAME;
+        let made = Page { is_unwritten: true, ..page(3 * FRAME, 7) };
         let pool = Pool {
             pages: vec![
                 page(0, 0),
-                page(FRAME, 1),
+                Page { is_unwritten: true, ..page(FRAME, 1) },
                 page(6 * FRAME, 4),
                 page(5 * FRAME, 5),
                 page(9 * FRAME, 6),
+                made,
             ],
             free: [2, 3].into(),
             frame_bytes: FRAME,
+            files: vec!["a".into()],
         };
         let before = vec![
             believed(frame(0), 0),
@@ -286,34 +347,22 @@ mod tests {
             believed(frame(4), 4 * FRAME),
             believed(frame(5), 5 * FRAME),
             believed(1 << 20, 7 * FRAME),
+            believed(2 << 20, 20 * FRAME),
+            // Of another file, but in a frame.
+            believed(frame(7), 21 * FRAME),
             believed(frame(8), 8 * FRAME),
         ];
-        let after = before[..6].to_vec();
-        let mut locate = |file: &Path, byte: u64| {
-            assert_eq!(file, Path::new("a"));
-            (byte < 9 * FRAME).then_some((0, byte))
-        };
-        let score = compare(&before, &pool, &after, &mut locate);
-        assert_eq!((score.right, score.believed), (12, 24));
-        assert_eq!((score.in_free_frames, score.wrong, score.elsewhere), (4, 4, 4));
-        assert_eq!((score.unknown, score.untracked, score.moving), (4, 4, 4));
-        assert_eq!((score.precision, score.recall), (12.0 / 20.0, 12.0 / 16.0));
-        let empty = compare(&[], &pool, &[], &mut locate);
-        assert_eq!((empty.unknown, empty.recall, empty.precision), (16, 0.0, 0.0));
-    }
-
-    #[test]
-    fn frames_of_several_chunks_are_told_apart() {
-        let mut frames = Frames { bytes: 10, known: BTreeMap::new() };
-        let at = |frames: &Frames, address| frames.at(address).collect::<Vec<_>>();
-        assert!(at(&frames, 50).is_empty());
-        frames.learn(3, 130);
-        assert_eq!([139, 140, 120].map(|address| at(&frames, address)), [[3], [4], [2]]);
-        assert!(at(&frames, 90).is_empty(), "before the first of all");
-        assert!(at(&frames, 1 << 20).is_empty(), "far behind the last");
-        // Five steps above lies the next number but one: another chunk begins between.
-        frames.learn(5, 180);
-        assert_eq!(at(&frames, 150), [5, 2]);
-        assert_eq!([185, 180].map(|address| at(&frames, address)), [[5], [5]]);
+        let after = before[..8].to_vec();
+        let score = compare(&before, &pool, &after, &mut OneFile);
+        assert_eq!((score.right, score.believed), (12, 32));
+        assert_eq!((score.in_free_frames, score.wrong), (4, 8));
+        assert_eq!((score.elsewhere, score.other_files), (4, 4));
+        assert_eq!((score.unknown, score.unwritten), (4, 4));
+        assert_eq!((score.untracked, score.moving), (4, 4));
+        assert_eq!((score.precision, score.recall), (12.0 / 24.0, 12.0 / 16.0));
+        assert_eq!(score.precision_with_free_frames, 12.0 / 28.0);
+        let empty = compare(&[], &pool, &[], &mut OneFile);
+        assert_eq!((empty.unknown, empty.unwritten), (12, 8));
+        assert_eq!((empty.recall, empty.precision), (0.0, 0.0));
     }
 }

@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// client (mariadb or psql) with the options that let it in
     #[arg(long, value_name = "PID")]
     score: Option<u32>,
+    /// With --score, wait for a moment in which nothing moves and all changes are written, for a
+    /// minute at most
+    #[arg(long, requires = "score")]
+    when_quiet: bool,
     /// With --check and --score, print JSON
     #[arg(long)]
     json: bool,
@@ -179,7 +183,8 @@ fn scored(out: &mut impl Write, args: &Args, pid: u32) -> Result<(), Error> {
         let why = "after --, give the database's client, as `mariadb -uroot` or `psql -U postgres`";
         return Err(Error::Usage(why.to_owned()));
     }
-    let score = check::score(&args.segments, pid, &args.program).map_err(Error::Work)?;
+    let score = check::score(&args.segments, pid, &args.program, args.when_quiet);
+    let score = score.map_err(Error::Work)?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&score)?)?;
         return Ok(());

@@ -80,4 +80,9 @@ impl Place {
     pub fn address(self) -> u64 {
         self.0 & ADDRESS_MASK
     }
+
+    /// Both, as a word.
+    pub fn word(self) -> u64 {
+        self.0
+    }
 }

@@ -5,6 +5,7 @@ mod files;
 mod places;
 mod processes;
 mod ring;
+mod strays;
 mod table;
 
 use std::hash::{BuildHasher, RandomState};

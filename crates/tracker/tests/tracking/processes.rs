@@ -143,3 +143,26 @@ fn segments_of_dead_processes_are_removed_and_others_stay() {
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
 }
+
+/// As when a program of root is called by another user's number, and calls that user's program.
+#[test]
+fn a_segment_that_cannot_be_removed_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id();
+    let missing = Segment::of_process(folder.path(), pid).err().unwrap();
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+    let taken = folder.path().join(format!("undercroft-cct.{pid}"));
+    std::fs::create_dir(&taken).unwrap();
+    assert!(Segment::of_process(folder.path(), pid).is_err());
+    let segment = Segment::create(folder.path(), 16 << 20).unwrap();
+    assert!(segment.path().starts_with(folder.path()) && segment.path() != taken);
+    let found = Segment::of_process(folder.path(), pid).unwrap();
+    assert_eq!(found.path(), segment.path());
+    // Where the older one can be opened, the younger one is meant.
+    std::fs::remove_dir(&taken).unwrap();
+    std::fs::copy(segment.path(), &taken).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&taken).unwrap();
+    let older = Segment::attach(&file, &taken).unwrap();
+    older.word(undercroft_tracker::segment::layout::STARTED_US).fetch_sub(1, SeqCst);
+    assert_eq!(Segment::of_process(folder.path(), pid).unwrap().path(), segment.path());
+}

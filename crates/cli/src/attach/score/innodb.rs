@@ -1,35 +1,42 @@
 //! What InnoDB says of its buffer pool: `INNODB_BUFFER_PAGE`, of MariaDB since 10.6.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Page, Pool, number, query};
 
 const SETTINGS: &str = "select @@datadir, ifnull(@@innodb_data_home_dir, @@datadir), \
-    @@innodb_data_file_path, @@innodb_page_size";
+    @@innodb_data_file_path, @@innodb_page_size, @@innodb_temp_data_file_path";
+
+/// Number of the tablespace of temporary tables, which is in no list.
+const TEMPORARY: u64 = 0xffff_fffe;
 
 const FILES: &str =
     "select SPACE, FILENAME from information_schema.INNODB_SYS_TABLESPACES where SPACE > 0";
 
 /// Frames before files: a file may come while we ask, and its pages then are in none.
-const PAGES: &str = "select BLOCK_ID, SPACE, PAGE_NUMBER, PAGE_STATE, PAGE_TYPE \
-    from information_schema.INNODB_BUFFER_PAGE";
+const PAGES: &str = "select BLOCK_ID, SPACE, PAGE_NUMBER, PAGE_STATE, PAGE_TYPE, \
+    OLDEST_MODIFICATION from information_schema.INNODB_BUFFER_PAGE";
 
 pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
     let ask = |sql| query(client, &["--batch", "--skip-column-names", "--raw", "-e"], sql);
     let settings = ask(SETTINGS)?;
-    let settings = settings.first().filter(|row| row.len() == 4);
+    let settings = settings.first().filter(|row| row.len() == 5);
     let settings = settings.ok_or("the database does not say where its files are")?;
     let data = Path::new(&settings[0]);
     let page_bytes = number(settings, 3)?.max(super::GRANULE);
-    let system = System::new(&data.join(&settings[1]), &settings[2], page_bytes)?;
+    let home = data.join(&settings[1]);
+    let system = System::new(&home, &settings[2], page_bytes)?;
+    let temporary = System::new(&home, &settings[4], page_bytes)?;
     let frames = ask(PAGES)?;
-    let mut files = HashMap::new();
+    let mut files = BTreeMap::new();
     for row in ask(FILES)? {
         let name = row.get(1).map_or("", String::as_str);
         files.insert(number(&row, 0)?, data.join(name));
     }
-    let mut pool = Pool { frame_bytes: page_bytes, ..Pool::default() };
+    let own = system.files.iter().chain(&temporary.files).map(|(file, _)| file);
+    let all = files.values().chain(own).cloned().collect();
+    let mut pool = Pool { frame_bytes: page_bytes, files: all, ..Pool::default() };
     for row in &frames {
         let (frame, space, page) = (number(row, 0)?, number(row, 1)?, number(row, 2)?);
         // Memory that the pool lends to others looks like page 0 of the system's file.
@@ -40,12 +47,13 @@ pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
         }
         let place = match space {
             0 => system.place(page),
+            TEMPORARY => temporary.place(page),
             _ => files.get(&space).map(|file| (file.clone(), page)),
         };
-        if let Some((file, page)) = place {
-            let offset = page * page_bytes;
-            pool.pages.push(Page { file, offset, bytes: page_bytes, frame });
-        }
+        // One of a file that has come since, or is in no list, counts as being on no volume.
+        let (file, page) = place.unwrap_or_default();
+        let (offset, is_unwritten) = (page * page_bytes, number(row, 5)? > 0);
+        pool.pages.push(Page { file, offset, bytes: page_bytes, frame, is_unwritten });
     }
     Ok(pool)
 }

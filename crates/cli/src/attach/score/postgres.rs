@@ -30,7 +30,8 @@ pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
         segment_bytes: number(settings, 2)?.max(super::GRANULE),
         version_folder: settings[3].clone(),
     };
-    let mut pool = Pool { frame_bytes: layout.page_bytes, ..Pool::default() };
+    let files = layout.files();
+    let mut pool = Pool { frame_bytes: layout.page_bytes, files, ..Pool::default() };
     for row in ask(PAGES)? {
         let field = |column| number(&row, column);
         let frame = field(0)?;
@@ -39,7 +40,9 @@ pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
             continue;
         }
         let (file, offset) = layout.place([field(1)?, field(2)?, field(3)?, field(4)?], field(5)?);
-        pool.pages.push(Page { file, offset, bytes: layout.page_bytes, frame });
+        // What it makes is written at once, to make the file longer.
+        let bytes = layout.page_bytes;
+        pool.pages.push(Page { file, offset, bytes, frame, is_unwritten: false });
     }
     Ok(pool)
 }
@@ -72,11 +75,58 @@ impl Layout {
         };
         (folder.join(format!("{relation}{fork}{segment}")), byte % self.segment_bytes)
     }
+
+    /// All files of relations: their names begin with a number. Its other files, as that of the
+    /// states of transactions, are not in shared buffers.
+    fn files(&self) -> Vec<PathBuf> {
+        let inside = |folder: PathBuf| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let spaces = inside(self.data.join("pg_tblspc"));
+        let elsewhere = spaces.into_iter().map(|space| space.join(&self.version_folder));
+        let databases = elsewhere.chain([self.data.join("base")]).flat_map(inside);
+        let folders = databases.chain([self.data.join("global")]);
+        let is_relation = |file: &PathBuf| {
+            let name = file.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_digit()))
+        };
+        let mut files: Vec<_> = folders.flat_map(inside).filter(is_relation).collect();
+        files.sort_unstable();
+        files
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_relations_are_found_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let names = [
+            "base/5/77",
+            "base/5/77_fsm.1",
+            "base/5/pg_filenode.map",
+            "global/1262",
+            "global/pg_control",
+            "pg_xact/0000",
+            "pg_tblspc/99/PG_15_1/5/88",
+        ];
+        for name in names {
+            let file = data.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        let layout = Layout {
+            data: data.to_owned(),
+            page_bytes: 8192,
+            segment_bytes: 1 << 30,
+            version_folder: "PG_15_1".into(),
+        };
+        assert_eq!(layout.files(), [0, 1, 3, 6].map(|at| data.join(names[at])));
+    }
 
     #[test]
     fn relations_are_in_files_of_one_gibibyte() {

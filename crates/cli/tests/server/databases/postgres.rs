@@ -29,6 +29,7 @@ impl Database for Postgres {
     const EXECUTE: &'static str = "-c";
     /// A "fast" shutdown.
     const STOP: Signal = Signal::INT;
+    const CLEAN: [&'static str; 2] = ["checkpoint", "select 1"];
 
     fn create(home: &Home) {
         home.run(&words(&[
