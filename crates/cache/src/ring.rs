@@ -79,17 +79,23 @@ impl Ring {
 
     #[inline(always)]
     pub(crate) fn pop_front(&mut self) -> Option<Entry> {
+        let entry = self.front()?;
+        self.front += 1;
+        self.at[entry as usize] = NOWHERE;
+        self.len -= 1;
+        Some(entry)
+    }
+
+    /// The entry that is to be popped next.
+    #[inline(always)]
+    pub(crate) fn front(&mut self) -> Option<Entry> {
         while self.front < self.back {
             let slot = self.slot(self.front);
-            self.front += 1;
-            if self.is_gap(slot) {
-                self.gaps -= 1;
-                continue;
+            if !self.is_gap(slot) {
+                return Some(self.slots[slot]);
             }
-            let entry = self.slots[slot];
-            self.at[entry as usize] = NOWHERE;
-            self.len -= 1;
-            return Some(entry);
+            self.front += 1;
+            self.gaps -= 1;
         }
         None
     }

@@ -3,6 +3,7 @@
 
 use super::{Base, Hfa};
 use crate::Entry;
+use crate::ring::Ring;
 
 impl Hfa {
     /// Once a period: Q1 gives up as many places as it had cold blocks, and gets as many as there
@@ -38,9 +39,8 @@ impl Hfa {
         if wanted == 0 {
             return;
         }
-        let is_warm = |entry: &Entry| self.blocks[*entry as usize].heat > 0.0;
-        let from_head = level.base.tail_first().into_iter().rev().filter(is_warm);
-        for entry in from_head.take(wanted as usize).collect::<Vec<_>>() {
+        let is_warm = |entry: Entry| self.blocks[entry as usize].heat > 0.0;
+        for entry in level.base.warm_from_head(wanted as usize, is_warm) {
             self.pull(node, entry);
             self.blocks[entry as usize].place = (2 * node + 2) as u8;
             let block = self.blocks[entry as usize];
@@ -52,7 +52,7 @@ impl Hfa {
     /// A slot begins: hotness that was found k slots ago or earlier is over.
     pub(super) fn expire(&mut self) {
         for node in 0..self.levels.len() {
-            while let Some(entry) = self.levels[node].warm.as_ref().and_then(|warm| warm.front(0)) {
+            while let Some(entry) = self.levels[node].warm.as_mut().and_then(Ring::front) {
                 let found = (self.blocks[entry as usize].updated - 1) / self.settings.period;
                 if found + self.settings.k > self.slot {
                     break;
