@@ -1,7 +1,6 @@
 //! A naive model of BiDiFilter, from its rules in `docs/algorithms.md`: plain vectors, exact counts.
 
-use super::models::Options;
-use super::tandem_model::{Counts, without};
+use super::models::{Counts, Options, without};
 
 /// Vectors run from the oldest to the newest.
 pub(crate) struct BiDiFilter {
