@@ -195,7 +195,7 @@ impl Level {
     pub(super) fn note_warm(&mut self, entry: Entry, block: &Block) {
         if let Some(warm) = &mut self.warm {
             if block.heat > 0.0 && !warm.contains(entry) {
-                warm.push_back(entry);
+                warm.push_back(entry, 1, self.capacity);
             }
         }
     }

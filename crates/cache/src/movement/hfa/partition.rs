@@ -3,7 +3,6 @@
 
 use super::{Base, Hfa};
 use crate::Entry;
-use crate::ring::Ring;
 
 impl Hfa {
     /// Once a period: Q1 gives up as many places as it had cold blocks, and gets as many as there
@@ -52,7 +51,9 @@ impl Hfa {
     /// A slot begins: hotness that was found k slots ago or earlier is over.
     pub(super) fn expire(&mut self) {
         for node in 0..self.levels.len() {
-            while let Some(entry) = self.levels[node].warm.as_mut().and_then(Ring::front) {
+            while let Some(warm) = self.levels[node].warm.as_mut() {
+                let Some(front) = warm.front() else { break };
+                let entry = warm.entry_in(front);
                 let found = (self.blocks[entry as usize].updated - 1) / self.settings.period;
                 if found + self.settings.k > self.slot {
                     break;
