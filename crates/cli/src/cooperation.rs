@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use undercroft_cache::placement::{Placement, Threshold};
-use undercroft_sim::{DerivedEvictions, Evictions};
+use undercroft_sim::{DerivedEvictions, Evictions, Rule};
 use undercroft_trace::DenseTrace;
 
 use crate::error::Error;
-use crate::input::{SimulationOptions, TraceOptions};
+use crate::input::{SimulationOptions, TraceOptions, scheme};
 
 /// How the levels below the first learn of evictions, and what they do with them.
 #[derive(Args, Clone, Debug)]
@@ -47,12 +47,9 @@ impl CooperationOptions {
         self.evictions == Source::Exact
     }
 
-    /// The placements of a list such as `access,eviction,on-hit=keep,gl`; a part with `=` belongs
-    /// to the placement before it.
-    pub(crate) fn placements(
-        &self,
-        simulation: &SimulationOptions,
-    ) -> Result<Vec<Placement>, Error> {
+    /// The placements and schemes of a list such as `access,eviction,on-hit=keep,gl,d-hfa`; a part
+    /// with `=` belongs to the one before it.
+    pub(crate) fn rules(&self, simulation: &SimulationOptions) -> Result<Vec<Rule>, Error> {
         let mut texts: Vec<String> = Vec::new();
         for part in simulation.placement.split(',') {
             match texts.last_mut() {
@@ -60,14 +57,22 @@ impl CooperationOptions {
                 _ => texts.push(part.into()),
             }
         }
-        let placements = texts.iter().map(|text| self.placement(text));
-        let placements = placements.collect::<Result<Vec<_>, _>>()?;
-        let cooperates = placements.iter().any(|placement| *placement != Placement::Access);
-        if !cooperates && self.evictions != Source::Exact {
-            let why = "--evictions: with --placement access nobody asks what the client evicted";
-            return Err(Error::Usage(why.into()));
+        let rule = |text: &String| match scheme(text)? {
+            Some(scheme) => Ok(Rule::Scheme(scheme)),
+            None => self.placement(text).map(Rule::Placement),
+        };
+        let rules = texts.iter().map(rule).collect::<Result<Vec<_>, Error>>()?;
+        if self.evictions == Source::Exact {
+            return Ok(rules);
         }
-        Ok(placements)
+        let usage = |why: &str| Err(Error::Usage(format!("--evictions: {why}")));
+        if rules.iter().any(|rule| matches!(rule, Rule::Scheme(_))) {
+            return usage("a scheme that moves blocks by hints knows all evictions");
+        }
+        if rules.iter().all(|rule| *rule == Rule::Placement(Placement::Access)) {
+            return usage("with --placement access nobody asks what the client evicted");
+        }
+        Ok(rules)
     }
 
     fn placement(&self, text: &str) -> Result<Placement, Error> {
@@ -95,11 +100,13 @@ impl CooperationOptions {
 
     /// The only placement of a command that takes one.
     pub(crate) fn one_placement(&self, simulation: &SimulationOptions) -> Result<Placement, Error> {
-        match self.placements(simulation)?[..] {
-            [Placement::Access] if self.reload_threshold.is_some() => Err(Error::Usage(
-                "--reload-threshold: with --placement access nothing is reloaded".into(),
-            )),
-            [placement] => Ok(placement),
+        match self.rules(simulation)?[..] {
+            [Rule::Placement(Placement::Access)] if self.reload_threshold.is_some() => {
+                Err(Error::Usage(
+                    "--reload-threshold: with --placement access nothing is reloaded".into(),
+                ))
+            }
+            [Rule::Placement(placement)] => Ok(placement),
             _ => Err(Error::Usage(format!(
                 "--placement {}: one placement here; sweep takes a list",
                 simulation.placement

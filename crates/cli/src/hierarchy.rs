@@ -9,8 +9,8 @@ use clap::Args;
 use serde::Deserialize;
 use undercroft_cache::movement::{Node, SchemeSpec, Topology};
 use undercroft_sim::{
-    CostSpec, Costs, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Report,
-    Size, bounds, simulate_movement, trace_report,
+    CostSpec, Costs, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio,
+    Report, Size, bounds, simulate_movement, trace_report,
 };
 
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(crate) struct HierarchyOptions {
     lower: Vec<LevelSpec>,
     /// Sizes of all levels as parts of the first one's, as 1:4 or 1:2:4, instead of --l2, --l3
     #[arg(long, value_name = "PARTS", conflicts_with_all = ["l2", "l3", "lower", "topology"])]
-    ratio: Option<String>,
+    ratio: Option<Ratio>,
     /// Caches in a tree, from a file (docs/hierarchies.md), instead of levels
     #[arg(long, value_name = "FILE", conflicts_with_all = ["l1", "l2", "l3", "lower"])]
     topology: Option<PathBuf>,
@@ -116,30 +116,13 @@ impl HierarchyOptions {
     }
 
     /// Levels below the first, of its policy and of sizes in proportion; or those given.
-    pub(crate) fn levels(&self, given: &[Option<&LevelSpec>]) -> Result<Vec<LevelSpec>, Error> {
+    pub(crate) fn levels(&self, given: &[Option<&LevelSpec>]) -> Vec<LevelSpec> {
         let mut levels: Vec<LevelSpec> = given.iter().flatten().map(|l| (*l).clone()).collect();
         levels.extend(self.lower.iter().cloned());
-        let Some(ratio) = &self.ratio else { return Ok(levels) };
-        let wrong = || {
-            let what = format!("--ratio {ratio}: expected parts of whole numbers, as 1:2:4");
-            Error::Usage(what)
-        };
-        let parts = ratio.split(':').map(|part| part.trim().parse::<u32>().ok());
-        let parts = parts.collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
-        if parts.len() < 2 || parts.contains(&0) || parts.len() > 16 {
-            return Err(wrong());
+        match &self.ratio {
+            Some(ratio) => ratio.levels(&levels[0]),
+            None => levels,
         }
-        let first = levels[0].clone();
-        let scaled = |part: u32| {
-            let (part, whole) = (u64::from(part), u64::from(parts[0]));
-            let size = match first.size {
-                Size::Bytes(bytes) => Size::Bytes(bytes.saturating_mul(part) / whole),
-                Size::Blocks(blocks) => Size::Blocks(blocks.saturating_mul(part) / whole),
-                Size::Percent(percent) => Size::Percent(percent * part as f64 / whole as f64),
-            };
-            LevelSpec { size, policy: first.policy.clone() }
-        };
-        Ok(parts.iter().map(|&part| scaled(part)).collect())
     }
 
     /// Counts the times of a placement that moves nothing by hints as asked for.

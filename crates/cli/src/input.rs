@@ -125,15 +125,20 @@ pub(crate) struct SimulationOptions {
     pub(crate) warmup: Warmup,
 }
 
+/// The scheme that moves blocks by hints, if a placement is one.
+pub(crate) fn scheme(placement: &str) -> Result<Option<SchemeSpec>, Error> {
+    let name = placement.split(',').next().unwrap_or("");
+    if !SchemeSpec::is_known(name) {
+        return Ok(None);
+    }
+    let scheme = placement.parse();
+    scheme.map(Some).map_err(|e: SpecError| Error::Usage(format!("--placement: {e}")))
+}
+
 impl SimulationOptions {
     /// The scheme that moves blocks by hints, if the placement is one.
     pub(crate) fn scheme(&self) -> Result<Option<SchemeSpec>, Error> {
-        let name = self.placement.split(',').next().unwrap_or("");
-        if !SchemeSpec::is_known(name) {
-            return Ok(None);
-        }
-        let scheme = self.placement.parse();
-        scheme.map(Some).map_err(|e: SpecError| Error::Usage(format!("--placement: {e}")))
+        scheme(&self.placement)
     }
 
     /// Refuses all placements but one, for commands that know no other.

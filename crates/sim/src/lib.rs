@@ -37,6 +37,6 @@ pub use movement::{
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
 };
-pub use size::{LevelSpec, Size};
-pub use sweep::{Loaded, Plan, Progress, Row, Source, sweep};
+pub use size::{LevelSpec, Ratio, Size};
+pub use sweep::{Loaded, Plan, Progress, Row, Rule, Source, Times, sweep};
 pub use timed::{ReloadTime, TimedOutcome, TimedReport, Timing, simulate_timed, without_placement};

@@ -160,9 +160,71 @@ impl fmt::Display for LevelSpec {
     }
 }
 
+/// Sizes of all levels as parts of the first one's: `1:4`, `1:2:4`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ratio(Vec<u32>);
+
+/// Most levels of a [`Ratio`].
+const MAX_LEVELS: usize = 16;
+
+impl Ratio {
+    /// The levels, all of the policy of the first, and of sizes in proportion.
+    pub fn levels(&self, first: &LevelSpec) -> Vec<LevelSpec> {
+        let scaled = |&part: &u32| {
+            let (part, whole) = (u64::from(part), u64::from(self.0[0]));
+            let size = match first.size {
+                Size::Bytes(bytes) => Size::Bytes(bytes.saturating_mul(part) / whole),
+                Size::Blocks(blocks) => Size::Blocks(blocks.saturating_mul(part) / whole),
+                Size::Percent(percent) => Size::Percent(percent * part as f64 / whole as f64),
+            };
+            LevelSpec { size, policy: first.policy.clone() }
+        };
+        self.0.iter().map(scaled).collect()
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parts = text.split(':').map(|part| part.trim().parse::<u32>().ok());
+        match parts.collect::<Option<Vec<u32>>>() {
+            Some(parts) if (2..=MAX_LEVELS).contains(&parts.len()) && !parts.contains(&0) => {
+                Ok(Self(parts))
+            }
+            _ => Err(Error::Request(format!(
+                "ratio '{text}': expected 2 to {MAX_LEVELS} whole numbers, as 1:2:4"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&parts.join(":"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{LevelSpec, Size};
+    use super::{LevelSpec, Ratio, Size};
+
+    #[test]
+    fn levels_in_proportion() {
+        let levels = |ratio: &str, first: &str| -> Vec<String> {
+            let (ratio, first): (Ratio, LevelSpec) =
+                (ratio.parse().unwrap(), first.parse().unwrap());
+            assert_eq!(ratio.to_string().parse::<Ratio>().ok().as_ref(), Some(&ratio));
+            ratio.levels(&first).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(levels("1:2:4", "1MiB:lru"), ["1MiB:lru", "2MiB:lru", "4MiB:lru"]);
+        assert_eq!(levels("2:3", "10blk:arc"), ["10blk:arc", "15blk:arc"]);
+        assert_eq!(levels("1:4", "2.5%:lru"), ["2.5%:lru", "10%:lru"]);
+        for wrong in ["", "1", "1:0", "1:x", "1:-2", "1:2:3:4:5:6:7:8:9:10:11:12:13:14:15:16:17"] {
+            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_as_people_write_them() {

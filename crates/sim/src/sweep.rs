@@ -1,8 +1,11 @@
-//! Many simulations: every combination of traces, sizes and policies, on all cores.
+//! Many simulations: every combination of traces, sizes, policies and placements, on all cores.
+//! What is combined with what is in `sweep/plan.rs`.
 //!
 //! Each finished run is appended to a journal, `runs.jsonl`, in the folder of the results. A sweep
 //! that was interrupted reads it and does only what is missing. At the end `results.csv` and
 //! `results.json` hold all rows in the order of the plan.
+
+mod plan;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,27 +15,18 @@ use std::sync::Mutex;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use undercroft_cache::WriteMode;
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
 use crate::report::{Report, TraceReport, trace_report};
-use crate::{Config, Cooperation, Error, Evictions, LevelSpec, Size, simulate_placed};
-
-/// The combinations to simulate.
-pub struct Plan {
-    /// A level above the one that varies.
-    pub upper: Option<LevelSpec>,
-    /// Sizes of the level that varies.
-    pub sizes: Vec<Size>,
-    /// Policies of the level that varies.
-    pub policies: Vec<Spec>,
-    /// Its placements.
-    pub placements: Vec<Placement>,
-    /// What writes do.
-    pub write_mode: WriteMode,
-}
+use crate::{
+    Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, MovementConfig, Population,
+    Size, simulate_movement, simulate_placed,
+};
+use plan::line;
+pub use plan::{Plan, Rule, Times};
 
 /// A trace that has been read.
 pub struct Loaded {
@@ -64,13 +58,16 @@ pub struct Row {
     pub trace: String,
     /// The level above, or nothing.
     pub upper: String,
+    /// Sizes of all levels as parts of the first one's, or nothing.
+    #[serde(default)]
+    pub ratio: String,
     /// Policy of the level that varies.
     pub policy: String,
     /// Placement of the level that varies.
     pub placement: String,
     /// Size as asked for.
     pub size: String,
-    /// Size in blocks.
+    /// Size in blocks; under a ratio, of the last level, as are the counts below.
     pub capacity_blocks: u32,
     /// Block size in bytes.
     pub block_bytes: u32,
@@ -102,9 +99,15 @@ pub struct Row {
     pub disk_writes: u64,
     /// Mean response time of a read, ms.
     pub response_time_ms: f64,
+    /// The same with what demotions add, ms.
+    #[serde(default)]
+    pub response_time_with_demotions_ms: f64,
     /// Blocks that the level above sent down.
     #[serde(default)]
     pub demotions_in: u64,
+    /// Blocks that left the level upwards, to stay there.
+    #[serde(default)]
+    pub promotions_out: u64,
     /// Blocks placed from the staging area, without a reload.
     #[serde(default)]
     pub staged: u64,
@@ -150,12 +153,15 @@ pub fn sweep(
         progress.resumed(runs.len() - missing.len());
         if !missing.is_empty() {
             progress.reading(&source.path);
-            let loaded = (source.load)()?;
-            let about = trace_report(&source.path.display().to_string(), &loaded.trace);
+            let Loaded { trace, block_bytes, warmup_records, evictions } = (source.load)()?;
+            let path = source.path.display().to_string();
+            let about = trace_report(&path, &trace);
+            let population = Population::one(trace, path);
+            let loaded = Ready { population, about, block_bytes, warmup_records, evictions };
             let fresh: Result<Vec<_>, Error> = missing
                 .par_iter()
                 .map(|run| {
-                    let row = run.carry_out(plan, &loaded, &about, progress)?;
+                    let row = run.carry_out(plan, &loaded, progress)?;
                     let entry = Entry { key: run.key.clone(), row };
                     append(&journal, &entry).map_err(|e| results_error(folder, e))?;
                     Ok((entry.key, entry.row))
@@ -169,10 +175,19 @@ pub fn sweep(
     Ok(rows)
 }
 
+/// A trace that has been read, and what is reported of it.
+struct Ready {
+    population: Population,
+    about: TraceReport,
+    block_bytes: u32,
+    warmup_records: u64,
+    evictions: Evictions,
+}
+
 struct Run<'a> {
     size: Size,
     policy: &'a Spec,
-    placement: Placement,
+    rule: &'a Rule,
     key: String,
 }
 
@@ -181,7 +196,12 @@ fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Erro
     let file = fs::metadata(&source.path).map_err(|e| results_error(&source.path, e))?;
     let modified = file.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
     let stamp = modified.map_or(0, |t| t.as_nanos());
-    let upper = plan.upper.as_ref().map_or_else(String::new, ToString::to_string);
+    let mut upper = text_of(plan.upper.as_ref());
+    if let Some(ratio) = &plan.ratio {
+        upper += &format!(" ratio={ratio}");
+    }
+    let costs = plan.times.costs.as_ref().map(|costs| format!(" costs={costs}"));
+    let costs = costs.unwrap_or_default();
     let about = format!(
         "{} bytes={} modified={stamp} {} upper={upper} writes={:?} version={}",
         source.path.display(),
@@ -191,53 +211,107 @@ fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Erro
         env!("CARGO_PKG_VERSION"),
     );
     let mut runs = Vec::new();
-    for policy in &plan.policies {
-        for &placement in &plan.placements {
-            let run = |&size: &Size| {
-                let mut key = format!("{about} {size}:{policy}");
-                if placement != Placement::Access {
-                    key += &format!(" {placement}");
-                }
-                Run { size, policy, placement, key }
-            };
-            runs.extend(plan.sizes.iter().map(run));
-        }
+    for (policy, rule) in plan.pairs()? {
+        let run = |&size: &Size| {
+            let mut key = format!("{about} {size}:{policy}{costs}");
+            if *rule != Rule::Placement(Placement::Access) {
+                key += &format!(" {rule}");
+            }
+            if let Rule::Scheme(_) = rule {
+                key += &format!(" demotions={} seed={}", plan.times.demotions, plan.times.seed);
+            }
+            Run { size, policy, rule, key }
+        };
+        runs.extend(plan.sizes.iter().map(run));
     }
     Ok(runs)
+}
+
+fn text_of(item: Option<&impl ToString>) -> String {
+    item.map_or_else(String::new, ToString::to_string)
 }
 
 impl Run<'_> {
     fn carry_out(
         &self,
         plan: &Plan,
-        loaded: &Loaded,
-        about: &TraceReport,
+        loaded: &Ready,
         progress: &dyn Progress,
     ) -> Result<Row, Error> {
-        let &Loaded { ref trace, block_bytes, warmup_records, .. } = loaded;
-        let level = LevelSpec { size: self.size, policy: self.policy.clone() };
-        let specs = plan.upper.iter().chain([&level]);
-        let levels = specs.map(|spec| spec.config(block_bytes, trace.unique()));
-        let levels = levels.collect::<Result<_, _>>()?;
-        let config = Config { levels, write_mode: plan.write_mode, warmup_records };
-        let mut before = 0.0;
-        let evictions = loaded.evictions.clone();
-        let cooperation = Cooperation { placement: self.placement, evictions };
-        let outcome = simulate_placed(trace, &config, &cooperation, |references| {
+        let trace = loaded.population.trace();
+        let specs = plan.levels(LevelSpec { size: self.size, policy: self.policy.clone() });
+        let levels = specs.iter().map(|spec| spec.config(loaded.block_bytes, trace.unique()));
+        let levels = levels.collect::<Result<Vec<_>, _>>()?;
+        let mut before = 0.0_f64;
+        // Of two passes the first counts.
+        let at = |references: u64| {
             let share = references as f64 / trace.len().max(1) as f64;
-            progress.advanced(share - before);
-            before = share;
-        })?;
+            progress.advanced((share - before).max(0.0));
+            before = before.max(share);
+        };
+        let report = match self.rule {
+            Rule::Placement(placement) => Self::place(plan, loaded, levels, *placement, at),
+            Rule::Scheme(scheme) => self.move_by(plan, loaded, &levels, scheme, at),
+        }?;
         progress.advanced(1.0 - before);
-        let report = Report::new(about.clone(), block_bytes, &config, &self.placement, &outcome);
         Ok(self.row(plan, &report))
+    }
+
+    fn place(
+        plan: &Plan,
+        loaded: &Ready,
+        levels: Vec<LevelConfig>,
+        placement: Placement,
+        progress: impl FnMut(u64),
+    ) -> Result<Report, Error> {
+        let &Ready { ref population, ref about, block_bytes, warmup_records, .. } = loaded;
+        let config = Config { levels, write_mode: plan.write_mode, warmup_records };
+        let cooperation = Cooperation { placement, evictions: loaded.evictions.clone() };
+        let outcome = simulate_placed(population.trace(), &config, &cooperation, progress)?;
+        let mut report = Report::new(about.clone(), block_bytes, &config, &placement, &outcome);
+        let count = config.levels.len();
+        // The usual times are those of three levels at most.
+        if plan.times.costs.is_some() || count > 3 {
+            report.charge(&plan.times.costs.clone().unwrap_or_default().costs(count)?);
+        }
+        Ok(report)
+    }
+
+    fn move_by(
+        &self,
+        plan: &Plan,
+        loaded: &Ready,
+        levels: &[LevelConfig],
+        scheme: &SchemeSpec,
+        progress: impl FnMut(u64),
+    ) -> Result<Report, Error> {
+        let capacities: Vec<u32> = levels.iter().map(|level| level.capacity).collect();
+        let config = MovementConfig {
+            topology: line(&capacities)?,
+            names: (1..=levels.len()).map(|i| format!("l{i}")).collect(),
+            scheme: scheme.clone(),
+            policy: self.policy.to_string(),
+            block_bytes: loaded.block_bytes,
+            write_mode: plan.write_mode,
+            warmup_records: loaded.warmup_records,
+            costs: plan.times.costs.clone().unwrap_or_default().costs(levels.len())?,
+            demotion_cost: plan.times.demotions,
+            seed: plan.times.seed,
+            samples: 0,
+            hint_distances: false,
+        };
+        let outcome = simulate_movement(&loaded.population, &config, progress)?;
+        Ok(Report::of_movement(loaded.about.clone(), &config, &outcome, None))
     }
 
     fn row(&self, plan: &Plan, report: &Report) -> Row {
         let level = report.levels.last().expect("a run has a level");
+        let node = report.movement.as_ref().and_then(|movement| movement.nodes.last());
+        let promotions_out = node.map_or(0, |node| node.counts.promotions_out);
         Row {
             trace: report.trace.path.clone(),
-            upper: plan.upper.as_ref().map_or_else(String::new, ToString::to_string),
+            upper: text_of(plan.upper.as_ref()),
+            ratio: text_of(plan.ratio.as_ref()),
             policy: level.policy.clone(),
             placement: level.placement.clone(),
             size: self.size.to_string(),
@@ -257,7 +331,9 @@ impl Run<'_> {
             disk_reloads: report.disk.reloads,
             disk_writes: report.disk.writes,
             response_time_ms: report.response_time_ms,
+            response_time_with_demotions_ms: report.response_time_with_demotions_ms,
             demotions_in: level.demotions_in,
+            promotions_out,
             staged: level.staged,
             elapsed_s: report.elapsed_s,
         }

@@ -10,11 +10,13 @@ use std::sync::Mutex;
 use common::{Random, spec};
 use tempfile::TempDir;
 use undercroft_cache::WriteMode;
+use undercroft_cache::movement::Topology;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::{
-    Config, Error, Evictions, LevelSpec, Loaded, Plan, Progress, Report, Row, Size, Source,
-    simulate, sweep, trace_report,
+    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Loaded, MovementConfig, Plan,
+    Population, Progress, Report, Row, Rule, Size, Source, Times, simulate, simulate_movement,
+    sweep, trace_report,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -64,7 +66,9 @@ impl Bench {
             upper: Some("20blk:lru".parse().unwrap()),
             sizes: Size::parse_list("160KiB,10blk,25%").unwrap(),
             policies: vec![spec("mq"), spec("lru"), spec("2q,kin=0.5")],
-            placements: vec![Placement::Access],
+            placements: vec![Rule::Placement(Placement::Access)],
+            ratio: None,
+            times: Times::default(),
             write_mode: WriteMode::Allocate,
         };
         Self { folder, plan, reading: "as it is" }
@@ -157,6 +161,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                 let expected = Row {
                     trace: path.display().to_string(),
                     upper: "20blk:lru".into(),
+                    ratio: String::new(),
                     policy: policy.into(),
                     placement: "access".into(),
                     size: size.into(),
@@ -176,7 +181,9 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     disk_reloads: 0,
                     disk_writes: 0,
                     response_time_ms: report.response_time_ms,
+                    response_time_with_demotions_ms: report.response_time_ms,
                     demotions_in: 0,
+                    promotions_out: 0,
                     staged: 0,
                     elapsed_s: row.elapsed_s,
                 };
@@ -326,6 +333,95 @@ fn a_run_that_makes_no_sense_is_an_error() {
     bench.plan.sizes = Size::parse_list("10blk").unwrap();
     bench.plan.policies.push(spec("opt"));
     bench.plan.write_mode = WriteMode::Invalidate;
+    let (result, _) = bench.run();
+    assert!(matches!(result, Err(Error::Request(_))));
+}
+
+/// Rows of schemes are single simulations; what a scheme does not take is left out, and an error if
+/// nothing is left.
+#[test]
+fn schemes_are_swept_over_the_policies_that_they_take() {
+    let mut bench = Bench::new();
+    let rules = ["d-hfa,k=3", "promote,start=0.5"].map(|s| Rule::Scheme(s.parse().unwrap()));
+    bench.plan.placements.extend(rules.clone());
+    bench.plan.policies = vec![spec("mq"), spec("lru"), spec("arc")];
+    bench.plan.upper = None;
+    bench.plan.ratio = Some("1:2:4".parse().unwrap());
+    bench.plan.sizes = Size::parse_list("5blk,10blk").unwrap();
+    bench.plan.times.demotions = DemotionCost::Free;
+    // Access with three policies, D-HFA with one, PROMOTE with two: six pairs of two sizes.
+    let (rows, watch) = bench.run();
+    let rows = rows.unwrap();
+    assert_eq!((rows.len(), *watch.resumed.lock().unwrap()), (2 * 12, 0));
+    let (again, watch) = bench.run();
+    assert_same(&again.unwrap(), &rows);
+    assert_eq!(*watch.resumed.lock().unwrap(), 24);
+
+    let trace = load(&bench.trace(TRACES[0])).unwrap();
+    let population = Population::one(trace, "one".into());
+    for row in rows.iter().filter(|row| row.trace.ends_with(TRACES[0])) {
+        let Ok(scheme) = row.placement.parse() else { continue };
+        let first: u32 = row.size.strip_suffix("blk").unwrap().parse().unwrap();
+        let config = MovementConfig {
+            topology: Topology::line(&[first, 2 * first, 4 * first]).unwrap(),
+            names: ["l1", "l2", "l3"].map(String::from).to_vec(),
+            scheme,
+            policy: row.policy.clone(),
+            block_bytes: BLOCK_BYTES,
+            write_mode: WriteMode::Allocate,
+            warmup_records: WARMUP,
+            costs: CostSpec::Hfa.costs(3).unwrap(),
+            demotion_cost: DemotionCost::Free,
+            seed: 42,
+            samples: 0,
+            hint_distances: false,
+        };
+        let outcome = simulate_movement(&population, &config, |_| ()).unwrap();
+        let about = trace_report("", population.trace());
+        let report = Report::of_movement(about, &config, &outcome, None);
+        assert_eq!((row.capacity_blocks, &*row.ratio, &*row.upper), (4 * first, "1:2:4", ""));
+        assert_eq!(row.read_hits, report.levels[2].read_hits, "{} {first}", row.placement);
+        assert_eq!(row.demotions_in, report.levels[2].demotions_in);
+        assert_eq!(row.response_time_ms, report.response_time_ms);
+        assert_eq!(row.response_time_with_demotions_ms, report.response_time_with_demotions_ms);
+        assert_eq!(row.aggregate_read_hit_ratio, report.aggregate.read_hit_ratio);
+    }
+
+    // A cost that only schemes know is a question of its own for them alone.
+    bench.plan.times.demotions = DemotionCost::RoundTrip;
+    let (rows, watch) = bench.run();
+    assert_eq!((rows.unwrap().len(), *watch.resumed.lock().unwrap()), (24, 12));
+
+    for (placement, policies, ratio, why) in [
+        ("d-hfa", vec![spec("mq")], Some("1:4"), "written with lru"),
+        ("tandem", vec![spec("lru")], Some("1:2:4"), "two levels"),
+        ("demote", vec![spec("lru")], None, "add one below"),
+    ] {
+        bench.plan.placements = vec![Rule::Scheme(placement.parse().unwrap())];
+        bench.plan.policies = policies;
+        bench.plan.ratio = ratio.map(|ratio| ratio.parse().unwrap());
+        let error = bench.run().0.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    bench.plan.upper = Some("20blk:arc".parse().unwrap());
+    bench.plan.ratio = None;
+    let error = bench.run().0.unwrap_err().to_string();
+    assert!(error.contains("write the same"), "{error}");
+}
+
+/// Content-aware policies know the level above: they are swept below one, and refused without.
+#[test]
+fn content_aware_policies_are_swept() {
+    let mut bench = Bench::new();
+    bench.plan.policies = vec![spec("lru-ca,knows=exact"), spec("lru"), spec("mq,ca")];
+    let rows = bench.expect(18, &TRACES);
+    bench.expect(0, &[]);
+    let hits = |policy: &str| -> f64 {
+        let of = rows.iter().filter(|row| row.policy.starts_with(policy));
+        of.map(|row| row.aggregate_read_hit_ratio).sum()
+    };
+    assert!(hits("lru-ca") != hits("lru,") && hits("lru-ca") > 0.0);
+    bench.plan.upper = None;
     let (result, _) = bench.run();
     assert!(matches!(result, Err(Error::Request(_))));
 }

@@ -116,6 +116,11 @@ impl ByActivity {
         (0..self.lists.count()).flat_map(|value| self.lists.iter(value))
     }
 
+    /// Next victim last.
+    pub(super) fn iter_back(&self) -> impl Iterator<Item = Entry> + '_ {
+        (0..self.lists.count()).rev().flat_map(|value| self.lists.iter_back(value))
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         let filled =
             (0..self.lists.count()).filter(|&v| self.lists.len(v) > 0).fold(0, |f, v| f | 1 << v);

@@ -5,8 +5,7 @@
 //! same; others start at 1). With `bits` above 1 (generalised CLOCK) a hit counts up to
 //! 2^bits - 1 and the hand counts down.
 //!
-//! Invariants: `state` is 0 for an entry that is not resident, else 1 + its counter; an entry is
-//! in the ring exactly if it is resident.
+//! Invariants: an entry is in the ring exactly if it is resident; its mark there is 1 + its counter.
 
 use super::neighbour::{Alone, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};
@@ -34,24 +33,23 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 #[derive(Clone)]
 pub(super) struct Clock<N> {
     capacity: u32,
-    /// `state` of an entry whose counter is full.
+    /// Mark of an entry whose counter is full.
     max: u8,
     /// Front: at the hand.
     ring: Ring,
-    state: Vec<u8>,
     neighbour: N,
 }
 
 impl<N: Neighbour> Clock<N> {
     /// With counters of `bits` bits, at most 7.
     pub(super) fn new(capacity: u32, bits: u32, neighbour: N) -> Self {
-        Self { capacity, max: 1 << bits, ring: Ring::new(), state: Vec::new(), neighbour }
+        Self { capacity, max: 1 << bits, ring: Ring::new(), neighbour }
     }
 
     /// In the order in which they would be evicted: each turn of the hand takes one from every
     /// counter.
     fn order(&self) -> impl Iterator<Item = Entry> + '_ {
-        let turn = move |state| self.ring.iter().filter(move |&e| self.state[e as usize] == state);
+        let turn = move |mark| self.ring.iter().filter(move |&e| self.ring.mark(e) == mark);
         (1..=self.max).flat_map(turn)
     }
 
@@ -63,15 +61,18 @@ impl<N: Neighbour> Clock<N> {
 
     fn evict(&mut self, out: &mut Departures) {
         let preferred = self.preferred();
-        while let Some(at_hand) = self.ring.pop_front() {
-            let state = &mut self.state[at_hand as usize];
-            let is_passed = preferred.is_some_and(|victim| victim != at_hand);
-            *state -= u8::from(*state > 1 || !is_passed);
-            if *state == 0 {
-                out.push(at_hand, Fate::Evicted);
+        while let Some(slot) = self.ring.front() {
+            let is_passed =
+                N::IS_KNOWN && preferred.is_some_and(|victim| victim != self.ring.entry_in(slot));
+            let mark = self.ring.mark_in(slot);
+            if *mark == 1 && !is_passed {
+                let victim = self.ring.entry_in(slot);
+                self.ring.pop_front();
+                out.push(victim, Fate::Evicted);
                 return;
             }
-            self.ring.push_back(at_hand);
+            *mark -= u8::from(*mark > 1);
+            self.ring.turn();
         }
     }
 }
@@ -88,21 +89,18 @@ impl<N: Neighbour> Policy for Clock<N> {
 
     fn grow(&mut self, entries: u32) {
         self.ring.grow(entries);
-        self.state.resize(self.state.len().max(entries as usize), 0);
         self.neighbour.grow(entries);
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.state[entry as usize] != 0
+        self.ring.contains(entry)
     }
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        let state = &mut self.state[entry as usize];
-        if *state < self.max {
-            *state += 1;
-        }
+        let mark = self.ring.mark_in(self.ring.slot_of(entry));
+        *mark += u8::from(*mark < self.max);
     }
 
     #[inline(always)]
@@ -110,8 +108,7 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.len() == self.capacity {
             self.evict(out);
         }
-        self.ring.push_back(entry);
-        self.state[entry as usize] = 1;
+        self.ring.push_back(entry, 1, self.capacity);
     }
 
     fn take(&mut self, entry: Entry, out: &mut Departures) {
@@ -127,7 +124,6 @@ impl<N: Neighbour> Policy for Clock<N> {
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
         if self.contains(entry) {
             self.ring.remove(entry);
-            self.state[entry as usize] = 0;
         }
     }
 
@@ -137,7 +133,7 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.len() < self.capacity {
             return None;
         }
-        self.preferred().or_else(|| self.ring.iter().min_by_key(|&e| self.state[e as usize]))
+        self.preferred().or_else(|| self.ring.iter().min_by_key(|&e| self.ring.mark(e)))
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -162,18 +158,17 @@ impl<N: Neighbour> Policy for Clock<N> {
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        u32::from(self.state[entry as usize])
+        self.ring.warm(entry)
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        let saved = self.ring.iter().map(|entry| (entry, self.state[entry as usize]));
-        let state = |memo: &mut Memo<'_>, state: &mut u8| memo.number(state, 1..=self.max);
-        for (entry, state) in memo.sequence(self.len(), saved, state)? {
+        let saved = self.ring.iter().map(|entry| (entry, self.ring.mark(entry)));
+        let mark = |memo: &mut Memo<'_>, mark: &mut u8| memo.number(mark, 1..=self.max);
+        for (entry, mark) in memo.sequence(self.len(), saved, mark)? {
             if self.contains(entry) {
                 return Err(Refused::twice(entry));
             }
-            self.ring.push_back(entry);
-            self.state[entry as usize] = state;
+            self.ring.push_back(entry, mark, self.capacity);
         }
         Ok(())
     }
@@ -182,20 +177,14 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.len() > self.capacity {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
         }
-        let resident = self.state.iter().filter(|&&state| state != 0).count();
-        let in_ring = self.ring.iter().filter(|&e| self.contains(e)).count();
-        if resident != in_ring || in_ring != self.len() as usize {
-            return Err(format!("{resident} say they are in the ring, {in_ring} are"));
-        }
-        if self.state.iter().any(|&state| state > self.max) {
+        if self.ring.iter().any(|e| self.ring.mark(e) > self.max) {
             return Err("a counter is beyond its width".into());
         }
         self.ring.check()
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {
-        let ring: Vec<_> =
-            self.residents().iter().map(|&e| (e, self.state[e as usize] - 1)).collect();
+        let ring: Vec<_> = self.residents().iter().map(|&e| (e, self.ring.mark(e) - 1)).collect();
         vec![("ring_from_hand", format!("{ring:?}"))]
     }
 }

@@ -59,7 +59,7 @@ impl Policy for Fifo {
         if self.len() == self.capacity {
             self.evict(out);
         }
-        self.queue.push_back(entry);
+        self.queue.push_back(entry, 1, self.capacity);
     }
 
     fn take(&mut self, entry: Entry, out: &mut Departures) {
@@ -103,7 +103,7 @@ impl Policy for Fifo {
             if self.contains(entry) {
                 return Err(Refused::twice(entry));
             }
-            self.queue.push_back(entry);
+            self.queue.push_back(entry, 1, self.capacity);
         }
         Ok(())
     }

@@ -110,6 +110,13 @@ impl Departures {
     pub fn push(&mut self, entry: Entry, fate: Fate) {
         self.0.push(Departure { entry, fate });
     }
+
+    /// Records a departure if there is one, without a branch: where that cannot be foretold.
+    #[inline(always)]
+    pub(crate) fn push_if(&mut self, is_one: bool, entry: Entry, fate: Fate) {
+        self.0.push(Departure { entry, fate });
+        self.0.truncate(self.0.len() - usize::from(!is_one));
+    }
 }
 
 dyn_clone::clone_trait_object!(Policy);

@@ -88,6 +88,25 @@ impl<R: Rule, N: Neighbour> Policy for OneList<R, N> {
         self.list.push_back(LIST, entry);
     }
 
+    /// In a full cache a hit and a miss both unlink an entry and put one at the back: better a
+    /// choice of which than a branch, since hits cannot be foretold.
+    #[inline(always)]
+    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
+        let hit = self.contains(entry);
+        let next_victim = self.next_victim();
+        match next_victim {
+            Some(victim) if !N::IS_KNOWN && self.len() == self.capacity => {
+                let leaves = [victim, entry][usize::from(hit)];
+                self.list.remove(LIST, leaves);
+                self.list.push_back(LIST, entry);
+                out.push_if(!hit, victim, Fate::Evicted);
+            }
+            _ if hit => self.touch(entry, out),
+            _ => self.admit(entry, out),
+        }
+        hit
+    }
+
     fn take(&mut self, entry: Entry, _: &mut Departures) {
         self.unlink(entry);
     }

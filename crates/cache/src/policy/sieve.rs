@@ -1,13 +1,13 @@
 //! SIEVE: a FIFO queue whose hand sweeps from old to new and evicts, in place, the first block
 //! that was not visited since it last passed.
 //!
-//! Invariants: `state` is 0 for an entry that is not resident, 1 for an unvisited and 2 for a
-//! visited one; an entry is linked exactly if it is resident; `hand` is resident.
+//! Invariants: an entry is in the queue exactly if it is resident, marked as visited or unvisited;
+//! `hand` is resident.
 
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Fate, Policy};
-use crate::lists::Lists;
 use crate::memo::{Carried, Memo, Refused};
+use crate::ring::Ring;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "sieve",
@@ -16,25 +16,18 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     source: "Zhang, Yang, Yue, Vigfusson & Rashmi, NSDI 2024",
     parameters: &[],
     build: |_, context| {
-        Ok(Box::new(Sieve {
-            capacity: context.capacity,
-            queue: Lists::new(1),
-            state: Vec::new(),
-            hand: None,
-        }))
+        Ok(Box::new(Sieve { capacity: context.capacity, queue: Ring::new(), hand: None }))
     },
 };
 
-const QUEUE: u32 = 0;
 const UNVISITED: u8 = 1;
 const VISITED: u8 = 2;
 
 #[derive(Clone)]
 struct Sieve {
     capacity: u32,
-    /// Front: newest (the paper's head).
-    queue: Lists,
-    state: Vec<u8>,
+    /// Back: newest (the paper's head).
+    queue: Ring,
     /// Where the next sweep starts; `None`: at the oldest.
     hand: Option<Entry>,
 }
@@ -43,24 +36,29 @@ impl Sieve {
     #[inline(always)]
     fn remove(&mut self, entry: Entry) {
         if self.hand == Some(entry) {
-            self.hand = self.queue.prev(entry);
+            self.hand = self.newer(entry);
         }
-        self.queue.remove(QUEUE, entry);
-        self.state[entry as usize] = 0;
+        self.queue.remove(entry);
+    }
+
+    /// The entry that came next after one of the queue.
+    fn newer(&self, entry: Entry) -> Option<Entry> {
+        self.queue.after(self.queue.slot_of(entry)).map(|slot| self.queue.entry_in(slot))
     }
 
     #[inline(always)]
     fn evict(&mut self, out: &mut Departures) {
-        let mut at = self.hand.or(self.queue.back(QUEUE));
-        while let Some(entry) = at {
-            if self.state[entry as usize] == UNVISITED {
-                self.hand = Some(entry);
-                self.remove(entry);
+        let mut at = self.hand.map(|hand| self.queue.slot_of(hand)).or_else(|| self.queue.front());
+        while let Some(slot) = at {
+            let next = self.queue.after(slot);
+            if std::mem::replace(self.queue.mark_in(slot), UNVISITED) == UNVISITED {
+                let entry = self.queue.entry_in(slot);
+                self.hand = next.map(|slot| self.queue.entry_in(slot));
+                self.queue.remove(entry);
                 out.push(entry, Fate::Evicted);
                 return;
             }
-            self.state[entry as usize] = UNVISITED;
-            at = self.queue.prev(entry).or(self.queue.back(QUEUE));
+            at = next.or_else(|| self.queue.front());
         }
     }
 }
@@ -72,22 +70,21 @@ impl Policy for Sieve {
 
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.queue.len(QUEUE)
+        self.queue.len()
     }
 
     fn grow(&mut self, entries: u32) {
         self.queue.grow(entries);
-        self.state.resize(self.queue.entries() as usize, 0);
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.state[entry as usize] != 0
+        self.queue.contains(entry)
     }
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.state[entry as usize] = VISITED;
+        *self.queue.mark_in(self.queue.slot_of(entry)) = VISITED;
     }
 
     #[inline(always)]
@@ -95,8 +92,7 @@ impl Policy for Sieve {
         if self.len() == self.capacity {
             self.evict(out);
         }
-        self.queue.push_front(QUEUE, entry);
-        self.state[entry as usize] = UNVISITED;
+        self.queue.push_back(entry, UNVISITED, self.capacity);
     }
 
     fn take(&mut self, entry: Entry, _: &mut Departures) {
@@ -121,11 +117,12 @@ impl Policy for Sieve {
         if self.len() < self.capacity {
             return None;
         }
-        let start = self.hand.or(self.queue.back(QUEUE))?;
-        let step = |&entry: &Entry| self.queue.prev(entry).or(self.queue.back(QUEUE));
+        let oldest = self.queue.iter().next();
+        let start = self.hand.or(oldest)?;
+        let step = |&entry: &Entry| self.newer(entry).or(oldest);
         std::iter::successors(Some(start), step)
             .take(self.len() as usize)
-            .find(|&entry| self.state[entry as usize] == UNVISITED)
+            .find(|&entry| self.queue.mark(entry) == UNVISITED)
             .or(Some(start))
     }
 
@@ -138,23 +135,25 @@ impl Policy for Sieve {
 
     /// Newest first.
     fn residents(&self) -> Vec<Entry> {
-        self.queue.iter(QUEUE).collect()
+        let mut all: Vec<Entry> = self.queue.iter().collect();
+        all.reverse();
+        all
     }
 
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
-        u32::from(self.state[entry as usize])
+        self.queue.warm(entry)
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        let saved = self.queue.iter(QUEUE).map(|entry| (entry, self.state[entry as usize]));
-        let state = |memo: &mut Memo<'_>, it: &mut u8| memo.number(it, UNVISITED..=VISITED);
-        for (entry, state) in memo.sequence(self.len(), saved, state)? {
+        let saved = self.residents().into_iter().map(|entry| (entry, self.queue.mark(entry)));
+        let mark = |memo: &mut Memo<'_>, it: &mut u8| memo.number(it, UNVISITED..=VISITED);
+        let newest_first = memo.sequence(self.len(), saved, mark)?;
+        for (entry, mark) in newest_first.into_iter().rev() {
             if self.contains(entry) {
                 return Err(Refused::twice(entry));
             }
-            self.queue.push_back(QUEUE, entry);
-            self.state[entry as usize] = state;
+            self.queue.push_back(entry, mark, self.capacity);
         }
         memo.entry_if_any(&mut self.hand)
     }
@@ -166,16 +165,15 @@ impl Policy for Sieve {
         if self.hand.is_some_and(|hand| !self.contains(hand)) {
             return Err("the hand points at what is not resident".into());
         }
-        let entries = 0..self.queue.entries();
-        match entries.into_iter().find(|&e| self.contains(e) != self.queue.linked(e)) {
-            Some(entry) => Err(format!("entry {entry}: state and queue disagree")),
-            None => self.queue.check(),
+        if self.queue.iter().any(|e| ![UNVISITED, VISITED].contains(&self.queue.mark(e))) {
+            return Err("an entry is neither visited nor unvisited".into());
         }
+        self.queue.check()
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {
         let visited: Vec<_> =
-            self.residents().iter().map(|&e| (e, self.state[e as usize] - UNVISITED)).collect();
+            self.residents().iter().map(|&e| (e, self.queue.mark(e) - UNVISITED)).collect();
         vec![("queue_new_to_old", format!("{visited:?}")), ("hand", format!("{:?}", self.hand))]
     }
 }

@@ -1,7 +1,8 @@
 //! A naive model of D-HFA, P-HFA and H-HFA, written from section 3.4 of the specification: vectors,
 //! searched from end to end, hotness compared as it is stored.
 
-use super::models::{Chances, Options, khv};
+use super::models::{Options, khv};
+use super::promote_model::Chances;
 
 #[derive(Clone, Default)]
 struct Block {

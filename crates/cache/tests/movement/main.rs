@@ -1,7 +1,9 @@
 //! The schemes of movement against naive models, worked examples, identities and invariants.
 
+mod bidifilter_model;
 mod hfa_model;
 mod models;
+mod promote_model;
 #[path = "../support/mod.rs"]
 mod support;
 mod tandem_model;
@@ -13,9 +15,14 @@ use undercroft_cache::movement::{Build, Move, Node, Scheme, SchemeSpec, Topology
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Departures, Reference};
 
+/// A scheme by its text; `promote-arc` is `promote` over levels of ARC.
 fn scheme(text: &str, topology: &Topology, seed: u64) -> Box<dyn Scheme> {
+    let (text, policy) = match text.strip_prefix("promote-arc") {
+        Some(options) => (&*format!("promote{options}"), "arc"),
+        None => (text, "lru"),
+    };
     let spec: SchemeSpec = text.parse().expect(text);
-    let mut scheme = spec.build(Build { seed, ..Build::new(topology) }).expect(text);
+    let mut scheme = spec.build(Build { policy, seed, ..Build::new(topology) }).expect(text);
     scheme.grow(64);
     scheme
 }
@@ -36,8 +43,13 @@ fn modelled() -> Vec<String> {
         "demote,array=seg,segments=uniform,entrance=normalised",
         "promote",
         "promote,probability=fixed,start=0.3",
+        "promote-arc",
+        "promote-arc,probability=fixed,start=0.3",
         "hint-k",
         "hint-k,steps=2",
+        "bidifilter,sketch=exact",
+        "bidifilter,sketch=exact,frequent=0.8,protected=0.3",
+        "bidifilter,sketch=exact,frequent=0,protected=1",
         "tandem,sketch=exact",
         "tandem,sketch=exact,window=0.5,hirs=0.3,margin=0",
         "tandem,sketch=exact,window=0.3,hirs=0.6,margin=1",

@@ -1,24 +1,42 @@
-//! Naive models, written from the specification with plain vectors: DEMOTE, PROMOTE, Hint-K. The
-//! front of a vector gives way first. HFA's and Tandem's are beside it.
+//! Naive models, written from the specification with plain vectors: DEMOTE and Hint-K, and what the
+//! models beside this file share. The front of a vector gives way first.
 
+use super::bidifilter_model::BiDiFilter;
 use super::hfa_model::HfaModel;
+use super::promote_model::{Promote, PromoteArc};
 use super::tandem_model::Tandem;
 
-/// SplitMix64, as the specification draws: one stream a level.
-pub(crate) struct Coins(Vec<u64>);
+/// Takes a block out of a list, if it is there.
+pub(crate) fn without(list: &mut Vec<u32>, x: u32) {
+    list.retain(|&y| y != x);
+}
 
-impl Coins {
-    pub(crate) fn new(seed: u64, levels: usize) -> Self {
-        Self((0..levels as u64).map(|i| seed + i).collect())
+/// How often blocks were referenced: at most 15 times each, all halved after 10 times as many
+/// references as a cache has blocks.
+pub(crate) struct Counts {
+    of: [u32; 64],
+    counted: usize,
+    sample: usize,
+}
+
+impl Counts {
+    pub(crate) fn new(blocks: usize) -> Self {
+        Self { of: [0; 64], counted: 0, sample: 10 * blocks }
     }
 
-    pub(crate) fn draw(&mut self, level: usize) -> f64 {
-        let state = &mut self.0[level];
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+    pub(crate) fn add(&mut self, x: u32) {
+        if self.of[x as usize] < 15 {
+            self.of[x as usize] += 1;
+            self.counted += 1;
+            if self.counted >= self.sample {
+                self.counted /= 2;
+                self.of.iter_mut().for_each(|count| *count /= 2);
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, x: u32) -> u32 {
+        self.of[x as usize]
     }
 }
 
@@ -36,70 +54,13 @@ impl<'a> Options<'a> {
     }
 }
 
-/// PROMOTE's probabilities (3.2), for a line of levels.
-pub(crate) struct Chances {
-    coins: Coins,
-    sizes: Vec<u32>,
-    p: Vec<f64>,
-    cap: Vec<f64>,
-    previous: Vec<Option<f64>>,
-    receipts: Vec<u32>,
-    last: Vec<u64>,
-    adapts: bool,
-}
-
-impl Chances {
-    pub(crate) fn new(options: &Options<'_>, sizes: &[u32], seed: u64) -> Self {
-        let sum = |to: usize| sizes[..to].iter().sum::<u32>() as f64;
-        let cap: Vec<f64> = (0..sizes.len()).map(|i| sum(i) / sum(i + 1)).collect();
-        let start = options.number("start", -1.0);
-        let p = cap.iter().map(|&cap| if start < 0.0 { cap } else { start }).collect();
-        Self {
-            coins: Coins::new(seed, sizes.len()),
-            sizes: sizes.to_vec(),
-            p,
-            cap,
-            previous: vec![None; sizes.len()],
-            receipts: vec![0; sizes.len()],
-            last: vec![0; sizes.len()],
-            adapts: options.get("probability") != Some("fixed"),
-        }
-    }
-
-    /// Whether level i passes a block up.
-    pub(crate) fn passes(&mut self, i: usize) -> bool {
-        i > 0 && self.coins.draw(i) < self.p[i]
-    }
-
-    pub(crate) fn adapt(&mut self, now: u64, life: impl Fn(usize) -> f64) {
-        for i in 1..self.sizes.len() {
-            let (upper, own) = (life(i - 1), life(i));
-            let due = (now - self.last[i]) as f64 >= 0.05 * own && own > self.sizes[i] as f64 / 2.0;
-            // An upper level that is not full has no life to tell (ours).
-            if !self.adapts || !due || upper == 0.0 {
-                continue;
-            }
-            self.last[i] = now;
-            self.receipts[i] += 1;
-            let r = upper / (upper + own);
-            let worked = self.previous[i].is_some_and(|prev| {
-                (r > 0.5 && prev - r >= 0.05 * (prev - 0.5))
-                    || (r < 0.5 && r - prev >= 0.05 * (0.5 - prev))
-            });
-            if self.previous[i].is_none() || (self.receipts[i] % 2 == 0 && !worked) {
-                let p = self.p[i];
-                self.p[i] = (p + p * (1.0 - p) * (2.0 * r - 1.0)).max(0.0).min(self.cap[i]);
-            }
-            self.previous[i] = Some(r);
-        }
-    }
-}
-
 pub(crate) enum Model {
     Demote(Demote),
     Promote(Promote),
+    PromoteArc(PromoteArc),
     HintK(HintK),
     Hfa(HfaModel),
+    BiDiFilter(BiDiFilter),
     Tandem(Tandem),
 }
 
@@ -108,13 +69,8 @@ impl Model {
         let options = Options(text);
         match text.split(',').next().unwrap() {
             "demote" => Self::Demote(Demote::new(&options, sizes)),
-            "promote" => Self::Promote(Promote {
-                levels: vec![Vec::new(); sizes.len()],
-                last: vec![0; 64],
-                chances: Chances::new(&options, sizes, seed),
-                now: 0,
-                up: 0,
-            }),
+            "promote" => Self::Promote(Promote::new(&options, sizes, seed)),
+            "promote-arc" => Self::PromoteArc(PromoteArc::new(&options, sizes, seed)),
             "hint-k" => Self::HintK(HintK {
                 k: options.number("steps", 4.0) as usize,
                 sizes: sizes.to_vec(),
@@ -122,6 +78,7 @@ impl Model {
                 history: vec![Vec::new(); 64],
                 moved: (0, 0),
             }),
+            "bidifilter" => Self::BiDiFilter(BiDiFilter::new(&options, sizes)),
             "tandem" => Self::Tandem(Tandem::new(&options, sizes)),
             name => Self::Hfa(HfaModel::new(name, &options, sizes, seed)),
         }
@@ -132,8 +89,10 @@ impl Model {
         match self {
             Self::Demote(model) => model.reference(x, is_write),
             Self::Promote(model) => model.reference(x, is_write),
+            Self::PromoteArc(model) => model.reference(x, is_write),
             Self::HintK(model) => model.reference(x),
             Self::Hfa(model) => model.reference(x, is_write),
+            Self::BiDiFilter(model) => model.reference(x),
             Self::Tandem(model) => model.reference(x),
         }
     }
@@ -143,8 +102,10 @@ impl Model {
         match self {
             Self::Demote(model) => (model.down, 0),
             Self::Promote(model) => (0, model.up),
+            Self::PromoteArc(model) => (0, model.up),
             Self::HintK(model) => model.moved,
             Self::Hfa(model) => model.moved,
+            Self::BiDiFilter(model) => model.moved,
             Self::Tandem(model) => (model.down, 0),
         }
     }
@@ -153,8 +114,10 @@ impl Model {
         let mut held = match self {
             Self::Demote(model) => model.levels[level].concat(),
             Self::Promote(model) => model.levels[level].clone(),
+            Self::PromoteArc(model) => model.held(level),
             Self::HintK(model) => model.levels[level].clone(),
             Self::Hfa(model) => model.held(level),
+            Self::BiDiFilter(model) => model.held(level),
             Self::Tandem(model) => model.held(level),
         };
         held.sort_unstable();
@@ -299,59 +262,6 @@ impl Demote {
         ejected.into_iter().for_each(|(level, gone)| self.eject(level, gone));
         if let (false, Some(victim)) = (self.demote_first, victim) {
             self.descend(1, victim);
-        }
-        found
-    }
-}
-
-/// PROMOTE over LRU (3.2).
-pub(crate) struct Promote {
-    levels: Vec<Vec<u32>>,
-    last: Vec<u64>,
-    chances: Chances,
-    now: u64,
-    up: usize,
-}
-
-impl Promote {
-    fn own(&mut self, level: usize, x: u32) {
-        if self.levels[level].len() == self.chances.sizes[level] as usize {
-            self.levels[level].remove(0);
-        }
-        self.levels[level].push(x);
-        self.last[x as usize] = self.now;
-    }
-
-    fn reference(&mut self, x: u32, is_write: bool) -> Option<usize> {
-        self.now += 1;
-        self.up = 0;
-        let (levels, last, sizes) = (&self.levels, &self.last, self.chances.sizes.clone());
-        let life = |i: usize| match (levels[i].last(), levels[i].first()) {
-            (Some(&new), Some(&old)) if levels[i].len() == sizes[i] as usize => {
-                (last[new as usize] - last[old as usize]) as f64
-            }
-            _ => 0.0,
-        };
-        self.chances.adapt(self.now, life);
-        let found = self.levels.iter().position(|level| level.contains(&x));
-        if let Some(i) = found {
-            let stays = is_write || !self.chances.passes(i);
-            self.levels[i].retain(|&y| y != x);
-            if stays {
-                self.levels[i].push(x);
-                self.last[x as usize] = self.now;
-                return found;
-            }
-        } else if is_write {
-            self.own(0, x);
-            return found;
-        }
-        for j in (0..found.unwrap_or(self.levels.len())).rev() {
-            if !self.chances.passes(j) {
-                self.own(j, x);
-                self.up += usize::from(found.is_some());
-                break;
-            }
         }
         found
     }

@@ -1,7 +1,7 @@
 //! A naive model of Tandem, from its rules in `docs/algorithms.md`: plain vectors, LIRS with whole
 //! stacks searched from end to end, exact counts.
 
-use super::models::Options;
+use super::models::{Counts, Options, without};
 
 /// LIRS with ghosts, as the paper has it. Vectors run from the oldest to the newest.
 struct Directory {
@@ -14,10 +14,6 @@ struct Directory {
     queue: Vec<u32>,
     /// Blocks of the stack that are not resident, the one that left first in front.
     ghosts: Vec<u32>,
-}
-
-fn without(list: &mut Vec<u32>, x: u32) {
-    list.retain(|&y| y != x);
 }
 
 impl Directory {
@@ -112,9 +108,7 @@ pub(crate) struct Tandem {
     window: (Vec<u32>, usize),
     main: (Vec<u32>, usize),
     margin: u32,
-    counts: Vec<u32>,
-    counted: usize,
-    sample: usize,
+    counts: Counts,
     pub(crate) down: usize,
 }
 
@@ -129,27 +123,14 @@ impl Tandem {
             window: (Vec::new(), window),
             main: (Vec::new(), main),
             margin: options.number("margin", 2.0) as u32,
-            counts: vec![0; 64],
-            counted: 0,
-            sample: 10 * lower,
+            counts: Counts::new(lower),
             down: 0,
-        }
-    }
-
-    fn count(&mut self, x: u32) {
-        if self.counts[x as usize] < 15 {
-            self.counts[x as usize] += 1;
-            self.counted += 1;
-            if self.counted >= self.sample {
-                self.counted /= 2;
-                self.counts.iter_mut().for_each(|count| *count /= 2);
-            }
         }
     }
 
     pub(crate) fn reference(&mut self, x: u32) -> Option<usize> {
         self.down = 0;
-        self.count(x);
+        self.counts.add(x);
         let is_kept = self.directory.has(x);
         for (list, _) in [&mut self.window, &mut self.main] {
             if list.contains(&x) {
@@ -182,7 +163,7 @@ impl Tandem {
         }
         if self.main.0.len() == self.main.1 {
             let victim = self.main.0[0];
-            let [ours, least] = [y, victim].map(|x| self.counts[x as usize]);
+            let [ours, least] = [y, victim].map(|x| self.counts.of(x));
             if ours <= least + self.margin {
                 return;
             }

@@ -81,7 +81,7 @@ fn run_movement(args: &Args, scheme: SchemeSpec) -> Result<Report, Error> {
     }
     let levels = match &args.l1[..] {
         [] => Vec::new(),
-        [l1] => args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()])?,
+        [l1] => args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()]),
         _ => return usage("--l1 several times: several clients are given by --topology FILE"),
     };
     let path = &args.trace.path;
@@ -140,7 +140,7 @@ fn run_hierarchy(args: &Args, placement: Placement) -> Result<Report, Error> {
     let (trace, block_bytes, evictions) =
         args.cooperation.load(&args.options, path, |records| bar.at(records))?;
     bar.done();
-    let specs = args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()])?;
+    let specs = args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()]);
     let levels = specs.iter().map(|spec| spec.config(block_bytes, trace.unique()));
     let config = Config {
         levels: levels.collect::<Result<_, _>>()?,

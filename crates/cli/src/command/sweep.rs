@@ -1,10 +1,12 @@
-//! `undercroft sweep`: every combination of traces, sizes and policies.
+//! `undercroft sweep`: every combination of traces, sizes, policies and placements.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use undercroft_cache::policy::{Spec, policies};
-use undercroft_sim::{LevelSpec, Loaded, Plan, Row, Size, Source, sweep};
+use undercroft_sim::{
+    CostSpec, DemotionCost, LevelSpec, Loaded, Plan, Ratio, Row, Rule, Size, Source, Times, sweep,
+};
 
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
@@ -21,8 +23,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVEL")]
     l1: Option<LevelSpec>,
     /// Sizes of the level that varies: a list, and ranges in doublings, as 1%,64MiB..4GiB
-    #[arg(long, value_name = "SIZES")]
-    l2: String,
+    #[arg(long, value_name = "SIZES", required_unless_present = "ratio")]
+    l2: Option<String>,
+    /// Let all levels vary, their sizes as parts of the first one's, as 1:4 or 1:2:4
+    #[arg(long, value_name = "PARTS", conflicts_with_all = ["l1", "l2"], requires = "sizes")]
+    ratio: Option<Ratio>,
+    /// With --ratio: sizes of the first level, written as those of --l2
+    #[arg(long, value_name = "SIZES", requires = "ratio")]
+    sizes: Option<String>,
     /// Its policies: a list, as lru,arc,mq,m=8,2q; all stands for all but opt, lru-ca and clock-ca
     #[arg(long, value_name = "POLICIES", default_value = "all")]
     policy: String,
@@ -32,6 +40,16 @@ pub(crate) struct Args {
     simulation: SimulationOptions,
     #[command(flatten)]
     cooperation: CooperationOptions,
+    /// Times of the levels and of the disk, as those of simulate
+    #[arg(long, value_name = "COSTS")]
+    costs: Option<CostSpec>,
+    /// What a block sent down costs reads under a scheme that moves blocks by hints: free, rtt or
+    /// link=N [default: rtt]
+    #[arg(long, value_name = "COST")]
+    demotions: Option<DemotionCost>,
+    /// Start of the random numbers of schemes that toss coins
+    #[arg(long, value_name = "N", default_value = "42")]
+    seed: u64,
     /// Folder of the results: results.csv, results.json, and runs.jsonl to resume from
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -44,15 +62,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let sizes = args.l2.as_ref().or(args.sizes.as_ref()).expect("clap asks for one of them");
     let plan = Plan {
-        placements: distinct(args.cooperation.placements(&args.simulation)?),
+        placements: distinct(args.cooperation.rules(&args.simulation)?),
         upper: args.l1.clone(),
-        sizes: distinct(Size::parse_list(&args.l2)?),
+        ratio: args.ratio.clone(),
+        sizes: distinct(Size::parse_list(sizes)?),
         policies: parse_policies(&args.policy)?,
+        times: Times {
+            costs: args.costs.clone(),
+            demotions: args.demotions.unwrap_or_default(),
+            seed: args.seed,
+        },
         write_mode: args.simulation.write_mode,
     };
-    let runs = args.traces.len() * plan.sizes.len() * plan.policies.len() * plan.placements.len();
-    let bar = Sweeping::start(runs);
+    let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
+    if args.demotions.is_some() && !plan.placements.iter().any(is_scheme) {
+        let what = "--demotions: none of the placements moves blocks by hints";
+        return Err(Error::Usage(what.into()));
+    }
+    let bar = Sweeping::start(args.traces.len() * plan.sizes.len() * plan.pairs()?.len());
     let sources: Vec<_> = args.traces.iter().map(|path| source(path, args)).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.unwrap_or(0));
     let pool = pool.build().map_err(|e| Error::Usage(format!("--jobs: {e}")))?;
@@ -132,7 +161,11 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             out,
             "{}: read hit ratio{}; {} requests, {} distinct blocks of {}",
             first.trace,
-            if first.upper.is_empty() { String::new() } else { format!(" below {}", first.upper) },
+            match (&*first.upper, &*first.ratio) {
+                ("", "") => String::new(),
+                ("", ratio) => format!(" of all levels, {ratio}"),
+                (upper, _) => format!(" below {upper}"),
+            },
             count(first.requests),
             count(first.unique_blocks),
             bytes(u64::from(first.block_bytes)),
@@ -143,7 +176,10 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
         let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
         let mut table = Table::new(&heading);
         for of_policy in by_policy {
-            let cells = of_policy.iter().map(|row| percent(row.read_hit_ratio));
+            let ratio = |row: &Row| {
+                if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
+            };
+            let cells = of_policy.iter().map(|row| percent(ratio(row)));
             let name = match of_policy[0].placement.as_str() {
                 "access" => of_policy[0].policy.clone(),
                 placement => format!("{} {placement}", of_policy[0].policy),

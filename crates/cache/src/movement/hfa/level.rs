@@ -9,8 +9,8 @@ use super::foretold::Foretold;
 use super::queue::{Key, Queue};
 use super::t_out::TOut;
 use crate::Entry;
-use crate::heap::Heap;
-use crate::lists::Lists;
+use crate::heap::{LazyHeap, Words};
+use crate::ring::Ring;
 
 /// What is known of a block at the cache that holds it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +75,7 @@ pub(super) struct Level {
     /// exchanged. Only where D-HFA exchanges.
     pub(super) hottest: Option<Hottest>,
     /// Blocks with hotness by when it was found, where hotness expires. Front: longest ago.
-    pub(super) warm: Option<Lists>,
+    pub(super) warm: Option<Ring>,
     /// Blocks without hotness in Q1, and with in Q2; and the sums of both over a period.
     pub(super) cold_in_hot: u32,
     pub(super) warm_in_base: u32,
@@ -87,29 +87,40 @@ pub(super) struct Level {
 
 /// The blocks of Q1 by hotness.
 pub(super) struct Hottest {
-    heap: Heap<(f64, i64)>,
-    head: i64,
-    tail: i64,
+    /// By falling hotness, then from the head on.
+    heap: LazyHeap<Words>,
+    /// Places given out at each end.
+    head: u64,
+    tail: u64,
+}
+
+/// The place of a block that is neither the newest nor the oldest.
+const MIDDLE: u64 = 1 << 63;
+
+/// A word that falls as hotness, which is not negative, rises.
+fn falling(heat: f64) -> u64 {
+    !heat.to_bits()
 }
 
 impl Hottest {
     pub(super) fn new() -> Self {
-        Self { heap: Heap::new(), head: 0, tail: 0 }
+        Self { heap: LazyHeap::new(), head: MIDDLE, tail: MIDDLE }
     }
 
-    pub(super) fn first(&self) -> Option<Entry> {
+    pub(super) fn first(&mut self) -> Option<Entry> {
+        self.heap.order();
         self.heap.first().map(|(_, entry)| entry)
     }
 
     fn push(&mut self, entry: Entry, heat: f64, at_head: bool) {
         let position = if at_head { &mut self.head } else { &mut self.tail };
-        *position += if at_head { -1 } else { 1 };
-        self.heap.push((-heat, *position), entry);
+        *position = if at_head { *position - 1 } else { *position + 1 };
+        self.heap.push(Words(falling(heat), *position), entry);
     }
 
     pub(super) fn change(&mut self, entry: Entry, heat: f64) {
-        let (_, position) = self.heap.key(entry);
-        self.heap.update((-heat, position), entry);
+        let Words(_, position) = self.heap.key(entry);
+        self.heap.update(Words(falling(heat), position), entry);
     }
 }
 
@@ -183,8 +194,8 @@ impl Level {
     /// A block has hotness: it is to expire.
     pub(super) fn note_warm(&mut self, entry: Entry, block: &Block) {
         if let Some(warm) = &mut self.warm {
-            if block.heat > 0.0 && !warm.linked(entry) {
-                warm.push_back(0, entry);
+            if block.heat > 0.0 && !warm.contains(entry) {
+                warm.push_back(entry, 1, self.capacity);
             }
         }
     }
@@ -207,8 +218,8 @@ impl Level {
     /// A block leaves the cache, or its hotness is found anew.
     pub(super) fn forget_warm(&mut self, entry: Entry) {
         if let Some(warm) = &mut self.warm {
-            if warm.linked(entry) {
-                warm.remove(0, entry);
+            if warm.contains(entry) {
+                warm.remove(entry);
             }
         }
     }

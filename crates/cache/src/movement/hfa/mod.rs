@@ -25,8 +25,8 @@ use super::activity::Steps;
 use super::registry::Build;
 use super::{Gauges, Move, Topology};
 use crate::Entry;
-use crate::lists::Lists;
 use crate::policy::Arguments;
+use crate::ring::Ring;
 use foretold::Foretold;
 use level::{Block, Hints, Hottest, Level};
 use options::Settings;
@@ -94,7 +94,7 @@ impl Hfa {
             // Only blocks with a cache above can be exchanged.
             let is_below = (0..topology.nodes()).any(|i| topology.below(i) == Some(node));
             level.hottest = (base == Base::Demote && is_below).then(Hottest::new);
-            level.warm = settings.expires.then(|| Lists::new(1));
+            level.warm = settings.expires.then(Ring::new);
             level
         };
         let levels = (0..topology.nodes()).map(level).collect();
@@ -308,7 +308,7 @@ impl Hfa {
 
     /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1.
     fn exchange(&mut self, node: usize, entry: Entry, moves: &mut Vec<Move>) {
-        let Some(hottest) = self.levels[node].hottest.as_ref().and_then(Hottest::first) else {
+        let Some(hottest) = self.levels[node].hottest.as_mut().and_then(Hottest::first) else {
             return;
         };
         if self.now - self.blocks[hottest as usize].updated > self.settings.period {

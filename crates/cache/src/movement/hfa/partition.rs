@@ -38,9 +38,8 @@ impl Hfa {
         if wanted == 0 {
             return;
         }
-        let is_warm = |entry: &Entry| self.blocks[*entry as usize].heat > 0.0;
-        let from_head = level.base.tail_first().into_iter().rev().filter(is_warm);
-        for entry in from_head.take(wanted as usize).collect::<Vec<_>>() {
+        let is_warm = |entry: Entry| self.blocks[entry as usize].heat > 0.0;
+        for entry in level.base.warm_from_head(wanted as usize, is_warm) {
             self.pull(node, entry);
             self.blocks[entry as usize].place = (2 * node + 2) as u8;
             let block = self.blocks[entry as usize];
@@ -52,7 +51,9 @@ impl Hfa {
     /// A slot begins: hotness that was found k slots ago or earlier is over.
     pub(super) fn expire(&mut self) {
         for node in 0..self.levels.len() {
-            while let Some(entry) = self.levels[node].warm.as_ref().and_then(|warm| warm.front(0)) {
+            while let Some(warm) = self.levels[node].warm.as_mut() {
+                let Some(front) = warm.front() else { break };
+                let entry = warm.entry_in(front);
                 let found = (self.blocks[entry as usize].updated - 1) / self.settings.period;
                 if found + self.settings.k > self.slot {
                     break;

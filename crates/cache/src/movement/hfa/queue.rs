@@ -3,7 +3,7 @@
 
 use super::super::activity::{ByActivity, Steps};
 use crate::Entry;
-use crate::heap::Heap;
+use crate::heap::{LazyHeap, Words};
 use crate::lists::Lists;
 
 /// What a queue orders a block by.
@@ -22,12 +22,22 @@ pub(super) enum Queue {
 }
 
 /// Blocks by falling hotness, the newest ahead among equals. Most blocks have none, and stand in a
-/// list at the tail's end; the others are in a heap.
+/// list at the tail's end; the others are in a heap, which is in order when the list is empty.
 pub(super) struct ByHeat {
     /// Front: came first.
     cold: Lists,
-    warm: Heap<(f64, u64)>,
+    warm: LazyHeap<Words>,
     came: u64,
+}
+
+impl ByHeat {
+    /// After a change: the tail can be told without another one.
+    #[inline(always)]
+    fn find_tail(&mut self) {
+        if self.cold.len(0) == 0 {
+            self.warm.order();
+        }
+    }
 }
 
 impl Queue {
@@ -36,7 +46,7 @@ impl Queue {
     }
 
     pub(super) fn heat() -> Self {
-        Self::Heat(ByHeat { cold: Lists::new(1), warm: Heap::new(), came: 0 })
+        Self::Heat(ByHeat { cold: Lists::new(1), warm: LazyHeap::new(), came: 0 })
     }
 
     pub(super) fn activity(steps: Steps) -> Self {
@@ -69,7 +79,9 @@ impl Queue {
             Self::Heat(queue) if key.heat == 0.0 => queue.cold.push_back(0, entry),
             Self::Heat(queue) => {
                 queue.came += 1;
-                queue.warm.push((key.heat, queue.came), entry);
+                // Numbers that are not negative are in the order of their bits.
+                queue.warm.push(Words(key.heat.to_bits(), queue.came), entry);
+                queue.find_tail();
             }
             Self::Activity(queue) => queue.push(entry, key.activity),
         }
@@ -88,8 +100,14 @@ impl Queue {
     pub(super) fn remove(&mut self, entry: Entry, key: Key) {
         match self {
             Self::Recency(list) => list.remove(0, entry),
-            Self::Heat(queue) if key.heat == 0.0 => queue.cold.remove(0, entry),
-            Self::Heat(queue) => queue.warm.remove(entry),
+            Self::Heat(queue) => {
+                if key.heat == 0.0 {
+                    queue.cold.remove(0, entry);
+                } else {
+                    queue.warm.remove(entry);
+                }
+                queue.find_tail();
+            }
             Self::Activity(queue) => queue.remove(entry, key.activity),
         }
     }
@@ -113,13 +131,31 @@ impl Queue {
         }
     }
 
+    /// Up to `count` blocks that are warm, from the head on.
+    pub(super) fn warm_from_head(&self, count: usize, warm: impl Fn(Entry) -> bool) -> Vec<Entry> {
+        let is_warm = |&entry: &Entry| warm(entry);
+        match self {
+            Self::Recency(list) => list.iter_back(0).filter(is_warm).take(count).collect(),
+            Self::Heat(queue) => {
+                let mut all: Vec<_> = queue.warm.iter().map(|(Words(h, c), e)| (h, c, e)).collect();
+                let colder = all.len().saturating_sub(count);
+                if colder > 0 {
+                    all.select_nth_unstable(colder);
+                }
+                all[colder..].sort_unstable();
+                all[colder..].iter().rev().map(|&(.., entry)| entry).collect()
+            }
+            Self::Activity(queue) => queue.iter_back().filter(is_warm).take(count).collect(),
+        }
+    }
+
     /// All blocks from the tail on.
     pub(super) fn tail_first(&self) -> Vec<Entry> {
         match self {
             Self::Recency(list) => list.iter(0).collect(),
             Self::Heat(queue) => {
                 let mut warm: Vec<_> = queue.warm.iter().collect();
-                warm.sort_unstable_by(|a, b| a.0.partial_cmp(&b.0).expect("numbers"));
+                warm.sort_unstable_by_key(|&(Words(heat, came), _)| (heat, came));
                 queue.cold.iter(0).chain(warm.into_iter().map(|(_, entry)| entry)).collect()
             }
             Self::Activity(queue) => queue.iter().collect(),

@@ -6,20 +6,28 @@
 //! The frequency of a block is the sum of its moves in the last k slots, those of each slot worth
 //! delta times those of the one after it.
 //!
-//! Invariants: every entry is in the order and in the chain of its block, newest slot first.
+//! Most blocks move once in a slot, so the records of one move are a list, in the order of their
+//! insertion; only the others are in a heap.
+//!
+//! Invariants: every record is in the list or in the heap, as its count says, and in the chain of
+//! its block, newest slot first.
 
 use crate::Entry;
 use crate::heap::Heap;
+use crate::lists::Lists;
 
 /// Bytes of an entry: block, slot, count, and the links that find them.
 pub(super) const ENTRY_BYTES: u64 = 24;
 
 const NONE: u32 = u32::MAX;
+const ONES: u32 = 0;
 
 #[derive(Clone, Copy)]
 struct Record {
-    entry: Entry,
     slot: u64,
+    /// Records made before it.
+    inserted: u64,
+    entry: Entry,
     count: u32,
     /// The block's record of a later slot, and of an earlier one.
     later: u32,
@@ -29,14 +37,17 @@ struct Record {
 /// The table of one cache.
 pub(super) struct TOut {
     slots: u64,
-    decay: f64,
+    /// Worth of a move by its age in slots, as far back as moves count.
+    weights: Vec<f64>,
     max: u32,
     records: Vec<Record>,
     free: Vec<u32>,
     /// The newest record of each block.
     newest: Vec<u32>,
-    /// Records by slot, count and age: the first goes first.
-    order: Heap<(u64, u32, u64)>,
+    /// Records of one move. Front: inserted first, so of the oldest slot.
+    ones: Lists,
+    /// Records of more moves by slot, count and age: the first goes first.
+    more: Heap<(u64, u32, u64)>,
     inserted: u64,
 }
 
@@ -45,12 +56,13 @@ impl TOut {
     pub(super) fn new(max: u32, slots: u64, decay: f64) -> Self {
         Self {
             slots,
-            decay,
+            weights: (0..slots).map(|age| decay.powi(age as i32)).collect(),
             max: if slots == 0 { 0 } else { max },
             records: Vec::new(),
             free: Vec::new(),
             newest: Vec::new(),
-            order: Heap::new(),
+            ones: Lists::new(1),
+            more: Heap::new(),
             inserted: 0,
         }
     }
@@ -63,29 +75,33 @@ impl TOut {
         u64::from(self.max) * ENTRY_BYTES
     }
 
+    fn len(&self) -> u32 {
+        self.ones.len(ONES) + self.more.len()
+    }
+
     /// One more move of a block.
     pub(super) fn count(&mut self, entry: Entry, slot: u64) {
         let newest = self.newest[entry as usize];
         if newest != NONE && self.records[newest as usize].slot == slot {
-            let record = &mut self.records[newest as usize];
-            record.count += 1;
-            let inserted = self.order.key(newest).2;
-            self.order.update((slot, record.count, inserted), newest);
+            self.count_again(newest);
             return;
         }
         if self.max == 0 {
             return;
         }
-        if self.order.len() == self.max {
+        if self.len() == self.max {
             self.make_room(slot);
         }
+        self.inserted += 1;
         // The newest may have gone just now.
         let earlier = self.newest[entry as usize];
-        let record = Record { entry, slot, count: 1, later: NONE, earlier };
+        let inserted = self.inserted;
+        let record = Record { slot, inserted, entry, count: 1, later: NONE, earlier };
         let id = self.free.pop().unwrap_or(self.records.len() as u32);
         if id as usize == self.records.len() {
             self.records.push(record);
-            self.order.grow(id + 1);
+            self.ones.grow(id + 1);
+            self.more.grow(id + 1);
         } else {
             self.records[id as usize] = record;
         }
@@ -93,13 +109,34 @@ impl TOut {
             self.records[earlier as usize].later = id;
         }
         self.newest[entry as usize] = id;
-        self.inserted += 1;
-        self.order.push((slot, 1, self.inserted), id);
+        self.ones.push_back(ONES, id);
+    }
+
+    fn count_again(&mut self, id: u32) {
+        let record = &mut self.records[id as usize];
+        record.count += 1;
+        let key = (record.slot, record.count, record.inserted);
+        if record.count == 2 {
+            self.ones.remove(ONES, id);
+            self.more.push(key, id);
+        } else {
+            self.more.update(key, id);
+        }
+    }
+
+    /// The record that goes first, and its slot.
+    fn first(&self) -> Option<(u64, u32)> {
+        let one = self.ones.front(ONES).map(|id| (self.records[id as usize].slot, id));
+        let more = self.more.first().map(|((slot, ..), id)| (slot, id));
+        match (one, more) {
+            (Some(one), Some(more)) => Some(if more.0 < one.0 { more } else { one }),
+            (one, more) => one.or(more),
+        }
     }
 
     fn make_room(&mut self, slot: u64) {
-        while let Some(((oldest, ..), id)) = self.order.first() {
-            if oldest + self.slots > slot && self.order.len() < self.max {
+        while let Some((oldest, id)) = self.first() {
+            if oldest + self.slots > slot && self.len() < self.max {
                 return;
             }
             self.drop_record(id);
@@ -107,7 +144,7 @@ impl TOut {
     }
 
     fn drop_record(&mut self, id: u32) {
-        let Record { entry, later, earlier, .. } = self.records[id as usize];
+        let Record { entry, count, later, earlier, .. } = self.records[id as usize];
         match later {
             NONE => self.newest[entry as usize] = earlier,
             later => self.records[later as usize].earlier = earlier,
@@ -115,7 +152,11 @@ impl TOut {
         if earlier != NONE {
             self.records[earlier as usize].later = later;
         }
-        self.order.remove(id);
+        if count == 1 {
+            self.ones.remove(ONES, id);
+        } else {
+            self.more.remove(id);
+        }
         self.free.push(id);
     }
 
@@ -128,9 +169,13 @@ impl TOut {
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
+    #[inline(always)]
     pub(super) fn frequency(&self, entry: Entry, slot: u64) -> f64 {
-        let weight = |r: &Record| self.decay.powi((slot - r.slot) as i32);
-        self.live(entry, slot).map(|r| weight(&r) * f64::from(r.count)).sum()
+        if self.newest[entry as usize] == NONE {
+            return 0.0;
+        }
+        let worth = |r: Record| self.weights[(slot - r.slot) as usize] * f64::from(r.count);
+        self.live(entry, slot).map(worth).sum()
     }
 
     /// Whether any move of a block counts.
@@ -140,11 +185,12 @@ impl TOut {
 
     /// (block, slot, count), by slot and block.
     pub(super) fn entries(&self) -> Vec<(Entry, u64, u32)> {
-        let record = |(_, id): (_, u32)| {
+        let more = self.more.iter().map(|(_, id)| id);
+        let record = |id: u32| {
             let r = self.records[id as usize];
             (r.entry, r.slot, r.count)
         };
-        let mut all: Vec<_> = self.order.iter().map(record).collect();
+        let mut all: Vec<_> = self.ones.iter(ONES).chain(more).map(record).collect();
         all.sort_unstable_by_key(|&(entry, slot, _)| (slot, entry));
         all
     }
@@ -158,10 +204,21 @@ impl TOut {
         });
         let (mut count, mut is_sorted) = (0, true);
         chained.for_each(|(len, sorted)| (count, is_sorted) = (count + len, is_sorted && sorted));
-        if !is_sorted || count != self.order.len() as usize || self.order.len() > self.max {
-            return Err(format!("T_out: {count} chained, {} ordered", self.order.len()));
+        if !is_sorted || count != self.len() as usize || self.len() > self.max {
+            return Err(format!("T_out: {count} chained, {} ordered", self.len()));
         }
-        self.order.check()
+        let one = |id: u32| self.records[id as usize];
+        let aged = self.ones.iter(ONES).map(|id| one(id).inserted).is_sorted();
+        let ones = self.ones.iter(ONES).all(|id| one(id).count == 1);
+        let mores = self.more.iter().all(|((slot, count, inserted), id)| {
+            let r = one(id);
+            count > 1 && (r.slot, r.count, r.inserted) == (slot, count, inserted)
+        });
+        if !aged || !ones || !mores {
+            return Err("T_out: a record is not where its count and age say".into());
+        }
+        self.ones.check()?;
+        self.more.check()
     }
 }
 
