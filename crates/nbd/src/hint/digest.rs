@@ -107,7 +107,7 @@ mod tests {
             let mut assembly = Assembly::default();
             let hints = summary.hints();
             let taken: Vec<_> = hints.iter().filter_map(|h| assembly.take(h, bits)).collect();
-            assert_eq!(taken, [summary.clone()]);
+            assert_eq!(taken, std::slice::from_ref(&summary));
             // One part is missing: what is left says nothing whole.
             let mut assembly = Assembly::default();
             let taken: Vec<_> = hints[1..].iter().filter_map(|h| assembly.take(h, bits)).collect();
