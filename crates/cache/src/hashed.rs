@@ -56,6 +56,8 @@ pub struct Evicted {
     pub block: u64,
     /// Where its data lay; reused at once by the block that drove it out.
     pub frame: Frame,
+    /// Whether a content-aware policy believed that the neighbour holds it too.
+    pub held: bool,
 }
 
 /// A cache of blocks named by 64-bit numbers, ordered by any policy.
@@ -71,6 +73,9 @@ pub struct HashedCache {
     out: Departures,
     evicted: Vec<Evicted>,
     counts: Counts,
+    /// Of the last counted reference, if the block is known.
+    last: Option<Entry>,
+    is_aware: bool,
     /// The handles found by [`warm`](Self::warm), kept for their memory.
     near: Vec<Entry>,
 }
@@ -79,7 +84,7 @@ impl HashedCache {
     /// An empty cache. `seed` makes the index unpredictable for clients that choose the block
     /// numbers; it changes nothing else.
     pub fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
-        let capacity = policy.capacity();
+        let (capacity, is_aware) = (policy.capacity(), policy.asks_neighbour());
         Self {
             policy,
             table: HashTable::new(),
@@ -91,6 +96,8 @@ impl HashedCache {
             out: Departures::new(),
             evicted: Vec::new(),
             counts: Counts::default(),
+            last: None,
+            is_aware,
             near: Vec::new(),
         }
     }
@@ -161,6 +168,7 @@ impl HashedCache {
         let mut tally = Tally::default();
         tally.add(is_write, hit, !hit && cold(), mode);
         tally.count(before.into(), self.policy.len().into(), &mut self.counts);
+        self.last = entry;
         let Some(entry) = entry else {
             return Served { hit, frame: None, left: None };
         };
@@ -252,6 +260,18 @@ impl HashedCache {
         }
     }
 
+    /// The same of the block of the last [`reference`](Self::reference), without looking for it.
+    pub(crate) fn neighbour_holds_last(&mut self, holds: bool) {
+        if let Some(entry) = self.last.filter(|&entry| self.policy.contains(entry)) {
+            self.policy.neighbour_holds(entry, holds);
+        }
+    }
+
+    /// Whether the policy wants to know what the neighbouring cache holds.
+    pub fn is_aware(&self) -> bool {
+        self.is_aware
+    }
+
     /// The block that admitting an unknown one would evict now; `None` while there is room.
     pub fn victim(&self) -> Option<u64> {
         self.policy.victim().map(|entry| self.slots[entry as usize].block)
@@ -323,7 +343,8 @@ impl HashedCache {
         for departure in out.iter() {
             let slot = self.slots[departure.entry as usize];
             if departure.fate != Fate::Forgotten {
-                self.evicted.push(Evicted { block: slot.block, frame: slot.frame });
+                let held = self.is_aware && self.policy.neighbour_has(departure.entry);
+                self.evicted.push(Evicted { block: slot.block, frame: slot.frame, held });
                 self.release_frame(departure.entry);
             }
             if departure.fate != Fate::Remembered {

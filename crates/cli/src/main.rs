@@ -43,6 +43,8 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Play a trace through a running server
     Replay(command::replay::Args),
+    /// Find out what cache an NBD server has, by reading
+    Probe(command::probe::Args),
     /// Run an unmodified program whose evictions become known to the server of its volume
     Attach(Box<command::attach::Args>),
     /// The counters of a running server
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => command::trace::run(&command),
         Command::Serve(args) => command::serve::run(&args),
         Command::Replay(args) => command::replay::run(&args),
+        Command::Probe(args) => command::probe::run(&args),
         Command::Attach(args) => command::attach::run(&args),
         Command::Stats(args) => command::stats::run(&args),
         Command::Bench(command) => command::bench::run(&command),

@@ -6,8 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod cached;
+mod following;
+mod probe;
 mod replay;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
-pub use replay::{Replay, ReplayError, ReplayReport, ToldReport, replay};
+pub use probe::{ProbeOptions, Probed, probe};
+pub use replay::{KnownReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, replay};
 pub use undercroft_nbd::report::Report;

@@ -128,6 +128,9 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
                     verify: true,
                     report,
                     batch: 1,
+                    below: undercroft_cache::content::Below::Nothing,
+                    awareness: Default::default(),
+                    probe: false,
                     options: ClientOptions::default(),
                 };
                 let played = replay(&trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;

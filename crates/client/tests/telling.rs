@@ -36,6 +36,9 @@ fn how(l1: Option<Box<dyn Policy>>, write_mode: WriteMode, report: Report) -> Re
         verify: true,
         report,
         batch: 1,
+        below: undercroft_cache::content::Below::Nothing,
+        awareness: Default::default(),
+        probe: false,
         options: ClientOptions::default(),
     }
 }

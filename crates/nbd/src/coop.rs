@@ -33,6 +33,8 @@ pub struct Abilities {
     pub hold: bool,
     /// CLIENT-STAT.
     pub stat: bool,
+    /// FOLLOW: the server tells what it holds.
+    pub follow: bool,
 }
 
 impl Abilities {
@@ -57,11 +59,11 @@ impl Abilities {
         both
     }
 
-    fn fields(mut self) -> [(&'static str, bool); 8] {
+    fn fields(mut self) -> [(&'static str, bool); 9] {
         self.fields_mut().map(|(name, has)| (name, *has))
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 9] {
         [
             ("evict", &mut self.evict),
             ("demote", &mut self.demote),
@@ -71,6 +73,7 @@ impl Abilities {
             ("digest", &mut self.digest),
             ("hold", &mut self.hold),
             ("stat", &mut self.stat),
+            ("follow", &mut self.follow),
         ]
     }
 }
@@ -123,7 +126,8 @@ impl fmt::Display for Query {
 }
 
 /// What a server agrees to:
-/// `x-undercroft:coop;v=1;epoch=<hex>;block=<bytes>;window=<base>+<length>;grant=<list>`.
+/// `x-undercroft:coop;v=1;epoch=<hex>;block=<bytes>;window=<base>+<length>;grant=<list>`, and, if
+/// the client may follow, `;news=<base>+<length>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Another one whenever the server has forgotten what it was told.
@@ -134,6 +138,8 @@ pub struct Grant {
     pub window_base: u64,
     /// Its length in bytes.
     pub window_bytes: u64,
+    /// First byte and length of where the server tells what it holds, if it does.
+    pub news: Option<(u64, u64)>,
     /// Which hints the server takes.
     pub grant: Abilities,
 }
@@ -142,32 +148,33 @@ impl Grant {
     /// None if it is not our context, of a version that is not known here, or malformed. Unknown
     /// parameters are skipped.
     pub fn parse(context: &str) -> Option<Grant> {
-        let (mut epoch, mut block, mut window) = (None, None, None);
+        let (mut epoch, mut block, mut window, mut news) = (None, None, None, None);
         let mut grant = Abilities::default();
         for (name, value) in parameters(context)? {
             match name {
                 "epoch" => epoch = Some(u64::from_str_radix(hex(value)?, 16).ok()?),
                 "block" => block = Some(decimal(value)?),
-                "window" => {
-                    let (base, length) = value.split_once('+')?;
-                    window = Some((decimal(base)?, decimal(length)?));
-                }
+                "window" => window = Some(region(value)?),
+                "news" => news = Some(region(value)?),
                 "grant" => grant = Abilities::parse(value),
                 _ => {}
             }
         }
         let (window_base, window_bytes) = window?;
-        window_base.checked_add(window_bytes)?;
         let block_bytes = u32::try_from(block?).ok().filter(|bytes| bytes.is_power_of_two())?;
-        Some(Grant { epoch: epoch?, block_bytes, window_base, window_bytes, grant })
+        Some(Grant { epoch: epoch?, block_bytes, window_base, window_bytes, news, grant })
     }
 }
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Grant { epoch, block_bytes, window_base, window_bytes, grant } = self;
+        let Grant { epoch, block_bytes, window_base, window_bytes, news, grant } = self;
         write!(f, "{NAME};v={VERSION};epoch={epoch:x};block={block_bytes}")?;
-        write!(f, ";window={window_base}+{window_bytes};grant={grant}")
+        write!(f, ";window={window_base}+{window_bytes};grant={grant}")?;
+        match news {
+            Some((base, bytes)) => write!(f, ";news={base}+{bytes}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -179,6 +186,13 @@ fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
     let pairs = rest.split(';').map(|part| part.split_once('=').unwrap_or((part, "")));
     let known = pairs.clone().all(|(name, value)| name != "v" || value == VERSION);
     known.then_some(pairs)
+}
+
+/// First byte and length of a region, which has an end.
+fn region(text: &str) -> Option<(u64, u64)> {
+    let (base, length) = text.split_once('+')?;
+    let (base, length) = (decimal(base)?, decimal(length)?);
+    base.checked_add(length).map(|_| (base, length))
 }
 
 /// Digits alone: the standard library's numbers may have a sign.

@@ -3,13 +3,15 @@
 //!
 //! Not here: how a session comes to have a mailbox (`coop.rs`), what a server does about a hint.
 
+mod digest;
 mod parse;
 
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-pub use parse::{Malformed, parse};
+pub use digest::{Assembly, Body, Summary};
+pub use parse::{Malformed, Told, parse, parse_told};
 
 /// Most bytes of a message. A server's window is no smaller.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -28,6 +30,11 @@ const FREQUENCY: u16 = 5;
 const CONTENT: u16 = 6;
 const DIGEST: u16 = 7;
 const CLIENT_STAT: u16 = 8;
+const CHANGES: u16 = 9;
+const FOLLOW: u16 = 10;
+
+/// Flag of the type 0 that ends what a server tells: there is more, and this long at least.
+const MORE: u16 = 1;
 
 const WAS_DIRTY: u16 = 1;
 const LATE: u16 = 1 << 1;
@@ -194,9 +201,64 @@ pub enum Hint {
     },
     /// The client's counters.
     ClientStat(Box<ClientStat>),
+    /// What has changed in a Bloom filter; without positions, the number of the filter whose parts
+    /// came before.
+    Changes {
+        /// As in [`Hint::Digest`].
+        bits: u32,
+        /// As in [`Hint::Digest`].
+        hashes: u8,
+        /// As in [`Hint::Digest`].
+        seed: u8,
+        /// One more for each publication; gaps show losses.
+        sequence: u32,
+        /// The positions of the bits that are not what they were, ascending: the first, and from
+        /// each to the next the distance less one, as LEB128.
+        positions: Bytes,
+    },
+    /// The client wants to know what the server holds, from now on; or, said by the server, what
+    /// it told before is no longer to be relied on.
+    Follow(Follow),
+}
+
+/// How a client wants to know what the server holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Follow {
+    /// In which form.
+    pub what: Following,
+    /// Bits of the filter, times the server's capacity in blocks.
+    pub filter_bits: u8,
+    /// Its hash functions.
+    pub hashes: u8,
+    /// Blocks that come or go between two publications, in millionths of the server's capacity.
+    pub publish_ppm: u32,
+    /// Blocks that the client itself holds at most.
+    pub capacity_blocks: u64,
+}
+
+/// In which form a client is told what the server holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Following {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// Each block that comes or goes: HOLD and EVICT.
+    Blocks,
+    /// A Bloom filter and its changes: DIGEST and CHANGES.
+    Digest,
 }
 
 impl Hint {
+    /// Bytes of data in it, beside its numbers.
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Hint::Demote { data, .. } => data.len(),
+            Hint::Digest { filter, .. } => filter.len(),
+            Hint::Changes { positions, .. } => positions.len(),
+            _ => 0,
+        }
+    }
+
     /// Appends the record.
     pub fn put(&self, out: &mut BytesMut) {
         let start = out.len();
@@ -258,8 +320,34 @@ impl Hint {
                 put_stat(out, stat);
                 (CLIENT_STAT, 0)
             }
+            Hint::Changes { bits, hashes, seed, sequence, positions } => {
+                out.put_u32(*bits);
+                out.put_u8(*hashes);
+                out.put_u8(*seed);
+                out.put_u16(0);
+                out.put_u32(*sequence);
+                out.extend_from_slice(positions);
+                (CHANGES, 0)
+            }
+            Hint::Follow(follow) => {
+                out.put_u8(follow.what as u8);
+                out.put_u8(follow.filter_bits);
+                out.put_u8(follow.hashes);
+                out.put_u8(0);
+                out.put_u32(follow.publish_ppm);
+                out.put_u64(follow.capacity_blocks);
+                (FOLLOW, 0)
+            }
         }
     }
+}
+
+/// Ends what a server tells: `more` bytes at least are needed for what comes next, 0 if there is
+/// nothing.
+pub fn put_end(out: &mut BytesMut, more: u32) {
+    out.put_u16(0);
+    out.put_u16(if more > 0 { MORE } else { 0 });
+    out.put_u32(more);
 }
 
 fn put_runs(out: &mut BytesMut, runs: &[BlockRun]) {

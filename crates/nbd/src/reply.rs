@@ -18,6 +18,8 @@ pub enum Answer {
     Done,
     /// The data of a read, in pieces.
     Data(Pieces),
+    /// The first bytes of a read that may be answered in several pieces; the rest is zero.
+    Start(Pieces),
     /// For each context its key and extents.
     Extents(Vec<(u32, Vec<Extent>)>),
     /// It failed, with a text for people.
@@ -78,6 +80,12 @@ impl Reply {
     /// The data of a read: `length` bytes in pieces, sent from where they lie.
     pub fn data(self, pieces: impl Into<Pieces>) {
         self.answer(Answer::Data(pieces.into()));
+    }
+
+    /// The first bytes of a read whose client did not ask for one piece: the rest, of as many bytes
+    /// as were asked for, is zero.
+    pub fn start(self, pieces: impl Into<Pieces>) {
+        self.answer(Answer::Start(pieces.into()));
     }
 
     /// The status of a range: for each selected context its key and extents. Extents go on from

@@ -48,7 +48,8 @@ impl Export for Mail {
         let Some(query) = Query::parse(query) else { return Vec::new() };
         let grant = query.want.and(Abilities::parse(self.grants));
         let window_bytes = 1 << 20;
-        let grant = Grant { epoch: 1, block_bytes: 4096, window_base: BASE, window_bytes, grant };
+        let (epoch, block_bytes, news) = (1, 4096, None);
+        let grant = Grant { epoch, block_bytes, window_base: BASE, window_bytes, news, grant };
         vec![Context { name: grant.to_string(), key: 1 }]
     }
 

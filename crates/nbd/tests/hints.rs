@@ -4,8 +4,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
-    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Hint, MESSAGE_BYTES_MAX,
-    Tracking, parse,
+    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following, Hint,
+    MESSAGE_BYTES_MAX, Told, Tracking, parse, parse_told, put_end,
 };
 
 /// SplitMix64.
@@ -50,7 +50,7 @@ impl Random {
     }
 
     fn hint(&mut self) -> Hint {
-        match self.below(8) {
+        match self.below(10) {
             0 => Hint::Evict {
                 age_us: self.next() as u32,
                 sequence: self.next() as u32,
@@ -79,6 +79,20 @@ impl Random {
                 let filter = self.bytes(bits.div_ceil(8) as usize);
                 Hint::Digest { bits, hashes, seed, part: 0, filter }
             }
+            7 => {
+                let (bits, hashes) = (1 + self.next() as u32 / 2, 1 + self.below(255) as u8);
+                let length = self.below(40) as usize;
+                let (seed, sequence) = (self.next() as u8, self.next() as u32);
+                Hint::Changes { bits, hashes, seed, sequence, positions: self.bytes(length) }
+            }
+            8 => Hint::Follow(Follow {
+                what: [Following::Nothing, Following::Blocks, Following::Digest]
+                    [self.below(3) as usize],
+                filter_bits: self.next() as u8,
+                hashes: self.next() as u8,
+                publish_ppm: self.next() as u32,
+                capacity_blocks: self.next(),
+            }),
             _ => Hint::ClientStat(Box::new(ClientStat {
                 reads: self.next(),
                 read_hits: self.next(),
@@ -112,6 +126,24 @@ fn record(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     out.extend_from_slice(payload);
     out.resize(out.len().next_multiple_of(8), 0);
     out
+}
+
+/// What a server tells has zeroes behind it, or says that there is more.
+#[test]
+fn what_a_server_tells_ends_where_it_says() {
+    let mut random = Random::seeded();
+    for _ in 0..300 {
+        let hints: Vec<Hint> = (0..random.below(4)).map(|_| random.hint()).collect();
+        let more = if random.bit() { 1 + random.below(1 << 20) as u32 } else { 0 };
+        let mut out = BytesMut::from(&message(&hints)[..]);
+        let bytes = out.len();
+        put_end(&mut out, more);
+        out.resize(out.len() + 8 * random.below(9) as usize, 0);
+        assert_eq!(parse_told(&out.freeze()), Ok(Told { hints, bytes, more }));
+    }
+    let told = parse_told(&Bytes::from(vec![0; 64]));
+    assert_eq!(told, Ok(Told { hints: Vec::new(), bytes: 0, more: 0 }));
+    assert_eq!(parse_told(&Bytes::new()), Ok(Told::default()));
 }
 
 #[test]
@@ -317,11 +349,16 @@ fn contexts_are_written_and_read() {
         block_bytes: 4096,
         window_base: 1 << 20,
         window_bytes: 65536,
+        news: None,
         grant: some,
     };
     let text = "x-undercroft:coop;v=1;epoch=1f;block=4096;window=1048576+65536;grant=evict,stat";
     assert_eq!(grant.to_string(), text);
     assert_eq!(Grant::parse(text), Some(grant));
+    let (news, text_with_news) = (Some((1 << 21, 4096)), format!("{text};news=2097152+4096"));
+    assert_eq!(Grant { news, ..grant }.to_string(), text_with_news);
+    assert_eq!(Grant::parse(&text_with_news), Some(Grant { news, ..grant }));
+    assert_eq!(Grant::parse(&format!("{text};news=18446744073709551615+1")), None);
     for (good, bad) in [
         ("epoch=1f;", ""),
         ("block=4096;", ""),

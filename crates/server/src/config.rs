@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, Order, Placement, PlacementError, Staging};
-use undercroft_cache::policy::{Awareness, Spec, SpecError};
+use undercroft_cache::policy::{Awareness, Knows, Spec, SpecError};
 use undercroft_frames::MemoryError;
 
 use crate::content::BLOCK_BYTES_MAX;
@@ -51,6 +51,8 @@ pub struct VolumeConfig {
     pub placement: Placement,
     /// Whether clients that do not tell what they evict are emulated.
     pub estimate: bool,
+    /// Blocks of the clients' caches together, which a content-aware policy emulates then.
+    pub client_blocks: Option<u32>,
     /// Whether evicted blocks are read back at once, not in idle times only.
     pub reload_at_once: bool,
     /// When writes are answered.
@@ -88,6 +90,7 @@ impl VolumeConfig {
             policy,
             placement: Placement::Access,
             estimate: false,
+            client_blocks: None,
             reload_at_once: false,
             write: Write::Through,
             write_allocate: true,
@@ -163,7 +166,17 @@ impl VolumeConfig {
     /// Whether all fits together, and with the store.
     pub(crate) fn check(&self, size: u64, alignment: u32) -> Result<(), VolumeError> {
         let (name, block) = (|| self.name.clone(), self.block_bytes);
-        Awareness::refuse(&self.policy).map_err(|error| VolumeError::Policy(name(), error))?;
+        let awareness = Awareness::of(&self.policy);
+        if let Some(awareness) = awareness {
+            awareness.check().map_err(|error| VolumeError::Policy(name(), error))?;
+            if self.placement != Placement::Access {
+                return Err(VolumeError::Aware(name(), self.policy.to_string()));
+            }
+        }
+        let emulates = awareness.is_some_and(|awareness| awareness.knows == Knows::Emulation);
+        if self.client_blocks.is_some() && !emulates {
+            return Err(VolumeError::ClientCache(name()));
+        }
         if !block.is_power_of_two() || !(4096..=BLOCK_BYTES_MAX as u32).contains(&block) {
             return Err(VolumeError::BlockSize(name(), block));
         }
@@ -202,6 +215,15 @@ pub enum VolumeError {
     /// The placement cannot be had, or not with the policy.
     #[error("volume {0}: {1}")]
     Placement(String, PlacementError),
+    /// A policy that goes by what clients hold, where nothing is held twice.
+    #[error(
+        "volume {0}: policy {1} evicts first what clients hold too, and with this placement they \
+         hold other blocks: choose placement=access, or a policy without that"
+    )]
+    Aware(String, String),
+    /// A size for nobody.
+    #[error("volume {0}: client-cache is for a policy with knows=emulation; leave it out")]
+    ClientCache(String),
     /// No memory for the frames.
     #[error("volume {0}: {1}")]
     Memory(String, MemoryError),

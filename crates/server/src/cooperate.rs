@@ -19,7 +19,7 @@ use crate::answer::Failed;
 use crate::clients::Caller;
 use crate::content::{Content, Memory};
 use crate::cooperation::{Asker, Fate, Reloading, Word};
-use crate::counters::{CooperationStats, Source};
+use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::{Effects, Shard};
 
@@ -97,6 +97,14 @@ impl Shard {
 
     /// A client evicted a block.
     pub(crate) fn evicted(&mut self, block: u64, word: Word, fx: &mut Effects) {
+        if let Some(lower) = self.cache.aware() {
+            match lower.evicted(block, word.client, word.evicted_us, word.connected) {
+                Standing::Last => {}
+                Standing::HeldByOthers => self.told.held_by_others += 1,
+                Standing::Stale => self.told.stale_hints += 1,
+            }
+            return;
+        }
         if self.is_last_holder(block, word) {
             if let Some(down) = self.cache.below().map(|level| level.evicted(block)) {
                 self.go_down(block, down, fx);
@@ -159,7 +167,7 @@ impl Shard {
             Some(frame) => self.slots[slot as usize].state.content = Content::Frame(frame.freeze()),
             None => {
                 self.counters.served_around += 1;
-                self.cache.discard(block);
+                self.discard(block);
                 self.is_gone(block);
             }
         }
@@ -218,7 +226,10 @@ impl Shard {
     }
 
     /// The client says that it keeps a block: where a hit would give the copy up, this does.
-    pub(crate) fn held(&mut self, block: u64, fx: &mut Effects) {
+    pub(crate) fn held(&mut self, block: u64, word: Word, fx: &mut Effects) {
+        if let Some(lower) = self.cache.aware() {
+            return lower.held(block, word.client, word.arrived_us);
+        }
         if let Some(left) = self.cache.below().and_then(|level| level.held(block)) {
             self.leave(block, left, fx);
         }
@@ -237,6 +248,9 @@ impl Shard {
 
     /// A range is about to change.
     pub(crate) fn noted_range(&mut self, blocks: &RangeInclusive<u64>) {
+        if let Some(lower) = self.cache.aware() {
+            lower.forget_within(blocks);
+        }
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.deliveries.forget_within(blocks);
         coop.void_reload(|block| blocks.contains(&block));
@@ -248,6 +262,9 @@ impl Shard {
 
     /// The bit of a client goes to another one.
     pub(crate) fn forget_client(&mut self, client: u8) {
+        if let Some(lower) = self.cache.aware() {
+            lower.forget_client(client);
+        }
         if let Some(coop) = self.coop.as_deref_mut() {
             coop.deliveries.forget_client(client);
         }
@@ -306,7 +323,15 @@ impl Shard {
     pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
         if let Some(coop) = self.coop.as_deref_mut() {
             coop.counters.sum(count);
+        } else if self.cache.aware().is_some() {
+            self.told.hear(count);
         }
+    }
+
+    /// What a content-aware policy counted.
+    pub(crate) fn aware(&mut self) -> Option<AwareStats> {
+        let told = self.told;
+        self.cache.aware().map(|lower| told.with(&lower.counts()))
     }
 
     /// What cooperation counted, where there is any.

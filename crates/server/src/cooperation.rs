@@ -25,6 +25,8 @@ pub(crate) struct Asker {
     pub(crate) caller: Caller,
     /// Microseconds since the volume was opened.
     pub(crate) now_us: u64,
+    /// A bit for each client that is connected.
+    pub(crate) connected: u64,
     /// Whether it is served as if placement were access-based.
     pub(crate) by_access: bool,
 }

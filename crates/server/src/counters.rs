@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 use undercroft_cache::Counts;
+use undercroft_cache::content::LowerCounts;
 
 use crate::histogram::Histogram;
 
@@ -207,6 +208,82 @@ named_stats! {
     }
 }
 
+named_stats! {
+    /// What a volume counts that goes by what its clients hold, or whose clients go by what it
+    /// holds; in blocks where not said otherwise.
+    AwareStats {
+    /// Evictions of blocks that a client was believed to hold too.
+    counter held_evictions;
+    /// Reads by clients of what they were believed to hold.
+    counter mistaken;
+    /// Evictions told by clients, all of them.
+    counter hints;
+    /// Those known too late to be of use.
+    counter late_hints;
+    /// Those of blocks that were read again after the eviction.
+    counter stale_hints;
+    /// Those of blocks that another client holds.
+    counter held_by_others;
+    /// Hints for which there is no use here, or beyond the limit of a message.
+    counter ignored_hints;
+    /// Mailbox messages that were understood, in messages.
+    counter hint_messages;
+    /// Bytes of these.
+    counter hint_bytes;
+    /// Messages that were refused, in messages.
+    counter hint_messages_refused;
+    /// Summaries published by clients, in summaries.
+    counter summaries;
+    /// Bytes of these.
+    counter summary_bytes;
+    /// Summaries that could not be used, in summaries.
+    counter summaries_unusable;
+    /// Share of false positives of the worst of these as it is now, in millionths.
+    gauge false_positives_ppm;
+    /// Requests of clients that say nothing while their emulation was not trusted.
+    counter distrusted;
+    /// Blocks that the emulated clients are believed to hold now.
+    gauge emulated_blocks;
+    /// Clients now that go by what this cache holds, in clients.
+    gauge followers;
+    /// Answers to them, in answers.
+    counter news;
+    /// Bytes of what these said.
+    counter news_bytes;
+    /// Summaries of this cache published to them, in summaries.
+    counter published;
+    /// Times that all of them had to begin anew, since too much had changed unread.
+    counter restarts;
+    }
+}
+
+impl AwareStats {
+    /// Adds what a message came to.
+    pub(crate) fn hear(&mut self, count: &CooperationStats) {
+        self.hints += count.hints;
+        self.late_hints += count.late_hints;
+        self.ignored_hints += count.ignored_hints;
+        self.hint_messages += count.hint_messages;
+        self.hint_bytes += count.hint_bytes;
+        self.hint_messages_refused += count.hint_messages_refused;
+    }
+
+    /// With what the engine counted.
+    pub(crate) fn with(self, counts: &LowerCounts) -> Self {
+        Self {
+            held_evictions: counts.held_evictions,
+            mistaken: counts.mistaken,
+            summaries: counts.summaries,
+            summary_bytes: counts.summary_bytes,
+            summaries_unusable: counts.summaries_unusable,
+            false_positives_ppm: counts.false_positives_ppm,
+            distrusted: counts.distrusted,
+            emulated_blocks: counts.emulated_blocks,
+            ..self
+        }
+    }
+}
+
 /// The counters of a volume. All numbers count since its start, except the last group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -255,6 +332,9 @@ pub struct Stats {
     /// Where placement is not access-based: what that counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationStats>,
+    /// Where the policy goes by what clients hold, or clients by what is here: what that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aware: Option<AwareStats>,
     /// Where the server below is told what leaves: what came of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tells: Option<TellStats>,
@@ -303,6 +383,9 @@ impl Stats {
         self.dirty += other.dirty;
         if let Some(other) = &other.cooperation {
             self.cooperation.get_or_insert_default().sum(other);
+        }
+        if let Some(other) = &other.aware {
+            self.aware.get_or_insert_default().sum(other);
         }
         if let Some(other) = &other.tells {
             self.tells.get_or_insert_default().sum(other);

@@ -1,13 +1,20 @@
 //! Which blocks are resident, by either placement: a policy behind an index where blocks come at
-//! the access, or the engine's lower level where they come when the client evicts them.
+//! the access, with or without knowledge of what clients hold; or the engine's lower level where
+//! they come when the client evicts them.
 
+use undercroft_cache::content::{Asking, Lower};
 use undercroft_cache::placement::LowerLevel;
-use undercroft_cache::{Counts, Evicted, Found, Frame, HashedCache, WriteMode};
+use undercroft_cache::{Counts, Evicted, Found, Frame, HashedCache, Served, WriteMode};
+
+use crate::clients::Caller;
+use crate::cooperation::Asker;
 
 #[expect(clippy::large_enum_variant, reason = "there is one a shard")]
 pub(crate) enum Directory {
     /// Access-based placement.
     Access(HashedCache),
+    /// The same, and the policy is content-aware.
+    Aware(Box<Lower>),
     /// Eviction-based and global placement.
     Below(LowerLevel),
 }
@@ -24,21 +31,24 @@ pub(crate) struct Referred {
 }
 
 impl Directory {
-    /// A counted reference. `by_access`: placed as if placement were access-based, since nothing
-    /// is known of what the client keeps. `cold`: see [`HashedCache::reference`].
+    /// A counted reference of the whole block or (`!is_whole`) a part of it. `cold`: see
+    /// [`HashedCache::reference`].
     pub(crate) fn reference(
         &mut self,
         block: u64,
-        is_write: bool,
+        (is_write, is_whole): (bool, bool),
         mode: WriteMode,
-        by_access: bool,
+        asker: Asker,
         cold: impl FnOnce() -> bool,
     ) -> Referred {
+        let by_access = asker.by_access;
         match self {
-            Self::Access(cache) => {
-                let served = cache.reference(block, is_write, mode, cold);
-                let had = served.frame.filter(|_| served.hit);
-                Referred { hit: served.hit, before: had.or(served.left), now: served.frame }
+            Self::Access(cache) => referred(cache.reference(block, is_write, mode, cold)),
+            Self::Aware(lower) => {
+                let Caller { client, tells } = asker.caller;
+                let asking = Asking { client, tells, is_whole, now_us: asker.now_us };
+                let asking = (asking, asker.connected);
+                referred(lower.reference(block, is_write, mode, asking, cold))
             }
             Self::Below(level) => {
                 let before = level.cache().frame(block);
@@ -57,6 +67,7 @@ impl Directory {
     pub(crate) fn place(&mut self, block: u64) -> Found {
         match self {
             Self::Access(cache) => cache.place(block),
+            Self::Aware(lower) => lower.place(block),
             Self::Below(level) => level.fetch_ahead(block),
         }
     }
@@ -65,6 +76,7 @@ impl Directory {
     pub(crate) fn discard(&mut self, block: u64) {
         match self {
             Self::Access(cache) => cache.discard(block),
+            Self::Aware(lower) => lower.discard(block),
             Self::Below(level) => level.discard(block),
         };
     }
@@ -85,6 +97,7 @@ impl Directory {
     pub(crate) fn cache(&self) -> &HashedCache {
         match self {
             Self::Access(cache) => cache,
+            Self::Aware(lower) => lower.cache(),
             Self::Below(level) => level.cache(),
         }
     }
@@ -92,6 +105,7 @@ impl Directory {
     pub(crate) fn counts(&self) -> &Counts {
         match self {
             Self::Access(cache) => cache.counts(),
+            Self::Aware(lower) => lower.cache().counts(),
             Self::Below(level) => level.counts(),
         }
     }
@@ -100,6 +114,7 @@ impl Directory {
     pub(crate) fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         match self {
             Self::Access(cache) => cache.warm(blocks, frames),
+            Self::Aware(lower) => lower.warm(blocks, frames),
             Self::Below(level) => level.warm(blocks, frames),
         }
     }
@@ -108,21 +123,33 @@ impl Directory {
     pub(crate) fn take_on(&mut self, saved: HashedCache) {
         match self {
             Self::Access(cache) => *cache = saved,
+            Self::Aware(lower) => lower.take_on(saved),
             Self::Below(level) => level.take_on(saved),
         }
     }
 
     pub(crate) fn below(&mut self) -> Option<&mut LowerLevel> {
         match self {
-            Self::Access(_) => None,
+            Self::Access(_) | Self::Aware(_) => None,
             Self::Below(level) => Some(level),
         }
+    }
+
+    /// What is known of the clients' caches, if the policy wants to know.
+    pub(crate) fn aware(&mut self) -> Option<&mut Lower> {
+        if let Self::Aware(lower) = self { Some(lower) } else { None }
     }
 
     pub(crate) fn validate(&self) -> Result<(), String> {
         match self {
             Self::Access(cache) => cache.validate(),
+            Self::Aware(lower) => lower.validate(),
             Self::Below(level) => level.validate(),
         }
     }
+}
+
+fn referred(served: Served) -> Referred {
+    let had = served.frame.filter(|_| served.hit);
+    Referred { hit: served.hit, before: had.or(served.left), now: served.frame }
 }

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_nbd::hint::{BlockRun, Hint};
+use undercroft_nbd::hint::{BlockRun, Hint, Summary};
 
 use crate::clients::Caller;
 use crate::cooperation::Word;
 use crate::counters::CooperationStats;
+use crate::feed::received;
 use crate::requests::WARM_BLOCKS_MAX;
 use crate::volume::{Volume, Work};
 
@@ -84,11 +85,12 @@ impl Volume {
                     for block in runs.into_iter().flatten() {
                         count.held += 1;
                         let (shard, fx) = work.shard(block);
-                        shard.held(block, fx);
+                        shard.held(block, word, fx);
                     }
                 }
-                // For people: whoever keeps the connection keeps it.
-                Hint::ClientStat(_) => {}
+                // Whoever keeps the connection keeps these.
+                Hint::ClientStat(_) | Hint::Changes { .. } | Hint::Follow(_) => {}
+                Hint::Digest { .. } if self.takes_digests() => {}
                 Hint::Demote { .. }
                 | Hint::Frequency { .. }
                 | Hint::Content { .. }
@@ -97,6 +99,17 @@ impl Volume {
         }
         work.finish();
         self.count_cooperation(&count);
+    }
+
+    /// A client published what it holds.
+    pub(crate) fn hear_digest(&self, client: u8, summary: &Summary) {
+        let digest = received(client, summary);
+        for shard in 0..self.shards.len() {
+            if let Some(lower) = self.lock(shard).cache.aware() {
+                // What is of no use is counted there.
+                let _ = lower.heard(&digest);
+            }
+        }
     }
 
     /// Brings near what the shards will need to know of blocks, all together.

@@ -154,7 +154,7 @@ impl Shard {
         slot.state.content = content;
         if was_there && leaves {
             self.slots[frame as usize] = Slot::default();
-            self.cache.discard(block);
+            self.discard(block);
         }
     }
 

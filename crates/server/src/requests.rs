@@ -116,8 +116,9 @@ impl Volume {
 
     /// Who asks, as placement sees it.
     fn asker(&self, caller: Caller, now: Instant) -> Asker {
-        let now_us = if self.has_clients() { self.micros(now) } else { 0 };
-        Asker { caller, now_us, by_access: false }
+        let Some(clients) = &self.clients else { return Asker { caller, ..Asker::default() } };
+        let (now_us, connected) = (self.micros(now), clients.connected());
+        Asker { caller, now_us, connected, by_access: false }
     }
 
     fn check(&self, ask: &Ask) -> Result<(), Failed> {

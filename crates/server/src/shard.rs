@@ -24,10 +24,11 @@ use undercroft_nbd::Piece;
 
 use crate::content::{Active, Content, Memory, Running, Slot};
 use crate::cooperation::{Asker, Cooperation};
-use crate::counters::{ShardCounters, Source};
+use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::execute::{Tools, Verdict, execute};
+use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Finished, Job};
 use crate::ranges::Ranges;
@@ -37,6 +38,10 @@ pub(crate) struct Shard {
     pub(crate) cache: Directory,
     /// Only where placement is not access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
+    /// What came and went, while somebody follows it.
+    pub(crate) changes: Option<Changes>,
+    /// What clients said, where the policy is content-aware.
+    pub(crate) told: AwareStats,
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
@@ -104,6 +109,8 @@ impl Shard {
         Self {
             cache,
             coop: coop.map(Box::new),
+            changes: None,
+            told: AwareStats::default(),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
             active: HashMap::default(),
             dirty: DirtySet::default(),
@@ -148,7 +155,7 @@ impl Shard {
         fx: &mut Effects,
     ) -> bool {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
-        let referred = self.reference(block, true, asker);
+        let referred = self.reference(block, (true, is_whole), asker);
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.is_back(block);
@@ -160,10 +167,10 @@ impl Shard {
     }
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.
-    fn reference(&mut self, block: u64, is_write: bool, asker: Asker) -> Referred {
+    fn reference(&mut self, block: u64, kind: (bool, bool), asker: Asker) -> Referred {
         let geometry = &self.geometry;
         let cold = || geometry.first_touch(block);
-        self.cache.reference(block, is_write, geometry.mode, asker.by_access, cold)
+        self.cache.reference(block, kind, geometry.mode, asker, cold)
     }
 
     fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
@@ -189,6 +196,9 @@ impl Shard {
 
     /// The newly resident block gets an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
+        if let Some(changes) = &mut self.changes {
+            changes.note(block, true);
+        }
         let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
         let active = record.is_some();
         if let Some(record) = record {
@@ -204,8 +214,19 @@ impl Shard {
         }
     }
 
+    /// Forgets a block that has no content.
+    pub(crate) fn discard(&mut self, block: u64) {
+        if let (true, Some(changes)) = (self.cache.frame(block).is_some(), &mut self.changes) {
+            changes.note(block, false);
+        }
+        self.cache.discard(block);
+    }
+
     /// A block lost its slot. What the store does not have yet is kept until it has.
     pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
+        if let Some(changes) = &mut self.changes {
+            changes.note(block, false);
+        }
         let slot = std::mem::take(&mut self.slots[frame as usize]);
         self.unloaded -= u32::from(slot.unloaded);
         if slot.active {
@@ -236,7 +257,8 @@ impl Shard {
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
-        let referred = self.reference(block, false, asker);
+        let is_whole = span == (0, self.geometry.len(block));
+        let referred = self.reference(block, (false, is_whole), asker);
         let piece = match referred {
             Referred { hit: false, .. } => None,
             // Before it leaves its slot, where the client has it from now on.
@@ -255,7 +277,6 @@ impl Shard {
             self.fill_staged(block, slot, fx);
         }
         if self.coop.is_some() {
-            let is_whole = span == (0, self.geometry.len(block));
             self.noted_read(block, is_whole, asker, fx);
         }
         match piece {
@@ -380,7 +401,7 @@ impl Shard {
             Some(frame) => {
                 // A resident block without content: a failure, or no frame was free.
                 self.slots[frame as usize] = Slot::default();
-                self.cache.discard(block);
+                self.discard(block);
                 self.active.remove(&block);
                 self.is_gone(block);
             }

@@ -10,8 +10,9 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use undercroft_cache::HashedCache;
+use undercroft_cache::content::Lower;
 use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
-use undercroft_cache::policy::Context;
+use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_frames::Memory;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
@@ -23,6 +24,7 @@ use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::direct::DirectCounters;
 use crate::directory::Directory;
+use crate::feed::Feed;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
@@ -57,8 +59,10 @@ pub struct Volume {
     pub(crate) demand: AtomicUsize,
     /// The store may have become idle, or a reload was queued.
     pub(crate) reload_wanted: Arc<Notify>,
-    /// Who is connected; only where placement is not access-based.
+    /// Who is connected; only where placement is not access-based, or the policy content-aware.
     pub(crate) clients: Option<Arc<Clients>>,
+    /// What those are told who go by what is here.
+    pub(crate) feed: Mutex<Feed>,
     /// What times are counted from.
     pub(crate) opened: Instant,
     /// Flushes that the store failed.
@@ -91,7 +95,8 @@ impl Volume {
             count,
         ));
         let cooperates = count > 0 && config.placement != Placement::Access;
-        let clients = cooperates.then(Arc::default);
+        let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
+        let clients = (cooperates || is_aware).then(Arc::default);
         let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
@@ -107,6 +112,7 @@ impl Volume {
             demand: AtomicUsize::new(0),
             reload_wanted: Arc::new(Notify::new()),
             clients,
+            feed: Mutex::default(),
             opened: Instant::now(),
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
@@ -186,11 +192,17 @@ impl Volume {
             stats.add(shard.cache.counts(), &shard.counters);
             stats.resident += u64::from(shard.cache.cache().policy().len());
             stats.capacity_blocks += u64::from(shard.cache.cache().policy().capacity());
+            if let Some(counted) = shard.aware() {
+                stats.aware.get_or_insert_default().sum(&counted);
+            }
             if let Some(counted) = shard.cooperation() {
                 stats.cooperation.get_or_insert_default().sum(&counted);
             }
             stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
+        }
+        if let Some(counted) = self.told_to_followers() {
+            stats.aware.get_or_insert_default().sum(&counted);
         }
         self.direct.add_to(&mut stats);
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
@@ -241,6 +253,17 @@ impl Volume {
     /// Whether it is of interest who asks, and what clients say of their caches.
     pub(crate) fn has_clients(&self) -> bool {
         self.clients.is_some()
+    }
+
+    /// Whether what clients evict decides where blocks go.
+    pub(crate) fn places_evicted(&self) -> bool {
+        self.has_clients() && self.config.placement != Placement::Access
+    }
+
+    /// Whether it is of use that clients publish what they hold.
+    pub(crate) fn takes_digests(&self) -> bool {
+        let awareness = Awareness::of(&self.config.policy);
+        self.has_clients() && awareness.is_some_and(|awareness| awareness.knows == Knows::Bloom)
     }
 
     /// A connection of a client begins; those without an id are one client.
@@ -319,7 +342,16 @@ fn shard(
     let (directory, coop) = if placement == Placement::Access {
         let policy = config.policy.build(&Context::new(capacity));
         let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
-        (Directory::Access(HashedCache::new(policy, seed)), None)
+        let cache = HashedCache::new(policy, seed);
+        let part = |blocks: u32| blocks.div_ceil(config.shards.max(1));
+        let directory = match Awareness::of(&config.policy) {
+            None => Directory::Access(cache),
+            Some(awareness) => {
+                let lower = Lower::new(cache, awareness, config.client_blocks.map(part), seed);
+                Directory::Aware(Box::new(lower))
+            }
+        };
+        (directory, None)
     } else {
         let level = LowerLevel::new(&config.policy, capacity, &placement, config.mode(), seed);
         let coop = Cooperation::new(capacity, seed, config.reload_at_once, config.estimate);

@@ -80,6 +80,7 @@ impl Session {
             }
         };
         let none = Grant {
+            news: None,
             epoch: 0,
             block_bytes: 1,
             window_base: 0,

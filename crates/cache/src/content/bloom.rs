@@ -30,11 +30,19 @@ impl Shape {
         (1.0 - (-load).exp()).powi(self.hashes as i32)
     }
 
+    /// Two divisions, however many hash functions there are: from one position to the next is one
+    /// step, taken around the end.
+    #[inline]
     pub(super) fn positions(self, block: u64) -> impl Iterator<Item = u32> {
         let m = u64::from(self.bits);
         let first = mix(block ^ mix(self.seed));
-        let (first, step) = (first % m, mix(first) % m);
-        (0..u64::from(self.hashes)).map(move |i| ((first + i * step) % m) as u32)
+        let (mut next, step) = (first % m, mix(first) % m);
+        (0..self.hashes).map(move |_| {
+            let position = next;
+            next += step;
+            next -= if next >= m { m } else { 0 };
+            position as u32
+        })
     }
 }
 
@@ -78,6 +86,12 @@ impl Filter {
     /// Whether it may hold a block; if not, it does not.
     pub fn holds(&self, block: u64) -> bool {
         self.shape.positions(block).all(|position| self.is_set(position))
+    }
+
+    /// Share of the blocks that it does not hold and takes for its own, as full as it is now.
+    pub fn false_positives(&self) -> f64 {
+        let set: u32 = self.bytes.iter().map(|byte| byte.count_ones()).sum();
+        (f64::from(set) / f64::from(self.shape.bits)).powi(self.shape.hashes as i32)
     }
 
     /// Whether a bit, which must be below the number of bits, is set.

@@ -2,14 +2,17 @@
 //! So the lower one does not count on a block that it has just sent up: not before two exchanges
 //! have passed since it did. This wraps any source of the lower cache.
 
-use super::exact::Blocks;
-use super::source::{News, Source, SourceCounts};
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use super::source::{Digest, News, Source, SourceCounts};
+use super::summary::Unusable;
 
 /// A source that does not count on what was served of late.
 pub(super) struct Cautious {
     inner: Box<dyn Source>,
-    /// Served in this period, and in the one before.
-    served: [Blocks; 2],
+    /// Served in this period, and in the one before. Both are small, whatever blocks there are.
+    served: [HashSet<u64, FixedState>; 2],
     /// Blocks that came or went in this period.
     events: u64,
     period: u64,
@@ -23,17 +26,36 @@ impl Cautious {
     fn is_recent(&self, block: u64) -> bool {
         self.served.iter().any(|served| served.contains(&block))
     }
+
+    /// What was served before the last period counts again, if it is said to be held.
+    fn begin_period(&mut self, news: &mut News) {
+        self.events = 0;
+        self.served.swap(0, 1);
+        let [old, _] = &mut self.served;
+        let inner = &self.inner;
+        let held = old.drain().filter(|&block| inner.holds(block));
+        news.blocks.extend(held.map(|block| (block, true)));
+    }
+
+    fn leave_out_recent(&self, news: &mut News) {
+        news.blocks.retain(|&(block, holds)| !holds || !self.is_recent(block));
+    }
 }
 
 impl Source for Cautious {
     fn came(&mut self, block: u64, news: &mut News) {
         self.events += 1;
         self.inner.came(block, news);
+        self.leave_out_recent(news);
     }
 
     fn went(&mut self, block: u64, news: &mut News) {
         self.events += 1;
         self.inner.went(block, news);
+    }
+
+    fn moved(&mut self, blocks: u64) {
+        self.events += blocks;
     }
 
     fn own(&mut self, block: u64, came: bool) {
@@ -43,19 +65,37 @@ impl Source for Cautious {
     fn exchange(&mut self, content: &dyn Fn() -> Vec<u64>, news: &mut News) {
         self.inner.exchange(content, news);
         if self.events >= self.period {
-            self.events = 0;
-            self.served.swap(0, 1);
-            self.served[0].clear();
-            news.all = true;
+            self.begin_period(news);
         }
-        news.blocks.retain(|&(block, holds)| !holds || !self.is_recent(block));
+        self.leave_out_recent(news);
     }
 
-    fn served(&mut self, block: u64, is_write: bool, hit: bool, news: &mut News) {
+    fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         self.inner.served(block, is_write, hit, news);
         self.served[0].insert(block);
-        news.blocks.retain(|&(block, holds)| !holds || !self.is_recent(block));
+        self.leave_out_recent(news);
         news.blocks.push((block, false));
+    }
+
+    /// A publication ends a period: with `knows=bloom` nothing else tells what comes and goes.
+    fn heard(
+        &mut self,
+        digest: &Digest,
+        own: &dyn Fn() -> Vec<u64>,
+        news: &mut News,
+    ) -> Result<(), Unusable> {
+        self.inner.heard(digest, own, news)?;
+        self.begin_period(news);
+        self.leave_out_recent(news);
+        Ok(())
+    }
+
+    fn forget(&mut self, from: u8, news: &mut News) {
+        self.inner.forget(from, news);
+    }
+
+    fn false_positives(&self) -> Option<f64> {
+        self.inner.false_positives()
     }
 
     fn holds(&self, block: u64) -> bool {

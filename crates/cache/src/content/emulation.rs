@@ -7,6 +7,7 @@
 //! foretells too little is not used: then nothing is known, and a content-aware policy is what it
 //! is without.
 
+use crate::hashed::HashedCache;
 use crate::level::WriteMode;
 use crate::policy::{Context, Departures, Policy, Spec, SpecError};
 use crate::recent::Recent;
@@ -51,26 +52,53 @@ impl Confidence {
 
 /// The lower cache by a policy: which blocks it holds, after the requests that it was sent.
 pub(super) struct Copy {
-    policy: Box<dyn Policy>,
+    cache: Emulated,
     mode: WriteMode,
-    out: Departures,
+}
+
+enum Emulated {
+    /// Blocks are numbered from 0, as in a simulation.
+    Dense(Box<dyn Policy>, Departures),
+    /// Blocks are any numbers.
+    Hashed(Box<HashedCache>),
 }
 
 impl Copy {
-    pub(super) fn new(spec: &Spec, capacity: u32, mode: WriteMode) -> Result<Self, SpecError> {
-        let policy = spec.build(&Context::new(capacity))?;
-        Ok(Self { policy, mode, out: Departures::new() })
+    /// A copy of so many blocks; `dense`: in a world of that many, else of any numbers.
+    pub(super) fn new(
+        spec: &Spec,
+        capacity: u32,
+        mode: WriteMode,
+        dense: Option<u32>,
+    ) -> Result<Self, SpecError> {
+        let mut policy = spec.build(&Context::new(capacity))?;
+        let cache = match dense {
+            Some(blocks) => {
+                policy.grow(blocks);
+                Emulated::Dense(policy, Departures::new())
+            }
+            None => Emulated::Hashed(Box::new(HashedCache::new(policy, 0))),
+        };
+        Ok(Self { cache, mode })
     }
 
     /// Sends it a request: whether it had the block. What came and went is in `news`.
     pub(super) fn request(&mut self, block: u64, is_write: bool, news: &mut News) -> bool {
-        let entry = block as u32;
-        self.policy.grow(entry + 1);
-        self.out.clear();
-        let before = self.policy.contains(entry);
-        refer(self.policy.as_mut(), entry, is_write, self.mode, &mut self.out);
-        let after = self.policy.contains(entry);
-        news.blocks.extend(self.out.evicted().map(|gone| (gone.into(), false)));
+        let (before, after) = match &mut self.cache {
+            Emulated::Dense(policy, out) => {
+                let entry = block as u32;
+                out.clear();
+                let before = policy.contains(entry);
+                refer(policy.as_mut(), entry, is_write, self.mode, out);
+                news.blocks.extend(out.evicted().map(|gone| (gone.into(), false)));
+                (before, policy.contains(entry))
+            }
+            Emulated::Hashed(cache) => {
+                let served = cache.reference(block, is_write, self.mode, || false);
+                news.blocks.extend(cache.evicted().iter().map(|gone| (gone.block, false)));
+                (served.hit, served.frame.is_some())
+            }
+        };
         if before != after {
             news.blocks.push((block, after));
         }
@@ -78,13 +106,10 @@ impl Copy {
     }
 
     pub(super) fn holds(&self, block: u64) -> bool {
-        let entry = block as u32;
-        self.policy.contains(entry)
-    }
-
-    /// Makes room for blocks below `blocks`.
-    pub(super) fn grow(&mut self, blocks: u32) {
-        self.policy.grow(blocks);
+        match &self.cache {
+            Emulated::Dense(policy, _) => policy.contains(block as u32),
+            Emulated::Hashed(cache) => cache.frame(block).is_some(),
+        }
     }
 }
 
@@ -96,15 +121,19 @@ pub(super) struct LowerCopy {
 }
 
 impl LowerCopy {
+    /// See [`Copy::new`].
     pub(super) fn new(
         spec: &Spec,
         capacity: u32,
         mode: WriteMode,
-        blocks: u32,
+        dense: Option<u32>,
     ) -> Result<Self, SpecError> {
-        let mut copy = Copy::new(spec, capacity, mode)?;
-        copy.grow(blocks);
-        Ok(Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() })
+        Ok(Self::of(Copy::new(spec, capacity, mode, dense)?))
+    }
+
+    /// Goes on with a copy.
+    pub(super) fn of(copy: Copy) -> Self {
+        Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() }
     }
 }
 
@@ -113,11 +142,11 @@ impl Source for LowerCopy {
 
     fn went(&mut self, _: u64, _: &mut News) {}
 
-    fn served(&mut self, block: u64, is_write: bool, hit: bool, news: &mut News) {
+    fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         let foretold = self.copy.request(block, is_write, news);
         // How long a write takes says nothing of where the block was.
-        if !is_write {
+        if let (false, Some(hit)) = (is_write, hit) {
             self.confidence.judge(foretold == hit);
             self.counts.predictions += 1;
             self.counts.confirmed += u64::from(foretold == hit);
@@ -128,6 +157,10 @@ impl Source for LowerCopy {
         if !is_trusted {
             news.blocks.clear();
         }
+    }
+
+    fn is_distrusted(&self) -> bool {
+        !self.confidence.is_trusted()
     }
 
     fn holds(&self, block: u64) -> bool {
@@ -171,7 +204,7 @@ impl Source for UpperList {
 
     fn went(&mut self, _: u64, _: &mut News) {}
 
-    fn served(&mut self, block: u64, is_write: bool, _: bool, news: &mut News) {
+    fn served(&mut self, block: u64, is_write: bool, _: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         if !is_write {
             // It would not ask for what it has.

@@ -1,38 +1,39 @@
 //! Exact knowledge: the neighbour says at once what comes and goes. Or, where both caches go by
 //! what the other holds, as it was an exchange ago.
 
-use foldhash::fast::FixedState;
-use hashbrown::HashSet;
-
+use super::blocks::Blocks;
 use super::source::{News, Source, SourceCounts};
 
 /// Bytes of the message that a block is gone. That it came is known from the request that it was
 /// for.
 const GONE_BYTES: u64 = 8;
 
-pub(super) type Blocks = HashSet<u64, FixedState>;
-
 /// What the neighbour holds.
-#[derive(Default)]
 pub(super) struct Exact {
     held: Blocks,
     counts: SourceCounts,
 }
 
+impl Exact {
+    pub(super) fn new(held: Blocks) -> Self {
+        Self { held, counts: SourceCounts::default() }
+    }
+}
+
 impl Source for Exact {
     fn came(&mut self, block: u64, news: &mut News) {
-        self.held.insert(block);
+        self.held.set(block, true);
         news.blocks.push((block, true));
     }
 
     fn went(&mut self, block: u64, news: &mut News) {
-        self.held.remove(&block);
+        self.held.set(block, false);
         self.counts.bytes += GONE_BYTES;
         news.blocks.push((block, false));
     }
 
     fn holds(&self, block: u64) -> bool {
-        self.held.contains(&block)
+        self.held.contains(block)
     }
 
     fn was_held(&self, block: u64) -> bool {
@@ -60,9 +61,8 @@ pub(super) struct ExchangeOld {
 }
 
 impl ExchangeOld {
-    pub(super) fn new(period: usize) -> Self {
-        let (before, since) = (Vec::new(), Vec::new());
-        let (held, counts) = (Blocks::default(), SourceCounts::default());
+    pub(super) fn new(held: Blocks, period: usize) -> Self {
+        let (before, since, counts) = (Vec::new(), Vec::new(), SourceCounts::default());
         Self { held, before, since, period: period.max(1), counts }
     }
 }
@@ -85,17 +85,13 @@ impl Source for ExchangeOld {
         self.counts.publications += 1;
         std::mem::swap(&mut self.before, &mut self.since);
         for (block, came) in self.since.drain(..) {
-            if came {
-                self.held.insert(block)
-            } else {
-                self.held.remove(&block)
-            };
+            self.held.set(block, came);
             news.blocks.push((block, came));
         }
     }
 
     fn holds(&self, block: u64) -> bool {
-        self.held.contains(&block)
+        self.held.contains(block)
     }
 
     fn was_held(&self, block: u64) -> bool {

@@ -1,123 +1,211 @@
-//! A simulated neighbour that publishes summaries, what has been understood of it, and which of the
-//! own blocks a new summary says something new about.
+//! The side that hears: what has been understood of a neighbour that publishes summaries, and which
+//! of the own blocks a new one says something new about.
 
-use super::bloom::Filter;
-use super::exact::Blocks;
-use super::source::{News, Source, SourceCounts};
-use super::summary::{Body, Follower, Publisher};
-use crate::policy::Awareness;
+use super::bloom::{Filter, Shape};
+use super::source::News;
+use super::summary::{Body, Follower, Publication, Unusable};
 
-/// A simulated neighbour that publishes, and what has been understood of it.
-pub(super) struct Summary {
-    publisher: Publisher,
+/// No node: the end of a chain.
+const END: u32 = u32::MAX;
+
+/// What is known from the summaries of a neighbour.
+pub(super) struct Heard {
     follower: Follower,
     /// Where knowledge must be an exchange old: what was understood before the last publication.
     old: Option<Filter>,
-    /// The own blocks by the positions that they have in the filter: those of a bit that changes
-    /// are the only ones of which a publication says anything new.
-    own: Vec<Vec<u64>>,
-    /// What was held at the last publication, and what came and went since, to tell what is stale
-    /// from what was never true.
-    held: Blocks,
-    since: Vec<(u64, bool)>,
-    counts: SourceCounts,
+    /// Whether the last publication was a whole filter.
+    was_whole: bool,
+    own: OwnBlocks,
 }
 
-impl Summary {
-    pub(super) fn new(awareness: &Awareness, capacity: u32, is_old: bool) -> Self {
-        let Awareness { filter_bits, hashes, publish, .. } = *awareness;
-        let follower = Follower::new(filter_bits, hashes, capacity);
-        Self {
-            publisher: Publisher::new(filter_bits, hashes, capacity, publish),
-            old: is_old.then(|| follower.filter().clone()),
-            own: vec![Vec::new(); follower.filter().shape().bits as usize],
-            follower,
-            held: Blocks::default(),
-            since: Vec::new(),
-            counts: SourceCounts::default(),
+impl Heard {
+    /// Of a neighbour that publishes filters of this shape, of which nothing is known yet. With
+    /// `is_old`, what is known is what was an exchange ago.
+    pub(super) fn new(shape: Shape, is_old: bool) -> Self {
+        let follower = Follower::of_shape(shape);
+        let old = is_old.then(|| follower.filter().clone());
+        Self { follower, old, was_whole: true, own: OwnBlocks::new(shape) }
+    }
+
+    /// The bits as they are known now.
+    pub(super) fn filter(&self) -> &Filter {
+        self.follower.filter()
+    }
+
+    /// The cache that asks took a block in itself, or gave it up.
+    pub(super) fn own(&mut self, block: u64, came: bool) {
+        let shape = self.follower.filter().shape();
+        if came { self.own.insert(shape, block) } else { self.own.remove(shape, block) }
+    }
+
+    /// Takes a publication in, and says of which of the own blocks it tells anything new.
+    ///
+    /// # Errors
+    /// It was of no use; what is known is as it was.
+    pub(super) fn apply(
+        &mut self,
+        publication: &Publication,
+        news: &mut News,
+    ) -> Result<(), Unusable> {
+        let before = self.old.is_some().then(|| self.follower.changed().to_vec());
+        let was = self.follower.filter().shape();
+        let filter = self.old.as_ref().map(|_| self.follower.filter().clone());
+        self.follower.apply(publication)?;
+        let shape = self.follower.filter().shape();
+        if shape != was {
+            self.own.arrange(shape);
         }
-    }
-}
-
-impl Summary {
-    /// The filter has another seed: the own blocks have other positions.
-    fn arrange_anew(&mut self) {
-        let blocks: Blocks = self.own.iter_mut().flat_map(std::mem::take).collect();
-        blocks.into_iter().for_each(|block| self.own(block, true));
-    }
-}
-
-impl Source for Summary {
-    fn came(&mut self, block: u64, _: &mut News) {
-        self.publisher.came(block);
-        self.since.push((block, true));
-    }
-
-    fn went(&mut self, block: u64, _: &mut News) {
-        self.publisher.went(block);
-        self.since.push((block, false));
-    }
-
-    fn own(&mut self, block: u64, came: bool) {
-        for position in self.follower.filter().shape().positions(block) {
-            let blocks = &mut self.own[position as usize];
-            if came {
-                blocks.push(block);
-            } else if let Some(at) = blocks.iter().position(|&other| other == block) {
-                blocks.swap_remove(at);
+        let is_whole = matches!(publication.body, Body::Whole(_));
+        let was_whole = std::mem::replace(&mut self.was_whole, is_whole);
+        match (&mut self.old, before, filter) {
+            // What was new the last time is an exchange old now.
+            (Some(old), Some(changed), Some(filter)) => {
+                *old = filter;
+                if was_whole || shape != was {
+                    news.all = true;
+                } else {
+                    self.own.tell(&changed, old, news);
+                }
             }
+            _ if is_whole => news.all = true,
+            _ => self.own.tell(self.follower.changed(), self.follower.filter(), news),
         }
+        Ok(())
     }
 
-    fn exchange(&mut self, content: &dyn Fn() -> Vec<u64>, news: &mut News) {
-        if !self.publisher.is_due() {
-            return;
-        }
-        if let Some(old) = &mut self.old {
-            old.clone_from(self.follower.filter());
-        }
-        let publication = self.publisher.publish(content);
-        self.counts.publications += 1;
-        self.counts.whole += u64::from(matches!(publication.body, Body::Whole(_)));
-        self.counts.bytes += publication.bytes();
-        let seed = self.follower.filter().shape().seed;
-        if self.follower.apply(&publication).is_err() {
-            self.publisher.ask_for_whole();
-        }
-        if self.follower.filter().shape().seed != seed {
-            self.arrange_anew();
-        }
-        for (block, came) in self.since.drain(..) {
-            if came {
-                self.held.insert(block)
-            } else {
-                self.held.remove(&block)
-            };
-        }
-        if self.old.is_some() || matches!(publication.body, Body::Whole(_)) {
-            news.all = true;
-            return;
-        }
-        for &position in self.follower.changed() {
-            for &block in &self.own[position as usize] {
-                news.blocks.push((block, self.follower.holds(block)));
-            }
-        }
-    }
-
-    fn holds(&self, block: u64) -> bool {
+    /// Whether the neighbour is believed to hold a block.
+    pub(super) fn holds(&self, block: u64) -> bool {
         self.old.as_ref().unwrap_or(self.follower.filter()).holds(block)
     }
+}
 
-    fn was_held(&self, block: u64) -> bool {
-        self.held.contains(&block)
+/// The own blocks by the positions that they have in the filter: those of a bit that changes are
+/// the only ones of which a publication says anything new. A chain for each position; a block is in
+/// as many as there are hash functions.
+struct OwnBlocks {
+    /// The first node of each position's chain.
+    heads: Vec<u32>,
+    /// The next node of each; the nodes of a slot are neighbours.
+    next: Vec<u32>,
+    /// The block of each slot.
+    blocks: Vec<u64>,
+    free: Vec<u32>,
+    /// Nodes of a slot, as a power of two.
+    shift: u32,
+}
+
+impl OwnBlocks {
+    fn new(shape: Shape) -> Self {
+        let shift = shape.hashes.next_power_of_two().trailing_zeros();
+        let heads = vec![END; shape.bits as usize];
+        Self { heads, next: Vec::new(), blocks: Vec::new(), free: Vec::new(), shift }
     }
 
-    fn counts(&self) -> SourceCounts {
-        self.counts
+    fn insert(&mut self, shape: Shape, block: u64) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(0);
+            self.next.resize(self.blocks.len() << self.shift, END);
+            self.blocks.len() as u32 - 1
+        });
+        self.blocks[slot as usize] = block;
+        for (node, position) in (slot << self.shift..).zip(shape.positions(block)) {
+            self.next[node as usize] = std::mem::replace(&mut self.heads[position as usize], node);
+        }
     }
 
-    fn restart_counts(&mut self) {
-        self.counts = SourceCounts::default();
+    fn remove(&mut self, shape: Shape, block: u64) {
+        let mut slot = None;
+        for (place, position) in (0..).zip(shape.positions(block)) {
+            let (mut before, mut at) = (END, self.heads[position as usize]);
+            while at != END {
+                let is_it = match slot {
+                    Some(slot) => at == (slot << self.shift) + place,
+                    None => {
+                        self.blocks[(at >> self.shift) as usize] == block
+                            && at & ((1 << self.shift) - 1) == place
+                    }
+                };
+                let next = self.next[at as usize];
+                if is_it {
+                    slot = Some(at >> self.shift);
+                    match before {
+                        END => self.heads[position as usize] = next,
+                        node => self.next[node as usize] = next,
+                    }
+                    break;
+                }
+                (before, at) = (at, next);
+            }
+        }
+        self.free.extend(slot);
+    }
+
+    /// The filter has another shape: the blocks have other positions.
+    fn arrange(&mut self, shape: Shape) {
+        let mut blocks: Vec<u64> = Vec::new();
+        let (blocks_of, shift) = (&self.blocks, self.shift);
+        for &head in &self.heads {
+            let mut at = head;
+            while at != END {
+                if at & ((1 << shift) - 1) == 0 {
+                    blocks.push(blocks_of[(at >> shift) as usize]);
+                }
+                at = self.next[at as usize];
+            }
+        }
+        *self = Self::new(shape);
+        blocks.into_iter().for_each(|block| self.insert(shape, block));
+    }
+
+    /// What a filter says of the blocks that have one of these positions.
+    fn tell(&self, positions: &[u32], filter: &Filter, news: &mut News) {
+        for &position in positions {
+            let mut at = self.heads[position as usize];
+            while at != END {
+                let block = self.blocks[(at >> self.shift) as usize];
+                news.blocks.push((block, filter.holds(block)));
+                at = self.next[at as usize];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Of a few bits, which all blocks share: what is told of is what a search over all finds.
+    #[test]
+    fn the_own_blocks_of_a_position_are_those_that_have_it() {
+        let mut x = 9_u64;
+        for hashes in [1, 3, 4] {
+            let mut shape = Shape { bits: 23, hashes, seed: 5 };
+            let mut own = OwnBlocks::new(shape);
+            let mut model = BTreeSet::new();
+            for step in 0..2000 {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let block = (x >> 33) % 50;
+                if model.insert(block) {
+                    own.insert(shape, block);
+                } else {
+                    model.remove(&block);
+                    own.remove(shape, block);
+                }
+                if step % 500 == 499 {
+                    let other = Shape { seed: shape.seed + 1, ..shape };
+                    own.arrange(other);
+                    shape = other;
+                }
+                for position in 0..shape.bits {
+                    let mut news = News::default();
+                    own.tell(&[position], &Filter::new(shape), &mut news);
+                    let told: BTreeSet<u64> = news.blocks.iter().map(|&(b, _)| b).collect();
+                    let has = |b: &&u64| shape.positions(**b).any(|p| p == position);
+                    assert_eq!(told, model.iter().filter(has).copied().collect());
+                }
+            }
+            assert!(own.blocks.len() <= 50);
+        }
     }
 }

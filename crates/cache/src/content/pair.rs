@@ -4,10 +4,11 @@
 //! The order of things at a request that goes down: it carries what the upper level publishes; the
 //! lower level serves it and says what came and went; only then the upper level chooses a victim.
 
+use super::blocks::Blocks;
 use super::cautious::Cautious;
 use super::emulation::{LowerCopy, UpperList};
 use super::exact::{Exact, ExchangeOld};
-use super::heard::Summary;
+use super::simulated::Simulated;
 use super::source::{News, Source, SourceCounts};
 use crate::level::{Counts, Reference, WriteMode};
 use crate::policy::{Awareness, Context, Departures, Entry, Knows, Policy, Spec, SpecError};
@@ -75,7 +76,7 @@ impl Pair {
             }
             let source = match Awareness::of(spec) {
                 Some(awareness) if depth == 0 => Some(below(&awareness, lower, mode, blocks)?),
-                Some(awareness) => Some(above(&awareness, upper.1, mode, both)?),
+                Some(awareness) => Some(above(&awareness, upper.1, mode, both, blocks)?),
                 None => None,
             };
             let (news, counts) = (News::default(), AwareCounts::default());
@@ -160,9 +161,9 @@ fn below(
     blocks: u32,
 ) -> Result<Box<dyn Source>, SpecError> {
     Ok(match awareness.knows {
-        Knows::Exact => Box::new(Exact::default()),
-        Knows::Bloom => Box::new(summary(awareness, capacity, false)?),
-        Knows::Emulation => Box::new(LowerCopy::new(spec, capacity, mode, blocks)?),
+        Knows::Exact => Box::new(Exact::new(Blocks::below(blocks))),
+        Knows::Bloom => Box::new(summary(awareness, capacity, false, blocks)?),
+        Knows::Emulation => Box::new(LowerCopy::new(spec, capacity, mode, Some(blocks))?),
     })
 }
 
@@ -172,26 +173,27 @@ fn above(
     capacity: u32,
     mode: WriteMode,
     both: bool,
+    blocks: u32,
 ) -> Result<Box<dyn Source>, SpecError> {
-    let period = (awareness.publish * f64::from(capacity)).ceil() as u64;
+    let period = awareness.period(capacity);
+    let held = || Blocks::below(blocks);
     let source: Box<dyn Source> = match awareness.knows {
-        Knows::Exact if both => Box::new(ExchangeOld::new(period as usize)),
-        Knows::Exact => Box::new(Exact::default()),
-        Knows::Bloom => Box::new(summary(awareness, capacity, both)?),
+        Knows::Exact if both => Box::new(ExchangeOld::new(held(), period as usize)),
+        Knows::Exact => Box::new(Exact::new(held())),
+        Knows::Bloom => Box::new(summary(awareness, capacity, both, blocks)?),
         Knows::Emulation => Box::new(UpperList::new(capacity, mode)),
     };
     Ok(if both { Box::new(Cautious::new(source, period)) } else { source })
 }
 
-fn summary(awareness: &Awareness, capacity: u32, is_old: bool) -> Result<Summary, SpecError> {
-    let Awareness { filter_bits, hashes, .. } = *awareness;
-    if hashes > filter_bits {
-        return Err(SpecError::new(&format!(
-            "hashes={hashes} with filter-bits={filter_bits}: nearly every bit would be set; at \
-             most as many hash functions as bits a block"
-        )));
-    }
-    Ok(Summary::new(awareness, capacity, is_old))
+fn summary(
+    awareness: &Awareness,
+    capacity: u32,
+    is_old: bool,
+    blocks: u32,
+) -> Result<Simulated, SpecError> {
+    awareness.check()?;
+    Ok(Simulated::new(awareness, capacity, is_old, blocks))
 }
 
 impl Half {
@@ -249,7 +251,7 @@ impl Half {
     /// The lower level has served a request of the upper.
     fn served(&mut self, entry: Entry, is_write: bool, hit: bool) {
         let Some(Aware { source, news, .. }) = &mut self.aware else { return };
-        source.served(entry.into(), is_write, hit, news);
+        source.served(entry.into(), is_write, Some(hit), news);
         self.learn();
     }
 

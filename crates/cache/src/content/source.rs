@@ -1,5 +1,19 @@
 //! The one interface behind which it is known what the neighbour holds, whatever it is known from.
 
+use super::bloom::Shape;
+use super::summary::{Publication, Unusable};
+
+/// A publication of one of several neighbours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// Which of them: a number of the user's own.
+    pub from: u8,
+    /// The shape of its filter.
+    pub shape: Shape,
+    /// What it says.
+    pub publication: Publication,
+}
+
 /// What changed in what is known.
 #[derive(Clone, Debug, Default)]
 pub struct News {
@@ -35,6 +49,11 @@ pub trait Source: Send {
     /// The neighbour gave a block up.
     fn went(&mut self, block: u64, news: &mut News);
 
+    /// So many blocks came to the neighbour or went that nobody names.
+    fn moved(&mut self, blocks: u64) {
+        let _ = blocks;
+    }
+
     /// The cache that asks took a block in itself (or gave it up). A source may want to know, so
     /// that its news can be about such blocks alone.
     fn own(&mut self, block: u64, came: bool) {
@@ -47,9 +66,40 @@ pub trait Source: Send {
         let _ = (content, news);
     }
 
-    /// A request of the upper of both caches was served by the lower: whether that had the block.
-    fn served(&mut self, block: u64, is_write: bool, hit: bool, news: &mut News) {
+    /// A request of the upper of both caches was served by the lower: whether that had the block,
+    /// if it is known.
+    fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         let _ = (block, is_write, hit, news);
+    }
+
+    /// A neighbour has published something. `own` gives all blocks of the cache that asks.
+    ///
+    /// # Errors
+    /// It is of no use, or this source does not listen.
+    fn heard(
+        &mut self,
+        digest: &Digest,
+        own: &dyn Fn() -> Vec<u64>,
+        news: &mut News,
+    ) -> Result<(), Unusable> {
+        let _ = (digest, own, news);
+        Err(Unusable::Malformed)
+    }
+
+    /// A neighbour that published has gone.
+    fn forget(&mut self, from: u8, news: &mut News) {
+        let _ = (from, news);
+    }
+
+    /// Share of the blocks that a neighbour's filter, as full as it is now, takes for the
+    /// neighbour's though they are not; none without a filter.
+    fn false_positives(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether an emulation foretells so little that it is not used.
+    fn is_distrusted(&self) -> bool {
+        false
     }
 
     /// Whether the neighbour is believed to hold a block.

@@ -12,7 +12,7 @@ use super::bloom::{CountingFilter, Filter, Shape};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
     /// Another one for each filter that was made anew; the seed of the hash functions.
-    pub epoch: u32,
+    pub epoch: u8,
     /// One more for each publication.
     pub sequence: u32,
     /// The content.
@@ -42,13 +42,14 @@ impl Publication {
 pub struct Publisher {
     filter: CountingFilter,
     published: Filter,
-    /// Positions that became empty or no longer empty, some of them oftener than once.
-    flipped: Vec<u32>,
+    /// A bit for each position that is not what it was when it was last published: to look through
+    /// all of them costs less than to sort those that flipped.
+    flipped: Vec<u64>,
     /// Blocks that came or went since the last publication.
     events: u64,
     /// So many are worth one.
     period: u64,
-    epoch: u32,
+    epoch: u8,
     sequence: u32,
     is_whole_due: bool,
 }
@@ -61,7 +62,7 @@ impl Publisher {
         Self {
             filter: CountingFilter::new(shape),
             published: Filter::new(shape),
-            flipped: Vec::new(),
+            flipped: vec![0; shape.bits.div_ceil(64) as usize],
             events: 0,
             period: ((publish * f64::from(capacity)).ceil() as u64).max(1),
             epoch: 0,
@@ -72,13 +73,13 @@ impl Publisher {
 
     /// A block came.
     pub fn came(&mut self, block: u64) {
-        self.filter.insert(block, |position| self.flipped.push(position));
+        self.filter.insert(block, |position| flip(&mut self.flipped, position));
         self.events += 1;
     }
 
     /// A block went.
     pub fn went(&mut self, block: u64) {
-        self.filter.remove(block, |position| self.flipped.push(position));
+        self.filter.remove(block, |position| flip(&mut self.flipped, position));
         self.events += 1;
     }
 
@@ -114,12 +115,13 @@ impl Publisher {
 
     /// Brings what is published up to date: the changes, coded.
     fn take_changes(&mut self) -> Vec<u8> {
-        self.flipped.sort_unstable();
-        self.flipped.dedup();
         let mut coded = Vec::new();
         let mut next = 0;
-        for position in self.flipped.drain(..) {
-            if self.filter.is_set(position) != self.published.is_set(position) {
+        for (place, word) in (0..).zip(&mut self.flipped) {
+            let mut left = std::mem::take(word);
+            while left != 0 {
+                let position = place * 64 + left.trailing_zeros();
+                left &= left - 1;
                 self.published.flip(position);
                 put_number(&mut coded, position - next);
                 next = position + 1;
@@ -134,8 +136,14 @@ impl Publisher {
         self.filter = CountingFilter::new(shape);
         content.iter().for_each(|&block| self.filter.insert(block, |_| ()));
         self.published = self.filter.bits();
-        self.flipped.clear();
+        self.flipped.fill(0);
         self.is_whole_due = true;
+    }
+
+    /// The content of all publications so far, as a whole filter of the last number.
+    pub fn whole(&self) -> Publication {
+        let body = Body::Whole(self.published.bytes().to_vec());
+        Publication { epoch: self.epoch, sequence: self.sequence, body }
     }
 
     /// What a follower has that missed nothing.
@@ -158,7 +166,7 @@ pub enum Unusable {
 pub struct Follower {
     filter: Filter,
     /// Epoch and number of what was applied last.
-    at: Option<(u32, u32)>,
+    at: Option<(u8, u32)>,
     /// The bits that the last publication changed, if it was not a whole filter.
     changed: Vec<u32>,
 }
@@ -166,7 +174,11 @@ pub struct Follower {
 impl Follower {
     /// Of a cache of `capacity` blocks, of which nothing is known yet.
     pub fn new(bits_per_block: u32, hashes: u32, capacity: u32) -> Self {
-        let shape = Shape::new(bits_per_block, hashes, capacity, 0);
+        Self::of_shape(Shape::new(bits_per_block, hashes, capacity, 0))
+    }
+
+    /// Of a cache that publishes filters of this shape, of which nothing is known yet.
+    pub fn of_shape(shape: Shape) -> Self {
         Self { filter: Filter::new(shape), at: None, changed: Vec::new() }
     }
 
@@ -183,7 +195,7 @@ impl Follower {
                 self.changed.clear();
             }
             Body::Changes(coded) => {
-                let follows = |(e, s): (u32, u32)| e == *epoch && s.wrapping_add(1) == *sequence;
+                let follows = |(e, s): (u8, u32)| e == *epoch && s.wrapping_add(1) == *sequence;
                 if !self.at.is_some_and(follows) {
                     return Err(Unusable::Lost);
                 }
@@ -210,6 +222,10 @@ impl Follower {
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
+}
+
+fn flip(bits: &mut [u64], position: u32) {
+    bits[position as usize / 64] ^= 1 << (position % 64);
 }
 
 fn put_number(out: &mut Vec<u8>, mut number: u32) {

@@ -130,6 +130,11 @@ impl Deliveries {
         if others { Standing::HeldByOthers } else { Standing::Last }
     }
 
+    /// Who is known to hold a block: a bit for each client.
+    pub fn holders(&self, block: u64) -> u64 {
+        self.get(block).map_or(0, |delivery| delivery.holders)
+    }
+
     /// Whether what a client has of a block must be what the server has: it was delivered to this
     /// client or written by it, and nobody changed it since. `sent_us`: when the client's copy
     /// arrived; a write since then, even the client's own, is newer.

@@ -203,6 +203,10 @@ impl<N: Neighbour> Policy for Arc<N> {
         self.directory.lists.learn(entry, holds);
     }
 
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.directory.lists.neighbour_has(entry)
+    }
+
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.directory.lists.warm(entry)

@@ -86,6 +86,13 @@ pub struct Awareness {
     pub publish: f64,
 }
 
+/// As the parameters of a policy are by default.
+impl Default for Awareness {
+    fn default() -> Self {
+        Self { alpha: 0.5, knows: Knows::Exact, filter_bits: 8, hashes: 4, publish: 0.01 }
+    }
+}
+
 impl Awareness {
     /// Share of the blocks which the Bloom summary of a full neighbour of `capacity` blocks holds
     /// wrongly, by the formula; `None` where there is no summary.
@@ -94,18 +101,24 @@ impl Awareness {
         (self.knows == Knows::Bloom).then(|| shape.false_positives(capacity))
     }
 
-    /// Refuses a content-aware policy, for a user who tells policies nothing of a neighbour.
+    /// Whether a summary can be had as it is asked for.
     ///
     /// # Errors
-    /// The policy is content-aware; the message says where it can be used.
-    pub fn refuse(spec: &Spec) -> Result<(), SpecError> {
-        match Self::of(spec) {
-            None => Ok(()),
-            Some(_) => Err(SpecError::new(&format!(
-                "policy {spec}: content-aware policies work in simulations only so far; here \
-                 nobody would say what the neighbouring cache holds"
-            ))),
+    /// It has more hash functions than bits a block.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let Self { knows, filter_bits, hashes, .. } = *self;
+        if knows == Knows::Bloom && hashes > filter_bits {
+            return Err(SpecError::new(&format!(
+                "hashes={hashes} with filter-bits={filter_bits}: nearly every bit would be set; at \
+                 most as many hash functions as bits a block"
+            )));
         }
+        Ok(())
+    }
+
+    /// Blocks that come to a neighbour of `capacity` blocks, or go, between two exchanges.
+    pub fn period(&self, capacity: u32) -> u64 {
+        ((self.publish * f64::from(capacity)).ceil() as u64).max(1)
     }
 
     /// How the policy of a spec is to be told; `None` if it does not ask.

@@ -156,6 +156,10 @@ impl<N: Neighbour> Policy for Clock<N> {
         self.neighbour.mark(entry, holds);
     }
 
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.has(entry)
+    }
+
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.ring.warm(entry)

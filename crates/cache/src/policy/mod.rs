@@ -219,6 +219,13 @@ pub trait Policy: DynClone + Send {
         let _ = (entry, holds);
     }
 
+    /// Whether it was last said that the neighbouring cache holds an entry. An entry that has been
+    /// evicted keeps that until something else is said.
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        let _ = entry;
+        false
+    }
+
     /// The entry that admitting an unknown one would evict now; `None` while there is room.
     fn victim(&self) -> Option<Entry>;
 

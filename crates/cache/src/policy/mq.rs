@@ -383,6 +383,10 @@ impl<N: Neighbour> Policy for Mq<N> {
         self.neighbour.learn(&self.queues, entry, holds);
     }
 
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.has(entry)
+    }
+
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.queues.warm(entry)

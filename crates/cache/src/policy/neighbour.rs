@@ -39,6 +39,9 @@ pub(crate) trait Neighbour: Clone + Send + 'static {
     /// The same for a policy that never calls [`prefer`](Self::prefer).
     fn mark(&mut self, entry: Entry, holds: bool);
 
+    /// Whether the neighbour holds an entry, as far as was said.
+    fn has(&self, entry: Entry) -> bool;
+
     /// The first entry that the neighbour holds, in this order and within the window.
     fn prefer<T: Copy + Default>(
         &mut self,
@@ -112,6 +115,10 @@ impl Neighbour for Alone {
     fn learn<T: Copy + Default>(&mut self, _: &Lists<T>, _: Entry, _: bool) {}
 
     fn mark(&mut self, _: Entry, _: bool) {}
+
+    fn has(&self, _: Entry) -> bool {
+        false
+    }
 
     #[inline(always)]
     fn prefer<T: Copy + Default>(
@@ -242,6 +249,10 @@ impl Neighbour for Held {
         } else if *mark == HELD {
             *mark = UNSEARCHED;
         }
+    }
+
+    fn has(&self, entry: Entry) -> bool {
+        self.marks[entry as usize] == HELD
     }
 
     #[inline(always)]

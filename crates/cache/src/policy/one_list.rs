@@ -149,6 +149,10 @@ impl<R: Rule, N: Neighbour> Policy for OneList<R, N> {
         self.neighbour.learn(&self.list, entry, holds);
     }
 
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.has(entry)
+    }
+
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.list.warm(entry)

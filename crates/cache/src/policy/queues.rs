@@ -155,6 +155,11 @@ impl<N: Neighbour> Queues<N> {
         self.neighbour.learn(&self.lists, entry, holds);
     }
 
+    /// See [`Neighbour::has`].
+    pub(super) fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.has(entry)
+    }
+
     /// Moves a resident entry, wherever it is, to the newest end of the list `ghosts`.
     pub(super) fn evict_this(&mut self, entry: Entry, ghosts: u32, out: &mut Departures) {
         self.remove(entry);

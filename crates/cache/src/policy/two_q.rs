@@ -223,6 +223,10 @@ impl<N: Neighbour> Policy for TwoQ<N> {
         self.queues.learn(entry, holds);
     }
 
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.queues.neighbour_has(entry)
+    }
+
     #[inline(always)]
     fn warm(&self, entry: Entry) -> u32 {
         self.queues.warm(entry)

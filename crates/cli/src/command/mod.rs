@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod curve;
 pub(crate) mod policies;
+pub(crate) mod probe;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod simulate;

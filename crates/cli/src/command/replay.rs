@@ -2,8 +2,9 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_cache::policy::Context;
-use undercroft_client::{Replay, ReplayReport, Report, replay};
+use undercroft_cache::content::Below;
+use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
+use undercroft_client::{KnownReport, ProbeReport, Replay, ReplayReport, Report, replay};
 use undercroft_nbd::Uri;
 use undercroft_sim::LevelSpec;
 
@@ -35,17 +36,25 @@ pub(crate) struct Args {
     /// Check every byte: blocks that this replay wrote hold what it wrote, all others zeroes
     #[arg(long)]
     verify: bool,
-    /// What the server is told of blocks that leave the first level: nothing, evictions, or
-    /// demotions, which are evictions with the data
+    /// What the server is told of the first level: nothing, evictions, demotions (evictions with
+    /// the data), or digest (a Bloom summary of what is there)
     #[arg(
         long,
         value_name = "WHAT",
         default_value = "nothing",
         requires_if("evictions", "l1"),
-        requires_if("demotions", "l1")
+        requires_if("demotions", "l1"),
+        requires_if("digest", "l1")
     )]
     report: Report,
-    /// Hints in a message; with 1, each goes with the request that caused it
+    /// What a first level with knows=emulation emulates: the server's cache, SIZE:POLICY, or probe
+    #[arg(long, value_name = "LEVEL", requires = "l1")]
+    below: Option<Emulated>,
+    /// Find out from the replies what policy and size the server's cache has
+    #[arg(long)]
+    probe: bool,
+    /// Hints in a message, and requests between two questions about what the server holds; with 1,
+    /// each goes with the request that caused it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     batch: u8,
     #[command(flatten)]
@@ -59,6 +68,55 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What is to be emulated.
+#[derive(Clone, Debug)]
+enum Emulated {
+    Probe,
+    Level(LevelSpec),
+}
+
+impl std::str::FromStr for Emulated {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "probe" {
+            return Ok(Self::Probe);
+        }
+        text.parse().map(Self::Level).map_err(|error| format!("{error}; or probe"))
+    }
+}
+
+/// Where a first level knows from what the server holds, as its policy says.
+fn below(
+    args: &Args,
+    policy: &Spec,
+    blocks: impl Fn(&LevelSpec) -> Result<u32, Error>,
+) -> Result<Below, Error> {
+    let usage = |text: &str| Err(Error::Usage(format!("--l1 {policy}: {text}")));
+    let Some(awareness) = Awareness::of(policy) else {
+        return match args.below {
+            Some(_) => usage("--below is for a content-aware policy, as lru-ca,knows=emulation"),
+            None => Ok(Below::Nothing),
+        };
+    };
+    awareness.check()?;
+    if args.report == Report::Demotions {
+        return usage("a content-aware policy keeps what the server lacks: report evictions");
+    }
+    match (awareness.knows, &args.below) {
+        (Knows::Exact, None) => Ok(Below::Told),
+        (Knows::Bloom, None) => Ok(Below::Digests),
+        (Knows::Emulation, Some(Emulated::Probe)) => Ok(Below::Probed),
+        (Knows::Emulation, Some(Emulated::Level(level))) => {
+            Ok(Below::Emulated(level.policy.clone(), blocks(level)?))
+        }
+        (Knows::Emulation, None) => {
+            usage("what is below? --below SIZE:POLICY, or --below probe to find it out")
+        }
+        (_, Some(_)) => usage("--below is for knows=emulation"),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     args.simulation.check()?;
     if args.simulation.warmup != crate::input::Warmup::Records(0) {
@@ -67,13 +125,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
     let options = args.tls.client(Some(&args.to))?;
     let (trace, block_bytes) = args.options.load(&args.trace.path, 1.0)?;
-    let l1 = match &args.l1 {
-        None => None,
-        Some(spec) => {
-            let config = spec.config(block_bytes, trace.unique())?;
-            Some(config.policy.build(&Context::new(config.capacity))?)
-        }
-    };
+    let (mut l1, mut known, mut awareness) = (None, Below::Nothing, Awareness::default());
+    if let Some(spec) = &args.l1 {
+        let config = spec.config(block_bytes, trace.unique())?;
+        let blocks = |level: &LevelSpec| Ok(level.config(block_bytes, trace.unique())?.capacity);
+        known = below(args, &config.policy, blocks)?;
+        awareness = Awareness::of(&config.policy).unwrap_or_default();
+        l1 = Some(config.policy.build(&Context::new(config.capacity))?);
+    }
     let how = Replay {
         l1,
         write_mode: args.simulation.write_mode,
@@ -83,6 +142,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         verify: args.verify,
         report: args.report,
         batch: args.batch.into(),
+        below: known,
+        awareness,
+        probe: args.probe,
         options,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -123,6 +185,12 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
              {refused} of them refused"
         )?;
     }
+    if let Some(known) = &report.known {
+        print_known(out, known)?;
+    }
+    if let Some(probed) = &report.probed {
+        print_probed(out, probed)?;
+    }
     let latency = &report.latency_us;
     writeln!(
         out,
@@ -141,5 +209,52 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
     for text in &report.mismatched {
         writeln!(out, "  {text}")?;
     }
+    Ok(())
+}
+
+fn print_known(out: &mut impl Write, known: &KnownReport) -> Result<(), Error> {
+    let (held, bytes) = (count(known.held_evictions), count(known.news_bytes));
+    writeln!(out, "known          {held} evictions of what the server was believed to hold")?;
+    if known.news > 0 {
+        let (news, summaries) = (count(known.news), count(known.summaries));
+        let (whole, lost) = (count(known.whole_summaries), count(known.summaries_unusable));
+        writeln!(
+            out,
+            "from           {news} answers of {bytes} bytes, {summaries} summaries, {whole} of \
+             them whole, {lost} of no use"
+        )?;
+    }
+    if let Some(share) = known.false_positives {
+        writeln!(out, "               {} false positives as the filter is now", percent(share))?;
+    }
+    if known.predictions > 0 {
+        let right = percent(known.confirmed as f64 / known.predictions as f64);
+        let (all, not) = (count(known.predictions), count(known.distrusted));
+        writeln!(
+            out,
+            "from           an emulation: {right} of {all} replies as foretold, {not} requests \
+             without trust"
+        )?;
+    }
+    if known.published > 0 {
+        let (published, bytes) = (count(known.published), count(known.published_bytes));
+        writeln!(out, "published      {published} summaries of {bytes} bytes")?;
+    }
+    Ok(())
+}
+
+fn print_probed(out: &mut impl Write, probed: &ProbeReport) -> Result<(), Error> {
+    let Some(policy) = &probed.policy else {
+        writeln!(out, "probed         nothing: the replies cannot be told apart, or are too few")?;
+        return Ok(());
+    };
+    let least = if probed.is_least { "at least " } else { "" };
+    let sure = if probed.is_certain { "" } else { ", or one that does alike" };
+    let blocks = count(probed.blocks.into());
+    writeln!(
+        out,
+        "probed         {policy}{sure}, {least}{blocks} blocks: {} of the last replies as foretold",
+        percent(probed.agreement)
+    )?;
     Ok(())
 }

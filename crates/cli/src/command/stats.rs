@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::table::{Table, count, percent};
+use crate::table::{Table, bytes, count, percent};
 use crate::tls::TlsOptions;
 
 #[derive(clap::Args)]
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
     volumes(&mut out, &stats)?;
     placements(&mut out, &stats)?;
+    known_contents(&mut out, &stats)?;
     told_below(&mut out, &stats)?;
     clients(&mut out, &stats)
 }
@@ -103,6 +104,41 @@ fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             let cells = fields.iter().map(|field| number(&counts[field]));
             table.row([name.to_owned()].into_iter().chain(cells).collect());
         }
+    }
+    table.print_if_filled(out)
+}
+
+/// What volumes know of what their clients hold, and clients of what is here.
+fn known_contents(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let columns = [
+        "volume",
+        "held evictions",
+        "mistaken",
+        "told",
+        "summaries",
+        "false positives",
+        "emulated",
+        "followers",
+        "news",
+        "published",
+    ];
+    let mut table = Table::new(&columns);
+    for (name, volume) in each(stats).filter(|(_, volume)| volume["aware"].is_object()) {
+        let counts = &volume["aware"];
+        let of = |field: &str| number(&counts[field]);
+        let false_positives = counts["false_positives_ppm"].as_f64().unwrap_or(0.0) / 1e6;
+        table.row(vec![
+            name.to_owned(),
+            of("held_evictions"),
+            of("mistaken"),
+            of("hints"),
+            of("summaries"),
+            percent(false_positives),
+            of("emulated_blocks"),
+            of("followers"),
+            bytes(counts["news_bytes"].as_u64().unwrap_or(0)),
+            of("published"),
+        ]);
     }
     table.print_if_filled(out)
 }

@@ -11,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use undercroft_nbd::ClientError;
 
 use super::read::Fetch;
-use super::state::State;
-use super::{Shared, Turn};
+use super::state::{Met, State};
+use super::{News, Shared, Turn};
 use undercroft_nbd::report::Answer;
 
 /// Most bytes of a TRIM or WRITE_ZEROES.
@@ -36,6 +36,7 @@ struct Begun {
     /// The write, if nothing had to be fetched.
     written: Option<Written>,
     answer: Option<Answer>,
+    news: Option<News>,
 }
 
 /// Bytes to be written, within a stretch.
@@ -68,7 +69,12 @@ impl Shared {
         let is_coming = |block: u64| may_fetch && blocks.contains(&block);
         let (mut changed, mut missing, mut later) = (Vec::new(), Vec::new(), Vec::new());
         for block in blocks.clone() {
-            let met = state.write(block, now, is_coming, &mut later);
+            let met = if state.waits_for_replies() {
+                state.asks(block);
+                Met { data: state.take_data(block), is_kept: state.will_keep(block) }
+            } else {
+                state.write(block, now, is_coming, &mut later)
+            };
             let is_part = self.is_part(block, bytes);
             if is_part && met.data.is_none() && (met.is_kept || self.is_cut(block, bytes)) {
                 missing.push(block);
@@ -80,9 +86,11 @@ impl Shared {
         let fetches: Vec<_> =
             missing.into_iter().map(|block| self.fetch(block..block + 1)).collect();
         let written = fetches.is_empty().then(|| self.send(content, &changed));
+        let news = if fetches.is_empty() { state.ask() } else { None };
+        let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
         self.remind(state);
-        Begun { changed, fetches, written, answer }
+        Begun { changed, fetches, written, answer, news }
     }
 
     /// Whether a range covers a part of a block only.
@@ -135,6 +143,21 @@ impl Shared {
         Some(bytes.freeze())
     }
 
+    /// Where blocks are referenced when the server has answered, does that for a write.
+    fn refer(&self, changed: &[Changed], result: &Result<(), ClientError>) {
+        let mut state = self.lock();
+        if !state.waits_for_replies() {
+            return;
+        }
+        for changed in changed {
+            if result.is_ok() {
+                state.answered(changed.block, true, None);
+            } else {
+                state.failed(changed.block);
+            }
+        }
+    }
+
     /// Takes over what the server has answered to a write.
     fn settle(&self, changed: &[Changed], content: &Content, result: &Result<(), ClientError>) {
         let mut state = self.lock();
@@ -166,7 +189,7 @@ impl Turn {
         let shared = &*self.shared;
         let blocks = shared.blocks(&content.bytes);
         let begin = |state: &mut State| shared.begin_write(state, &content);
-        let Begun { mut changed, fetches, written, answer } =
+        let Begun { mut changed, fetches, written, answer, news } =
             shared.begin_change(&blocks, begin).await;
         let mut result = Ok(());
         for fetch in fetches {
@@ -183,6 +206,9 @@ impl Turn {
             result = written.unwrap_or_else(|| shared.send(&content, &changed)).await;
         }
         shared.hear(answer).await;
+        // Without it other blocks leave; that is all.
+        let _ = shared.hear_news(news).await;
+        shared.refer(&changed, &result);
         shared.settle(&changed, &content, &result);
         result
     }

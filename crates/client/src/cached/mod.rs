@@ -5,6 +5,7 @@
 
 mod change;
 mod gate;
+mod options;
 mod read;
 mod state;
 
@@ -14,84 +15,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Awareness, Context, Spec};
-use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, Uri};
+use undercroft_cache::content::{Below, Upper};
+use undercroft_cache::policy::Context;
+use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::{Client, ClientError, Failure, Uri};
 
+use crate::following::follow;
+pub use options::{CachedOptions, CachedStats};
 use state::State;
-use undercroft_nbd::report::{Answer, Mailbox, Report, client_id};
+use undercroft_nbd::hint::Told;
+use undercroft_nbd::report::{Answer, Mailbox, client_id};
 
 /// Bytes of a block where no server says it.
 const BLOCK_BYTES: u32 = 4096;
 
 /// Most bytes of a request to the server. Longer operations take several.
 const REQUEST_BYTES: u64 = 1 << 20;
-
-/// How to connect, and what to keep.
-#[derive(Clone, Debug)]
-pub struct CachedOptions {
-    /// Blocks in the cache, at least 1. Their size is the server's.
-    pub blocks: u32,
-    /// Which of them stay.
-    pub policy: Spec,
-    /// What a write does to the cache. It goes to the server in any case, before it is answered.
-    pub write_mode: WriteMode,
-    /// What the server is told of blocks that leave the cache.
-    pub report: Report,
-    /// Hints of a message, 1 to 64. With 1, a hint goes with the request that caused it.
-    pub batch: usize,
-    /// Longest time that a hint waits for others.
-    pub flush_after: Duration,
-    /// Connections with the same number share one cache; without it a random one.
-    pub client_id: Option<u128>,
-    /// How to connect.
-    pub options: ClientOptions,
-}
-
-impl CachedOptions {
-    /// Evictions reported, 16 in a message or after 10 ms; writes allocate.
-    pub fn new(blocks: u32, policy: Spec) -> CachedOptions {
-        CachedOptions {
-            blocks,
-            policy,
-            write_mode: WriteMode::Allocate,
-            report: Report::Evictions,
-            batch: 16,
-            flush_after: Duration::from_millis(10),
-            client_id: None,
-            options: ClientOptions::default(),
-        }
-    }
-}
-
-/// What a client has counted since it connected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedStats {
-    /// Blocks in the cache at most.
-    pub capacity_blocks: u32,
-    /// Blocks in it now.
-    pub resident_blocks: u32,
-    /// Blocks read by callers.
-    pub reads: u64,
-    /// Those of them that were in the cache.
-    pub read_hits: u64,
-    /// Blocks written by callers.
-    pub writes: u64,
-    /// Those of them that were in the cache.
-    pub write_hits: u64,
-    /// Blocks that replacement drove out.
-    pub evictions: u64,
-    /// Time that all reads together took, in microseconds.
-    pub read_us_total: u64,
-    /// Messages of hints sent.
-    pub messages: u64,
-    /// Messages that the server refused.
-    pub messages_refused: u64,
-    /// Blocks handed over.
-    pub demotions: u64,
-    /// Hints that were never sent since too many waited.
-    pub hints_lost: u64,
-}
 
 /// A connection with a cache in front. Clones share both. It closes, everything answered, when the
 /// last one is dropped.
@@ -106,6 +45,9 @@ pub struct CachedStats {
 pub struct CachedClient {
     shared: Arc<Shared>,
 }
+
+/// What the server tells of its cache, to come.
+type News = std::pin::Pin<Box<dyn Future<Output = Result<Told, ClientError>> + Send>>;
 
 /// What callers and operations share.
 struct Shared {
@@ -133,11 +75,18 @@ impl CachedClient {
     /// When the server cannot be reached, refuses, or does not take the hints that `report` needs;
     /// when the policy cannot be made.
     pub async fn connect(uri: &Uri, options: &CachedOptions) -> Result<CachedClient, ClientError> {
-        let policy = Awareness::refuse(&options.policy)
-            .and_then(|()| options.policy.build(&Context::new(options.blocks.max(1))));
-        let policy = policy.map_err(|error| ClientError::Refused(error.to_string()))?;
-        let (client, mailbox, size, block_bytes) = match options.report {
-            Report::Nothing => {
+        let below = options.below();
+        let follows = matches!(below, Below::Told | Below::Digests);
+        let build = || {
+            options.awareness().check()?;
+            let policy = options.policy.build(&Context::new(options.blocks.max(1)))?;
+            Upper::new(policy, options.write_mode, below)
+        };
+        let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
+        let follow = follows.then(|| follow(&options.awareness(), options.blocks.max(1)));
+        let needs = Abilities { follow: follows, ..options.report.needs() };
+        let (client, mailbox, size, block_bytes) = match needs == Abilities::default() {
+            true => {
                 let client = Client::connect(uri, &options.options).await?;
                 let info = &client.remote().info;
                 let (size, preferred) = (info.size, info.preferred_block);
@@ -146,11 +95,14 @@ impl CachedClient {
                 let block_bytes = block_bytes.max(info.min_block);
                 (client, None, size, block_bytes)
             }
-            report => {
+            false => {
                 // The session itself is told of the window, too; the volume's size is another.
                 let size = Client::describe(uri, &options.options).await?.info.size;
                 let id = options.client_id.unwrap_or_else(client_id);
-                let mailbox = Mailbox::connect(uri, &options.options, report, id).await?;
+                let mut mailbox = Mailbox::asking_for(uri, &options.options, needs, id).await?;
+                if let Some(follow) = follow {
+                    mailbox.follow(follow).await?;
+                }
                 let block_bytes = mailbox.grant().block_bytes;
                 (mailbox.client().clone(), Some(mailbox), size, block_bytes)
             }
@@ -165,14 +117,14 @@ impl CachedClient {
             return Err(ClientError::Refused(text));
         }
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(policy, options, mailbox)),
+            state: Mutex::new(State::new(level, options, mailbox, follow)),
             client,
             size,
             block_bytes,
             request_bytes: most - most % block_bytes,
             hints_wait: Arc::new(Notify::new()),
         });
-        if options.report != Report::Nothing {
+        if needs != Abilities::default() {
             let wait = Arc::clone(&shared.hints_wait);
             tokio::spawn(flush_hints(Arc::downgrade(&shared), wait, options.flush_after));
         }
@@ -365,7 +317,22 @@ impl Shared {
     async fn hear(&self, answer: Option<Answer>) {
         if let Some(answer) = answer {
             if answer.await.is_err() {
-                self.lock().messages_refused += 1;
+                self.lock().refused();
+            }
+        }
+    }
+
+    /// Takes in what the server told of its cache, all of it.
+    async fn hear_news(&self, told: Option<News>) -> Result<(), ClientError> {
+        let Some(told) = told else { return Ok(()) };
+        let mut told = told.await?;
+        loop {
+            let (more, again) = self.lock().told(&told);
+            self.hear(again).await;
+            let rest = if more > 0 { self.lock().ask_more(more) } else { None };
+            match rest {
+                Some(rest) => told = rest.await?,
+                None => return Ok(()),
             }
         }
     }

@@ -1,25 +1,27 @@
 //! How a read goes on: what is here, what is fetched, and what that drives out.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_nbd::{ClientError, ReadDone};
 
 use super::state::State;
-use super::{Shared, Turn};
+use super::{News, Shared, Turn};
 use undercroft_nbd::report::Answer;
 
 /// Blocks that are on their way from the server.
 pub(super) struct Fetch {
     blocks: Range<u64>,
     answer: std::pin::Pin<Box<dyn Future<Output = ReadDone> + Send>>,
+    began: Instant,
 }
 
 /// What came of a fetch: each block with its data, or the error of all.
 pub(super) struct Fetched {
     pub(super) blocks: Range<u64>,
     pub(super) data: Result<Vec<Bytes>, ClientError>,
+    took: Duration,
 }
 
 /// A read under way.
@@ -28,6 +30,9 @@ struct Begun {
     found: Vec<Option<Bytes>>,
     fetches: Vec<Fetch>,
     answer: Option<Answer>,
+    news: Option<News>,
+    /// What was missed is referenced when it is here.
+    is_late: bool,
 }
 
 impl Shared {
@@ -55,7 +60,14 @@ impl Shared {
         let now = Instant::now();
         let (mut missed, mut later) = (Vec::new(), Vec::new());
         let mut found = Vec::new();
+        let is_late = state.waits_for_replies();
         for block in blocks.clone() {
+            if is_late && state.peek(block).is_none() {
+                state.asks(block);
+                missed.push(block);
+                found.push(None);
+                continue;
+            }
             let met = state.read(block, now, |gone| missed.contains(&gone), &mut later);
             if met.data.is_none() {
                 missed.push(block);
@@ -64,9 +76,11 @@ impl Shared {
         }
         let answer = if missed.is_empty() { None } else { state.message(now, false) };
         let fetches = runs(&missed).map(|run| self.fetch(run)).collect();
+        let news = if missed.is_empty() { None } else { state.ask() };
+        let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
         self.remind(&state);
-        Begun { found, fetches, answer }
+        Begun { found, fetches, answer, news, is_late }
     }
 
     /// Asks the server for blocks.
@@ -75,7 +89,7 @@ impl Shared {
         let length = self.bytes_of(blocks.end - 1).end - start;
         let buffer: Vec<u8> = vec![0; length as usize];
         let answer = Box::pin(self.client.read(start, vec![Box::new(buffer)]));
-        Fetch { blocks, answer }
+        Fetch { blocks, answer, began: Instant::now() }
     }
 
     /// The parts of whole blocks that lie in a range.
@@ -97,18 +111,24 @@ impl Fetch {
             let all = (**buffers.first_mut().expect("the buffer comes back")).as_mut();
             all.chunks(shared.block_bytes as usize).map(Bytes::copy_from_slice).collect()
         });
-        Fetched { blocks: self.blocks, data }
+        Fetched { blocks: self.blocks, data, took: self.began.elapsed() }
     }
 }
 
 impl Fetched {
     /// Keeps what came; forgets what did not.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut State, is_late: bool) {
         match &self.data {
             Ok(data) => {
-                let blocks = self.blocks.clone().zip(data);
-                blocks.for_each(|(block, data)| state.fill(block, data.clone()));
+                // How long several took together says nothing of each.
+                let took = (data.len() == 1).then_some(self.took);
+                for (block, data) in self.blocks.clone().zip(data) {
+                    if !is_late || state.answered(block, false, took) {
+                        state.fill(block, data.clone());
+                    }
+                }
             }
+            Err(_) if is_late => self.blocks.clone().for_each(|block| state.failed(block)),
             Err(_) => self.blocks.clone().for_each(|block| state.forget(block)),
         }
     }
@@ -127,16 +147,18 @@ impl Turn {
     async fn read_stretch(&self, bytes: Range<u64>) -> Result<Vec<Bytes>, ClientError> {
         let shared = &*self.shared;
         let blocks = shared.blocks(&bytes);
-        let Begun { mut found, fetches, answer } = shared.begin_read(&blocks);
+        let Begun { mut found, fetches, answer, news, is_late } = shared.begin_read(&blocks);
         let mut fetched = Vec::new();
         for fetch in fetches {
             fetched.push(fetch.finish(shared).await);
         }
         shared.hear(answer).await;
+        // Without it other blocks leave; that is all.
+        let _ = shared.hear_news(news).await;
         let mut state = shared.lock();
-        fetched.iter().for_each(|fetched| fetched.settle(&mut state));
+        fetched.iter().for_each(|fetched| fetched.settle(&mut state, is_late));
         drop(state);
-        for Fetched { blocks: run, data } in fetched {
+        for Fetched { blocks: run, data, .. } in fetched {
             for (block, data) in run.zip(data?) {
                 found[(block - blocks.start) as usize] = Some(data);
             }

@@ -9,12 +9,15 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use undercroft_cache::policy::Policy;
-use undercroft_cache::{HashedCache, WriteMode};
-use undercroft_nbd::hint::{ClientStat, Hint};
+use undercroft_cache::content::{Latencies, Upper};
+use undercroft_cache::{HashedCache, Served, WriteMode};
+use undercroft_nbd::hint::{ClientStat, Follow, Hint, Told};
+
+use undercroft_nbd::ClientError;
 
 use super::gate::Gate;
 use super::{CachedOptions, CachedStats};
+use crate::following::{NEWS_BYTES, News, Publishing};
 use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report};
 
 /// How often the server is told the counters, while there is traffic.
@@ -30,37 +33,58 @@ pub(super) struct Met {
 
 pub(super) struct State {
     pub(super) gate: Gate,
-    cache: HashedCache,
+    level: Upper,
     write_mode: WriteMode,
+    /// How the server is to tell what it holds, and what it has told.
+    follow: Option<Follow>,
+    news: News,
+    latencies: Latencies,
+    /// What the server is told of the content.
+    publishing: Option<Publishing>,
+    /// Requests since the server was last asked what it holds, and how many are between.
+    unasked: usize,
+    ask_every: usize,
     /// The data of each frame.
     frames: Vec<Bytes>,
     /// Where hints go, if anywhere.
     mailbox: Option<Mailbox>,
     hints: HintQueue,
+    tells_evictions: bool,
     hands_over: bool,
     /// Only whole blocks are handed over: those of this length.
     block_bytes: usize,
     stat_due: Option<Instant>,
-    pub(super) messages_refused: u64,
+    messages_refused: u64,
     pub(super) read_us_total: u64,
 }
 
 impl State {
     pub(super) fn new(
-        policy: Box<dyn Policy>,
+        level: Upper,
         options: &CachedOptions,
         mailbox: Option<Mailbox>,
+        follow: Option<Follow>,
     ) -> State {
-        let frames = vec![Bytes::new(); policy.capacity() as usize];
+        let capacity = level.cache().policy().capacity();
+        let publishes = options.report == Report::Digest;
+        let awareness = options.awareness();
+        let frames = vec![Bytes::new(); capacity as usize];
         let block_bytes = mailbox.as_ref().map_or(0, |mailbox| mailbox.grant().block_bytes);
         let takes_stat = mailbox.as_ref().is_some_and(|mailbox| mailbox.grant().grant.stat);
         State {
             gate: Gate::default(),
-            cache: HashedCache::new(policy, 0),
+            level,
             write_mode: options.write_mode,
+            follow,
+            news: News::default(),
+            latencies: Latencies::default(),
+            publishing: publishes.then(|| Publishing::new(&awareness, capacity)),
+            unasked: 0,
+            ask_every: options.batch.max(1),
             frames,
             mailbox,
             hints: HintQueue::new(options.batch),
+            tells_evictions: options.report.needs().evict,
             hands_over: options.report == Report::Demotions,
             block_bytes: block_bytes as usize,
             stat_due: takes_stat.then(|| Instant::now() + STAT_EVERY),
@@ -69,9 +93,115 @@ impl State {
         }
     }
 
+    fn cache(&self) -> &HashedCache {
+        self.level.cache()
+    }
+
+    /// Whether blocks are referenced when the replies are here.
+    pub(super) fn waits_for_replies(&self) -> bool {
+        self.level.waits_for_replies() || self.publishing.is_some()
+    }
+
+    /// A block is asked for, and referenced when it is here.
+    pub(super) fn asks(&mut self, block: u64) {
+        self.level.asks(block);
+        // That it left may go in front of that, but nothing is handed over that is asked for again.
+        if self.hands_over {
+            self.hints.cancel(block);
+        }
+    }
+
+    /// What the server has to tell of what it holds, if it is time to ask: to be called when the
+    /// requests are queued that it is to come after.
+    pub(super) fn ask(
+        &mut self,
+    ) -> Option<impl Future<Output = Result<Told, ClientError>> + Send + use<>> {
+        self.follow?;
+        self.unasked += 1;
+        if self.unasked < self.ask_every {
+            return None;
+        }
+        self.unasked = 0;
+        Some(self.mailbox.as_ref()?.ask(NEWS_BYTES))
+    }
+
+    /// The server told what it holds; how many bytes to ask for to hear the rest. If something was
+    /// lost, it is asked to begin anew.
+    pub(super) fn told(&mut self, told: &Told) -> (u32, Option<Answer>) {
+        let is_complete = self.news.take(told, &mut self.level);
+        let mailbox = self.mailbox.as_mut().filter(|mailbox| !is_complete && !mailbox.is_away());
+        let again = mailbox.zip(self.follow).map(|(mailbox, follow)| mailbox.follow(follow));
+        (told.more, again)
+    }
+
+    /// The rest of what the server has to tell.
+    pub(super) fn ask_more(
+        &self,
+        bytes: u32,
+    ) -> Option<impl Future<Output = Result<Told, ClientError>> + Send + use<>> {
+        Some(self.mailbox.as_ref()?.ask(bytes as usize))
+    }
+
+    /// A request that waited for its reply is over: what the time says, and the reference. Whether
+    /// the block is resident now.
+    pub(super) fn answered(&mut self, block: u64, is_write: bool, took: Option<Duration>) -> bool {
+        let us = took.filter(|_| !is_write).map(|took| took.as_secs_f64() * 1e6);
+        let hit = us.and_then(|us| self.latencies.label(us));
+        self.level.answered(block, is_write, hit);
+        let served = self.reference(block, is_write);
+        let now = Instant::now();
+        for gone in self.level.cache().evicted() {
+            let data = std::mem::take(&mut self.frames[gone.frame as usize]);
+            if self.mailbox.is_some() && self.tells_evictions {
+                let whole = self.hands_over && data.len() == self.block_bytes;
+                self.hints.add(gone.block, whole.then_some(data), now);
+            }
+        }
+        self.hints.cancel(block);
+        served.frame.is_some()
+    }
+
+    /// What was asked for did not come.
+    pub(super) fn failed(&mut self, block: u64) {
+        self.level.failed(block);
+    }
+
+    /// Whether a write leaves its block in the cache.
+    pub(super) fn will_keep(&self, block: u64) -> bool {
+        match self.write_mode {
+            WriteMode::Allocate => true,
+            WriteMode::NoAllocate => self.cache().frame(block).is_some(),
+            WriteMode::Invalidate => false,
+        }
+    }
+
+    /// A reference, of which a summary takes notice.
+    fn reference(&mut self, block: u64, is_write: bool) -> Served {
+        let served = self.level.reference(block, is_write);
+        if let Some(publishing) = &mut self.publishing {
+            for gone in self.level.cache().evicted() {
+                publishing.changed(gone.block, false);
+            }
+            match (served.hit, served.frame.is_some()) {
+                (false, true) => publishing.changed(block, true),
+                (true, false) => publishing.changed(block, false),
+                _ => {}
+            }
+        }
+        served
+    }
+
+    /// The server did not take a message.
+    pub(super) fn refused(&mut self) {
+        self.messages_refused += 1;
+        if let Some(publishing) = &mut self.publishing {
+            publishing.refused();
+        }
+    }
+
     /// The data of a block, without a trace in the policy.
     pub(super) fn peek(&self, block: u64) -> Option<&Bytes> {
-        let frame = self.cache.frame(block)?;
+        let frame = self.cache().frame(block)?;
         Some(&self.frames[frame as usize]).filter(|data| !data.is_empty())
     }
 
@@ -84,7 +214,7 @@ impl State {
         is_coming: impl Fn(u64) -> bool,
         later: &mut Vec<u64>,
     ) -> Met {
-        let served = self.cache.reference(block, false, self.write_mode, || false);
+        let served = self.reference(block, false);
         self.let_go(now, is_coming, later);
         self.hints.cancel(block);
         let data = served.frame.map(|frame| self.frames[frame as usize].clone());
@@ -101,7 +231,7 @@ impl State {
         later: &mut Vec<u64>,
     ) -> Met {
         let data = self.take_data(block);
-        let served = self.cache.reference(block, true, self.write_mode, || false);
+        let served = self.reference(block, true);
         self.let_go(now, is_coming, later);
         let is_kept = served.frame.is_some();
         if is_kept {
@@ -114,9 +244,9 @@ impl State {
 
     /// Queues hints of what the last reference drove out.
     fn let_go(&mut self, now: Instant, is_coming: impl Fn(u64) -> bool, later: &mut Vec<u64>) {
-        for gone in self.cache.evicted() {
+        for gone in self.level.cache().evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
-            if self.mailbox.is_none() {
+            if self.mailbox.is_none() || !self.tells_evictions {
                 continue;
             }
             if is_coming(gone.block) {
@@ -131,31 +261,34 @@ impl State {
 
     /// Takes the data out of a resident block's frame.
     pub(super) fn take_data(&mut self, block: u64) -> Option<Bytes> {
-        let frame = self.cache.frame(block)?;
+        let frame = self.cache().frame(block)?;
         let data = std::mem::take(&mut self.frames[frame as usize]);
         Some(data).filter(|data| !data.is_empty())
     }
 
     /// The server has answered: the data of a block, if it is still here.
     pub(super) fn fill(&mut self, block: u64, data: Bytes) {
-        if let Some(frame) = self.cache.frame(block) {
+        if let Some(frame) = self.cache().frame(block) {
             self.frames[frame as usize] = data;
         }
     }
 
     /// Forgets a block: what the server has there is not known, or of no use.
     pub(super) fn forget(&mut self, block: u64) {
-        if let Some(frame) = self.cache.discard(block) {
+        if let Some(frame) = self.level.discard(block) {
             self.frames[frame as usize] = Bytes::new();
+            if let Some(publishing) = &mut self.publishing {
+                publishing.changed(block, false);
+            }
         }
     }
 
     /// The resident ones of some blocks.
     pub(super) fn resident(&self, blocks: &Range<u64>) -> Vec<u64> {
-        if blocks.end - blocks.start <= u64::from(self.cache.policy().len()) {
-            blocks.clone().filter(|&block| self.cache.frame(block).is_some()).collect()
+        if blocks.end - blocks.start <= u64::from(self.cache().policy().len()) {
+            blocks.clone().filter(|&block| self.cache().frame(block).is_some()).collect()
         } else {
-            let all = self.cache.residents();
+            let all = self.cache().residents();
             all.into_iter().map(|(block, _)| block).filter(|b| blocks.contains(b)).collect()
         }
     }
@@ -171,7 +304,13 @@ impl State {
         let stat = stat.then(|| Hint::ClientStat(Box::new(self.client_stat())));
         let told = stat.is_some();
         let mailbox = self.mailbox.as_mut()?;
-        let answer = mailbox.send(&mut self.hints, now, stat, pressing)?;
+        let mut extra: Vec<Hint> = stat.into_iter().collect();
+        // One that is on its way would keep a summary from going.
+        if let (Some(publishing), false) = (&mut self.publishing, mailbox.is_away()) {
+            let cache = self.level.cache();
+            extra.extend(publishing.due(|| cache.residents().iter().map(|(b, _)| *b).collect()));
+        }
+        let answer = mailbox.send(&mut self.hints, now, extra, pressing)?;
         if told {
             self.stat_due = Some(now + STAT_EVERY);
         }
@@ -214,7 +353,8 @@ impl State {
     }
 
     pub(super) fn stats(&self) -> CachedStats {
-        let (counts, policy) = (self.cache.counts(), self.cache.policy());
+        let (counts, policy) = (self.cache().counts(), self.cache().policy());
+        let known = self.level.counts();
         let hints = self.hints.counts();
         CachedStats {
             capacity_blocks: policy.capacity(),
@@ -229,6 +369,12 @@ impl State {
             messages_refused: self.messages_refused,
             demotions: hints.handed_over,
             hints_lost: hints.lost,
+            held_evictions: known.held_evictions,
+            news_bytes: self.news.bytes,
+            summaries: known.summaries,
+            predictions: known.predictions,
+            confirmed: known.confirmed,
+            published: self.publishing.as_ref().map_or(0, |publishing| publishing.published),
         }
     }
 }

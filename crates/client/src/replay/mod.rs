@@ -5,9 +5,10 @@
 //! second level meets, and must count the same. With more in flight the order is the network's,
 //! except that requests for the same block keep theirs.
 //!
-//! A replay can tell the server what leaves its first level: `telling.rs`. Keeping requests in
-//! flight is in `player.rs`.
+//! A replay can tell the server what leaves its first level: `telling.rs`. Its first level can go
+//! by what the server holds: `aware.rs`. Keeping requests in flight is in `player.rs`.
 
+mod aware;
 mod content;
 mod layout;
 mod player;
@@ -17,17 +18,20 @@ mod telling;
 use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_cache::policy::Policy;
+use undercroft_cache::content::Below;
+use undercroft_cache::policy::{Awareness, Policy};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
 use undercroft_trace::DenseTrace;
 
+use aware::Aware;
 use content::Versions;
 use layout::Layout;
 use player::Player;
 use telling::Telling;
 use undercroft_nbd::report::{Mailbox, Report};
 
+pub use aware::{KnownReport, ProbeReport};
 pub use telling::ToldReport;
 
 /// Most bytes of a request.
@@ -50,8 +54,14 @@ pub struct Replay {
     pub verify: bool,
     /// What the server is told of blocks that leave the first level, which there must be then.
     pub report: Report,
-    /// Hints of a message, 1 to 64.
+    /// Hints of a message, 1 to 64; and requests between two questions about what the server holds.
     pub batch: usize,
+    /// Where a content-aware first level knows from what the server holds.
+    pub below: Below,
+    /// The form in which that is told, and in which summaries of the first level are published.
+    pub awareness: Awareness,
+    /// Whether to find out from the replies what the server's cache is like.
+    pub probe: bool,
     /// How to connect.
     pub options: ClientOptions,
 }
@@ -65,6 +75,10 @@ pub struct ReplayReport {
     pub l1: Option<L1Report>,
     /// What the server was told, if anything was to be.
     pub told: Option<ToldReport>,
+    /// What the first level knew of the server, if it is to know anything, or tells.
+    pub known: Option<KnownReport>,
+    /// What the server's cache seems to be, if that was to be found out.
+    pub probed: Option<ProbeReport>,
     /// NBD requests sent.
     pub requests_sent: u64,
     /// Blocks read from the server.
@@ -159,6 +173,15 @@ pub enum ReplayError {
         /// The trace's blocks in bytes.
         wants: u32,
     },
+    /// The order of several connections would not be that of what the server says.
+    #[error(
+        "a first level that goes by what the server holds, or publishes what it holds, has one \
+             connection: leave --connections out"
+    )]
+    OneConnection,
+    /// The policy that is to be emulated cannot be had.
+    #[error("{0}")]
+    Policy(String),
     /// There is nothing to tell of.
     #[error("nothing leaves a first level that is not there: give one, or report nothing")]
     NoFirstLevel,
@@ -179,13 +202,30 @@ pub async fn replay(
     trace: &DenseTrace,
     block_bytes: u32,
     uri: &Uri,
-    how: Replay,
+    mut how: Replay,
     progress: impl FnMut(u64),
 ) -> Result<ReplayReport, ReplayError> {
     let layout = Layout::new(trace, block_bytes).ok_or(ReplayError::TooFar)?;
     let versions = Versions::new(trace.unique());
     let play = (how.depth, how.verify);
     let started = Instant::now();
+    if how.below != Below::Nothing || how.report == Report::Digest || how.probe {
+        if how.connections > 1 {
+            return Err(ReplayError::OneConnection);
+        }
+        let remote = Client::describe(uri, &how.options).await;
+        let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
+        check(trace, block_bytes, uri, &layout, &remote.info)?;
+        let (client, mut aware) =
+            Aware::connect(uri, (trace, &layout), block_bytes, &mut how).await?;
+        let mut player = Player::new(uri, vec![client], block_bytes, play, versions);
+        aware.play(&mut player, progress).await?;
+        let elapsed = started.elapsed();
+        let (l1, told, known) = (aware.l1_report(), aware.told(&player), aware.known());
+        let probed = aware.probed();
+        let report = player.tally.report(elapsed, trace.len());
+        return Ok(ReplayReport { l1, told, known, probed, ..report });
+    }
     if how.report == Report::Nothing {
         let mut clients = Vec::new();
         for _ in 0..how.connections.max(1) {
@@ -245,11 +285,11 @@ async fn play_quietly(
         for run in runs(coming, most, |number| layout.place(trace, number)) {
             player.make_room(run).await?;
             let offset = layout.place(trace, run[0].entry()) * u64::from(block_bytes);
-            player.request(offset, run, None);
+            player.request(offset, run, None, || None);
         }
         progress(start + refs.len() as u64);
     }
-    while player.finish_one().await? {}
+    while player.finish_one().await?.is_some() {}
     Ok(l1.map(|level| L1Report::new(level.policy().capacity(), level.counts())))
 }
 

@@ -1,6 +1,7 @@
 //! Keeps requests in flight and blocks in order, and looks at what comes back.
 
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,7 @@ use undercroft_nbd::{Client, ClientError, Uri};
 use super::content::{self, Versions};
 use super::tally::Tally;
 use super::{REQUEST_BYTES, ReplayError};
+use undercroft_nbd::hint::Told;
 use undercroft_nbd::report::Answer;
 
 /// A request that was answered.
@@ -23,9 +25,21 @@ struct Answered {
     result: Result<(), ClientError>,
     /// Whether the message in front of it, if any, was understood.
     heard: bool,
+    /// What the server told of its cache, if it was asked.
+    told: Option<Result<Told, ClientError>>,
 }
 
-type Flight = FuturesUnordered<std::pin::Pin<Box<dyn Future<Output = Answered> + Send>>>;
+/// A request that is over.
+pub(super) struct Finished {
+    pub(super) run: Vec<Reference>,
+    pub(super) took: Duration,
+    pub(super) told: Option<Told>,
+}
+
+/// What the server tells of its cache, to come.
+pub(super) type Telling = Pin<Box<dyn Future<Output = Result<Told, ClientError>> + Send>>;
+
+type Flight = FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
 /// The requests of a replay.
 pub(super) struct Player<'a> {
@@ -100,8 +114,25 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Queues a request, for which there is room. `answer`: that of the message before it.
-    pub(super) fn request(&mut self, offset: u64, run: &[Reference], answer: Option<Answer>) {
+    /// Requests in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// What the server answered, or the end of the replay.
+    pub(super) fn server<T>(&self, result: Result<T, ClientError>) -> Result<T, ReplayError> {
+        result.map_err(|error| ReplayError::Server(self.uri.clone(), error))
+    }
+
+    /// Queues a request, for which there is room. `answer`: that of the message before it; `ask`:
+    /// asks for what is to be told after it.
+    pub(super) fn request(
+        &mut self,
+        offset: u64,
+        run: &[Reference],
+        answer: Option<Answer>,
+        ask: impl FnOnce() -> Option<Telling>,
+    ) {
         self.busy.extend(run.iter().map(|r| r.entry()));
         let client = &self.clients[self.next_line()];
         self.tally.sent += 1;
@@ -113,31 +144,36 @@ impl<'a> Player<'a> {
                 content::fill(piece, r.entry(), self.versions.next(r.entry()));
             }
             let written = client.write(offset, vec![data.freeze()], false);
+            let told = ask();
             self.flight.push(Box::pin(async move {
                 let result = written.await;
                 let took = began.elapsed();
-                Answered { run, took, read: None, result, heard: hear(answer).await }
+                let (heard, told) = (hear(answer).await, hear_told(told).await);
+                Answered { run, took, read: None, result, heard, told }
             }));
         } else {
             let versions = run.iter().map(|r| self.versions.of(r.entry())).collect();
             let buffer: Vec<u8> = vec![0; run.len() * block_bytes];
             let reading = client.read(offset, vec![Box::new(buffer)]);
+            let told = ask();
             self.flight.push(Box::pin(async move {
                 let (buffers, result) = reading.await;
                 let took = began.elapsed();
                 let bytes =
                     buffers.into_iter().next().map(|mut b| Bytes::copy_from_slice((*b).as_mut()));
                 let read = bytes.map(|bytes| (bytes, versions));
-                Answered { run, took, read, result, heard: hear(answer).await }
+                let (heard, told) = (hear(answer).await, hear_told(told).await);
+                Answered { run, took, read, result, heard, told }
             }));
         }
     }
 
-    /// Waits for one answer, and takes it in; false if nothing is in flight.
-    pub(super) async fn finish_one(&mut self) -> Result<bool, ReplayError> {
-        let Some(answered) = self.flight.next().await else { return Ok(false) };
-        let Answered { run, took, read, result, heard } = answered;
-        result.map_err(|error| ReplayError::Server(self.uri.clone(), error))?;
+    /// Waits for one answer, and takes it in; none if nothing is in flight.
+    pub(super) async fn finish_one(&mut self) -> Result<Option<Finished>, ReplayError> {
+        let Some(answered) = self.flight.next().await else { return Ok(None) };
+        let Answered { run, took, read, result, heard, told } = answered;
+        self.server(result)?;
+        let told = told.map(|told| self.server(told)).transpose()?;
         self.tally.latency(took);
         self.refused += u64::from(!heard);
         for r in &run {
@@ -145,7 +181,7 @@ impl<'a> Player<'a> {
         }
         let Some((bytes, versions)) = read else {
             self.tally.written += run.len() as u64;
-            return Ok(true);
+            return Ok(Some(Finished { run, took, told }));
         };
         self.tally.read += run.len() as u64;
         if self.verify {
@@ -154,8 +190,12 @@ impl<'a> Player<'a> {
                 self.tally.verify(content::is(piece, r.entry(), version), r.entry(), version);
             }
         }
-        Ok(true)
+        Ok(Some(Finished { run, took, told }))
     }
+}
+
+async fn hear_told(told: Option<Telling>) -> Option<Result<Told, ClientError>> {
+    Some(told?.await)
 }
 
 async fn hear(answer: Option<Answer>) -> bool {

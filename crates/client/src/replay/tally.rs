@@ -57,6 +57,8 @@ impl Tally {
             requests,
             l1: None,
             told: None,
+            known: None,
+            probed: None,
             requests_sent: self.sent,
             blocks_read: self.read,
             blocks_written: self.written,

@@ -76,7 +76,7 @@ impl<'a> Telling<'a> {
             }
             progress(start + chunk.len() as u64);
         }
-        while player.finish_one().await? {}
+        while player.finish_one().await?.is_some() {}
         Ok(())
     }
 
@@ -112,8 +112,8 @@ impl<'a> Telling<'a> {
         if goes_down {
             let mailbox = &mut self.mailboxes[player.next_line()];
             let pressing = self.hints.waits_since(now) >= FLUSH_AFTER;
-            let answer = mailbox.send(&mut self.hints, now, None, pressing);
-            player.request(block * self.block_bytes, &[reference], answer);
+            let answer = mailbox.send(&mut self.hints, now, Vec::new(), pressing);
+            player.request(block * self.block_bytes, &[reference], answer, || None);
         }
         self.hints.depart();
         Ok(())

@@ -165,6 +165,7 @@ impl Export for Volume {
             block_bytes: self.block_bytes,
             window_base: self.base(),
             window_bytes: WINDOW,
+            news: None,
             grant: query.want.and(self.grants),
         };
         if self.grants == Abilities::default() {

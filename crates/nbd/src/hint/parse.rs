@@ -6,8 +6,9 @@
 use bytes::Bytes;
 
 use super::{
-    BLOCKS_MAX, BlockRun, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT, EvictFlags,
-    FREQUENCY, HOLD, Hint, MESSAGE_BYTES_MAX, PROMOTE, RIDES, Tracking, digest_part_bytes,
+    BLOCKS_MAX, BlockRun, CHANGES, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT,
+    EvictFlags, FOLLOW, FREQUENCY, Follow, Following, HOLD, Hint, MESSAGE_BYTES_MAX, MORE, PROMOTE,
+    RIDES, Tracking, digest_part_bytes,
 };
 
 /// Bytes of a record's head, and what records are padded to.
@@ -43,6 +44,36 @@ pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
         hints.extend(hint(kind, flags, payload)?);
     }
     Ok(hints)
+}
+
+/// What a server told of its cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The records, in order.
+    pub hints: Vec<Hint>,
+    /// Their bytes: the rest of what was read is filling.
+    pub bytes: usize,
+    /// Bytes that must be read so that more can come; 0 if there is no more.
+    pub more: u32,
+}
+
+/// What was read of what a server tells.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_told(message: &Bytes) -> Result<Told, Malformed> {
+    let hints = parse(message)?;
+    let bytes = records(message)
+        .filter_map(Result::ok)
+        .map(|record| record.payload.end.next_multiple_of(HEAD))
+        .last()
+        .unwrap_or(0);
+    let mut end = Reader { message, at: bytes.min(message.len()), end: message.len() };
+    let more = match (end.u16(), end.u16(), end.u32()) {
+        (Ok(0), Ok(flags), Ok(more)) if flags & MORE != 0 => more.min(MESSAGE_BYTES_MAX as u32),
+        _ => 0,
+    };
+    Ok(Told { hints, bytes, more })
 }
 
 struct Record<'a> {
@@ -109,6 +140,8 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
         }
         DIGEST => digest(reader)?,
         CLIENT_STAT => Hint::ClientStat(Box::new(client_stat(reader)?)),
+        CHANGES => changes(reader)?,
+        FOLLOW => follow(reader)?,
         _ => return Ok(None),
     };
     Ok(Some(hint))
@@ -140,6 +173,32 @@ fn digest(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
         ));
     }
     Ok(Hint::Digest { bits, hashes, seed, part, filter })
+}
+
+fn changes(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
+    let start = reader.at;
+    let bits = reader.u32()?;
+    let [hashes, seed, _, _] = reader.array()?;
+    let (sequence, positions) = (reader.u32()?, reader.rest());
+    if bits == 0 || hashes == 0 {
+        let what = "a Bloom filter without bits or without hash functions";
+        return Err(Malformed { byte: start, what });
+    }
+    Ok(Hint::Changes { bits, hashes, seed, sequence, positions })
+}
+
+/// A longer record is of a later version, which says more.
+fn follow(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
+    let start = reader.at;
+    let [what, filter_bits, hashes, _] = reader.array()?;
+    let (publish_ppm, capacity_blocks) = (reader.u32()?, reader.u64()?);
+    let what = match what {
+        0 => Following::Nothing,
+        1 => Following::Blocks,
+        2 => Following::Digest,
+        _ => return Err(Malformed { byte: start, what: "an unknown way to follow" }),
+    };
+    Ok(Hint::Follow(Follow { what, filter_bits, hashes, publish_ppm, capacity_blocks }))
 }
 
 /// Bytes that a tracker appends to the client's counters.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::queue::Message;
 use super::{HintQueue, Report};
 use crate::coop::{Abilities, Grant, NAME, Query};
-use crate::hint::{Hint, MESSAGE_BYTES_MAX};
+use crate::hint::{Follow, Hint, MESSAGE_BYTES_MAX, Told, parse_told};
 use crate::{Client, ClientError, ClientOptions, Uri};
 
 /// A connection whose server takes hints.
@@ -60,9 +60,23 @@ impl Mailbox {
         report: Report,
         client_id: u128,
     ) -> Result<Mailbox, ClientError> {
+        Mailbox::asking_for(uri, options, report.needs(), client_id).await
+    }
+
+    /// The same for any abilities, all of which are needed.
+    ///
+    /// # Errors
+    /// As for [`connect`](Mailbox::connect).
+    pub async fn asking_for(
+        uri: &Uri,
+        options: &ClientOptions,
+        needs: Abilities,
+        client_id: u128,
+    ) -> Result<Mailbox, ClientError> {
         let mut options = options.clone();
-        options.contexts.push(Mailbox::context(report, client_id));
-        Mailbox::over(Client::connect(uri, &options).await?, report)
+        let want = Abilities { stat: true, ..needs };
+        options.contexts.push(Query { client: Some(client_id), want }.to_string());
+        Mailbox::with(Client::connect(uri, &options).await?, needs)
     }
 
     /// The context that a connection is to be opened with for [`over`](Mailbox::over).
@@ -76,7 +90,10 @@ impl Mailbox {
     /// # Errors
     /// When the server did not grant what the report needs.
     pub fn over(client: Client, report: Report) -> Result<Mailbox, ClientError> {
-        let needs = report.needs();
+        Mailbox::with(client, report.needs())
+    }
+
+    fn with(client: Client, needs: Abilities) -> Result<Mailbox, ClientError> {
         let contexts = &client.remote().contexts;
         let Some(grant) = contexts.iter().find_map(|(_, name)| Grant::parse(name)) else {
             let text = format!("it does not cooperate with clients (no context {NAME})");
@@ -113,10 +130,10 @@ impl Mailbox {
         &mut self,
         hints: &mut HintQueue,
         now: Instant,
-        extra: Option<Hint>,
+        extra: Vec<Hint>,
         pressing: bool,
     ) -> Option<Answer> {
-        if extra.is_none() && !(hints.is_due() || pressing && !hints.is_empty()) {
+        if extra.is_empty() && !(hints.is_due() || pressing && !hints.is_empty()) {
             return None;
         }
         if self.is_away() {
@@ -124,22 +141,56 @@ impl Mailbox {
         }
         let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
         // Room for what comes with them.
-        let mut message = hints.take(now, self.bytes_max.saturating_sub(128)).unwrap_or_else(none);
+        let room = self.bytes_max.saturating_sub(64 * (1 + extra.len()));
+        let room = room.saturating_sub(extra.iter().map(Hint::data_bytes).sum());
+        let mut message = hints.take(now, room).unwrap_or_else(none);
         message.hints.splice(0..0, extra);
         if message.hints.is_empty() {
             return None;
         }
+        Some(self.post(message))
+    }
+
+    fn post(&mut self, message: Message) -> Answer {
         let bytes = self.padded(&message);
         self.handed_over = message.handed_over;
         self.messages += 1;
         let answer = self.client.write(self.grant.window_base, vec![bytes], false);
         self.away.send_replace(true);
         let on_its_way = OnItsWay(Arc::clone(&self.away));
-        Some(Box::pin(async move {
+        Box::pin(async move {
             let result = answer.await;
             drop(on_its_way);
             result
-        }))
+        })
+    }
+
+    /// Says that this connection wants to know what the server holds, from now on. To be called
+    /// while no message is on its way.
+    pub fn follow(&mut self, follow: Follow) -> Answer {
+        self.post(Message { hints: vec![Hint::Follow(follow)], handed_over: Vec::new() })
+    }
+
+    /// Asks what the server has to tell of what it holds, up to so many bytes: as of after the
+    /// requests that were queued before. Nothing if it does not tell.
+    pub fn ask(
+        &self,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Told, ClientError>> + Send + use<> {
+        let reading = self.grant.news.map(|(base, most)| {
+            // A server takes whole blocks, and ends within no record.
+            let unit = (self.client.remote().info.min_block as usize).max(64);
+            let bytes = bytes.max(1).next_multiple_of(unit).min(most as usize);
+            self.client.read(base, vec![Box::new(vec![0_u8; bytes])])
+        });
+        async move {
+            let Some(reading) = reading else { return Ok(Told::default()) };
+            let (mut buffers, result) = reading.await;
+            result?;
+            let all = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec());
+            let told = parse_told(&all.unwrap_or_default().into());
+            told.map_err(|error| ClientError::Refused(format!("what the server holds: {error}")))
+        }
     }
 
     /// The server may take writes in whole blocks only; zeroes end a message.

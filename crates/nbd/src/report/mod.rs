@@ -22,6 +22,8 @@ pub enum Report {
     Evictions,
     /// The same, and their data.
     Demotions,
+    /// Nothing of single blocks, but summaries of the cache's content.
+    Digest,
 }
 
 impl Report {
@@ -32,6 +34,7 @@ impl Report {
             Report::Nothing => none,
             Report::Evictions => Abilities { evict: true, ..none },
             Report::Demotions => Abilities { evict: true, demote: true, ..none },
+            Report::Digest => Abilities { digest: true, ..none },
         }
     }
 }
@@ -44,7 +47,8 @@ impl std::str::FromStr for Report {
             "nothing" => Ok(Report::Nothing),
             "evictions" => Ok(Report::Evictions),
             "demotions" => Ok(Report::Demotions),
-            _ => Err("expected nothing, evictions or demotions".to_owned()),
+            "digest" => Ok(Report::Digest),
+            _ => Err("expected nothing, evictions, demotions or digest".to_owned()),
         }
     }
 }
@@ -56,6 +60,7 @@ impl std::fmt::Display for Report {
             Report::Nothing => "nothing",
             Report::Evictions => "evictions",
             Report::Demotions => "demotions",
+            Report::Digest => "digest",
         })
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answe
         }
         (Answer::Done, Wants::Nothing) => out.head(&ReplyHeader::simple(0, ticket.cookie)),
         (Answer::Data(pieces), Wants::Data) => put_data(out, offer, ticket, pieces),
+        (Answer::Start(pieces), Wants::Data) => put_start(out, offer, ticket, pieces),
         (Answer::Extents(contexts), Wants::Extents { one }) => {
             match status_chunks(offer, ticket, one, &contexts) {
                 Ok(chunks) => put_status(out, ticket.cookie, chunks),
@@ -78,6 +79,33 @@ fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Pieces) {
         out.head(&ReplyHeader::simple(0, ticket.cookie));
     }
     pieces.into_iter().for_each(|piece| out.data(piece));
+}
+
+/// The data that there is as one chunk, and what is zero as another, which has no data.
+fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Pieces) {
+    let length = pieces.len();
+    let rest = ticket.length.saturating_sub(length);
+    if !offer.structured || rest == 0 {
+        if rest > 0 {
+            pieces.push(Bytes::from(vec![0; rest as usize]).into());
+        }
+        return put_data(out, offer, ticket, pieces);
+    }
+    let cookie = ticket.cookie;
+    if length > 0 {
+        let header = ChunkHeader { flags: 0, kind: CHUNK_DATA, cookie, length: 8 + length as u32 };
+        let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
+        head[..20].copy_from_slice(&header.bytes());
+        head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
+        out.head(&head);
+        pieces.into_iter().for_each(|piece| out.data(piece));
+    }
+    let header = ChunkHeader { flags: CHUNK_DONE, kind: CHUNK_HOLE, cookie, length: 12 };
+    out.head(&header.bytes());
+    let mut hole = BytesMut::with_capacity(12);
+    hole.put_u64(ticket.offset + length);
+    hole.put_u32(rest as u32);
+    out.data(hole.freeze().into());
 }
 
 /// The payloads of the chunks: one for each selected context.

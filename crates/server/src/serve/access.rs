@@ -327,7 +327,7 @@ impl Export for Opened {
         let mut info = self.export.info(peer, contexts);
         info.flags.read_only |= !self.door.may_write(peer);
         if opted_in(contexts) {
-            info.size = self.window.told_size();
+            info.size = self.window.told_size(contexts);
         }
         info
     }

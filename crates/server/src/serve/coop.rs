@@ -5,22 +5,22 @@
 //! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks;
 //! a write into it is a message of hints, never data. The gap before it is not addressable.
 //!
+//! Behind the window is a region that a client reads to be told what this cache holds, if it wants
+//! to know (`feed.rs`).
+//!
 //! Clients that cannot be changed have a second door: the *control export* `@coop/NAME`, which is
 //! nothing but a window and speaks for the connections of the same client.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, NAMESPACE, Query};
-use undercroft_nbd::hint::{self, Hint, MESSAGE_BYTES_MAX};
+use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX};
 use undercroft_nbd::{
     Answer, Client, ClientOptions, Command, Context, Export, ExportInfo, Extent, Failure, Flags,
     Peer, Refusal, Reply, Request, Session, Uri,
 };
 
-use crate::clients::{Member, Teller};
-use crate::counters::CooperationStats;
+use super::window::Window;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
 use crate::volume::Volume;
@@ -35,7 +35,11 @@ pub(super) const CONTROL: &str = "@coop/";
 const UNIT: u64 = 1 << 20;
 
 /// Bytes of the window.
-const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
+pub(super) const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
+
+/// Bytes behind it that a client reads to be told what this cache holds: what there is to tell, and
+/// zeroes.
+const NEWS: u64 = MESSAGE_BYTES_MAX as u64;
 
 /// Makes the status text that clients of the context read.
 pub(super) type Status = Arc<dyn Fn() -> String + Send + Sync>;
@@ -58,9 +62,10 @@ impl Place {
     }
 
     /// The window that a control export is. Between connections there is no order, so that data
-    /// would be unsafe.
+    /// would be unsafe, and nobody can say what is here after a request.
     fn of_control(volume: &Volume) -> Self {
-        Self { base: 0, takes: Abilities { demote: false, ..abilities(volume) } }
+        let takes = Abilities { demote: false, follow: false, ..abilities(volume) };
+        Self { base: 0, takes }
     }
 
     /// The contexts of ours that a query names; without a query the namespace, so that tools which
@@ -70,12 +75,14 @@ impl Place {
             return vec![Context { name: NAMESPACE.to_owned(), key: COOP }];
         }
         let Some(query) = Query::parse(query) else { return Vec::new() };
+        let agreed = self.takes.and(query.want);
         let grant = Grant {
             epoch,
             block_bytes: volume.config().block_bytes,
             window_base: self.base,
             window_bytes: WINDOW,
-            grant: self.takes.and(query.want),
+            news: agreed.follow.then(|| (self.base.saturating_add(WINDOW), NEWS)),
+            grant: agreed,
         };
         let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
         vec![Context { name: format!("{grant}{client}"), key: COOP }]
@@ -87,115 +94,33 @@ impl Place {
     }
 
     /// The size that a session is told.
-    pub(super) fn told_size(&self) -> u64 {
-        self.base.saturating_add(WINDOW)
+    pub(super) fn told_size(&self, contexts: &[Context]) -> u64 {
+        let news = if agreed(contexts).0.follow { NEWS } else { 0 };
+        self.base.saturating_add(WINDOW + news)
     }
 }
 
 /// What a volume has a use for.
 fn abilities(volume: &Volume) -> Abilities {
     let cooperates = volume.has_clients();
+    let is_cached = volume.config().cache_blocks > 0;
     Abilities {
         evict: cooperates,
-        demote: cooperates && !volume.is_read_only(),
-        promote: volume.config().cache_blocks > 0,
+        demote: volume.places_evicted() && !volume.is_read_only(),
+        promote: is_cached,
         hold: cooperates,
         stat: true,
+        digest: volume.takes_digests(),
+        follow: is_cached,
         ..Abilities::default()
     }
 }
 
 /// What was agreed on in a context of ours.
-fn agreed(contexts: &[Context]) -> (Abilities, Option<u128>) {
+pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<u128>) {
     let name = contexts.iter().find(|c| c.key == COOP).map_or("", |context| &context.name);
     let granted = Grant::parse(name).map(|grant| grant.grant).unwrap_or_default();
     (granted, Query::parse(name).and_then(|query| query.client))
-}
-
-/// A window at work: status out, messages in.
-struct Window {
-    volume: Arc<Volume>,
-    /// Who speaks, to a volume that wants to know.
-    member: Option<Arc<Member>>,
-    /// While it is here, what the client evicts is taken to be known.
-    _teller: Option<Teller>,
-    granted: Abilities,
-    status: Status,
-}
-
-impl Window {
-    /// `speaks`: who opens it is there to tell, whatever was granted.
-    fn new(volume: &Arc<Volume>, contexts: &[Context], speaks: bool, status: Status) -> Self {
-        let (granted, id) = agreed(contexts);
-        let member = volume.join(id);
-        let tells = speaks || granted.evict || granted.demote;
-        let teller = member.clone().filter(|_| tells).map(Teller::new);
-        Self { volume: Arc::clone(volume), member, _teller: teller, granted, status }
-    }
-
-    /// A request in the window, `from` its first byte on. A message is given back, and answered
-    /// by who acts on it.
-    fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
-        let Request { command, length, reply, .. } = request;
-        match command {
-            Command::Read { .. } => {
-                self.tell(from, length, reply);
-                None
-            }
-            Command::Write { data } => match hint::parse(&joined(data)) {
-                Ok(hints) => {
-                    let (arrived, may_demote) = (Instant::now(), self.granted.demote);
-                    let count = CooperationStats {
-                        hint_messages: 1,
-                        hint_bytes: length,
-                        ..Default::default()
-                    };
-                    self.volume.count_cooperation(&count);
-                    Some((Heard { hints, arrived, may_demote }, reply))
-                }
-                Err(malformed) => {
-                    let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
-                    self.volume.count_cooperation(&count);
-                    reply.fail(Failure::Invalid, format!("hints: {malformed}"));
-                    None
-                }
-            },
-            _ => {
-                let text = "the window is for reading the status and for writing hints";
-                reply.fail(Failure::Invalid, text.to_owned());
-                None
-            }
-        }
-    }
-
-    fn tell(&self, from: u64, length: u64, reply: Reply) {
-        let mut text = (self.status)().into_bytes();
-        if text.len() as u64 > WINDOW {
-            return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
-        }
-        text.resize(WINDOW as usize, b' ');
-        reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
-    }
-
-    fn hear(&self, heard: Heard) {
-        let Some(member) = &self.member else { return };
-        for hint in &heard.hints {
-            if let Hint::ClientStat(stat) = hint {
-                member.set_stat(**stat);
-            }
-        }
-        self.volume.hear(member.caller(), heard);
-    }
-}
-
-/// The bytes of a message in one piece.
-fn joined(mut data: Vec<Bytes>) -> Bytes {
-    if data.len() == 1 {
-        return data.swap_remove(0);
-    }
-    let mut whole = BytesMut::with_capacity(data.iter().map(Bytes::len).sum());
-    data.iter().for_each(|piece| whole.extend_from_slice(piece));
-    whole.freeze()
 }
 
 /// A session with the context.
@@ -234,7 +159,13 @@ impl CoopSession {
 impl Session for CoopSession {
     fn submit(&mut self, request: Request) {
         let end = request.offset.saturating_add(request.length);
-        if request.offset >= self.base && request.length > 0 {
+        let news = self.base.saturating_add(WINDOW);
+        if request.offset >= news && request.length > 0 {
+            self.news(request);
+        } else if request.offset >= self.base && end > news {
+            let text = "over the end of the window".to_owned();
+            request.reply.fail(Failure::Invalid, text);
+        } else if request.offset >= self.base && request.length > 0 {
             let from = request.offset - self.base;
             if let Some((heard, reply)) = self.window.request(request, from) {
                 self.message(heard, reply);
@@ -242,6 +173,11 @@ impl Session for CoopSession {
         } else if end <= self.size {
             if let Some((_, has_come)) = &mut self.riding {
                 *has_come = true;
+            }
+            if let (true, Command::Read { .. } | Command::Write { .. }) =
+                (self.window.granted.follow, &request.command)
+            {
+                self.window.asks(request.offset, request.length);
             }
             match request.command {
                 Command::BlockStatus { .. } => self.block_status(request),
@@ -289,6 +225,16 @@ impl CoopSession {
         if !riding.is_empty() {
             self.riding = Some((Heard { hints: riding, ..heard }, false));
         }
+    }
+
+    /// Tells what is here after all that came before.
+    fn news(&mut self, request: Request) {
+        let Command::Read { one_chunk } = request.command else {
+            let text = "what is behind the window is for reading".to_owned();
+            return request.reply.fail(Failure::Invalid, text);
+        };
+        self.end_of_batch();
+        self.window.news(request.length, one_chunk, request.reply);
     }
 
     /// Residency, beside the allocation if that was asked for too.

@@ -13,6 +13,7 @@ mod reporting;
 mod run;
 mod settings;
 mod upstream;
+mod window;
 
 pub(crate) use coop::runs;
 pub use coop::status_over_nbd;

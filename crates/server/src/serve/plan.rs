@@ -321,6 +321,10 @@ fn planned_volume(
     };
     config.placement = placement;
     config.estimate = choice("evictions", &volume.evictions, ["told", "estimate"])?;
+    let client =
+        volume.client_cache.as_deref().map(|text| bytes("client-cache", text)).transpose()?;
+    let client = client.map(|bytes| (bytes / u64::from(block.max(1))).clamp(1, 1 << 30) as u32);
+    config.client_blocks = client;
     config.reload_at_once = choice("reloads", &volume.reloads, ["idle", "at-once"])?;
     if placement == Placement::Access && (config.estimate || config.reload_at_once) {
         let why = "with placement access nobody asks what clients evict, and nothing is reloaded";

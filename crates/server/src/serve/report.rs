@@ -157,6 +157,9 @@ impl Collector for Scrape {
         let cooperation = all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?)));
         let cooperation = cooperation.map(|(name, stats)| (name.as_str(), stats.each().collect()));
         named(&mut encoder, "cooperation", &cooperation.collect::<Vec<_>>())?;
+        let aware = all.iter().filter_map(|(name, stats)| Some((name, stats.aware?)));
+        let aware = aware.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "content", &aware.collect::<Vec<_>>())?;
         let tells = all.iter().filter_map(|(name, stats)| Some((name, stats.tells?)));
         let tells = tells.map(|(name, stats)| (name.as_str(), stats.each().collect()));
         named(&mut encoder, "tells", &tells.collect::<Vec<_>>())?;

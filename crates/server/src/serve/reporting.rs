@@ -31,6 +31,9 @@ impl FromStr for Reporting {
         let (report, option) = text.split_once(',').unwrap_or((text, "batch=16"));
         let wrong = |what: &str| format!("report '{text}': {what}");
         let report = report.parse().map_err(|what: String| wrong(&what))?;
+        if report == Report::Digest {
+            return Err(wrong("expected nothing, evictions or demotions"));
+        }
         let batch = option.strip_prefix("batch=").and_then(|number| number.parse().ok());
         match batch.filter(|batch| (1..=64).contains(batch)) {
             Some(batch) => Ok(Reporting { report, batch }),

@@ -93,6 +93,8 @@ pub struct VolumeSettings {
     pub placement: Option<String>,
     /// Where evictions are known from: `told` by clients, or `estimate` for those that tell none.
     pub evictions: Option<String>,
+    /// Bytes of the clients' caches together, where a policy emulates them.
+    pub client_cache: Option<String>,
     /// When evicted blocks are read back: `idle` or `at-once`.
     pub reloads: Option<String>,
     /// What the server below is told of blocks that leave: `nothing`, `evictions`, `demotions`.
@@ -125,12 +127,13 @@ pub struct VolumeSettings {
 
 /// The options after `NAME=STORE`, each with what it does to the settings.
 type Setter = fn(&mut VolumeSettings, &str) -> Result<(), String>;
-const OPTIONS: [(&str, Setter); 21] = [
+const OPTIONS: [(&str, Setter); 22] = [
     ("size", |v, t| text(&mut v.size, t)),
     ("cache", |v, t| text(&mut v.cache, t)),
     ("policy", |v, t| text(&mut v.policy, t)),
     ("placement", |v, t| text(&mut v.placement, t)),
     ("evictions", |v, t| text(&mut v.evictions, t)),
+    ("client-cache", |v, t| text(&mut v.client_cache, t)),
     ("reloads", |v, t| text(&mut v.reloads, t)),
     ("report", |v, t| text(&mut v.report, t)),
     ("write", |v, t| text(&mut v.write, t)),

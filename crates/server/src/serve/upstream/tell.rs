@@ -221,7 +221,7 @@ impl State {
         // That they had left was true until now. A server that has it placed first may have the
         // data for the request.
         if hints.concerns(blocks) {
-            if let Some(answer) = mailbox.send(hints, now, None, true) {
+            if let Some(answer) = mailbox.send(hints, now, Vec::new(), true) {
                 return Step::Hear(answer);
             }
         }
@@ -231,7 +231,7 @@ impl State {
             hints.cancel_within(blocks);
         }
         let pressing = hints.waits_since(now) >= FLUSH_AFTER;
-        let answer = mailbox.send(hints, now, None, pressing);
+        let answer = mailbox.send(hints, now, Vec::new(), pressing);
         hints.depart();
         Step::Go(answer)
     }
@@ -242,7 +242,7 @@ impl State {
         if self.is_fresh || self.waiting > 0 || self.hints.waits_since(now) < FLUSH_AFTER {
             return None;
         }
-        self.mailbox.as_mut()?.send(&mut self.hints, now, None, true)
+        self.mailbox.as_mut()?.send(&mut self.hints, now, Vec::new(), true)
     }
 }
 

@@ -1,0 +1,43 @@
+//! Sets of blocks: a bit for each where blocks are numbered from 0, as in a simulation; a hashed
+//! set where they are any numbers, as in a server.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+/// A set of blocks.
+pub(super) enum Blocks {
+    /// A bit for each number.
+    Dense(Vec<u64>),
+    /// Any numbers.
+    Hashed(HashSet<u64, FixedState>),
+}
+
+impl Blocks {
+    /// An empty set of numbers below `blocks`.
+    pub(super) fn below(blocks: u32) -> Self {
+        Self::Dense(vec![0; blocks.div_ceil(64) as usize])
+    }
+
+    /// An empty set of any numbers.
+    pub(super) fn any() -> Self {
+        Self::Hashed(HashSet::default())
+    }
+
+    pub(super) fn set(&mut self, block: u64, is_in: bool) {
+        match self {
+            Self::Dense(words) => {
+                let (word, bit) = (&mut words[block as usize / 64], 1 << (block % 64));
+                *word = if is_in { *word | bit } else { *word & !bit };
+            }
+            Self::Hashed(all) if is_in => _ = all.insert(block),
+            Self::Hashed(all) => _ = all.remove(&block),
+        }
+    }
+
+    pub(super) fn contains(&self, block: u64) -> bool {
+        match self {
+            Self::Dense(words) => words[block as usize / 64] >> (block % 64) & 1 != 0,
+            Self::Hashed(all) => all.contains(&block),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A window at work: what a client reads there and what it says there, in either door
+//! (`coop.rs`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::hint::{self, Assembly, Hint};
+use undercroft_nbd::{Command, Context, Failure, Reply, Request};
+
+use super::coop::{Status, WINDOW, agreed};
+use crate::clients::{Member, Teller};
+use crate::counters::CooperationStats;
+use crate::feed::Follower;
+use crate::hear::Heard;
+use crate::volume::Volume;
+
+/// Most bits of a client's filter for each block of the cache, and at least so many in all.
+const FILTER_BITS: u32 = 64;
+const FILTER_BITS_MIN: u32 = 1 << 20;
+
+/// A window at work: status out, messages in.
+pub(super) struct Window {
+    pub(super) volume: Arc<Volume>,
+    /// Who speaks, to a volume that wants to know.
+    pub(super) member: Option<Arc<Member>>,
+    /// While it is here, what the client evicts is taken to be known.
+    _teller: Option<Teller>,
+    pub(super) granted: Abilities,
+    status: Status,
+    /// The filter that the client is about to publish.
+    assembly: Mutex<Assembly>,
+    /// If the client wants to know what is here.
+    follower: Mutex<Option<Follower>>,
+}
+
+impl Window {
+    /// `speaks`: who opens it is there to tell, whatever was granted.
+    pub(super) fn new(
+        volume: &Arc<Volume>,
+        contexts: &[Context],
+        speaks: bool,
+        status: Status,
+    ) -> Self {
+        let (granted, id) = agreed(contexts);
+        let member = volume.join(id);
+        let tells = speaks || granted.evict || granted.demote;
+        let teller = member.clone().filter(|_| tells).map(Teller::new);
+        let (assembly, follower) = (Mutex::default(), Mutex::default());
+        let volume = Arc::clone(volume);
+        Self { volume, member, _teller: teller, granted, status, assembly, follower }
+    }
+
+    /// A request in the window, `from` its first byte on. A message is given back, and answered
+    /// by who acts on it.
+    pub(super) fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
+        let Request { command, length, reply, .. } = request;
+        match command {
+            Command::Read { .. } => {
+                self.tell(from, length, reply);
+                None
+            }
+            Command::Write { data } => match hint::parse(&joined(data)) {
+                Ok(hints) => {
+                    let (arrived, may_demote) = (Instant::now(), self.granted.demote);
+                    let count = CooperationStats {
+                        hint_messages: 1,
+                        hint_bytes: length,
+                        ..Default::default()
+                    };
+                    self.volume.count_cooperation(&count);
+                    Some((Heard { hints, arrived, may_demote }, reply))
+                }
+                Err(malformed) => {
+                    let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
+                    self.volume.count_cooperation(&count);
+                    reply.fail(Failure::Invalid, format!("hints: {malformed}"));
+                    None
+                }
+            },
+            _ => {
+                let text = "the window is for reading the status and for writing hints";
+                reply.fail(Failure::Invalid, text.to_owned());
+                None
+            }
+        }
+    }
+
+    fn tell(&self, from: u64, length: u64, reply: Reply) {
+        let mut text = (self.status)().into_bytes();
+        if text.len() as u64 > WINDOW {
+            return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
+        }
+        text.resize(WINDOW as usize, b' ');
+        reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
+    }
+
+    pub(super) fn hear(&self, heard: Heard) {
+        for hint in &heard.hints {
+            match hint {
+                Hint::ClientStat(stat) => {
+                    if let Some(member) = &self.member {
+                        member.set_stat(**stat);
+                    }
+                }
+                Hint::Follow(follow) if self.granted.follow => {
+                    let mut follower = lock(&self.follower);
+                    // The old one stops first.
+                    *follower = None;
+                    *follower = Follower::new(&self.volume, *follow);
+                }
+                Hint::Digest { .. } | Hint::Changes { .. } if self.granted.digest => {
+                    let most = self.volume.config().cache_blocks.saturating_mul(FILTER_BITS);
+                    let summary = lock(&self.assembly).take(hint, most.max(FILTER_BITS_MIN));
+                    if let (Some(summary), Some(member)) = (summary, &self.member) {
+                        self.volume.hear_digest(member.caller().client, &summary);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(member) = &self.member {
+            self.volume.hear(member.caller(), heard);
+        }
+    }
+
+    /// The client is told what is here now.
+    pub(super) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
+        let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
+        let mut told = told.unwrap_or_default();
+        if one_chunk {
+            let mut all = BytesMut::from(told);
+            all.resize(length as usize, 0);
+            told = all.freeze();
+        }
+        reply.start(vec![told]);
+    }
+
+    /// The client reads or writes a range: it will take for granted that that is here.
+    pub(super) fn asks(&self, offset: u64, length: u64) {
+        if let Some(follower) = lock(&self.follower).as_mut() {
+            let bytes = u64::from(self.volume.config().block_bytes);
+            follower.asks(offset / bytes..offset.saturating_add(length).div_ceil(bytes));
+        }
+    }
+}
+
+/// Nothing that is called under these locks can panic half-way, so a poisoned one is sound.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes of a message in one piece.
+fn joined(mut data: Vec<Bytes>) -> Bytes {
+    if data.len() == 1 {
+        return data.swap_remove(0);
+    }
+    let mut whole = BytesMut::with_capacity(data.iter().map(Bytes::len).sum());
+    data.iter().for_each(|piece| whole.extend_from_slice(piece));
+    whole.freeze()
+}
