@@ -1,6 +1,7 @@
 //! The schemes of movement against naive models, worked examples, identities and invariants.
 
 mod hfa_model;
+mod linked;
 mod models;
 #[path = "../support/mod.rs"]
 mod support;
