@@ -9,5 +9,5 @@ mod cached;
 mod replay;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
-pub use replay::{Replay, ReplayError, ReplayReport, ToldReport, replay};
+pub use replay::{LevelReport, Replay, ReplayError, ReplayReport, ToldReport, replay};
 pub use undercroft_nbd::report::Report;

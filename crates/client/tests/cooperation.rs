@@ -128,6 +128,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
                     verify: true,
                     report,
                     batch: 1,
+                    placement: None,
                     options: ClientOptions::default(),
                 };
                 let played = replay(&trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;

@@ -145,6 +145,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             verify: true,
             report: Report::Nothing,
             batch: 1,
+            placement: None,
             options: ClientOptions::default(),
         };
         let endpoint = Endpoint::Unix(socket.clone());

@@ -3,12 +3,14 @@
 //!
 //! Not here: how a session comes to have a mailbox (`coop.rs`), what a server does about a hint.
 
+mod level;
 mod parse;
 
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+pub use level::{Asked, Moves, Passed, Verdict};
 pub use parse::{Malformed, parse};
 
 /// Most bytes of a message. A server's window is no smaller.
@@ -28,6 +30,8 @@ const FREQUENCY: u16 = 5;
 const CONTENT: u16 = 6;
 const DIGEST: u16 = 7;
 const CLIENT_STAT: u16 = 8;
+const ASK: u16 = 9;
+const PASS: u16 = 10;
 
 const WAS_DIRTY: u16 = 1;
 const LATE: u16 = 1 << 1;
@@ -135,7 +139,7 @@ pub struct Tracking {
 }
 
 /// One record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// The client dropped these blocks, in this order.
     Evict {
@@ -171,6 +175,8 @@ pub enum Hint {
         hits: u32,
         /// References of the client between the last two of the block.
         last_idle: u32,
+        /// Of a block that goes down with the DEMOTE that follows: how it moved between levels.
+        moves: Option<Moves>,
     },
     /// What a block contains.
     Content {
@@ -194,6 +200,10 @@ pub enum Hint {
     },
     /// The client's counters.
     ClientStat(Box<ClientStat>),
+    /// What a level of a scheme says of the request for a block that follows.
+    Ask(Asked),
+    /// What a level of a scheme answers, of a block: from a server to its client.
+    Pass(Passed),
 }
 
 impl Hint {
@@ -233,10 +243,11 @@ impl Hint {
                 put_runs(out, runs);
                 (HOLD, 0)
             }
-            Hint::Frequency { run, hits, last_idle } => {
+            Hint::Frequency { run, hits, last_idle, moves } => {
                 out.put_u64(run.word());
                 out.put_u32(*hits);
                 out.put_u32(*last_idle);
+                moves.iter().for_each(|moves| moves.put(out));
                 (FREQUENCY, 0)
             }
             Hint::Content { block, id } => {
@@ -257,6 +268,14 @@ impl Hint {
             Hint::ClientStat(stat) => {
                 put_stat(out, stat);
                 (CLIENT_STAT, 0)
+            }
+            Hint::Ask(asked) => {
+                asked.put(out);
+                (ASK, 0)
+            }
+            Hint::Pass(passed) => {
+                passed.put(out);
+                (PASS, 0)
             }
         }
     }

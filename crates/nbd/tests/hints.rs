@@ -4,8 +4,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
-    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Hint, MESSAGE_BYTES_MAX,
-    Tracking, parse,
+    Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Hint,
+    MESSAGE_BYTES_MAX, Moves, Passed, Tracking, Verdict, parse,
 };
 
 /// SplitMix64.
@@ -50,7 +50,7 @@ impl Random {
     }
 
     fn hint(&mut self) -> Hint {
-        match self.below(8) {
+        match self.below(10) {
             0 => Hint::Evict {
                 age_us: self.next() as u32,
                 sequence: self.next() as u32,
@@ -66,8 +66,32 @@ impl Random {
             3 => Hint::Hold(self.runs()),
             4 => {
                 let (hits, last_idle) = (self.next() as u32, self.next() as u32);
-                Hint::Frequency { run: self.run(), hits, last_idle }
+                let moves = self.bit().then(|| Moves {
+                    frequency: self.below(1000) as f64 / 8.0,
+                    references: self.next() as u32,
+                    history: self.next() as u8,
+                    exchanges: self.bit(),
+                });
+                Hint::Frequency { run: self.run(), hits, last_idle, moves }
             }
+            7 => Hint::Ask(Asked {
+                block: self.below(BLOCKS_MAX),
+                references: self.next() as u32,
+                life: self.next() as u32,
+                above_blocks: self.next() as u32,
+                above_levels: self.next() as u8,
+                least: self.bit().then(|| self.next() as u16),
+                has_room: self.bit(),
+                is_held: self.bit(),
+            }),
+            8 => Hint::Pass(Passed {
+                block: self.below(BLOCKS_MAX),
+                verdict: [Verdict::Fresh, Verdict::Moved, Verdict::Kept, Verdict::Exchanged]
+                    [self.below(4) as usize],
+                frequency: self.below(1000) as f64 / 8.0,
+                nearest: self.below(1000) as f64 / 8.0,
+                history: self.next() as u8,
+            }),
             5 => {
                 let mut id = [0; 16];
                 id.copy_from_slice(&self.bytes(16));

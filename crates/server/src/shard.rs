@@ -30,6 +30,7 @@ use crate::dirty::DirtySet;
 use crate::execute::{Tools, Verdict, execute};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Finished, Job};
+use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
 
@@ -37,6 +38,8 @@ pub(crate) struct Shard {
     pub(crate) cache: Directory,
     /// Only where placement is not access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
+    /// Only of a level of a scheme of movement.
+    pub(crate) levels: Option<Box<Levels>>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
@@ -73,6 +76,8 @@ pub(crate) struct Effects {
     pub(crate) riders: Riders,
     /// Something was driven out.
     pub(crate) has_left: bool,
+    /// Something went down for which something may come up.
+    pub(crate) settles: bool,
 }
 
 /// Something to begin at the store.
@@ -96,14 +101,16 @@ impl Shard {
     pub(crate) fn new(
         cache: Directory,
         coop: Option<Cooperation>,
+        levels: Option<Levels>,
         pool: Pool,
         geometry: Arc<Geometry>,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
-        let capacity = cache.cache().policy().capacity();
+        let capacity = cache.capacity();
         Self {
             cache,
             coop: coop.map(Box::new),
+            levels: levels.map(Box::new),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
             active: HashMap::default(),
             dirty: DirtySet::default(),
@@ -161,6 +168,9 @@ impl Shard {
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.
     fn reference(&mut self, block: u64, is_write: bool, asker: Asker) -> Referred {
+        if self.levels.is_some() {
+            return self.level_reference(block, is_write, asker);
+        }
         let geometry = &self.geometry;
         let cold = || geometry.first_touch(block);
         self.cache.reference(block, is_write, geometry.mode, asker.by_access, cold)
@@ -180,10 +190,10 @@ impl Shard {
         if self.cache.frame(block).is_some() {
             return false;
         }
+        let Some(frame) = self.cache.place(block) else { return false };
         self.geometry.first_touch(block);
-        let found = self.cache.place(block);
         self.leave_evicted(fx);
-        self.enter(block, found.frame);
+        self.enter(block, frame);
         true
     }
 

@@ -118,8 +118,8 @@ impl LinkedLevel for HintK {
     fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool) {
         let history = match (pass, passing.upper) {
             (Pass::Moved { load, .. }, _) => load.history,
-            (_, None) => 0,
-            (other, Some(_)) => return (other, false),
+            (Pass::Fresh { .. }, None) => 0,
+            (other, _) => return (other, false),
         };
         self.insert(passing.entry, Known { history, owner: passing.owner }, left);
         (Pass::Kept, true)

@@ -57,7 +57,8 @@ pub(super) struct Passing {
 pub enum Pass {
     /// It comes from the disk, or was written, and nobody keeps it yet.
     Fresh {
-        /// F of the block at the nearest level below: see [`Left::awaits`].
+        /// F of the block at the nearest level below: whether a block may come up in exchange for
+        /// this one later.
         nearest: f64,
     },
     /// A cache below gave it up.
@@ -170,8 +171,8 @@ pub(super) trait LinkedLevel: Send {
         left: &mut Option<Left>,
     ) -> Pass;
 
-    /// The block of a reference that was not served here comes up: what is said further up, and
-    /// whether it stays here. What left is put into `left`.
+    /// The block of a reference that was not served here comes up, unless it is kept below: what is
+    /// said further up, and whether it stays here. What left is put into `left`.
     fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool);
 
     /// A block comes down from a level above. When what leaves for it has been dealt with,

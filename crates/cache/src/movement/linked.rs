@@ -4,36 +4,20 @@
 //! What neighbours say is not trusted: numbers that cannot be are made ones that can. Not here: how
 //! it is said (`docs/hints.md`), and what becomes of the data.
 //!
-//! Invariants (checked by [`LinkedCache::validate`]): a handle has a frame exactly if its block is
-//! here, and no two share one; a block that is here has a handle.
+//! Invariants (checked by [`LinkedCache::validate`]): those of the index (`handles.rs`) and of the
+//! level.
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
-
+use super::handles::{Handles, Slot};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
 use super::{Gauges, SchemeSpec};
 use crate::policy::SpecError;
 use crate::{Counts, Entry, Evicted, Frame};
-
-const NO_FRAME: Frame = u32::MAX;
 
 /// Most references that may pass at once: a neighbour that says more is not believed.
 const STEP_MAX: u64 = 1 << 20;
 
 /// Largest hint frequency.
 const FREQUENCY_MAX: f64 = 1e9;
-
-/// Handles beyond those in use that are kept before all are looked through.
-const SPARE_HANDLES: usize = 1 << 10;
-
-#[derive(Clone, Copy)]
-struct Slot {
-    block: u64,
-    frame: Frame,
-}
 
 /// Blocks that came and went over the links, as the simulator counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,11 +83,7 @@ pub struct Asking {
 pub struct LinkedCache {
     level: Box<dyn LinkedLevel>,
     capacity: u32,
-    table: HashTable<Entry>,
-    slots: Vec<Slot>,
-    free_entries: Vec<Entry>,
-    free_frames: Vec<Frame>,
-    hasher: FixedState,
+    handles: Handles,
     /// References so far. The last one stays open: what comes later may belong to it.
     time: u64,
     counts: Counts,
@@ -113,8 +93,8 @@ pub struct LinkedCache {
 }
 
 impl LinkedCache {
-    /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below, and not
-    /// the disk. `seed` is the start of the random numbers, the same at all levels, as a simulation
+    /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below, and
+    /// not the disk. `seed` is the start of the random numbers, the same at all levels, as a simulation
     /// has it; `hash_seed` makes the index unpredictable, and changes nothing else.
     ///
     /// # Errors
@@ -145,11 +125,7 @@ impl LinkedCache {
         Ok(Self {
             level,
             capacity,
-            table: HashTable::new(),
-            slots: Vec::new(),
-            free_entries: Vec::new(),
-            free_frames: (0..capacity).rev().collect(),
-            hasher: FixedState::with_seed(hash_seed),
+            handles: Handles::new(capacity, hash_seed),
             time: 0,
             counts: Counts::default(),
             links: LinkCounts::default(),
@@ -215,20 +191,20 @@ impl LinkedCache {
     ) -> Reached {
         self.start();
         self.clock();
-        let entry = self.find(block).filter(|&entry| self.level.holds(entry));
+        let entry = self.handles.find(block).filter(|&entry| self.level.holds(entry));
         self.count(is_write, entry.is_some());
         let Some(entry) = entry else {
             self.counts.cold_reads += u64::from(cold() && !is_write);
             return Reached { before: None, now: None, pass: None };
         };
-        let before = self.slots[entry as usize].frame;
+        let before = self.handles.slot(entry).frame;
         let upper = asking.upper.map(|bid| Upper { number: asking.owner, bid });
         let mut left = None;
         let pass = self.level.serve(entry, is_write, upper, &mut left);
         let mut now = Some(before);
         if matches!(pass, Pass::Moved { .. }) {
             self.links.promotions_out += 1;
-            self.release(entry);
+            self.handles.release(entry);
             now = None;
         }
         self.settle(left);
@@ -253,7 +229,7 @@ impl LinkedCache {
     ) -> (Pass, Option<Frame>) {
         self.start();
         self.clock();
-        if self.frame(block).is_some() {
+        if pass == Pass::Kept || self.frame(block).is_some() {
             return (Pass::Kept, None);
         }
         let pass = sound(pass);
@@ -268,7 +244,7 @@ impl LinkedCache {
             return (further, None);
         }
         self.links.promotions_in += u64::from(matches!(pass, Pass::Moved { .. }));
-        (further, Some(self.give_frame(entry)))
+        (further, Some(self.handles.give_frame(entry)))
     }
 
     /// A block comes down from a level above: its frame, and how hot it is if
@@ -291,18 +267,18 @@ impl LinkedCache {
         let heat = self.level.demoted(entry, owner, sound_load(load), exchanges, &mut left);
         self.links.demotions_in += 1;
         self.settle(left);
-        Some((self.give_frame(entry), heat))
+        Some((self.handles.give_frame(entry), heat))
     }
 
     /// What goes up for a block that came down as hot as that.
     pub fn exchange(&mut self, block: u64, heat: f64) -> Option<RisenBlock> {
         self.start();
         // One that is not known any more is not the one that goes up either.
-        let entry = self.find(block).unwrap_or(Entry::MAX);
+        let entry = self.handles.find(block).unwrap_or(Entry::MAX);
         let Risen { entry, owner, load } = self.level.exchange(entry, heat, &|_| true)?;
         self.links.promotions_out += 1;
-        let Slot { block, frame } = self.slots[entry as usize];
-        self.release(entry);
+        let Slot { block, frame } = self.handles.slot(entry);
+        self.handles.release(entry);
         self.drop_if_unknown(entry);
         Some(RisenBlock { block, frame, load, owner })
     }
@@ -320,16 +296,16 @@ impl LinkedCache {
         self.links.promotions_in += 1;
         self.links.exchanges_in += 1;
         self.settle(left);
-        Some(self.give_frame(entry))
+        Some(self.handles.give_frame(entry))
     }
 
     /// Forgets that a block is here: the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.start();
-        let entry = self.find(block).filter(|&entry| self.level.holds(entry))?;
-        let frame = self.slots[entry as usize].frame;
+        let entry = self.handles.find(block).filter(|&entry| self.level.holds(entry))?;
+        let frame = self.handles.slot(entry).frame;
         self.level.forget(entry);
-        self.release(entry);
+        self.handles.release(entry);
         self.drop_if_unknown(entry);
         Some(frame)
     }
@@ -346,13 +322,12 @@ impl LinkedCache {
 
     /// The frame of a block that is here.
     pub fn frame(&self, block: u64) -> Option<Frame> {
-        let entry = self.find(block)?;
-        Some(self.slots[entry as usize].frame).filter(|&frame| frame != NO_FRAME)
+        self.handles.frame(self.handles.find(block)?)
     }
 
     /// The blocks that are here, with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
-        let slot = |entry: Entry| self.slots[entry as usize];
+        let slot = |entry: Entry| self.handles.slot(entry);
         self.level.residents().into_iter().map(slot).map(|s| (s.block, s.frame)).collect()
     }
 
@@ -412,92 +387,27 @@ impl LinkedCache {
     /// Carries out what left.
     fn settle(&mut self, left: Option<Left>) {
         let Some(Left { entry, load, exchanges, awaits, .. }) = left else { return };
-        let Slot { block, frame } = self.slots[entry as usize];
+        let Slot { block, frame } = self.handles.slot(entry);
         self.counts.evictions += 1;
         self.evicted.push(Evicted { block, frame });
         self.left = Some(LeftBlock { block, load, exchanges, awaits });
-        self.release(entry);
+        self.handles.release(entry);
         self.drop_if_unknown(entry);
-    }
-
-    fn find(&self, block: u64) -> Option<Entry> {
-        let hash = self.hasher.hash_one(block);
-        self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
     }
 
     /// The handle of a block: the one that it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
-        self.sweep();
-        let hash = self.hasher.hash_one(block);
-        let (slots, hasher) = (&mut self.slots, &self.hasher);
-        let place = self.table.entry(
-            hash,
-            |&entry| slots[entry as usize].block == block,
-            |&entry| hasher.hash_one(slots[entry as usize].block),
-        );
-        match place {
-            Place::Occupied(known) => *known.get(),
-            Place::Vacant(vacant) => {
-                let slot = Slot { block, frame: NO_FRAME };
-                let entry = match self.free_entries.pop() {
-                    Some(entry) => {
-                        slots[entry as usize] = slot;
-                        entry
-                    }
-                    None => {
-                        slots.push(slot);
-                        self.level.grow(slots.len() as u32);
-                        slots.len() as u32 - 1
-                    }
-                };
-                vacant.insert(entry);
-                entry
-            }
-        }
-    }
-
-    /// Frees the handles of blocks that the level has forgotten, when there are many: tables drop
-    /// blocks without saying so.
-    fn sweep(&mut self) {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
-        if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
-            return;
-        }
-        let Self { table, level, free_entries, .. } = self;
-        table.retain(|&mut entry| {
-            let is_known = level.knows(entry);
-            if !is_known {
-                free_entries.push(entry);
-            }
-            is_known
-        });
-        // In the order of the table, which the seed decides: the lowest first instead.
-        free_entries.sort_unstable_by(|a, b| b.cmp(a));
-    }
-
-    fn give_frame(&mut self, entry: Entry) -> Frame {
-        let slot = &mut self.slots[entry as usize];
-        if slot.frame == NO_FRAME {
-            slot.frame = self.free_frames.pop().expect("a frame for every block that is here");
-        }
-        slot.frame
-    }
-
-    fn release(&mut self, entry: Entry) {
-        let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
-        if frame != NO_FRAME {
-            self.free_frames.push(frame);
-        }
+        let level = &self.level;
+        self.handles.sweep(used, |entry| level.knows(entry));
+        let entry = self.handles.enter(block);
+        self.level.grow(self.handles.count());
+        entry
     }
 
     fn drop_if_unknown(&mut self, entry: Entry) {
-        if self.level.knows(entry) {
-            return;
-        }
-        let hash = self.hasher.hash_one(self.slots[entry as usize].block);
-        if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
-            found.remove();
-            self.free_entries.push(entry);
+        if !self.level.knows(entry) {
+            self.handles.drop_handle(entry);
         }
     }
 
@@ -507,24 +417,7 @@ impl LinkedCache {
     /// Says which does not hold.
     pub fn validate(&self) -> Result<(), String> {
         self.level.validate()?;
-        let mut used = vec![false; self.capacity as usize];
-        for &entry in &self.table {
-            let frame = self.slots[entry as usize].frame;
-            if self.level.holds(entry) != (frame != NO_FRAME) {
-                return Err(format!("handle {entry}: being here and having a frame disagree"));
-            }
-            if frame != NO_FRAME && std::mem::replace(&mut used[frame as usize], true) {
-                return Err(format!("frame {frame} is used twice"));
-            }
-        }
-        let in_use = used.iter().filter(|&&used| used).count();
-        if in_use != self.level.len() as usize
-            || in_use + self.free_frames.len() != self.capacity as usize
-            || self.table.len() + self.free_entries.len() != self.slots.len()
-        {
-            return Err("frames or handles are lost".into());
-        }
-        Ok(())
+        self.handles.validate(self.level.len(), |entry| self.level.holds(entry))
     }
 }
 

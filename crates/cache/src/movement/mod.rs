@@ -15,6 +15,7 @@ mod activity;
 mod bidifilter;
 mod coins;
 mod demote;
+mod handles;
 mod hfa;
 mod hint_k;
 mod link;

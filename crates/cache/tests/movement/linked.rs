@@ -3,7 +3,7 @@
 
 use undercroft_cache::Reference;
 use undercroft_cache::movement::{
-    Asking, Build, LeftBlock, LinkCounts, LinkedCache, Move, Pass, Scheme, SchemeSpec, Topology,
+    Asking, Build, LeftBlock, LinkCounts, LinkedCache, Move, Pass, SchemeSpec, Topology,
 };
 
 use super::support::{Random, seeds};
@@ -62,9 +62,6 @@ impl Line {
             asked.push(asking);
         }
         for (i, asking) in asked.into_iter().enumerate().rev() {
-            if pass == Pass::Kept {
-                break;
-            }
             pass = self.levels[i].arrive(block, is_write, asking, pass).0;
             let left = self.levels[i].left();
             self.leave(i, left);

@@ -57,6 +57,7 @@ impl Tally {
             requests,
             l1: None,
             told: None,
+            level: None,
             requests_sent: self.sent,
             blocks_read: self.read,
             blocks_written: self.written,

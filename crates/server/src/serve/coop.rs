@@ -19,7 +19,8 @@ use undercroft_nbd::{
     Peer, Refusal, Reply, Request, Session, Uri,
 };
 
-use crate::clients::{Member, Teller};
+use super::levels::{self, Answers};
+use crate::clients::{Caller, Member, Teller};
 use crate::counters::CooperationStats;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
@@ -47,6 +48,8 @@ pub(super) struct Place {
     base: u64,
     /// Which hints are taken there.
     takes: Abilities,
+    /// Bytes behind it where a level of a scheme answers.
+    answers: u64,
 }
 
 impl Place {
@@ -54,13 +57,16 @@ impl Place {
     pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
         let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
         let takes = abilities(volume);
-        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes } }
+        let answers = if takes.freq { levels::AREAS } else { 0 };
+        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
     }
 
     /// The window that a control export is. Between connections there is no order, so that data
     /// would be unsafe.
     fn of_control(volume: &Volume) -> Self {
-        Self { base: 0, takes: Abilities { demote: false, ..abilities(volume) } }
+        // Nor is anything answered that a request would follow.
+        let takes = Abilities { demote: false, freq: false, ..abilities(volume) };
+        Self { base: 0, takes, answers: 0 }
     }
 
     /// The contexts of ours that a query names; without a query the namespace, so that tools which
@@ -78,7 +84,10 @@ impl Place {
             grant: self.takes.and(query.want),
         };
         let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
-        vec![Context { name: format!("{grant}{client}"), key: COOP }]
+        let level = levels::grant(volume, self.base.saturating_add(WINDOW));
+        let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
+        let level = level.unwrap_or_default();
+        vec![Context { name: format!("{grant}{level}{client}"), key: COOP }]
     }
 
     /// First byte of the window.
@@ -88,18 +97,21 @@ impl Place {
 
     /// The size that a session is told.
     pub(super) fn told_size(&self) -> u64 {
-        self.base.saturating_add(WINDOW)
+        self.base.saturating_add(WINDOW + self.answers)
     }
 }
 
 /// What a volume has a use for.
 fn abilities(volume: &Volume) -> Abilities {
     let cooperates = volume.has_clients();
+    // A level is told of requests and of what goes down, and decides the rest with these.
+    let is_level = volume.config().scheme.is_some();
     Abilities {
-        evict: cooperates,
+        evict: cooperates && !is_level,
         demote: cooperates && !volume.is_read_only(),
-        promote: volume.config().cache_blocks > 0,
-        hold: cooperates,
+        promote: volume.config().cache_blocks > 0 && !is_level,
+        hold: cooperates && !is_level,
+        freq: is_level,
         stat: true,
         ..Abilities::default()
     }
@@ -137,6 +149,11 @@ impl Window {
     /// by who acts on it.
     fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
         let Request { command, length, reply, .. } = request;
+        if from + length > WINDOW {
+            let text = "the request reaches beyond the window".to_owned();
+            reply.fail(Failure::Invalid, text);
+            return None;
+        }
         match command {
             Command::Read { .. } => {
                 self.tell(from, length, reply);
@@ -177,6 +194,10 @@ impl Window {
         reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
     }
 
+    fn caller(&self) -> Caller {
+        self.member.as_ref().map(|member| member.caller()).unwrap_or_default()
+    }
+
     fn hear(&self, heard: Heard) {
         let Some(member) = &self.member else { return };
         for hint in &heard.hints {
@@ -213,6 +234,8 @@ pub(super) struct CoopSession {
     unanswered: Option<Reply>,
     /// A message about what the next request drives out, and whether that has come.
     riding: Option<(Heard, bool)>,
+    /// What is answered to a level above.
+    answers: Answers,
 }
 
 impl CoopSession {
@@ -226,15 +249,30 @@ impl CoopSession {
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let (size, reads_first) = (volume.size(), volume.config().reads_first());
-        let (unanswered, riding) = (None, None);
-        Ok(Self { inner, window, base, size, allocation, reads_first, unanswered, riding })
+        let answers = Answers::new(volume);
+        Ok(Self {
+            inner,
+            window,
+            base,
+            size,
+            allocation,
+            reads_first,
+            unanswered: None,
+            riding: None,
+            answers,
+        })
     }
 }
 
 impl Session for CoopSession {
     fn submit(&mut self, request: Request) {
         let end = request.offset.saturating_add(request.length);
-        if request.offset >= self.base && request.length > 0 {
+        if request.offset >= self.base.saturating_add(WINDOW) && request.length > 0 {
+            // In order with the requests before.
+            self.inner.end_of_batch();
+            let from = request.offset - self.base - WINDOW;
+            self.answers.request(request, from, self.window.caller());
+        } else if request.offset >= self.base && request.length > 0 {
             let from = request.offset - self.base;
             if let Some((heard, reply)) = self.window.request(request, from) {
                 self.message(heard, reply);
@@ -245,7 +283,10 @@ impl Session for CoopSession {
             }
             match request.command {
                 Command::BlockStatus { .. } => self.block_status(request),
-                _ => self.inner.submit_with(request, self.unanswered.take()),
+                _ => {
+                    let request = self.answers.ride(request, self.window.caller());
+                    self.inner.submit_with(request, self.unanswered.take());
+                }
             }
         } else {
             let text = "between the volume's end and the window".to_owned();
@@ -276,6 +317,7 @@ impl CoopSession {
             }
         }
         self.unanswered = Some(reply);
+        self.answers.message(&heard.hints);
         let waits = self.reads_first;
         let rides = |hint: &Hint| match hint {
             Hint::Evict { flags, .. } => waits && flags.rides,

@@ -99,6 +99,10 @@ impl LinkedLevel for Hfa {
     }
 
     fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool) {
+        // Of a block that is kept below nothing is drawn and nothing counted.
+        if pass == Pass::Kept {
+            return (pass, false);
+        }
         let stays = match self.base {
             Base::Demote => self.takes_at_the_top(passing),
             Base::Promote => self.owns(passing),
