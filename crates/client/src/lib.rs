@@ -12,5 +12,7 @@ mod replay;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
 pub use probe::{ProbeOptions, Probed, probe};
-pub use replay::{KnownReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, replay};
+pub use replay::{
+    KnownReport, LevelReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, replay,
+};
 pub use undercroft_nbd::report::Report;

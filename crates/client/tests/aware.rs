@@ -200,6 +200,7 @@ async fn equal(trace: &DenseTrace, case: &Case) -> (ReplayReport, AwareStats) {
         below,
         awareness: awareness.unwrap_or_default(),
         probe: false,
+        placement: None,
         options: ClientOptions::default(),
     };
     let played = replay(trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
@@ -530,6 +531,7 @@ async fn a_server_is_found_out_from_the_replies_of_a_replay() {
             below: Below::Nothing,
             awareness: Awareness::default(),
             probe: true,
+            placement: None,
             options: ClientOptions::default(),
         };
         let played =

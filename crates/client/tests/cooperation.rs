@@ -131,6 +131,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
                     below: undercroft_cache::content::Below::Nothing,
                     awareness: Default::default(),
                     probe: false,
+                    placement: None,
                     options: ClientOptions::default(),
                 };
                 let played = replay(&trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;

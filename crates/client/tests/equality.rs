@@ -148,6 +148,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             below: undercroft_cache::content::Below::Nothing,
             awareness: Default::default(),
             probe: false,
+            placement: None,
             options: ClientOptions::default(),
         };
         let endpoint = Endpoint::Unix(socket.clone());

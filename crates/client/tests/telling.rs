@@ -39,6 +39,7 @@ fn how(l1: Option<Box<dyn Policy>>, write_mode: WriteMode, report: Report) -> Re
         below: undercroft_cache::content::Below::Nothing,
         awareness: Default::default(),
         probe: false,
+        placement: None,
         options: ClientOptions::default(),
     }
 }
@@ -98,6 +99,7 @@ async fn with_many_in_flight_what_is_handed_over_is_right() {
     let how = Replay {
         depth: 16,
         batch: 8,
+        placement: None,
         ..how(Some(policy("lru")), WriteMode::Allocate, Report::Demotions)
     };
     let played = replay(&trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");

@@ -178,6 +178,50 @@ impl fmt::Display for Grant {
     }
 }
 
+/// What a server says besides that runs one level of a scheme of movement, in the same text:
+/// `;scheme=<name and options>;below=<blocks>;answers=<base>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelGrant {
+    /// The scheme with those of its options that are not at their default.
+    pub scheme: String,
+    /// Blocks of this level and those below it.
+    pub blocks: u64,
+    /// Where its answers are read, in bytes: three areas of [`ANSWER_AREA_BYTES`].
+    pub answers_base: u64,
+}
+
+/// Bytes of an area of answers.
+pub const ANSWER_AREA_BYTES: u64 = 1 << 20;
+
+/// Number of areas of answers.
+pub const ANSWER_AREAS: u64 = 3;
+
+impl LevelGrant {
+    /// None if the context says nothing of a level, or what makes no sense.
+    pub fn parse(context: &str) -> Option<LevelGrant> {
+        let (mut scheme, mut blocks, mut base) = (None, None, None);
+        for (name, value) in parameters(context)? {
+            match name {
+                "scheme" => scheme = Some(value.to_owned()),
+                "below" => blocks = Some(decimal(value)?),
+                "answers" => base = Some(decimal(value)?),
+                _ => {}
+            }
+        }
+        let answers_base = base?;
+        u64::checked_add(answers_base, ANSWER_AREAS * ANSWER_AREA_BYTES)?;
+        Some(LevelGrant { scheme: scheme?, blocks: blocks?, answers_base })
+    }
+}
+
+/// To be appended to the text of a [`Grant`].
+impl fmt::Display for LevelGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevelGrant { scheme, blocks, answers_base } = self;
+        write!(f, ";scheme={scheme};below={blocks};answers={answers_base}")
+    }
+}
+
 /// Names and values of what follows the name of our context; none if it is another, or of another
 /// version. Without a version it is the first.
 fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {

@@ -4,6 +4,7 @@
 //! Not here: how a session comes to have a mailbox (`coop.rs`), what a server does about a hint.
 
 mod digest;
+mod level;
 mod parse;
 
 use std::ops::Range;
@@ -11,6 +12,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 
 pub use digest::{Assembly, Body, Summary};
+pub use level::{Asked, Moves, Passed, Verdict};
 pub use parse::{Malformed, Told, parse, parse_told};
 
 /// Most bytes of a message. A server's window is no smaller.
@@ -32,6 +34,8 @@ const DIGEST: u16 = 7;
 const CLIENT_STAT: u16 = 8;
 const CHANGES: u16 = 9;
 const FOLLOW: u16 = 10;
+const ASK: u16 = 11;
+const PASS: u16 = 12;
 
 /// Flag of the type 0 that ends what a server tells: there is more, and this long at least.
 const MORE: u16 = 1;
@@ -142,7 +146,7 @@ pub struct Tracking {
 }
 
 /// One record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// The client dropped these blocks, in this order.
     Evict {
@@ -178,6 +182,8 @@ pub enum Hint {
         hits: u32,
         /// References of the client between the last two of the block.
         last_idle: u32,
+        /// Of a block that goes down with the DEMOTE that follows: how it moved between levels.
+        moves: Option<Moves>,
     },
     /// What a block contains.
     Content {
@@ -219,6 +225,10 @@ pub enum Hint {
     /// The client wants to know what the server holds, from now on; or, said by the server, what
     /// it told before is no longer to be relied on.
     Follow(Follow),
+    /// What a level of a scheme says of the request for a block that follows.
+    Ask(Asked),
+    /// What a level of a scheme answers, of a block: from a server to its client.
+    Pass(Passed),
 }
 
 /// How a client wants to know what the server holds.
@@ -295,10 +305,11 @@ impl Hint {
                 put_runs(out, runs);
                 (HOLD, 0)
             }
-            Hint::Frequency { run, hits, last_idle } => {
+            Hint::Frequency { run, hits, last_idle, moves } => {
                 out.put_u64(run.word());
                 out.put_u32(*hits);
                 out.put_u32(*last_idle);
+                moves.iter().for_each(|moves| moves.put(out));
                 (FREQUENCY, 0)
             }
             Hint::Content { block, id } => {
@@ -337,6 +348,14 @@ impl Hint {
                 out.put_u32(follow.publish_ppm);
                 out.put_u64(follow.capacity_blocks);
                 (FOLLOW, 0)
+            }
+            Hint::Ask(asked) => {
+                asked.put(out);
+                (ASK, 0)
+            }
+            Hint::Pass(passed) => {
+                passed.put(out);
+                (PASS, 0)
             }
         }
     }

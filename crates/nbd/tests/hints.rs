@@ -4,8 +4,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
-    BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following, Hint,
-    MESSAGE_BYTES_MAX, Told, Tracking, parse, parse_told, put_end,
+    Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following,
+    Hint, MESSAGE_BYTES_MAX, Moves, Passed, Told, Tracking, Verdict, parse, parse_told, put_end,
 };
 
 /// SplitMix64.
@@ -50,7 +50,7 @@ impl Random {
     }
 
     fn hint(&mut self) -> Hint {
-        match self.below(10) {
+        match self.below(12) {
             0 => Hint::Evict {
                 age_us: self.next() as u32,
                 sequence: self.next() as u32,
@@ -66,7 +66,13 @@ impl Random {
             3 => Hint::Hold(self.runs()),
             4 => {
                 let (hits, last_idle) = (self.next() as u32, self.next() as u32);
-                Hint::Frequency { run: self.run(), hits, last_idle }
+                let moves = self.bit().then(|| Moves {
+                    frequency: self.below(1000) as f64 / 8.0,
+                    references: self.next() as u32,
+                    history: self.next() as u8,
+                    exchanges: self.bit(),
+                });
+                Hint::Frequency { run: self.run(), hits, last_idle, moves }
             }
             5 => {
                 let mut id = [0; 16];
@@ -92,6 +98,24 @@ impl Random {
                 hashes: self.next() as u8,
                 publish_ppm: self.next() as u32,
                 capacity_blocks: self.next(),
+            }),
+            9 => Hint::Ask(Asked {
+                block: self.below(BLOCKS_MAX),
+                references: self.next() as u32,
+                life: self.next() as u32,
+                above_blocks: self.next() as u32,
+                above_levels: self.next() as u8,
+                least: self.bit().then(|| self.next() as u16),
+                has_room: self.bit(),
+                is_held: self.bit(),
+            }),
+            10 => Hint::Pass(Passed {
+                block: self.below(BLOCKS_MAX),
+                verdict: [Verdict::Fresh, Verdict::Moved, Verdict::Kept, Verdict::Exchanged]
+                    [self.below(4) as usize],
+                frequency: self.below(1000) as f64 / 8.0,
+                nearest: self.below(1000) as f64 / 8.0,
+                history: self.next() as u8,
             }),
             _ => Hint::ClientStat(Box::new(ClientStat {
                 reads: self.next(),

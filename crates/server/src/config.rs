@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use undercroft_cache::WriteMode;
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::{Eviction, Order, Placement, PlacementError, Staging};
 use undercroft_cache::policy::{Awareness, Knows, Spec, SpecError};
 use undercroft_frames::MemoryError;
 
 use crate::content::BLOCK_BYTES_MAX;
+use crate::lower::Lower;
 use crate::tell::Listener;
 
 /// When a write is answered, and whether it is cached.
@@ -49,6 +51,8 @@ pub struct VolumeConfig {
     pub policy: Spec,
     /// When blocks come and go.
     pub placement: Placement,
+    /// The scheme of movement that this cache is one level of, in place of policy and placement.
+    pub scheme: Option<SchemeSpec>,
     /// Whether clients that do not tell what they evict are emulated.
     pub estimate: bool,
     /// Blocks of the clients' caches together, which a content-aware policy emulates then.
@@ -77,6 +81,8 @@ pub struct VolumeConfig {
     pub read_ahead_bytes: u64,
     /// Who is told what leaves the cache: the server below, if it wants to know.
     pub listener: Option<Arc<dyn Listener>>,
+    /// The server below, if it runs the next level of the scheme.
+    pub lower: Option<Arc<dyn Lower>>,
 }
 
 impl VolumeConfig {
@@ -103,6 +109,16 @@ impl VolumeConfig {
             write_back_runs: 4,
             read_ahead_bytes: 0,
             listener: None,
+            scheme: None,
+            lower: None,
+        }
+    }
+
+    /// Placement as people write it.
+    pub fn placement_name(&self) -> String {
+        match &self.scheme {
+            Some(scheme) => scheme.to_string(),
+            None => self.placement.to_string(),
         }
     }
 
@@ -186,6 +202,22 @@ impl VolumeConfig {
         if size % u64::from(alignment.max(1)) != 0 {
             return Err(VolumeError::Size(name(), size, alignment));
         }
+        if let Some(scheme) = &self.scheme {
+            let refused =
+                |why| Err(VolumeError::Scheme(name(), scheme.info().name.to_owned(), why));
+            if self.write != Write::Through || !self.write_allocate {
+                return refused(
+                    "writes go through: what is dirty cannot be handed over, and a write is a \
+                     reference that takes its block; leave write= out",
+                );
+            }
+            if self.shards > 1 {
+                return refused("its queues are of the whole cache; leave shards= out");
+            }
+            if self.cache_blocks == 0 {
+                return refused("a level needs a cache; leave cache=off out");
+            }
+        }
         if self.cache_blocks > 0 && self.shards > self.cache_blocks {
             return Err(VolumeError::Shards(name(), self.shards));
         }
@@ -224,6 +256,9 @@ pub enum VolumeError {
     /// A size for nobody.
     #[error("volume {0}: client-cache is for a policy with knows=emulation; leave it out")]
     ClientCache(String),
+    /// A scheme of movement does not go with the rest.
+    #[error("volume {0}: placement={1}: {2}")]
+    Scheme(String, String, &'static str),
     /// No memory for the frames.
     #[error("volume {0}: {1}")]
     Memory(String, MemoryError),

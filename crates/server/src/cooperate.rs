@@ -162,7 +162,7 @@ impl Shard {
 
     /// Puts content into the slot of a block that nothing is going on with. Without memory the
     /// block loses its place: clients that do not take their replies hold all frames.
-    fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>) {
+    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>) {
         match memory {
             Some(frame) => self.slots[slot as usize].state.content = Content::Frame(frame.freeze()),
             None => {
@@ -258,6 +258,7 @@ impl Shard {
         for block in coop.staged.within(blocks) {
             coop.unstage(block, &mut self.cache);
         }
+        self.level_range(blocks);
     }
 
     /// The bit of a client goes to another one.
@@ -268,6 +269,7 @@ impl Shard {
         if let Some(coop) = self.coop.as_deref_mut() {
             coop.deliveries.forget_client(client);
         }
+        self.forget_upper(client);
     }
 
     /// Begins the next reload that is worth it: the block and the memory for it.

@@ -284,6 +284,64 @@ impl AwareStats {
     }
 }
 
+named_stats! {
+    /// What a volume counts that is one level of a scheme of movement, in blocks where not said
+    /// otherwise.
+    MovementStats {
+    /// Blocks that came from above, with their data.
+    counter demotions_in;
+    /// Blocks that came from below to stay.
+    counter promotions_in;
+    /// Of those, blocks that nobody had asked for.
+    counter exchanges_in;
+    /// Blocks that went up.
+    counter promotions_out;
+    /// Blocks from above that were not taken: changed since, never delivered, or here already.
+    counter demotions_refused;
+    /// Blocks that should have gone down and did not, since something was going on with them.
+    counter demotions_unsent;
+    /// Blocks that came up in exchange and were not taken, since something had happened to them.
+    counter exchanges_refused;
+    /// Messages from above that were understood, in messages.
+    counter messages;
+    /// Bytes of these.
+    counter message_bytes;
+    /// Messages from above that were refused, in messages.
+    counter messages_refused;
+    /// Blocks in the protected queue now (HFA).
+    gauge hot_blocks;
+    /// Blocks that it may have now (HFA).
+    gauge hot_target;
+    }
+}
+
+named_stats! {
+    /// What a volume counts whose store runs the next level of a scheme of movement, in blocks
+    /// where not said otherwise.
+    LowerStats {
+    /// Messages to the level below, in messages.
+    counter messages;
+    /// Bytes of these.
+    counter message_bytes;
+    /// Messages that it refused, or that were lost with the connection, in messages.
+    counter messages_refused;
+    /// Blocks that were sent down.
+    counter demotions;
+    /// Requests of which the level below was told.
+    counter asks;
+    /// Answers of the level below to requests.
+    counter answers;
+    /// Blocks that came up in exchange.
+    counter exchanges;
+    /// Blocks that were not sent down since too many waited.
+    counter lost;
+    /// Blocks and requests of which the server below was not told, since it runs no such level.
+    counter unheard;
+    /// Servers below that run the next level now.
+    gauge listening;
+    }
+}
+
 /// The counters of a volume. All numbers count since its start, except the last group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -338,6 +396,12 @@ pub struct Stats {
     /// Where the server below is told what leaves: what came of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tells: Option<TellStats>,
+    /// Where the volume is one level of a scheme of movement: what that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub movement: Option<MovementStats>,
+    /// Where the server below is the next level: what came of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower: Option<LowerStats>,
 }
 
 impl Stats {
@@ -389,6 +453,12 @@ impl Stats {
         }
         if let Some(other) = &other.tells {
             self.tells.get_or_insert_default().sum(other);
+        }
+        if let Some(other) = &other.movement {
+            self.movement.get_or_insert_default().sum(other);
+        }
+        if let Some(other) = &other.lower {
+            self.lower.get_or_insert_default().sum(other);
         }
     }
 

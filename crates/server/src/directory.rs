@@ -1,10 +1,12 @@
 //! Which blocks are resident, by either placement: a policy behind an index where blocks come at
-//! the access, with or without knowledge of what clients hold; or the engine's lower level where
-//! they come when the client evicts them.
+//! the access, with or without knowledge of what clients hold; the engine's lower level where they
+//! come when the client evicts them; or one level of a scheme of movement (`levels.rs`), whose
+//! references have more to say than those here.
 
 use undercroft_cache::content::{Asking, Lower};
+use undercroft_cache::movement::LinkedCache;
 use undercroft_cache::placement::LowerLevel;
-use undercroft_cache::{Counts, Evicted, Found, Frame, HashedCache, Served, WriteMode};
+use undercroft_cache::{Counts, Evicted, Frame, HashedCache, Served, WriteMode};
 
 use crate::clients::Caller;
 use crate::cooperation::Asker;
@@ -17,6 +19,8 @@ pub(crate) enum Directory {
     Aware(Box<Lower>),
     /// Eviction-based and global placement.
     Below(LowerLevel),
+    /// One level of a scheme of movement.
+    Linked(LinkedCache),
 }
 
 /// What a counted reference met, and left.
@@ -60,15 +64,21 @@ impl Directory {
                 };
                 Referred { hit, before, now: level.cache().frame(block) }
             }
+            Self::Linked(level) => {
+                let before = level.frame(block);
+                Referred { hit: before.is_some(), before, now: before }
+            }
         }
     }
 
-    /// Makes a block resident without a reference.
-    pub(crate) fn place(&mut self, block: u64) -> Found {
+    /// Makes a block resident without a reference: its frame. Nobody but its neighbours brings
+    /// blocks to a level of a scheme.
+    pub(crate) fn place(&mut self, block: u64) -> Option<Frame> {
         match self {
-            Self::Access(cache) => cache.place(block),
-            Self::Aware(lower) => lower.place(block),
-            Self::Below(level) => level.fetch_ahead(block),
+            Self::Access(cache) => Some(cache.place(block).frame),
+            Self::Aware(lower) => Some(lower.place(block).frame),
+            Self::Below(level) => Some(level.fetch_ahead(block).frame),
+            Self::Linked(_) => None,
         }
     }
 
@@ -78,27 +88,62 @@ impl Directory {
             Self::Access(cache) => cache.discard(block),
             Self::Aware(lower) => lower.discard(block),
             Self::Below(level) => level.discard(block),
+            Self::Linked(level) => level.discard(block),
         };
     }
 
     /// What the last call drove out, in order.
     pub(crate) fn evicted(&self) -> &[Evicted] {
-        self.cache().evicted()
+        match self {
+            Self::Access(cache) => cache.evicted(),
+            Self::Aware(lower) => lower.cache().evicted(),
+            Self::Below(level) => level.cache().evicted(),
+            Self::Linked(level) => level.evicted(),
+        }
     }
 
     /// The frame of a resident block.
     #[inline]
     pub(crate) fn frame(&self, block: u64) -> Option<Frame> {
-        self.cache().frame(block)
+        match self {
+            Self::Access(cache) => cache.frame(block),
+            Self::Aware(lower) => lower.cache().frame(block),
+            Self::Below(level) => level.cache().frame(block),
+            Self::Linked(level) => level.frame(block),
+        }
     }
 
-    /// The blocks and their policy.
-    #[inline]
-    pub(crate) fn cache(&self) -> &HashedCache {
+    /// The blocks and their policy, where there is one.
+    pub(crate) fn cache(&self) -> Option<&HashedCache> {
         match self {
-            Self::Access(cache) => cache,
-            Self::Aware(lower) => lower.cache(),
-            Self::Below(level) => level.cache(),
+            Self::Access(cache) => Some(cache),
+            Self::Aware(lower) => Some(lower.cache()),
+            Self::Below(level) => Some(level.cache()),
+            Self::Linked(_) => None,
+        }
+    }
+
+    /// Blocks that may be resident.
+    pub(crate) fn capacity(&self) -> u32 {
+        match self {
+            Self::Linked(level) => level.capacity(),
+            other => other.cache().map_or(0, |cache| cache.policy().capacity()),
+        }
+    }
+
+    /// Blocks that are resident.
+    pub(crate) fn len(&self) -> u32 {
+        match self {
+            Self::Linked(level) => level.len(),
+            other => other.cache().map_or(0, |cache| cache.policy().len()),
+        }
+    }
+
+    /// The resident blocks with their frames.
+    pub(crate) fn residents(&self) -> Vec<(u64, Frame)> {
+        match self {
+            Self::Linked(level) => level.residents(),
+            other => other.cache().map_or_else(Vec::new, HashedCache::residents),
         }
     }
 
@@ -107,6 +152,7 @@ impl Directory {
             Self::Access(cache) => cache.counts(),
             Self::Aware(lower) => lower.cache().counts(),
             Self::Below(level) => level.counts(),
+            Self::Linked(level) => level.counts(),
         }
     }
 
@@ -116,6 +162,7 @@ impl Directory {
             Self::Access(cache) => cache.warm(blocks, frames),
             Self::Aware(lower) => lower.warm(blocks, frames),
             Self::Below(level) => level.warm(blocks, frames),
+            Self::Linked(_) => {}
         }
     }
 
@@ -125,12 +172,14 @@ impl Directory {
             Self::Access(cache) => *cache = saved,
             Self::Aware(lower) => lower.take_on(saved),
             Self::Below(level) => level.take_on(saved),
+            // Nothing of a level is saved.
+            Self::Linked(_) => {}
         }
     }
 
     pub(crate) fn below(&mut self) -> Option<&mut LowerLevel> {
         match self {
-            Self::Access(_) | Self::Aware(_) => None,
+            Self::Access(_) | Self::Aware(_) | Self::Linked(_) => None,
             Self::Below(level) => Some(level),
         }
     }
@@ -145,6 +194,7 @@ impl Directory {
             Self::Access(cache) => cache.validate(),
             Self::Aware(lower) => lower.validate(),
             Self::Below(level) => level.validate(),
+            Self::Linked(level) => level.validate(),
         }
     }
 }

@@ -17,6 +17,7 @@ impl Shard {
         let Some(record) = self.active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_reads += 1;
+        let ended_well = result.is_ok();
         match result {
             Ok(content) => record.state.content = content,
             Err(failed) => {
@@ -34,6 +35,7 @@ impl Shard {
                 }
             }
         }
+        self.level_fetched(block, ended_well, fx);
         self.step(block, fx);
     }
 
@@ -64,6 +66,11 @@ impl Shard {
             }
         }
         if let Some(op) = record.queue.pop_front() {
+            self.level_changed(block);
+            match &result {
+                Ok(()) => self.level_written(block, &op.job, fx),
+                Err(_) => self.level_fetched(block, false, fx),
+            }
             let result = result.map(|()| None);
             fx.finished.extend(op.job.part_done(block, &self.geometry, result));
         }

@@ -162,7 +162,7 @@ impl Volume {
             if let Some(changes) = &mut shard.changes {
                 feed.take(&std::mem::take(&mut changes.log));
             }
-            for (block, _) in shard.cache.cache().residents() {
+            for (block, _) in shard.cache.residents() {
                 publisher.came(block);
                 any = true;
             }
@@ -174,7 +174,7 @@ impl Volume {
     }
 
     fn residents(&self) -> Vec<u64> {
-        let of = |index| self.lock(index).cache.cache().residents();
+        let of = |index| self.lock(index).cache.residents();
         (0..self.shards.len()).flat_map(of).map(|(block, _)| block).collect()
     }
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_nbd::hint::{BlockRun, Hint, Summary};
+use bytes::Bytes;
+use undercroft_nbd::hint::{BlockRun, Hint, Moves, Passed, Summary};
 
 use crate::clients::Caller;
 use crate::cooperation::Word;
@@ -43,6 +44,9 @@ impl Volume {
         };
         let mut count = CooperationStats::default();
         let mut work = Work::of_client(self, 0);
+        if self.config.scheme.is_some() {
+            return self.hear_level(hints, word, may_demote, work);
+        }
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
@@ -93,6 +97,8 @@ impl Volume {
                 Hint::Digest { .. } if self.takes_digests() => {}
                 Hint::Demote { .. }
                 | Hint::Frequency { .. }
+                | Hint::Ask(_)
+                | Hint::Pass(_)
                 | Hint::Content { .. }
                 | Hint::Digest { .. } => count.ignored_hints += 1,
             }
@@ -110,6 +116,61 @@ impl Volume {
                 let _ = lower.heard(&digest);
             }
         }
+    }
+
+    /// What a level above says: of requests to come, and of blocks that it sends down. Whatever
+    /// else is said is of no use to a level.
+    fn hear_level(
+        self: &Arc<Self>,
+        hints: Vec<Hint>,
+        word: Word,
+        may_demote: bool,
+        mut work: Work<'_>,
+    ) {
+        let mut moves = Moves::default();
+        for hint in hints {
+            match hint {
+                Hint::Ask(asked) if asked.block < self.blocks() => {
+                    let (shard, _) = work.shard(asked.block);
+                    shard.heard_ask(asked, word.client);
+                }
+                Hint::Frequency { moves: Some(said), .. } => moves = said,
+                Hint::Demote { block, data, .. } if block < self.blocks() => {
+                    let (shard, fx) = work.shard(block);
+                    let moves = std::mem::take(&mut moves);
+                    shard.level_demoted(block, &data, (word, moves), may_demote, fx);
+                }
+                _ => {}
+            }
+        }
+        work.finish();
+    }
+
+    /// What is said to a client of blocks that it has asked for, as one level to another.
+    pub(crate) fn take_answers(
+        self: &Arc<Self>,
+        caller: Caller,
+        blocks: std::ops::RangeInclusive<u64>,
+        most: usize,
+    ) -> Vec<Passed> {
+        let mut work = Work::new(self);
+        let answer = |block| work.shard(block).0.take_answer(caller.client, block);
+        blocks.take(most).map(answer).collect()
+    }
+
+    /// What goes up to a client, with its data, for what it sent down.
+    pub(crate) fn exchange(self: &Arc<Self>, caller: Caller) -> Option<(Passed, Bytes)> {
+        let now_us = self.micros(Instant::now());
+        let mut work = Work::new(self);
+        let (shard, fx) = work.nth_shard(0);
+        let risen = shard.exchange(caller.client, now_us, fx);
+        work.finish();
+        risen
+    }
+
+    /// The blocks of a range.
+    pub(crate) fn blocks_of(&self, offset: u64, length: u64) -> std::ops::RangeInclusive<u64> {
+        self.geometry.blocks(offset, length)
     }
 
     /// Brings near what the shards will need to know of blocks, all together.

@@ -30,6 +30,8 @@ mod hear;
 mod histogram;
 mod job;
 mod launch;
+mod levels;
+mod lower;
 mod ranges;
 mod reloader;
 mod requests;
@@ -46,9 +48,13 @@ mod volume;
 pub use answer::{Answer, Ask, Failed, Outcome, Responder};
 pub use clients::Caller;
 pub use config::{VolumeConfig, VolumeError, Write};
-pub use counters::{AwareStats, CooperationStats, Latencies, Operation, Source, Stats, TellStats};
+pub use counters::{
+    AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Operation, Source, Stats,
+    TellStats,
+};
 pub use hear::Heard;
 pub use histogram::Histogram;
+pub use lower::{Ascended, Lower, Settlement, Settling};
 pub use restore::Restored;
 pub use serve::status_over_nbd;
 pub use session::VolumeExport;

@@ -131,6 +131,7 @@ impl Shard {
                 }
             }
         }
+        self.level_range(blocks);
         for op in self.ranges.remove(number) {
             self.enqueue_unparked(op, fx);
         }
@@ -164,12 +165,7 @@ impl Shard {
             let found = |block| self.cache.frame(block).map(|frame| (block, frame));
             return blocks.clone().filter_map(found).collect();
         }
-        self.cache
-            .cache()
-            .residents()
-            .into_iter()
-            .filter(|(block, _)| blocks.contains(block))
-            .collect()
+        self.cache.residents().into_iter().filter(|(block, _)| blocks.contains(block)).collect()
     }
 }
 

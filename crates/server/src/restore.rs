@@ -25,6 +25,9 @@ use crate::volume::{Volume, Work};
 /// Blocks that a restart has on their way at a time.
 const BLOCKS_AT_A_TIME: usize = 64;
 
+/// The neighbours of a level would not know that it is back.
+const LEVEL_IS_NOT_SAVED: &str = "a level of a scheme of movement starts empty";
+
 /// What is left to do after a volume took saved content on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -64,15 +67,18 @@ impl Volume {
         // Of a copy: to put what millions of blocks mean into bytes takes seconds, and a shard that
         // is locked serves nobody.
         let save = |shard| {
-            let mut copy = self.lock(shard).cache.cache().clone();
-            copy.save()
+            let mut copy = match self.lock(shard).cache.cache() {
+                Some(cache) => cache.clone(),
+                None => return Err(StateError::Unsaved(LEVEL_IS_NOT_SAVED.to_owned())),
+            };
+            copy.save().map_err(|refused| StateError::Unsaved(refused.to_string()))
         };
         let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
         Ok(SavedContent {
             block_bytes: self.config.block_bytes,
             volume_bytes: self.geometry.size(),
             policy: full_name(&self.config.policy),
-            shards: shards.map_err(|refused| StateError::Unsaved(refused.to_string()))?,
+            shards: shards?,
         })
     }
 
@@ -127,7 +133,7 @@ impl Volume {
 
     /// The cache of a shard, without the blocks by which the volume has shrunk.
     fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
-        let capacity = self.lock(index).cache.cache().policy().capacity();
+        let capacity = self.lock(index).cache.capacity();
         let policy =
             self.config.policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = self.config.seed.wrapping_add(index as u64);
@@ -202,8 +208,7 @@ impl Volume {
         let mut work = Work::new(self);
         for &block in group {
             let (shard, _) = work.shard(block);
-            let policy = shard.cache.cache().policy();
-            if policy.len() < policy.capacity() && shard.cache.frame(block).is_none() {
+            if shard.cache.len() < shard.cache.capacity() && shard.cache.frame(block).is_none() {
                 self.prefetch(self.geometry.start(block), 1, false, &mut work);
                 begun += 1;
             }
@@ -217,7 +222,7 @@ impl Shard {
     /// Whether nothing has happened yet.
     fn is_untouched(&self) -> bool {
         *self.cache.counts() == Counts::default()
-            && self.cache.cache().known().next().is_none()
+            && self.cache.cache().is_some_and(|cache| cache.known().next().is_none())
             && self.active.is_empty()
     }
 

@@ -31,6 +31,7 @@ use crate::execute::{Tools, Verdict, execute};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Finished, Job};
+use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
 
@@ -42,6 +43,8 @@ pub(crate) struct Shard {
     pub(crate) changes: Option<Changes>,
     /// What clients said, where the policy is content-aware.
     pub(crate) told: AwareStats,
+    /// Only of a level of a scheme of movement.
+    pub(crate) levels: Option<Box<Levels>>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
@@ -78,6 +81,8 @@ pub(crate) struct Effects {
     pub(crate) riders: Riders,
     /// Something was driven out.
     pub(crate) has_left: bool,
+    /// Something went down for which something may come up.
+    pub(crate) settles: bool,
 }
 
 /// Something to begin at the store.
@@ -101,16 +106,18 @@ impl Shard {
     pub(crate) fn new(
         cache: Directory,
         coop: Option<Cooperation>,
+        levels: Option<Levels>,
         pool: Pool,
         geometry: Arc<Geometry>,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
-        let capacity = cache.cache().policy().capacity();
+        let capacity = cache.capacity();
         Self {
             cache,
             coop: coop.map(Box::new),
             changes: None,
             told: AwareStats::default(),
+            levels: levels.map(Box::new),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
             active: HashMap::default(),
             dirty: DirtySet::default(),
@@ -168,6 +175,9 @@ impl Shard {
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.
     fn reference(&mut self, block: u64, kind: (bool, bool), asker: Asker) -> Referred {
+        if self.levels.is_some() {
+            return self.level_reference(block, kind.0, asker);
+        }
         let geometry = &self.geometry;
         let cold = || geometry.first_touch(block);
         self.cache.reference(block, kind, geometry.mode, asker, cold)
@@ -187,10 +197,10 @@ impl Shard {
         if self.cache.frame(block).is_some() {
             return false;
         }
+        let Some(frame) = self.cache.place(block) else { return false };
         self.geometry.first_touch(block);
-        let found = self.cache.place(block);
         self.leave_evicted(fx);
-        self.enter(block, found.frame);
+        self.enter(block, frame);
         true
     }
 

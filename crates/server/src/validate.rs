@@ -13,7 +13,7 @@ impl Shard {
         self.cache.validate()?;
         self.validate_cooperation()?;
         let (mut dirty, mut unloaded) = (0, 0);
-        for (block, frame) in self.cache.cache().residents() {
+        for (block, frame) in self.cache.residents() {
             let slot = &self.slots[frame as usize];
             if slot.active != self.active.contains_key(&block) {
                 return Err(format!("block {block}: slot and active record disagree"));

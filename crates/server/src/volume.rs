@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use undercroft_cache::HashedCache;
 use undercroft_cache::content::Lower;
+use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
 use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
 use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_frames::Memory;
@@ -28,6 +29,8 @@ use crate::feed::Feed;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
+use crate::levels::Levels;
+use crate::lower::Settlement;
 use crate::ranges::RangeKind;
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
@@ -94,7 +97,8 @@ impl Volume {
             config.write == Write::Back,
             count,
         ));
-        let cooperates = count > 0 && config.placement != Placement::Access;
+        let is_level = config.scheme.is_some();
+        let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
         let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
@@ -122,7 +126,7 @@ impl Volume {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
         }
-        if cooperates && !volume.config.reload_at_once {
+        if cooperates && !is_level && !volume.config.reload_at_once {
             let wanted = Arc::clone(&volume.reload_wanted);
             volume.runtime.spawn(reloader(Arc::downgrade(&volume), wanted));
         }
@@ -190,13 +194,16 @@ impl Volume {
         for shard in 0..self.shards.len() {
             let mut shard = self.lock(shard);
             stats.add(shard.cache.counts(), &shard.counters);
-            stats.resident += u64::from(shard.cache.cache().policy().len());
-            stats.capacity_blocks += u64::from(shard.cache.cache().policy().capacity());
+            stats.resident += u64::from(shard.cache.len());
+            stats.capacity_blocks += u64::from(shard.cache.capacity());
             if let Some(counted) = shard.aware() {
                 stats.aware.get_or_insert_default().sum(&counted);
             }
             if let Some(counted) = shard.cooperation() {
                 stats.cooperation.get_or_insert_default().sum(&counted);
+            }
+            if let Some(counted) = shard.movement() {
+                stats.movement.get_or_insert_default().sum(&counted);
             }
             stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
@@ -205,6 +212,7 @@ impl Volume {
             stats.aware.get_or_insert_default().sum(&counted);
         }
         self.direct.add_to(&mut stats);
+        stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats
@@ -284,6 +292,28 @@ impl Volume {
         at.saturating_duration_since(self.opened).as_micros() as u64
     }
 
+    /// Waits until the level below has said what comes up for what went down, and places that.
+    async fn settle(self: Arc<Self>) {
+        let Some(lower) = self.config.lower.clone() else { return };
+        let Settlement { ascended, hold } = lower.settle().await;
+        let mut work = Work::new(&self);
+        for one in ascended {
+            let (shard, fx) = work.shard(one.block);
+            shard.ascended(one, fx);
+        }
+        work.finish();
+        drop(hold);
+        self.progress.notify_waiters();
+    }
+
+    /// Waits until nothing may come up from the level below any more: what is asked next would
+    /// otherwise not find it.
+    pub(crate) async fn is_settled(self: &Arc<Self>) {
+        if let Some(lower) = self.config.lower.as_ref().filter(|lower| !lower.is_settled()) {
+            self.until(|| lower.is_settled()).await;
+        }
+    }
+
     /// Checks every invariant of the cache. Takes time; for tests.
     ///
     /// # Errors
@@ -339,7 +369,15 @@ fn shard(
     let frames = capacity.saturating_add(config.extra_frames());
     let seed = config.seed.wrapping_add(u64::from(index));
     let placement = config.shard_placement();
-    let (directory, coop) = if placement == Placement::Access {
+    let levels = config.scheme.is_some().then(|| Levels::new(config.lower.clone()));
+    let (directory, coop) = if let Some(scheme) = &config.scheme {
+        let has_lower = config.lower.is_some();
+        let bytes = config.block_bytes;
+        let level = LinkedCache::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
+        let level = level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+        let coop = Cooperation::new(capacity, seed, false, false);
+        (Directory::Linked(level), Some(coop))
+    } else if placement == Placement::Access {
         let policy = config.policy.build(&Context::new(capacity));
         let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
         let cache = HashedCache::new(policy, seed);
@@ -360,7 +398,8 @@ fn shard(
     let pool = memory.pool(frames, config.block_bytes as usize);
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
-    Ok(Mutex::new(Shard::new(directory, coop, pool, Arc::clone(geometry), listener)))
+    let geometry = Arc::clone(geometry);
+    Ok(Mutex::new(Shard::new(directory, coop, levels, pool, geometry, listener)))
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -458,6 +497,9 @@ impl<'v> Work<'v> {
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {
             self.volume.launch(starts, self.at_once);
+        }
+        if self.fx.settles {
+            self.volume.runtime.spawn(Arc::clone(self.volume).settle());
         }
         if let (true, Some(listener)) = (self.fx.has_left, &self.volume.config.listener) {
             listener.settled();

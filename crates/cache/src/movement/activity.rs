@@ -27,6 +27,13 @@ impl Steps {
         Self { k: k as u32 }
     }
 
+    /// A history from elsewhere, with no more moves than are remembered here.
+    pub(super) fn within(self, history: History) -> History {
+        let history = u32::from(history.max(1));
+        let len = (31 - history.leading_zeros()).min(self.k);
+        (history & ((1 << len) - 1) | 1 << len) as History
+    }
+
     /// The history after one more move.
     pub(super) fn push(self, history: History, is_promotion: bool) -> History {
         let history = u32::from(history.max(1));

@@ -6,11 +6,13 @@
 //!
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 
+use super::Gauges;
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
-use super::registry::{Build, SchemeInfo};
-use super::{Move, Scheme, Topology};
-use crate::policy::{Arguments, Kind, Parameter, SpecError};
-use crate::{Entry, Reference};
+use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
+use super::registry::SchemeInfo;
+use super::stack::Stack;
+use crate::Entry;
+use crate::policy::{Arguments, Kind, Parameter};
 
 /// The option `steps`, which H-HFA has too.
 pub(super) const STEPS: Parameter = Parameter {
@@ -27,120 +29,165 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[STEPS],
-    build: |arguments, build| Ok(Box::new(HintK::new(arguments, &build)?)),
+    build: |arguments, build| {
+        let level = |(_, standing)| HintK::new(arguments, standing);
+        Ok(Box::new(Stack::new(&build, level)))
+    },
+    level: Some(|arguments, standing| Box::new(HintK::new(arguments, standing))),
 };
 
+/// A cache.
 struct HintK {
-    topology: Topology,
+    capacity: u32,
+    has_lower: bool,
     steps: Steps,
-    caches: Vec<ByActivity>,
-    history: Vec<History>,
+    cache: ByActivity,
+    /// Of the blocks that are here.
+    known: Vec<Known>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    history: History,
+    owner: u16,
 }
 
 impl HintK {
-    fn new(arguments: &Arguments, build: &Build<'_>) -> Result<Self, SpecError> {
-        let topology = build.topology.clone();
+    fn new(arguments: &Arguments, standing: Standing) -> Self {
         let steps = Steps::new(arguments.integer("steps"));
-        let caches = (0..topology.nodes()).map(|_| ByActivity::new(steps)).collect();
-        Ok(Self { topology, steps, caches, history: Vec::new() })
+        let Standing { capacity, has_lower, .. } = standing;
+        Self { capacity, has_lower, steps, cache: ByActivity::new(steps), known: Vec::new() }
     }
 
     fn value(&self, entry: Entry) -> u32 {
-        self.steps.value(self.history[entry as usize])
+        self.steps.value(self.known[entry as usize].history)
     }
 
-    /// Inserts a block into the `i`-th cache of a client; what that drives out goes down.
-    fn insert(&mut self, client: usize, i: usize, entry: Entry, came: Move, moves: &mut Vec<Move>) {
-        let (mut i, mut entry, mut came) = (i, entry, came);
-        loop {
-            let node = self.topology.path(client)[i];
-            let mut victim = None;
-            if self.caches[node].len() == self.topology.capacity(node) {
-                victim = self.caches[node].victim();
+    /// Takes a block in; the least active one leaves for it.
+    fn insert(&mut self, entry: Entry, known: Known, left: &mut Option<Left>) {
+        let known = Known { history: self.steps.within(known.history), ..known };
+        if self.cache.len() == self.capacity {
+            if let Some(victim) = self.cache.victim() {
+                let Known { history, owner } = self.take(victim);
+                let history = self.steps.push(history, false);
+                let load = self.has_lower.then_some(Load { history, ..Load::default() });
+                let (exchanges, awaits) = (false, false);
+                *left = Some(Left { entry: victim, load, exchanges, awaits, owner });
             }
-            if let Some(victim) = victim {
-                let value = self.value(victim);
-                self.caches[node].remove(victim, value);
-            }
-            let value = self.value(entry);
-            self.caches[node].push(entry, value);
-            moves.push(came);
-            let Some(victim) = victim else { return };
-            let Some(below) = self.topology.below(node) else {
-                self.history[victim as usize] = 0;
-                moves.push(Move::Dropped(victim, node));
-                return;
-            };
-            let history = &mut self.history[victim as usize];
-            *history = self.steps.push(*history, false);
-            (i, entry, came) = (i + 1, victim, Move::Demoted(victim, below));
         }
+        self.known[entry as usize] = known;
+        self.cache.push(entry, self.value(entry));
+    }
+
+    fn take(&mut self, entry: Entry) -> Known {
+        self.cache.remove(entry, self.value(entry));
+        std::mem::take(&mut self.known[entry as usize])
     }
 }
 
-impl Scheme for HintK {
+impl LinkedLevel for HintK {
     fn grow(&mut self, entries: u32) {
-        self.caches.iter_mut().for_each(|cache| cache.grow(entries));
-        self.history.resize(self.history.len().max(entries as usize), 0);
+        self.cache.grow(entries);
+        self.known.resize(self.known.len().max(entries as usize), Known::default());
     }
 
-    fn reference(
-        &mut self,
-        client: usize,
-        reference: Reference,
-        moves: &mut Vec<Move>,
-    ) -> Option<usize> {
-        let entry = reference.entry();
-        let path = self.topology.path(client);
-        let Some(i) = path.iter().position(|&node| self.caches[node].contains(entry)) else {
-            self.insert(client, 0, entry, Move::Filled(entry, path[0]), moves);
-            return None;
-        };
-        let (node, value) = (path[i], self.value(entry));
-        let rises = i > 0 && {
-            let above = path[i - 1];
-            let has_room = self.caches[above].len() < self.topology.capacity(above);
-            has_room || self.caches[above].least().is_some_and(|least| value > least)
-        };
-        if rises {
-            let came = Move::Promoted(entry, path[i - 1]);
-            self.caches[node].remove(entry, value);
-            let history = &mut self.history[entry as usize];
-            *history = self.steps.push(*history, true);
-            self.insert(client, i - 1, entry, came, moves);
-        } else {
-            self.caches[node].renew(entry, value);
+    fn open(&mut self) {}
+
+    fn close(&mut self) {}
+
+    fn skip(&mut self, _: u64) {}
+
+    fn bid(&self) -> Bid {
+        let has_room = self.cache.len() < self.capacity;
+        Bid { has_room, least: self.cache.least(), life: 0 }
+    }
+
+    fn serve(&mut self, entry: Entry, _: bool, upper: Option<Upper>, _: &mut Option<Left>) -> Pass {
+        let value = self.value(entry);
+        let rises = upper.is_some_and(|Upper { bid, .. }| {
+            bid.has_room || bid.least.is_some_and(|least| value > least)
+        });
+        if !rises {
+            self.cache.renew(entry, value);
+            return Pass::Kept;
         }
-        Some(node)
+        let history = self.steps.push(self.take(entry).history, true);
+        Pass::Moved { load: Load { history, ..Load::default() }, nearest: 0.0 }
     }
 
-    fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.caches[node].contains(entry)
+    fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool) {
+        let history = match (pass, passing.upper) {
+            (Pass::Moved { load, .. }, _) => load.history,
+            (Pass::Fresh { .. }, None) => 0,
+            (other, _) => return (other, false),
+        };
+        self.insert(passing.entry, Known { history, owner: passing.owner }, left);
+        (Pass::Kept, true)
     }
 
-    fn len(&self, node: usize) -> u32 {
-        self.caches[node].len()
+    fn demoted(
+        &mut self,
+        entry: Entry,
+        owner: u16,
+        load: Load,
+        _: bool,
+        left: &mut Option<Left>,
+    ) -> Option<f64> {
+        self.insert(entry, Known { history: load.history, owner }, left);
+        None
+    }
+
+    fn exchanged(&mut self, risen: Risen, left: &mut Option<Left>) {
+        let Risen { entry, owner, load } = risen;
+        self.insert(entry, Known { history: load.history, owner }, left);
+    }
+
+    fn forget(&mut self, entry: Entry) {
+        if self.holds(entry) {
+            self.take(entry);
+        }
+    }
+
+    fn holds(&self, entry: Entry) -> bool {
+        self.cache.contains(entry)
+    }
+
+    fn knows(&self, entry: Entry) -> bool {
+        self.holds(entry)
+    }
+
+    fn len(&self) -> u32 {
+        self.cache.len()
+    }
+
+    fn remembered_max(&self) -> u32 {
+        0
+    }
+
+    fn residents(&self) -> Vec<Entry> {
+        self.cache.iter().collect()
+    }
+
+    fn gauges(&self) -> Option<Gauges> {
+        None
     }
 
     /// A byte of history a block.
-    fn overhead_bytes(&self, node: usize) -> u64 {
-        u64::from(self.topology.capacity(node))
+    fn overhead_bytes(&self) -> u64 {
+        u64::from(self.capacity)
     }
 
-    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        let queue: Vec<_> = self.caches[node].iter().collect();
-        let value = |&entry: &Entry| (entry, self.steps.real(self.history[entry as usize]));
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let queue: Vec<_> = self.cache.iter().collect();
+        let value = |&entry: &Entry| (entry, self.steps.real(self.known[entry as usize].history));
         let values: Vec<_> = queue.iter().map(value).collect();
         vec![("queue", format!("{queue:?}")), ("khv", format!("{values:?}"))]
     }
 
     fn validate(&self) -> Result<(), String> {
-        for (node, cache) in self.caches.iter().enumerate() {
-            if cache.len() > self.topology.capacity(node) {
-                return Err(format!("cache {node} holds {}", cache.len()));
-            }
-            cache.check()?;
+        if self.cache.len() > self.capacity {
+            return Err(format!("{} held, capacity {}", self.cache.len(), self.capacity));
         }
-        Ok(())
+        self.cache.check()
     }
 }

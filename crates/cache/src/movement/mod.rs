@@ -6,23 +6,32 @@
 //! and clients, each with the caches on its way to the disk. It says which cache had a block, and
 //! records each [`Move`]; what a move costs is the business of the simulator.
 //!
+//! A scheme whose levels know nothing of each other but messages (`link.rs`) comes in two ways:
+//! composed (`stack.rs`), and level by level, each in a process of its own (`linked.rs`).
+//!
 //! Placement at the access and below unmodified clients is not here: see `placement`.
 
 mod activity;
 mod bidifilter;
 mod coins;
 mod demote;
+mod handles;
 mod hfa;
 mod hint_k;
+mod link;
+mod linked;
 mod promote;
 mod promote_arc;
 mod registry;
 mod segments;
+mod stack;
 mod tandem;
 mod topology;
 
 pub use hfa::MoveLog;
-pub use registry::{Build, SchemeInfo, SchemeSpec, schemes};
+pub use link::{Bid, Load, Pass};
+pub use linked::{Asking, LeftBlock, LinkCounts, LinkedCache, Reached, RisenBlock};
+pub use registry::{Build, DEFAULT_SEED, SchemeInfo, SchemeSpec, schemes};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 
 use crate::{Entry, Reference};

@@ -43,6 +43,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     two_passes: false,
     parameters: &[CHANCE, START],
     build,
+    level: None,
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
@@ -65,7 +66,7 @@ pub(super) struct Chances {
 
 /// What a cache knows of one cache above it.
 #[derive(Clone, Copy)]
-struct Chance {
+pub(super) struct Chance {
     probability: f64,
     most: f64,
     /// Ratio of lives at the last receipt; none before the first.
@@ -84,16 +85,8 @@ impl Chances {
         let (start, adaptive) =
             (arguments.real("start"), arguments.word("probability") == "adaptive");
         let chance = |above: usize| {
-            let most = topology.below(above).map_or(0.0, |node| {
-                let upper = topology.capacity_down_to(above) as f64;
-                upper / (upper + f64::from(topology.capacity(node)))
-            });
-            let probability = match (start < 0.0, adaptive) {
-                (true, _) => most,
-                (false, true) => start.min(most),
-                (false, false) => start,
-            };
-            Chance { probability, most, previous: None, receipts: 0, last_receipt: 0 }
+            let lower = topology.below(above).map(|node| topology.capacity(node));
+            Chance::new(start, adaptive, topology.capacity_down_to(above), lower)
         };
         Self {
             of: (0..topology.nodes()).map(chance).collect(),
@@ -118,18 +111,9 @@ impl Chances {
     /// Who has no life yet tells nothing (ours). Else a cache above that is empty would be taken
     /// for one whose blocks die young, be sent less, and stay empty for ever.
     pub(super) fn tell(&mut self, above: usize, capacity: u32, now: u64, lives: [f64; 2]) {
-        let chance = &mut self.of[above];
-        let passed = (now - chance.last_receipt) as f64;
-        let [upper, own] = lives;
-        if !self.adaptive
-            || upper == 0.0
-            || passed < SHARE * own
-            || own <= f64::from(capacity) / 2.0
-        {
-            return;
+        if self.adaptive {
+            self.of[above].tell(capacity, now, lives);
         }
-        chance.last_receipt = now;
-        chance.hear(upper / (upper + own));
     }
 
     pub(super) fn probability(&self, above: usize) -> f64 {
@@ -137,17 +121,45 @@ impl Chances {
     }
 
     pub(super) fn validate(&self) -> Result<(), String> {
-        let wrong = |c: &&Chance| self.adaptive && !(0.0..=c.most).contains(&c.probability);
-        match self.of.iter().find(wrong) {
-            Some(chance) => {
-                Err(format!("probability {} above {}", chance.probability, chance.most))
-            }
-            None => Ok(()),
-        }
+        self.of.iter().try_for_each(|chance| chance.validate(self.adaptive))
     }
 }
 
 impl Chance {
+    /// For a cache of `lower` blocks (none: there is none) below caches of `upper` blocks.
+    pub(super) fn new(start: f64, adaptive: bool, upper: u64, lower: Option<u32>) -> Self {
+        let upper = upper as f64;
+        let most = lower.map_or(0.0, |lower| upper / (upper + f64::from(lower)));
+        let probability = match (start < 0.0, adaptive) {
+            (true, _) => most,
+            (false, true) => start.min(most),
+            (false, false) => start,
+        };
+        Self { probability, most, previous: None, receipts: 0, last_receipt: 0 }
+    }
+
+    pub(super) fn probability(&self) -> f64 {
+        self.probability
+    }
+
+    /// See [`Chances::tell`].
+    pub(super) fn tell(&mut self, capacity: u32, now: u64, lives: [f64; 2]) {
+        let passed = (now - self.last_receipt) as f64;
+        let [upper, own] = lives;
+        if upper == 0.0 || passed < SHARE * own || own <= f64::from(capacity) / 2.0 {
+            return;
+        }
+        self.last_receipt = now;
+        self.hear(upper / (upper + own));
+    }
+
+    pub(super) fn validate(&self, adaptive: bool) -> Result<(), String> {
+        if adaptive && !(0.0..=self.most).contains(&self.probability) {
+            return Err(format!("probability {} above {}", self.probability, self.most));
+        }
+        Ok(())
+    }
+
     /// Takes in a ratio of lives, upper / (upper + own). Every other receipt may change the
     /// probability, unless the last change works already; the first one always does.
     fn hear(&mut self, ratio: f64) -> bool {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::link::{LinkedLevel, Standing};
 use super::{MoveLog, Scheme, Topology};
 use crate::policy::{Arguments, Parameter, SpecError};
 
@@ -38,7 +39,12 @@ pub struct SchemeInfo {
     /// Whether it takes two passes: the first makes the log of moves that the second needs.
     pub two_passes: bool,
     pub(super) build: fn(&Arguments, Build<'_>) -> Built,
+    /// Makes one level of it, of a scheme whose levels can be processes of their own.
+    pub(super) level: Option<fn(&Arguments, Standing) -> Box<dyn LinkedLevel>>,
 }
+
+/// Start of the random numbers where nobody says another.
+pub const DEFAULT_SEED: u64 = 42;
 
 /// A scheme, or why there is none.
 pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;
@@ -71,9 +77,10 @@ impl<'a> Build<'a> {
         Err(SpecError(format!("placement {scheme} {what}")))
     }
 
-    /// For caches of LRU and blocks of 4096 bytes, with the default seed, 42.
+    /// For caches of LRU and blocks of 4096 bytes, with the [`DEFAULT_SEED`].
     pub fn new(topology: &'a Topology) -> Self {
-        Self { topology, block_bytes: 4096, policy: "lru", seed: 42, draws: &[], log: None }
+        let seed = DEFAULT_SEED;
+        Self { topology, block_bytes: 4096, policy: "lru", seed, draws: &[], log: None }
     }
 }
 
@@ -93,6 +100,16 @@ impl SchemeSpec {
     /// The scheme.
     pub fn info(&self) -> &'static SchemeInfo {
         self.info
+    }
+
+    /// Whether its levels can be processes of their own, with messages between them.
+    pub fn is_linked(&self) -> bool {
+        self.info.level.is_some()
+    }
+
+    /// Makes one level.
+    pub(super) fn level(&self, standing: Standing) -> Option<Box<dyn LinkedLevel>> {
+        self.info.level.map(|level| level(&self.arguments, standing))
     }
 
     /// Makes the scheme.

@@ -208,7 +208,7 @@ impl HfaModel {
         let victim = self.insert_q1(i, x);
         self.leave(i, victim, exchanges);
         if exchanges && i > 0 && self.kind == Kind::D {
-            self.exchange(i, x);
+            self.exchange(i, x, heat);
         }
     }
 
@@ -249,14 +249,15 @@ impl HfaModel {
         self.receive(i + 1, x, true, hint, exchanges);
     }
 
-    fn exchange(&mut self, i: usize, x: u32) {
+    /// `heat`: that of x when it came, since x may be gone by now.
+    fn exchange(&mut self, i: usize, x: u32, heat: f64) {
         let q1 = &self.levels[i].q1;
         let most = q1.iter().map(|&y| self.h(y)).fold(0.0, f64::max);
         let Some(y) = q1.iter().copied().find(|&y| self.h(y) == most) else { return };
         if self.now - self.blocks[y as usize].updated > self.period {
             self.update(i, y);
         }
-        if y == x || self.h(y) <= self.h(x) {
+        if y == x || self.h(y) <= heat {
             return;
         }
         self.rise(i, i - 1, y);

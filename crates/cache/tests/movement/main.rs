@@ -2,6 +2,7 @@
 
 mod bidifilter_model;
 mod hfa_model;
+mod linked;
 mod models;
 mod promote_model;
 #[path = "../support/mod.rs"]

@@ -3,6 +3,7 @@
 use std::io::{Write, stdout};
 
 use undercroft_cache::content::Below;
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
 use undercroft_client::{KnownReport, ProbeReport, Replay, ReplayReport, Report, replay};
 use undercroft_nbd::Uri;
@@ -118,7 +119,8 @@ fn below(
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    args.simulation.check()?;
+    let scheme = args.simulation.scheme()?;
+    check(args, scheme.as_ref())?;
     if args.simulation.warmup != crate::input::Warmup::Records(0) {
         let why = "--warmup: the server counts everything; replay the beginning on its own instead";
         return Err(Error::Usage(why.into()));
@@ -128,6 +130,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (mut l1, mut known, mut awareness) = (None, Below::Nothing, Awareness::default());
     if let Some(spec) = &args.l1 {
         let config = spec.config(block_bytes, trace.unique())?;
+        let policy = config.policy.to_string();
+        if let Some(scheme) = scheme.as_ref().filter(|_| policy != "lru") {
+            let name = scheme.info().name;
+            return Err(Error::Usage(format!(
+                "placement {name} over {policy}: the scheme itself decides what is kept; write \
+                 the level with lru, as --l1 32MiB:lru"
+            )));
+        }
         let blocks = |level: &LevelSpec| Ok(level.config(block_bytes, trace.unique())?.capacity);
         known = below(args, &config.policy, blocks)?;
         awareness = Awareness::of(&config.policy).unwrap_or_default();
@@ -145,6 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         below: known,
         awareness,
         probe: args.probe,
+        placement: scheme,
         options,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -162,6 +173,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         0 => Ok(()),
         wrong => Err(Error::Work(format!("{wrong} blocks came back wrong"))),
     }
+}
+
+/// What goes together: with a scheme of movement the first level is one of its levels, and the
+/// server, whose volume has the same placement, runs the next.
+fn check(args: &Args, scheme: Option<&SchemeSpec>) -> Result<(), Error> {
+    let Some(scheme) = scheme else { return args.simulation.check() };
+    let name = scheme.info().name;
+    let refuse = |why: &str| Err(Error::Usage(format!("--placement {name}: {why}")));
+    if !scheme.is_linked() {
+        return refuse("it runs in simulations only; over a server d-hfa, p-hfa, h-hfa, hint-k do");
+    }
+    if args.l1.is_none() {
+        return refuse("the replay runs the first level: say its size, as --l1 32MiB:lru");
+    }
+    if args.report != Report::Nothing {
+        return refuse("levels say more to each other than --report does: leave that out");
+    }
+    Ok(())
 }
 
 fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
@@ -190,6 +219,17 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
     }
     if let Some(probed) = &report.probed {
         print_probed(out, probed)?;
+    }
+    if let Some(level) = &report.level {
+        let (demotions, promotions) = (count(level.demotions), count(level.promotions_in));
+        let (messages, bytes) = (count(level.messages), count(level.message_bytes));
+        writeln!(
+            out,
+            "{:<14} {demotions} blocks sent down, {promotions} came up, {} of them in exchange; \
+             {messages} messages of {bytes} bytes",
+            level.placement,
+            count(level.exchanges_in)
+        )?;
     }
     let latency = &report.latency_us;
     writeln!(

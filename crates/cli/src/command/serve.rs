@@ -183,7 +183,7 @@ fn announce(running: &Running) -> Result<(), Error> {
                 "          cache {}  block {block}  policy {}  placement {}",
                 bytes(cache),
                 config.policy,
-                config.placement
+                config.placement_name()
             )?,
         }
     }

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     placements(&mut out, &stats)?;
     known_contents(&mut out, &stats)?;
     told_below(&mut out, &stats)?;
+    levels(&mut out, &stats)?;
     clients(&mut out, &stats)
 }
 
@@ -152,6 +153,37 @@ fn told_below(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             ["evictions", "handed_over", "messages", "messages_refused", "lost", "unheard"];
         let cells = fields.iter().map(|field| number(&volume["tells"][field]));
         table.row([name.to_owned()].into_iter().chain(cells).collect());
+    }
+    table.print_if_filled(out)
+}
+
+/// What moved between levels, of the volumes that are one of a scheme.
+fn levels(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let columns = [
+        "volume",
+        "placement",
+        "came down",
+        "came up",
+        "in exchange",
+        "went up",
+        "refused",
+        "sent down",
+        "unheard",
+    ];
+    let mut table = Table::new(&columns);
+    for (name, volume) in each(stats).filter(|(_, volume)| volume["movement"].is_object()) {
+        let (moved, lower) = (&volume["movement"], &volume["lower"]);
+        let fields = [
+            &moved["demotions_in"],
+            &moved["promotions_in"],
+            &moved["exchanges_in"],
+            &moved["promotions_out"],
+            &moved["demotions_refused"],
+            &lower["demotions"],
+            &lower["unheard"],
+        ];
+        let names = [name.to_owned(), volume["placement"].as_str().unwrap_or("-").to_owned()];
+        table.row(names.into_iter().chain(fields.map(number)).collect());
     }
     table.print_if_filled(out)
 }

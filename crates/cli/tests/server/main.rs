@@ -12,6 +12,7 @@ mod databases;
 mod disk;
 mod faults;
 mod kill;
+mod levels;
 mod limits;
 mod metrics;
 mod oracle;

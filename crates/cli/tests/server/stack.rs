@@ -16,15 +16,15 @@ use super::support::{PATIENCE, Place, Random, Server, read, text, write};
 
 /// Blocks of the trace that is played, and of each cache from the top.
 const BLOCKS: u64 = 600;
-const SIZES: [u64; 3] = [60, 90, 120];
+pub(super) const SIZES: [u64; 3] = [60, 90, 120];
 
 /// Settings of a server in a stack: its cache, and the rest.
-fn volume(store: &str, blocks: u64, more: &str) -> String {
+pub(super) fn volume(store: &str, blocks: u64, more: &str) -> String {
     let cache = blocks * BLOCK as u64;
     format!("--volume v={store},cache={cache},{more} --cache {cache}")
 }
 
-fn number(stats: &Value, group: &str, name: &str) -> u64 {
+pub(super) fn number(stats: &Value, group: &str, name: &str) -> u64 {
     let value = if group.is_empty() { &stats[name] } else { &stats[group][name] };
     value.as_u64().unwrap_or_else(|| panic!("no {group} {name} in {stats}"))
 }
@@ -76,13 +76,13 @@ fn wait_for(servers: &[&Server], report: &Value, what: &str) {
 }
 
 /// A trace in a folder, and its block size.
-struct Trace {
+pub(super) struct Trace {
     place: Place,
     path: PathBuf,
 }
 
 impl Trace {
-    fn generated() -> Trace {
+    pub(super) fn generated() -> Trace {
         let place = Place::new();
         let zipf = format!("zipf,blocks={BLOCKS},requests=6000,writes=0.25,alpha=0.7");
         let made = place.undercroft(&format!("trace generate {zipf} -o t.csv"));
@@ -92,7 +92,7 @@ impl Trace {
     }
 
     /// The first records of the OLTP trace, where it is.
-    fn oltp() -> Option<Trace> {
+    pub(super) fn oltp() -> Option<Trace> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let shared = std::env::var_os("UNDERCROFT_TRACES")
             .map_or_else(|| root.join("../shared/traces"), PathBuf::from);
@@ -112,8 +112,12 @@ impl Trace {
         Some(Trace { place, path })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What the simulator says of the levels.
-    fn simulate(&self, levels: &str, placement: &str) -> Value {
+    pub(super) fn simulate(&self, levels: &str, placement: &str) -> Value {
         let path = self.path.display();
         let asked = format!("simulate {path} --block 4KiB {levels} --placement {placement} --json");
         let said = self.place.undercroft(&asked);
@@ -121,15 +125,31 @@ impl Trace {
         serde_json::from_slice(&said.stdout).unwrap()
     }
 
-    fn play(&self, server: &Server, more: &str) {
+    pub(super) fn play(&self, server: &Server, more: &str) -> Value {
         let (path, uri) = (self.path.display(), server.uri("v"));
-        let asked = format!("replay {path} --to {uri} --block 4KiB --verify {more}");
+        let asked = format!("replay {path} --to {uri} --block 4KiB --verify --json {more}");
         let said = self.place.undercroft(&asked);
         assert!(said.status.success(), "{asked}: {}", text(&said.stderr));
+        serde_json::from_slice(&said.stdout).unwrap()
+    }
+
+    /// A trace that was recorded with `undercroft` itself: its beginning.
+    pub(super) fn recorded() -> Trace {
+        let place = Place::new();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let whole = root.join("examples/postgres-tpcc.uct.zst").canonicalize().unwrap();
+        let asked = format!("trace convert {} -o whole.csv", whole.display());
+        let made = place.undercroft(&asked);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let whole = text(&place.read("whole.csv"));
+        let first: Vec<_> = whole.lines().take(8000).collect();
+        place.write("t.csv", first.join("\n"));
+        let path = place.path("t.csv");
+        Trace { place, path }
     }
 }
 
-const STORE: &str = "file:v.img,size=4GiB";
+pub(super) const STORE: &str = "file:v.img,size=4GiB";
 
 /// Two servers: one that places at the access above one that places at the eviction.
 fn two(trace: &Trace, policies: [&str; 2], sizes: [u64; 2], placement: &str, report: &str) {
@@ -282,7 +302,7 @@ async fn a_server_below_that_comes_back_listens_again() {
 }
 
 /// A way between two servers that stalls, and is cut, now and then.
-fn bad_link(to: PathBuf, at: &Path, seed: u64, is_over: Arc<AtomicBool>) {
+pub(super) fn bad_link(to: PathBuf, at: &Path, seed: u64, is_over: Arc<AtomicBool>) {
     let listener = UnixListener::bind(at).unwrap();
     tokio::spawn(async move {
         let mut random = Random::new(seed);

@@ -33,6 +33,11 @@ impl Layout {
         Some(Self { bases, blocks })
     }
 
+    /// The dense number of a block on the volume. Looks through them all: for rare use.
+    pub(super) fn number(&self, trace: &DenseTrace, block: u64) -> Option<u32> {
+        (0..trace.unique()).find(|&number| self.place(trace, number) == block)
+    }
+
     /// Blocks that the volume must have.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks

@@ -6,11 +6,13 @@
 //! except that requests for the same block keep theirs.
 //!
 //! A replay can tell the server what leaves its first level: `telling.rs`. Its first level can go
-//! by what the server holds: `aware.rs`. Keeping requests in flight is in `player.rs`.
+//! by what the server holds: `aware.rs`; or it is one level of a scheme of movement, and the server
+//! runs the next: `levels.rs`. Keeping requests in flight is in `player.rs`.
 
 mod aware;
 mod content;
 mod layout;
+mod levels;
 mod player;
 mod tally;
 mod telling;
@@ -19,6 +21,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use undercroft_cache::content::Below;
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::{Awareness, Policy};
 use undercroft_cache::{Counts, Level, Reference, WriteMode};
 use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
@@ -29,9 +32,10 @@ use content::Versions;
 use layout::Layout;
 use player::Player;
 use telling::Telling;
-use undercroft_nbd::report::{Mailbox, Report};
+use undercroft_nbd::report::{LevelLink, Mailbox, Report, client_id};
 
 pub use aware::{KnownReport, ProbeReport};
+pub use levels::LevelReport;
 pub use telling::ToldReport;
 
 /// Most bytes of a request.
@@ -62,6 +66,10 @@ pub struct Replay {
     pub awareness: Awareness,
     /// Whether to find out from the replies what the server's cache is like.
     pub probe: bool,
+    /// The scheme of movement of which the first level, which there must be then, and the server
+    /// run one level each; one request at a time, on one connection. The first level's policy says
+    /// its size alone.
+    pub placement: Option<SchemeSpec>,
     /// How to connect.
     pub options: ClientOptions,
 }
@@ -79,6 +87,8 @@ pub struct ReplayReport {
     pub known: Option<KnownReport>,
     /// What the server's cache seems to be, if that was to be found out.
     pub probed: Option<ProbeReport>,
+    /// What went over the link to the level below, where a scheme of movement was run.
+    pub level: Option<LevelReport>,
     /// NBD requests sent.
     pub requests_sent: u64,
     /// Blocks read from the server.
@@ -185,6 +195,12 @@ pub enum ReplayError {
     /// There is nothing to tell of.
     #[error("nothing leaves a first level that is not there: give one, or report nothing")]
     NoFirstLevel,
+    /// A scheme of movement takes one request after the other.
+    #[error("a scheme of movement is played one request at a time, on one connection")]
+    TooManyAtATime,
+    /// The scheme of movement cannot be had.
+    #[error("{0}")]
+    Scheme(String),
     /// The trace's block numbers reach beyond what a volume can have.
     #[error("the trace's blocks reach beyond 2^64 bytes")]
     TooFar,
@@ -209,7 +225,9 @@ pub async fn replay(
     let versions = Versions::new(trace.unique());
     let play = (how.depth, how.verify);
     let started = Instant::now();
-    if how.below != Below::Nothing || how.report == Report::Digest || how.probe {
+    if how.placement.is_none()
+        && (how.below != Below::Nothing || how.report == Report::Digest || how.probe)
+    {
         if how.connections > 1 {
             return Err(ReplayError::OneConnection);
         }
@@ -226,7 +244,7 @@ pub async fn replay(
         let report = player.tally.report(elapsed, trace.len());
         return Ok(ReplayReport { l1, told, known, probed, ..report });
     }
-    if how.report == Report::Nothing {
+    if how.report == Report::Nothing && how.placement.is_none() {
         let mut clients = Vec::new();
         for _ in 0..how.connections.max(1) {
             let client = Client::connect(uri, &how.options).await;
@@ -245,6 +263,23 @@ pub async fn replay(
     let remote = Client::describe(uri, &how.options).await;
     let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
     check(trace, block_bytes, uri, &layout, &remote.info)?;
+    if let Some(scheme) = &how.placement {
+        if how.depth > 1 || how.connections > 1 {
+            return Err(ReplayError::TooManyAtATime);
+        }
+        let capacity = how.l1.as_ref().ok_or(ReplayError::NoFirstLevel)?.capacity();
+        let mut options = how.options.clone();
+        options.contexts.push(LevelLink::context(client_id()));
+        let client = Client::connect(uri, &options).await;
+        let client = client.map_err(|error| ReplayError::Server(uri.clone(), error))?;
+        let mut player = Player::new(uri, vec![client.clone()], block_bytes, play, versions);
+        let first = levels::First { scheme, capacity, block_bytes };
+        let mut level = levels::Level::new((trace, &layout), uri, first, client)?;
+        level.play(&mut player, progress).await?;
+        let (l1, level) = (Some(level.l1_report()), Some(level.report()));
+        let report = player.tally.report(started.elapsed(), trace.len());
+        return Ok(ReplayReport { l1, level, ..report });
+    }
     let mailboxes = telling::connect(uri, &how, block_bytes).await?;
     let clients = mailboxes.iter().map(|mailbox| Mailbox::client(mailbox).clone()).collect();
     let mut player = Player::new(uri, clients, block_bytes, play, versions);

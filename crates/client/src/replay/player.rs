@@ -106,6 +106,14 @@ impl<'a> Player<'a> {
         data.freeze()
     }
 
+    /// Checks the bytes of a block that came in another way than by a request.
+    pub(super) fn verify(&mut self, block: u32, bytes: &[u8]) {
+        if self.verify {
+            let version = self.versions.of(block);
+            self.tally.verify(content::is(bytes, block, version), block, version);
+        }
+    }
+
     /// Waits until a request for these blocks may go.
     pub(super) async fn make_room(&mut self, run: &[Reference]) -> Result<(), ReplayError> {
         while self.flight.len() >= self.depth || run.iter().any(|r| self.is_busy(r.entry())) {

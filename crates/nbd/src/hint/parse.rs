@@ -5,10 +5,11 @@
 
 use bytes::Bytes;
 
+use super::level::{Asked, MOVES_BYTES, Moves, Passed};
 use super::{
-    BLOCKS_MAX, BlockRun, CHANGES, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT,
-    EvictFlags, FOLLOW, FREQUENCY, Follow, Following, HOLD, Hint, MESSAGE_BYTES_MAX, MORE, PROMOTE,
-    RIDES, Tracking, digest_part_bytes,
+    ASK, BLOCKS_MAX, BlockRun, CHANGES, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT,
+    EvictFlags, FOLLOW, FREQUENCY, Follow, Following, HOLD, Hint, MESSAGE_BYTES_MAX, MORE, PASS,
+    PROMOTE, RIDES, Tracking, digest_part_bytes,
 };
 
 /// Bytes of a record's head, and what records are padded to.
@@ -47,7 +48,7 @@ pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
 }
 
 /// What a server told of its cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
     /// The records, in order.
     pub hints: Vec<Hint>,
@@ -130,8 +131,13 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
         FREQUENCY => {
             let run = BlockRun::from_word(reader.u64()?);
             let (hits, last_idle) = (reader.u32()?, reader.u32()?);
-            reader.done()?;
-            Hint::Frequency { run, hits, last_idle }
+            // A level says more than a client; later versions may append.
+            let says_more = reader.end - reader.at >= MOVES_BYTES;
+            let moves = if says_more { Some(Moves::read(reader)?) } else { None };
+            if !says_more {
+                reader.done()?;
+            }
+            Hint::Frequency { run, hits, last_idle, moves }
         }
         CONTENT => {
             let (block, id) = (reader.block()?, reader.array()?);
@@ -142,6 +148,8 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
         CLIENT_STAT => Hint::ClientStat(Box::new(client_stat(reader)?)),
         CHANGES => changes(reader)?,
         FOLLOW => follow(reader)?,
+        ASK => Hint::Ask(Asked::read(reader)?),
+        PASS => Hint::Pass(Passed::read(reader)?),
         _ => return Ok(None),
     };
     Ok(Some(hint))
@@ -232,14 +240,14 @@ fn tracking(reader: &mut Reader<'_>) -> Result<Tracking, Malformed> {
 }
 
 /// Reads big-endian numbers from a part of the message, never beyond it.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     message: &'a Bytes,
-    at: usize,
+    pub(super) at: usize,
     end: usize,
 }
 
 impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let bytes = self.message[self.at..self.end].first_chunk();
         let what = "a record is too short for its type";
         let bytes = bytes.ok_or(Malformed { byte: self.at, what })?;
@@ -247,19 +255,19 @@ impl Reader<'_> {
         Ok(*bytes)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    fn block(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn block(&mut self) -> Result<u64, Malformed> {
         let (byte, block) = (self.at, self.u64()?);
         let what = "a block number of more than 48 bits";
         if block < BLOCKS_MAX { Ok(block) } else { Err(Malformed { byte, what }) }
@@ -283,7 +291,7 @@ impl Reader<'_> {
         rest
     }
 
-    fn done(&self) -> Result<(), Malformed> {
+    pub(super) fn done(&self) -> Result<(), Malformed> {
         let what = "a record is too long for its type";
         if self.at == self.end { Ok(()) } else { Err(Malformed { byte: self.at, what }) }
     }

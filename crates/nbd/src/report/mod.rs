@@ -2,13 +2,17 @@
 //! requests, many in one message. The caching client, the replay, and a server that has another
 //! one as its store share this.
 //!
+//! A level of a scheme of movement has more to say, and is answered: `level.rs`.
+//!
 //! Not here: the format (`hint.rs`), and which blocks leave a cache.
 
+mod level;
 mod mailbox;
 mod queue;
 
 use crate::coop::Abilities;
 
+pub use level::{AskedAt, Departed, LevelLink, LevelMessage, LevelQueue, LevelSaid};
 pub use mailbox::{Answer, Away, Mailbox, client_id};
 pub use queue::{HintCounts, HintQueue, Late, Message};
 

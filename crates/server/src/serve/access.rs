@@ -15,7 +15,7 @@ use undercroft_nbd::{
 };
 
 use super::plan::Access;
-use super::{coop, report};
+use super::{coop, levels, report};
 use crate::session::VolumeExport;
 use crate::volume::Volume;
 
@@ -362,11 +362,17 @@ impl Opened {
         if let Some(control) = &self.control {
             return control.connect(peer, contexts);
         }
-        if !opted_in(contexts) {
-            return self.export.connect(peer, contexts);
+        let volume = &self.door.volume;
+        let session = if opted_in(contexts) {
+            let (base, status) = (self.window.base(), Arc::clone(&self.status));
+            Box::new(coop::CoopSession::new(volume, contexts, base, status)?)
+        } else {
+            self.export.connect(peer, contexts)?
+        };
+        if volume.config().lower.is_none() {
+            return Ok(session);
         }
-        let (base, status) = (self.window.base(), Arc::clone(&self.status));
-        Ok(Box::new(coop::CoopSession::new(&self.door.volume, contexts, base, status)?))
+        Ok(Box::new(levels::Gate::new(volume, session)))
     }
 }
 

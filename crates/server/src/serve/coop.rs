@@ -20,6 +20,7 @@ use undercroft_nbd::{
     Peer, Refusal, Reply, Request, Session, Uri,
 };
 
+use super::levels::{self, Answers};
 use super::window::Window;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
@@ -51,6 +52,8 @@ pub(super) struct Place {
     base: u64,
     /// Which hints are taken there.
     takes: Abilities,
+    /// Bytes behind it where a level of a scheme answers.
+    answers: u64,
 }
 
 impl Place {
@@ -58,14 +61,17 @@ impl Place {
     pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
         let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
         let takes = abilities(volume);
-        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes } }
+        let answers = if takes.freq { levels::AREAS } else { 0 };
+        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
     }
 
     /// The window that a control export is. Between connections there is no order, so that data
     /// would be unsafe, and nobody can say what is here after a request.
     fn of_control(volume: &Volume) -> Self {
-        let takes = Abilities { demote: false, follow: false, ..abilities(volume) };
-        Self { base: 0, takes }
+        // Nor is anything answered that a request would follow.
+        let all = abilities(volume);
+        let takes = Abilities { demote: false, follow: false, freq: false, ..all };
+        Self { base: 0, takes, answers: 0 }
     }
 
     /// The contexts of ours that a query names; without a query the namespace, so that tools which
@@ -85,7 +91,10 @@ impl Place {
             grant: agreed,
         };
         let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
-        vec![Context { name: format!("{grant}{client}"), key: COOP }]
+        let level = levels::grant(volume, self.base.saturating_add(WINDOW));
+        let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
+        let level = level.unwrap_or_default();
+        vec![Context { name: format!("{grant}{level}{client}"), key: COOP }]
     }
 
     /// First byte of the window.
@@ -96,7 +105,7 @@ impl Place {
     /// The size that a session is told.
     pub(super) fn told_size(&self, contexts: &[Context]) -> u64 {
         let news = if agreed(contexts).0.follow { NEWS } else { 0 };
-        self.base.saturating_add(WINDOW + news)
+        self.base.saturating_add(WINDOW + news.max(self.answers))
     }
 }
 
@@ -104,14 +113,17 @@ impl Place {
 fn abilities(volume: &Volume) -> Abilities {
     let cooperates = volume.has_clients();
     let is_cached = volume.config().cache_blocks > 0;
+    // A level is told of requests and of what goes down, and decides the rest with these.
+    let is_level = volume.config().scheme.is_some();
     Abilities {
-        evict: cooperates,
+        evict: cooperates && !is_level,
         demote: volume.places_evicted() && !volume.is_read_only(),
-        promote: is_cached,
-        hold: cooperates,
+        promote: is_cached && !is_level,
+        hold: cooperates && !is_level,
+        freq: is_level,
         stat: true,
         digest: volume.takes_digests(),
-        follow: is_cached,
+        follow: is_cached && !is_level,
         ..Abilities::default()
     }
 }
@@ -138,6 +150,8 @@ pub(super) struct CoopSession {
     unanswered: Option<Reply>,
     /// A message about what the next request drives out, and whether that has come.
     riding: Option<(Heard, bool)>,
+    /// What is answered to a level above.
+    answers: Answers,
 }
 
 impl CoopSession {
@@ -151,18 +165,28 @@ impl CoopSession {
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let (size, reads_first) = (volume.size(), volume.config().reads_first());
-        let (unanswered, riding) = (None, None);
-        Ok(Self { inner, window, base, size, allocation, reads_first, unanswered, riding })
+        let answers = Answers::new(volume);
+        Ok(Self {
+            inner,
+            window,
+            base,
+            size,
+            allocation,
+            reads_first,
+            unanswered: None,
+            riding: None,
+            answers,
+        })
     }
 }
 
 impl Session for CoopSession {
     fn submit(&mut self, request: Request) {
         let end = request.offset.saturating_add(request.length);
-        let news = self.base.saturating_add(WINDOW);
-        if request.offset >= news && request.length > 0 {
-            self.news(request);
-        } else if request.offset >= self.base && end > news {
+        let behind = self.base.saturating_add(WINDOW);
+        if request.offset >= behind && request.length > 0 {
+            self.behind_window(request, behind);
+        } else if request.offset >= self.base && end > behind {
             let text = "over the end of the window".to_owned();
             request.reply.fail(Failure::Invalid, text);
         } else if request.offset >= self.base && request.length > 0 {
@@ -181,7 +205,10 @@ impl Session for CoopSession {
             }
             match request.command {
                 Command::BlockStatus { .. } => self.block_status(request),
-                _ => self.inner.submit_with(request, self.unanswered.take()),
+                _ => {
+                    let request = self.answers.ride(request, self.window.caller());
+                    self.inner.submit_with(request, self.unanswered.take());
+                }
             }
         } else {
             let text = "between the volume's end and the window".to_owned();
@@ -212,6 +239,7 @@ impl CoopSession {
             }
         }
         self.unanswered = Some(reply);
+        self.answers.message(&heard.hints);
         let waits = self.reads_first;
         let rides = |hint: &Hint| match hint {
             Hint::Evict { flags, .. } => waits && flags.rides,
@@ -225,6 +253,17 @@ impl CoopSession {
         if !riding.is_empty() {
             self.riding = Some((Heard { hints: riding, ..heard }, false));
         }
+    }
+
+    /// What is answered there depends on what the volume is.
+    fn behind_window(&mut self, request: Request, behind: u64) {
+        if !self.window.granted.freq {
+            return self.news(request);
+        }
+        // In order with the requests before.
+        self.inner.end_of_batch();
+        let from = request.offset - behind;
+        self.answers.request(request, from, self.window.caller());
     }
 
     /// Tells what is here after all that came before.

@@ -6,6 +6,7 @@
 mod access;
 mod coop;
 mod http;
+mod levels;
 mod plan;
 mod reload;
 mod report;

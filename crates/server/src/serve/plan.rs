@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_nbd::ClientTlsFiles;
+use undercroft_nbd::report::Report;
 use undercroft_store::StoreSpec;
 
 use super::reporting::{Reporting, reporting};
@@ -59,6 +61,8 @@ pub struct PlannedVolume {
     pub own_cache: Option<u64>,
     /// What the server below is told, if the store is one.
     pub report: Reporting,
+    /// Whether the store runs the next level of the volume's scheme.
+    pub has_level_below: bool,
     /// Everything else.
     pub config: VolumeConfig,
     /// Who may open it, and how much they may ask for.
@@ -288,9 +292,19 @@ fn planned_volume(
     };
     let block = bytes("block", &or(&volume.block, &settings.block, "4KiB"))?;
     let block = u32::try_from(block).map_err(|_| "block: too large".to_owned())?;
-    let policy = or(&volume.policy, &settings.policy, "mq");
-    let policy = policy.parse::<Spec>().map_err(|error| error.to_string())?;
     let placement = or(&volume.placement, &settings.placement, "access");
+    let scheme = scheme(&placement)?;
+    let usual = if scheme.is_some() { "lru" } else { "mq" };
+    let policy = or(&volume.policy, &settings.policy, usual);
+    if let (Some(scheme), true) = (&scheme, policy != usual) {
+        let name = scheme.info().name;
+        return Err(format!(
+            "placement {name}, policy {policy}: the scheme itself decides what is kept; leave \
+             policy= out"
+        ));
+    }
+    let policy = policy.parse::<Spec>().map_err(|error| error.to_string())?;
+    let placement = if scheme.is_some() { "access" } else { placement.as_str() };
     let placement = placement.parse::<Placement>().map_err(|error| error.to_string())?;
     if placement.is_by_cost() {
         return Err(
@@ -320,6 +334,7 @@ fn planned_volume(
         other => return Err(format!("write '{other}': expected through, back or around")),
     };
     config.placement = placement;
+    config.scheme = scheme;
     config.estimate = choice("evictions", &volume.evictions, ["told", "estimate"])?;
     let client =
         volume.client_cache.as_deref().map(|text| bytes("client-cache", text)).transpose()?;
@@ -351,8 +366,33 @@ fn planned_volume(
         requests_per_second: volume.requests_per_second,
     };
     let size = volume.size.as_deref().map(|text| bytes("size", text)).transpose()?;
+    let is_level = config.scheme.is_some();
     let report = reporting(volume, &store, is_off)?;
-    Ok(PlannedVolume { store, size, own_cache: cache_share(volume)?, report, config, access })
+    let says_nothing = volume.report.is_some() && report.report == Report::Nothing;
+    if is_level && report.report != Report::Nothing {
+        return Err(format!(
+            "report={report}: a level of a scheme says more than that to the next one by itself; \
+             leave report= out, or report=nothing where the store runs none"
+        ));
+    }
+    let has_level_below = is_level && !says_nothing && matches!(store, StoreSpec::Upstream(_));
+    let own_cache = cache_share(volume)?;
+    Ok(PlannedVolume { store, size, own_cache, report, has_level_below, config, access })
+}
+
+/// The scheme of movement that a placement is, if it is one.
+fn scheme(placement: &str) -> Result<Option<SchemeSpec>, String> {
+    let name = placement.split(',').next().unwrap_or_default();
+    if !SchemeSpec::is_known(name) {
+        return Ok(None);
+    }
+    let scheme = placement.parse::<SchemeSpec>().map_err(|error| error.to_string())?;
+    if !scheme.is_linked() {
+        return Err(format!(
+            "placement {name} runs in simulations only; here d-hfa, p-hfa, h-hfa and hint-k do"
+        ));
+    }
+    Ok(Some(scheme))
 }
 
 /// Whether the second of two words was chosen; the first is the default.

@@ -250,7 +250,7 @@ impl PlannedVolume {
             ("description", now.description != then.description),
             ("block", now.block_bytes != then.block_bytes),
             ("policy", now.policy.to_string() != then.policy.to_string()),
-            ("placement", now.placement != then.placement),
+            ("placement", now.placement != then.placement || now.scheme != then.scheme),
             ("evictions", now.estimate != then.estimate),
             ("reloads", now.reload_at_once != then.reload_at_once),
             ("report", self.report != next.report),

@@ -27,7 +27,7 @@ pub(crate) fn stats(doors: &[Arc<Door>]) -> Value {
         let config = door.volume().config();
         let mut one = numbers(&stats);
         one.insert("policy".into(), json!(config.policy.to_string()));
-        one.insert("placement".into(), json!(config.placement.to_string()));
+        one.insert("placement".into(), json!(config.placement_name()));
         one.insert("block_bytes".into(), json!(config.block_bytes));
         one.insert("size_bytes".into(), json!(door.volume().size()));
         one.insert("latency_us".into(), latencies(door));
@@ -163,6 +163,12 @@ impl Collector for Scrape {
         let tells = all.iter().filter_map(|(name, stats)| Some((name, stats.tells?)));
         let tells = tells.map(|(name, stats)| (name.as_str(), stats.each().collect()));
         named(&mut encoder, "tells", &tells.collect::<Vec<_>>())?;
+        let movement = all.iter().filter_map(|(name, stats)| Some((name, stats.movement?)));
+        let movement = movement.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "movement", &movement.collect::<Vec<_>>())?;
+        let lower = all.iter().filter_map(|(name, stats)| Some((name, stats.lower?)));
+        let lower = lower.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "lower", &lower.collect::<Vec<_>>())?;
         let mut family = encoder.encode_descriptor(
             "undercroft_request_seconds",
             "Time from a request's arrival to its answer",

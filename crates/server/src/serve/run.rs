@@ -21,6 +21,7 @@ use undercroft_store::OpenOptions;
 
 use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
+use super::upstream::Voice;
 use super::{http, upstream};
 use crate::answer::Failed;
 use crate::config::Write;
@@ -189,12 +190,18 @@ pub(super) async fn open_volume(
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &planned.config.name;
     let report = planned.report;
-    let teller = (report.report != Report::Nothing)
-        .then(|| upstream::Teller::new(report, planned.config.block_bytes));
+    let block_bytes = planned.config.block_bytes;
+    let voice = match &planned.config.scheme {
+        Some(scheme) if planned.has_level_below => {
+            Some(Voice::Moves(upstream::Mover::new(scheme.to_string(), block_bytes)))
+        }
+        _ if report.report == Report::Nothing => None,
+        _ => Some(Voice::Tells(upstream::Teller::new(report, block_bytes))),
+    };
     let options = OpenOptions {
         size: planned.size,
         read_only: planned.config.read_only,
-        upstream: Some(upstream::upstream(upstream_options.clone(), teller.clone())),
+        upstream: Some(upstream::upstream(upstream_options.clone(), voice.clone())),
     };
     let mut opening = undercroft_store::open(planned.store.clone(), options);
     let store = match tokio::time::timeout(OPENING, &mut opening).await {
@@ -219,7 +226,11 @@ pub(super) async fn open_volume(
     })?;
     let mut config = planned.config.clone();
     config.seed = rand_seed();
-    config.listener = teller.map(|teller| teller as _);
+    match voice {
+        Some(Voice::Tells(teller)) => config.listener = Some(teller),
+        Some(Voice::Moves(mover)) => config.lower = Some(Arc::new(upstream::Below(mover))),
+        None => {}
+    }
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
     })?;
@@ -350,7 +361,9 @@ impl StateFolder {
 
     fn save(&self, volume: &Volume) {
         let path = self.content(volume);
-        if volume.config().cache_blocks > 0 {
+        // The neighbours of a level of a scheme would not know that it is back.
+        let config = volume.config();
+        if config.cache_blocks > 0 && config.scheme.is_none() {
             if let Err(error) = volume.content().and_then(|content| content.save(&path)) {
                 tracing::warn!("{}: {error}", path.display());
             }

@@ -5,7 +5,9 @@
 //! tries again as it does after any failure.
 
 mod link;
+mod moves;
 mod tell;
+mod voice;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -20,7 +22,9 @@ use undercroft_store::{
 };
 
 use link::Link;
+pub(super) use moves::{Below, Mover};
 pub(super) use tell::Teller;
+pub(super) use voice::Voice;
 
 /// Most bytes of one request without data.
 const EFFECT_BYTES: u64 = 1 << 30;
@@ -29,12 +33,12 @@ const EFFECT_BYTES: u64 = 1 << 30;
 const ZEROES_BYTES: u64 = 1 << 20;
 
 /// What opens `nbd://` and the like for [`undercroft_store::open`]; `tls` is for `nbds`. With a
-/// teller for one store, the server must take what is told.
-pub(super) fn upstream(options: ClientOptions, teller: Option<Arc<Teller>>) -> Upstream {
+/// voice for one store, the server must take what it says.
+pub(super) fn upstream(options: ClientOptions, voice: Option<Voice>) -> Upstream {
     Arc::new(move |address, read_only| {
-        let (options, teller) = (options.clone(), teller.clone());
+        let (options, voice) = (options.clone(), voice.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(&address, options, read_only, teller).await?;
+            let store = NbdStore::connect(&address, options, read_only, voice).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -49,7 +53,7 @@ impl NbdStore {
         address: &NbdAddress,
         mut options: ClientOptions,
         read_only: bool,
-        teller: Option<Arc<Teller>>,
+        voice: Option<Voice>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
         let endpoint = match &address.transport {
@@ -62,7 +66,7 @@ impl NbdStore {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
-        let link = Link::open(uri, options, name, read_only, teller).await?;
+        let link = Link::open(uri, options, name, read_only, voice).await?;
         Ok(NbdStore { link: Arc::new(link) })
     }
 

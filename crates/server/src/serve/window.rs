@@ -10,7 +10,7 @@ use undercroft_nbd::hint::{self, Assembly, Hint};
 use undercroft_nbd::{Command, Context, Failure, Reply, Request};
 
 use super::coop::{Status, WINDOW, agreed};
-use crate::clients::{Member, Teller};
+use crate::clients::{Caller, Member, Teller};
 use crate::counters::CooperationStats;
 use crate::feed::Follower;
 use crate::hear::Heard;
@@ -94,6 +94,11 @@ impl Window {
         }
         text.resize(WINDOW as usize, b' ');
         reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
+    }
+
+    /// Who speaks.
+    pub(super) fn caller(&self) -> Caller {
+        self.member.as_ref().map(|member| member.caller()).unwrap_or_default()
     }
 
     pub(super) fn hear(&self, heard: Heard) {

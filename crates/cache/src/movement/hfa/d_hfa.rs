@@ -5,82 +5,51 @@
 //! The oracle is this scheme told the moves to come: a first pass logs them, a second one takes F
 //! from the log. No procedure is published; ours is an approximation, not a bound.
 
-use super::super::registry::Build;
-use super::super::{Gauges, Move, Scheme};
-use super::{Arrival, Base, Hfa, MoveLog};
-use crate::policy::Arguments;
-use crate::{Entry, Reference};
+use super::super::link::{Passing, Risen};
+use super::Hfa;
+use super::level::Hottest;
+use crate::Entry;
 
-pub(super) struct DHfa(Hfa);
-
-impl DHfa {
-    pub(super) fn new(arguments: &Arguments, build: &Build<'_>, logs: bool) -> Self {
-        let mut hfa = Hfa::new(Base::Demote, arguments, build);
-        hfa.log = logs.then(|| MoveLog { moves: vec![Vec::new(); build.topology.nodes()] });
-        Self(hfa)
-    }
-}
-
-impl Scheme for DHfa {
-    fn grow(&mut self, entries: u32) {
-        self.0.grow(entries);
+impl Hfa {
+    /// Every block that comes up goes to the client's own cache.
+    pub(super) fn takes_at_the_top(&self, passing: Passing) -> bool {
+        passing.upper.is_none()
     }
 
-    fn reference(
+    /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1 was
+    /// then: what came up for that one's victim may have driven it out again.
+    pub(super) fn hottest_for(
         &mut self,
-        client: usize,
-        reference: Reference,
-        moves: &mut Vec<Move>,
-    ) -> Option<usize> {
-        let hfa = &mut self.0;
-        let entry = reference.entry();
-        hfa.begin(client, entry);
-        let first = hfa.node(client, 0);
-        let at = hfa.find(client, entry);
-        let found = at.map(|i| hfa.node(client, i));
-        match (at, found) {
-            (Some(i), Some(node)) if i > 0 => {
-                let hint = hfa.give_up(node, entry);
-                let came = Move::Promoted(entry, first);
-                let arrival = Arrival { moved: true, hint, exchanges: true, came };
-                hfa.receive(client, 0, entry, arrival, moves);
-            }
-            (Some(i), _) => hfa.hit(client, i, entry, moves),
-            (None, _) => {
-                let came = Move::Filled(entry, first);
-                let arrival = Arrival { moved: false, hint: 0.0, exchanges: true, came };
-                hfa.receive(client, 0, entry, arrival, moves);
-            }
+        entry: Entry,
+        came_with: f64,
+        rises: &dyn Fn(u16) -> bool,
+    ) -> Option<Risen> {
+        let hottest = self.level.hottest.as_mut().and_then(Hottest::first)?;
+        if self.now - self.blocks[hottest as usize].updated > self.settings.period {
+            self.refresh_hot(hottest);
         }
-        hfa.end();
-        found
+        if hottest == entry || self.blocks[hottest as usize].heat <= came_with {
+            return None;
+        }
+        let owner = self.blocks[hottest as usize].owner;
+        if !rises(owner) {
+            return None;
+        }
+        let load = self.give_up(hottest);
+        Some(Risen { entry: hottest, owner, load })
     }
 
-    fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.0.blocks[entry as usize].node() == Some(node)
-    }
-
-    fn len(&self, node: usize) -> u32 {
-        self.0.levels[node].len()
-    }
-
-    fn gauges(&self, node: usize) -> Option<Gauges> {
-        Some(self.0.gauges(node))
-    }
-
-    fn overhead_bytes(&self, node: usize) -> u64 {
-        self.0.overhead_bytes(node)
-    }
-
-    fn take_log(&mut self) -> Option<MoveLog> {
-        self.0.log.take()
-    }
-
-    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.0.describe(node)
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        self.0.validate()
+    /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
+    fn refresh_hot(&mut self, entry: Entry) {
+        let before = self.blocks[entry as usize].heat;
+        self.find_heat(entry);
+        let block = self.blocks[entry as usize];
+        let level = &mut self.level;
+        level.cold_in_hot -= u32::from(before == 0.0);
+        level.cold_in_hot += u32::from(block.heat == 0.0);
+        if let Some(hottest) = &mut level.hottest {
+            hottest.change(entry, block.heat);
+        }
+        level.note_warm(entry, &block);
     }
 }

@@ -8,7 +8,7 @@ use crate::Entry;
 #[derive(Clone, Debug, Default)]
 pub struct MoveLog {
     /// (block, slot) of each move, a list a cache.
-    pub(super) moves: Vec<Vec<(Entry, u64)>>,
+    pub(in super::super) moves: Vec<Vec<(Entry, u64)>>,
 }
 
 /// The moves of one cache by block and slot.

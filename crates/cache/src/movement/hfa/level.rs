@@ -15,10 +15,9 @@ use crate::ring::Ring;
 /// What is known of a block at the cache that holds it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
-    /// 0: no cache; else 1 + 2 * cache, + 1 in the hot queue.
-    pub(super) place: u8,
+    pub(super) place: Place,
     /// Whose it is.
-    pub(super) client: u16,
+    pub(super) owner: u16,
     /// Whether it came from another cache.
     pub(super) moved: bool,
     /// Hits since it came, at most 65,535.
@@ -30,15 +29,27 @@ pub(super) struct Block {
     pub(super) heat: f64,
     /// The history of Hint-K.
     pub(super) history: u8,
+    /// Whether the level below may remember so many moves of it that it would be hot there. It
+    /// remembers no more of them while the block is here.
+    pub(super) may_be_hot_below: bool,
+}
+
+/// The queue that a block is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    #[default]
+    Nowhere,
+    Base,
+    Hot,
 }
 
 impl Block {
     pub(super) fn is_hot(&self) -> bool {
-        self.place != 0 && self.place % 2 == 0
+        self.place == Place::Hot
     }
 
-    pub(super) fn node(&self) -> Option<usize> {
-        (self.place != 0).then(|| usize::from(self.place - 1) / 2)
+    pub(super) fn is_here(&self) -> bool {
+        self.place != Place::Nowhere
     }
 }
 
@@ -53,6 +64,14 @@ impl Hints {
         match self {
             Self::Table(table) => table.frequency(entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot),
+        }
+    }
+
+    /// Whether there is any record of a block, old or not.
+    pub(super) fn knows(&self, entry: Entry) -> bool {
+        match self {
+            Self::Table(table) => table.knows(entry),
+            Self::Foretold(_) => true,
         }
     }
 
@@ -231,6 +250,15 @@ impl Level {
 
     pub(super) fn validate(&self, blocks: &[Block]) -> Result<(), String> {
         let (hot, base) = (self.hot.tail_first(), self.base.tail_first());
+        for (queue, place) in [(&hot, Place::Hot), (&base, Place::Base)] {
+            if queue.iter().any(|&entry| blocks[entry as usize].place != place) {
+                return Err("a block says that it is elsewhere".into());
+            }
+        }
+        let here = blocks.iter().filter(|block| block.is_here()).count();
+        if here != self.len() as usize {
+            return Err(format!("{} held, {here} placed", self.len()));
+        }
         if self.hot.len() > self.target || self.len() > self.capacity {
             return Err(format!("{} hot of {}, {} in all", hot.len(), self.target, self.len()));
         }

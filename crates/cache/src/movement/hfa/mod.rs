@@ -1,7 +1,8 @@
 //! HFA: blocks that moved between levels lately, or are hit often, get a protected queue (Meng et
-//! al., JCST 2017). Here is what its variants share: receiving a block, hits, what leaves, and the
-//! partition of a cache between the hot queue Q1 and the base queue Q2. Who asks whom for a block
-//! is in `d_hfa.rs`, `p_hfa.rs` and `h_hfa.rs`, over DEMOTE, PROMOTE and Hint-K.
+//! al., JCST 2017). Here is a cache of it, and what its variants share: receiving a block, hits,
+//! what leaves, and the partition between the hot queue Q1 and the base queue Q2. What a cache does
+//! about a request, an answer or a block from a neighbour is in `d_hfa.rs`, `p_hfa.rs` and
+//! `h_hfa.rs`, over DEMOTE, PROMOTE and Hint-K.
 //!
 //! The hotness of a block at a cache is H = F/(kT) + hits/t2: F sums its moves there in the last k
 //! slots of T references (`t_out.rs`), hits are those since it came t2 references ago. H is found
@@ -9,27 +10,30 @@
 //! the k slots that it speaks of (`partition.rs`). The readings of the paper that are chosen here,
 //! and what they are worth, are in `docs/reproduction/hierarchies.md`.
 //!
-//! Invariants: those of each level; a block is in one queue of one cache at most.
+//! Invariants: those of [`Level`].
 
 mod d_hfa;
 mod foretold;
 mod h_hfa;
 mod level;
+mod linked;
 mod options;
 mod p_hfa;
 mod partition;
 mod queue;
 mod t_out;
 
+use std::sync::Arc;
+
 use super::activity::Steps;
-use super::registry::Build;
-use super::{Gauges, Move, Topology};
+use super::link::{Left, Load, Standing};
 use crate::Entry;
 use crate::policy::Arguments;
 use crate::ring::Ring;
 use foretold::Foretold;
-use level::{Block, Hints, Hottest, Level};
+use level::{Block, Hints, Hottest, Level, Place};
 use options::Settings;
+use p_hfa::Chances;
 use queue::{Key, Queue};
 use t_out::{ENTRY_BYTES, TOut};
 
@@ -49,364 +53,231 @@ enum Base {
 struct Arrival {
     /// From another cache.
     moved: bool,
-    /// F at the cache that it comes from.
-    hint: f64,
-    /// Whether it may drive the hottest block of this cache up.
+    /// What came with it.
+    load: Load,
+    /// Whether it may drive the hottest block of the cache below up.
     exchanges: bool,
-    came: Move,
+    owner: u16,
 }
 
-/// The state of all caches, and the operations that the variants are made of. The `i`-th cache of a
-/// client is the one at that place on its way.
+/// A cache.
 struct Hfa {
-    topology: Topology,
     base: Base,
     settings: Settings,
     steps: Steps,
     blocks: Vec<Block>,
-    levels: Vec<Level>,
+    level: Level,
+    /// Over PROMOTE only: with which probability blocks pass.
+    chances: Chances,
+    has_lower: bool,
     /// References so far, the current one included, and its slot.
     now: u64,
     slot: u64,
     /// Moves of a first pass.
-    log: Option<MoveLog>,
+    log: Option<Vec<(Entry, u64)>>,
 }
 
 impl Hfa {
-    fn new(base: Base, arguments: &Arguments, build: &Build<'_>) -> Self {
-        let topology = build.topology.clone();
-        let settings = Settings::new(base, arguments, &topology);
+    /// `foretold`: the moves of a first pass, and the number of the cache in it. `logs`: whether
+    /// this is such a pass.
+    fn new(
+        base: Base,
+        arguments: &Arguments,
+        standing: Standing,
+        draws: &[f64],
+        foretold: Option<(&Arc<MoveLog>, usize)>,
+        logs: bool,
+    ) -> Self {
+        let Standing { capacity, block_bytes, way_blocks, has_lower, .. } = standing;
+        let settings = Settings::new(base, arguments, way_blocks);
         let steps = Steps::new(settings.steps);
-        let level = |node: usize| {
-            let capacity = topology.capacity(node);
-            let queues = match base {
-                Base::Demote => (Queue::recency(), Queue::heat()),
-                Base::Promote => (Queue::heat(), Queue::recency()),
-                Base::HintK => (Queue::heat(), Queue::activity(steps)),
-            };
-            let bytes = f64::from(capacity) * f64::from(build.block_bytes) * settings.table_share;
-            let entries = settings.entries.unwrap_or((bytes / ENTRY_BYTES as f64).max(1.0) as u32);
-            let hints = match &build.log {
-                Some(log) => Hints::Foretold(Foretold::new(log, node, settings.k, settings.decay)),
-                None => Hints::Table(TOut::new(entries, settings.k, settings.decay)),
-            };
-            let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
-            // Only blocks with a cache above can be exchanged.
-            let is_below = (0..topology.nodes()).any(|i| topology.below(i) == Some(node));
-            level.hottest = (base == Base::Demote && is_below).then(Hottest::new);
-            level.warm = settings.expires.then(Ring::new);
-            level
+        let queues = match base {
+            Base::Demote => (Queue::recency(), Queue::heat()),
+            Base::Promote => (Queue::heat(), Queue::recency()),
+            Base::HintK => (Queue::heat(), Queue::activity(steps)),
         };
-        let levels = (0..topology.nodes()).map(level).collect();
+        let bytes = f64::from(capacity) * f64::from(block_bytes) * settings.table_share;
+        let entries = settings.entries.unwrap_or((bytes / ENTRY_BYTES as f64).max(1.0) as u32);
+        let hints = match foretold {
+            Some((log, node)) => {
+                Hints::Foretold(Foretold::new(log, node, settings.k, settings.decay))
+            }
+            None => Hints::Table(TOut::new(entries, settings.k, settings.decay)),
+        };
+        let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
+        // Only blocks with a cache above can be exchanged.
+        level.hottest = (base == Base::Demote && standing.has_upper).then(Hottest::new);
+        level.warm = settings.expires.then(Ring::new);
         Self {
-            topology,
             base,
             settings,
             steps,
             blocks: Vec::new(),
-            levels,
+            level,
+            chances: Chances::new(arguments, base, standing, draws),
+            has_lower,
             now: 0,
             slot: 0,
-            log: None,
+            log: logs.then(Vec::new),
         }
-    }
-
-    fn grow(&mut self, entries: u32) {
-        self.levels.iter_mut().for_each(|level| level.grow(entries));
-        self.blocks.resize(self.blocks.len().max(entries as usize), Block::default());
-    }
-
-    fn node(&self, client: usize, i: usize) -> usize {
-        self.topology.path(client)[i]
-    }
-
-    /// The place on a client's way of the cache that holds a block.
-    fn find(&self, client: usize, entry: Entry) -> Option<usize> {
-        let node = self.blocks[entry as usize].node()?;
-        self.topology.path(client).iter().position(|&n| n == node)
     }
 
     fn key(&self, block: &Block) -> Key {
         Key { heat: block.heat, activity: self.steps.value(block.history) }
     }
 
-    /// A reference of a client begins.
-    fn begin(&mut self, client: usize, entry: Entry) {
-        self.blocks[entry as usize].client = client as u16;
-        self.now += 1;
-        let slot = (self.now - 1) / self.settings.period;
-        if slot != self.slot {
-            self.slot = slot;
-            self.expire();
-        }
-    }
-
-    /// A reference is over: the partition takes note, and changes once a period.
-    fn end(&mut self) {
-        let is_over = self.now % self.settings.period == 0;
-        for node in 0..self.levels.len() {
-            let level = &mut self.levels[node];
-            level.cold_sum += u64::from(level.cold_in_hot);
-            level.warm_sum += u64::from(level.warm_in_base);
-            if is_over {
-                self.repartition(node);
-            }
-        }
-    }
-
-    fn push_hot(&mut self, node: usize, entry: Entry) {
-        self.blocks[entry as usize].place = (2 * node + 2) as u8;
+    fn push_hot(&mut self, entry: Entry) {
+        self.blocks[entry as usize].place = Place::Hot;
         let block = self.blocks[entry as usize];
         let key = self.key(&block);
-        self.levels[node].push_hot(entry, &block, key, true);
+        self.level.push_hot(entry, &block, key, true);
     }
 
-    fn push_base(&mut self, node: usize, entry: Entry) {
-        self.blocks[entry as usize].place = (2 * node + 1) as u8;
+    fn push_base(&mut self, entry: Entry) {
+        self.blocks[entry as usize].place = Place::Base;
         let block = self.blocks[entry as usize];
         let key = self.key(&block);
-        self.levels[node].push_base(entry, &block, key);
+        self.level.push_base(entry, &block, key);
     }
 
     /// Takes a block out of its queue; it is in none then.
-    fn pull(&mut self, node: usize, entry: Entry) {
+    fn pull(&mut self, entry: Entry) {
         let block = self.blocks[entry as usize];
         let key = self.key(&block);
-        self.levels[node].remove(entry, &block, key);
-        self.blocks[entry as usize].place = 0;
+        self.level.remove(entry, &block, key);
+        self.blocks[entry as usize].place = Place::Nowhere;
     }
 
     /// Takes out what Q2, or Q1 where Q2 has nothing, gives up.
-    fn pull_victim(&mut self, node: usize) -> Option<Entry> {
-        let level = &self.levels[node];
+    fn pull_victim(&mut self) -> Option<Entry> {
+        let level = &self.level;
         let victim = level.base.tail().or_else(|| level.hot.tail())?;
-        self.pull(node, victim);
+        self.pull(victim);
         Some(victim)
     }
 
-    /// H at a cache, found anew.
-    fn find_heat(&mut self, node: usize, entry: Entry) {
-        self.levels[node].forget_warm(entry);
-        let f = self.levels[node].hints.frequency(entry, self.slot);
+    fn frequency(&mut self, entry: Entry) -> f64 {
+        self.level.hints.frequency(entry, self.slot)
+    }
+
+    /// H at the cache, found anew.
+    fn find_heat(&mut self, entry: Entry) {
+        self.level.forget_warm(entry);
+        let f = self.level.hints.frequency(entry, self.slot);
         let block = &mut self.blocks[entry as usize];
         let stay = (self.now - block.loaded).max(1);
         block.heat = self.settings.heat(f, block.hits, stay);
         block.updated = self.now;
     }
 
-    /// A block comes to the `i`-th cache.
-    fn receive(
-        &mut self,
-        client: usize,
-        i: usize,
-        entry: Entry,
-        arrival: Arrival,
-        moves: &mut Vec<Move>,
-    ) {
-        let node = self.node(client, i);
-        let f = self.levels[node].hints.frequency(entry, self.slot).max(arrival.hint);
+    /// A block comes to the cache.
+    fn receive(&mut self, entry: Entry, arrival: Arrival, left: &mut Option<Left>) {
+        let Arrival { moved, load, exchanges, owner } = arrival;
+        let f = self.level.hints.frequency(entry, self.slot).max(load.frequency);
         let block = &mut self.blocks[entry as usize];
         (block.hits, block.loaded, block.updated) = (0, self.now, self.now);
-        (block.moved, block.heat) = (arrival.moved, self.settings.heat(f, 0, 1));
-        moves.push(arrival.came);
-        let is_hot = self.levels[node].target > 0
+        (block.moved, block.heat) = (moved, self.settings.heat(f, 0, 1));
+        block.history = self.steps.within(load.history);
+        (block.owner, block.may_be_hot_below) = (owner, true);
+        let is_hot = self.level.target > 0
             && match self.base {
                 Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => self.levels[node].hints.remembers(entry, self.slot),
+                Base::HintK => self.level.hints.remembers(entry, self.slot),
             };
-        if !is_hot {
-            let victim = if self.levels[node].is_full() { self.pull_victim(node) } else { None };
-            self.push_base(node, entry);
-            self.leave(client, i, victim, arrival.exchanges, moves);
-            return;
-        }
-        let victim = self.insert_hot(node, entry);
-        self.leave(client, i, victim, arrival.exchanges, moves);
-        if arrival.exchanges && i > 0 && self.base == Base::Demote {
-            self.exchange(node, entry, moves);
-        }
+        let victim = if is_hot {
+            self.insert_hot(entry)
+        } else {
+            let victim = if self.level.is_full() { self.pull_victim() } else { None };
+            self.push_base(entry);
+            victim
+        };
+        self.leave(victim, exchanges, left);
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
-    fn insert_hot(&mut self, node: usize, entry: Entry) -> Option<Entry> {
-        let level = &self.levels[node];
+    fn insert_hot(&mut self, entry: Entry) -> Option<Entry> {
+        let level = &self.level;
         if level.hot.len() < level.target {
-            let victim = if level.is_full() { self.pull_victim(node) } else { None };
-            self.push_hot(node, entry);
+            let victim = if level.is_full() { self.pull_victim() } else { None };
+            self.push_hot(entry);
             return victim;
         }
         let tail = level.hot.tail().expect("Q1 has room for a block");
-        self.pull(node, tail);
-        self.push_hot(node, entry);
-        let level = &self.levels[node];
+        self.pull(tail);
+        self.push_hot(entry);
+        let level = &self.level;
         if !level.is_full() {
-            self.push_base(node, tail);
+            self.push_base(tail);
             return None;
         }
         if self.blocks[tail as usize].hits <= level.least_base_hits() {
             return Some(tail);
         }
-        let victim = self.pull_victim(node);
-        self.push_base(node, tail);
+        let victim = self.pull_victim();
+        self.push_base(tail);
         victim
     }
 
-    /// A block, taken out of its queue, leaves the `i`-th cache downwards, or for good.
-    fn leave(
-        &mut self,
-        client: usize,
-        i: usize,
-        victim: Option<Entry>,
-        exchanges: bool,
-        moves: &mut Vec<Move>,
-    ) {
+    /// A block, taken out of its queue, leaves the cache downwards, or for good.
+    fn leave(&mut self, victim: Option<Entry>, exchanges: bool, left: &mut Option<Left>) {
         let Some(entry) = victim else { return };
-        let node = self.node(client, i);
-        self.levels[node].forget_warm(entry);
-        match self.topology.below(node) {
-            Some(below) if self.base != Base::Promote => {
-                if self.base == Base::HintK {
-                    let block = &mut self.blocks[entry as usize];
-                    block.history = self.steps.push(block.history, false);
-                }
-                let hint = self.depart(node, entry);
-                let came = Move::Demoted(entry, below);
-                let arrival = Arrival { moved: true, hint, exchanges, came };
-                self.receive(client, i + 1, entry, arrival, moves);
-            }
-            _ => {
-                self.blocks[entry as usize] = Block::default();
-                moves.push(Move::Dropped(entry, node));
-            }
-        }
+        self.level.forget_warm(entry);
+        let Block { owner, history, may_be_hot_below, .. } = self.blocks[entry as usize];
+        let goes_down = self.has_lower && self.base != Base::Promote;
+        let load = goes_down.then(|| {
+            let is_hint_k = self.base == Base::HintK;
+            let history = if is_hint_k { self.steps.push(history, false) } else { history };
+            Load { frequency: self.depart(entry), history }
+        });
+        let frequency = load.map_or(0.0, |load| load.frequency);
+        let may_be_hot = may_be_hot_below || frequency > self.settings.least;
+        let exchanges = exchanges && self.base == Base::Demote && load.is_some();
+        let awaits = exchanges && may_be_hot;
+        self.blocks[entry as usize] = Block::default();
+        *left = Some(Left { entry, load, exchanges, awaits, owner });
     }
 
-    /// A block leaves a cache for another one: F, which goes with it. A stay that began with a move
-    /// is a move of the slot in which it ends.
-    fn depart(&mut self, node: usize, entry: Entry) -> f64 {
+    /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
+    /// move is a move of the slot in which it ends.
+    fn depart(&mut self, entry: Entry) -> f64 {
         if self.blocks[entry as usize].moved {
-            self.count_move(node, entry);
+            self.count_move(entry);
         }
-        self.levels[node].hints.frequency(entry, self.slot)
+        self.level.hints.frequency(entry, self.slot)
     }
 
-    fn count_move(&mut self, node: usize, entry: Entry) {
+    fn count_move(&mut self, entry: Entry) {
         if let Some(log) = &mut self.log {
-            log.moves[node].push((entry, self.slot));
+            log.push((entry, self.slot));
         }
-        if let Hints::Table(table) = &mut self.levels[node].hints {
+        if let Hints::Table(table) = &mut self.level.hints {
             table.count(entry, self.slot);
         }
     }
 
-    /// The `i`-th cache gives a block up to one above it: F, which goes with it.
-    fn give_up(&mut self, node: usize, entry: Entry) -> f64 {
-        self.pull(node, entry);
-        self.levels[node].forget_warm(entry);
-        self.depart(node, entry)
+    /// The cache gives a block up to one above it: what goes with it.
+    fn give_up(&mut self, entry: Entry) -> Load {
+        self.pull(entry);
+        self.level.forget_warm(entry);
+        let frequency = self.depart(entry);
+        let block = std::mem::take(&mut self.blocks[entry as usize]);
+        Load { frequency, history: block.history }
     }
 
-    /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1.
-    fn exchange(&mut self, node: usize, entry: Entry, moves: &mut Vec<Move>) {
-        let Some(hottest) = self.levels[node].hottest.as_mut().and_then(Hottest::first) else {
-            return;
-        };
-        if self.now - self.blocks[hottest as usize].updated > self.settings.period {
-            self.refresh_hot(node, hottest);
-        }
-        let heat = |entry: Entry| self.blocks[entry as usize].heat;
-        if hottest == entry || heat(hottest) <= heat(entry) {
-            return;
-        }
-        // It goes back to where it came from, which another client may be above.
-        let client = usize::from(self.blocks[hottest as usize].client);
-        let Some(i) = self.topology.path(client).iter().position(|&n| n == node) else { return };
-        if i == 0 {
-            return;
-        }
-        let hint = self.give_up(node, hottest);
-        let came = Move::Promoted(hottest, self.node(client, i - 1));
-        let arrival = Arrival { moved: true, hint, exchanges: false, came };
-        self.receive(client, i - 1, hottest, arrival, moves);
-    }
-
-    /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
-    fn refresh_hot(&mut self, node: usize, entry: Entry) {
-        let before = self.blocks[entry as usize].heat;
-        self.find_heat(node, entry);
-        let block = self.blocks[entry as usize];
-        let level = &mut self.levels[node];
-        level.cold_in_hot -= u32::from(before == 0.0);
-        level.cold_in_hot += u32::from(block.heat == 0.0);
-        if let Some(hottest) = &mut level.hottest {
-            hottest.change(entry, block.heat);
-        }
-        level.note_warm(entry, &block);
-    }
-
-    /// A hit at a cache where the block stays.
-    fn hit(&mut self, client: usize, i: usize, entry: Entry, moves: &mut Vec<Move>) {
-        let node = self.node(client, i);
+    /// A hit, after which the block stays.
+    fn hit(&mut self, entry: Entry, left: &mut Option<Left>) {
         let was_hot = self.blocks[entry as usize].is_hot();
-        self.pull(node, entry);
+        self.pull(entry);
         let block = &mut self.blocks[entry as usize];
         block.hits = block.hits.saturating_add(1);
-        self.find_heat(node, entry);
+        self.find_heat(entry);
         if was_hot {
-            self.push_hot(node, entry);
-        } else if self.levels[node].target > 0 && self.settings.rises_by_hits {
-            let victim = self.insert_hot(node, entry);
-            self.leave(client, i, victim, true, moves);
+            self.push_hot(entry);
+        } else if self.level.target > 0 && self.settings.rises_by_hits {
+            let victim = self.insert_hot(entry);
+            self.leave(victim, true, left);
         } else {
-            self.push_base(node, entry);
+            self.push_base(entry);
         }
-    }
-
-    fn gauges(&self, node: usize) -> Gauges {
-        let level = &self.levels[node];
-        Gauges { hot_blocks: level.hot.len(), hot_target: level.target, probability: 0.0 }
-    }
-
-    /// Per block H, hits, when it came and when it was updated, flags; the table.
-    fn overhead_bytes(&self, node: usize) -> u64 {
-        let table = match &self.levels[node].hints {
-            Hints::Table(table) => table.bytes(),
-            Hints::Foretold(foretold) => foretold.bytes(),
-        };
-        (8 + 2 + 4 + 4 + 2) * u64::from(self.levels[node].capacity) + table
-    }
-
-    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        let level = &self.levels[node];
-        let (hot, base) = (level.hot.tail_first(), level.base.tail_first());
-        let khv = |&entry: &Entry| (entry, self.steps.real(self.blocks[entry as usize].history));
-        let khv: Vec<_> = hot.iter().chain(&base).map(khv).collect();
-        let table = match &level.hints {
-            Hints::Table(table) => format!("{:?}", table.entries()),
-            Hints::Foretold(_) => String::new(),
-        };
-        vec![
-            ("Q1", format!("{hot:?}")),
-            ("Q2", format!("{base:?}")),
-            ("T_out", table),
-            ("c1", level.target.to_string()),
-            ("khv", format!("{khv:?}")),
-        ]
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        for (node, level) in self.levels.iter().enumerate() {
-            level.validate(&self.blocks).map_err(|what| format!("cache {node}: {what}"))?;
-            let queued = [(&level.hot, 2), (&level.base, 1)];
-            for (queue, place) in queued {
-                let at = |&entry: &Entry| usize::from(self.blocks[entry as usize].place);
-                if queue.tail_first().iter().any(|entry| at(entry) != 2 * node + place) {
-                    return Err(format!("cache {node}: a block says that it is elsewhere"));
-                }
-            }
-        }
-        let placed = self.blocks.iter().filter(|block| block.place != 0).count();
-        let held: u32 = self.levels.iter().map(Level::len).sum();
-        if placed == held as usize { Ok(()) } else { Err(format!("{held} held, {placed} placed")) }
     }
 }

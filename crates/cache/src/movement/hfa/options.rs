@@ -1,10 +1,12 @@
 //! The options of HFA's variants, and how they are listed.
 
-use super::super::Topology;
+use super::super::Scheme;
 use super::super::hint_k::STEPS;
+use super::super::link::{LinkedLevel, Standing};
 use super::super::promote::{CHANCE, START};
-use super::super::registry::SchemeInfo;
-use super::{Base, d_hfa, h_hfa, p_hfa};
+use super::super::registry::{Build, SchemeInfo};
+use super::super::stack::Stack;
+use super::{Base, Hfa};
 use crate::policy::{Arguments, Kind, Parameter};
 
 const SOURCE: &str = "Meng, Chen, Zhang, Cheng, Li & Liu, JCST 2017";
@@ -78,7 +80,8 @@ pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
-    build: |arguments, build| Ok(Box::new(d_hfa::DHfa::new(arguments, &build, false))),
+    build: |arguments, build| Ok(stack(Base::Demote, arguments, &build, false)),
+    level: Some(|arguments, standing| level(Base::Demote, arguments, standing)),
 };
 
 pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
@@ -90,7 +93,8 @@ pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
     parameters: &[
         K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, CHANCE, START,
     ],
-    build: |arguments, build| Ok(Box::new(p_hfa::PHfa::new(arguments, &build))),
+    build: |arguments, build| Ok(stack(Base::Promote, arguments, &build, false)),
+    level: Some(|arguments, standing| level(Base::Promote, arguments, standing)),
 };
 
 pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
@@ -100,7 +104,8 @@ pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
-    build: |arguments, build| Ok(Box::new(h_hfa::HHfa::new(arguments, &build))),
+    build: |arguments, build| Ok(stack(Base::HintK, arguments, &build, false)),
+    level: Some(|arguments, standing| level(Base::HintK, arguments, standing)),
 };
 
 pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
@@ -112,15 +117,29 @@ pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
     parameters: D_HFA.parameters,
     build: |arguments, build| {
         let logs = build.log.is_none();
-        Ok(Box::new(d_hfa::DHfa::new(arguments, &build, logs)))
+        Ok(stack(Base::Demote, arguments, &build, logs))
     },
+    level: None,
 };
+
+fn stack(base: Base, arguments: &Arguments, build: &Build<'_>, logs: bool) -> Box<dyn Scheme> {
+    let level = |(node, standing): (usize, Standing)| {
+        let foretold = build.log.as_ref().map(|log| (log, node));
+        Hfa::new(base, arguments, standing, build.draws, foretold, logs)
+    };
+    Box::new(Stack::new(build, level))
+}
+
+fn level(base: Base, arguments: &Arguments, standing: Standing) -> Box<dyn LinkedLevel> {
+    Box::new(Hfa::new(base, arguments, standing, &[], None, false))
+}
 
 /// The options by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) k: u64,
     pub(super) period: u64,
+    has_auto_period: bool,
     pub(super) decay: f64,
     pub(super) least: f64,
     pub(super) table_share: f64,
@@ -136,17 +155,19 @@ pub(super) struct Settings {
 const PERIOD_MAX: u64 = 1000;
 const PERIOD_BLOCKS: u64 = 10;
 
+fn auto_period(way_blocks: u64) -> u64 {
+    (way_blocks / PERIOD_BLOCKS).clamp(1, PERIOD_MAX)
+}
+
 impl Settings {
-    pub(super) fn new(base: Base, arguments: &Arguments, topology: &Topology) -> Self {
+    /// `way_blocks`: those of all caches on a client's way.
+    pub(super) fn new(base: Base, arguments: &Arguments, way_blocks: u64) -> Self {
         let k = arguments.integer("k");
-        let blocks = |client: usize| -> u64 {
-            topology.path(client).iter().map(|&node| u64::from(topology.capacity(node))).sum()
-        };
-        let most = (0..topology.clients()).map(blocks).max().unwrap_or(0);
-        let period = || (most / PERIOD_BLOCKS).clamp(1, PERIOD_MAX);
+        let period = arguments.integer_or_word("period");
         Self {
             k,
-            period: arguments.integer_or_word("period").unwrap_or_else(period),
+            period: period.unwrap_or_else(|| auto_period(way_blocks)),
+            has_auto_period: period.is_none(),
             decay: arguments.real("decay"),
             least: arguments.real("fmin"),
             table_share: arguments.real("tout") / 100.0,
@@ -156,6 +177,13 @@ impl Settings {
             steps: if base == Base::HintK { arguments.integer("steps") } else { 1 },
             hot_share: arguments.real("hot"),
             rises_by_hits: arguments.word("rise") == "hit",
+        }
+    }
+
+    /// Blocks of all caches on a client's way, where the period follows them.
+    pub(super) fn measure_way(&mut self, blocks: u64) {
+        if self.has_auto_period {
+            self.period = auto_period(blocks);
         }
     }
 

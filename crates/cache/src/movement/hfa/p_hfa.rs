@@ -4,138 +4,118 @@
 //!
 //! Writes are those of PROMOTE: they update the owner's copy, or are owned by the first cache.
 
-use super::super::promote::Chances;
-use super::super::registry::Build;
-use super::super::{Gauges, Move, Scheme};
-use super::{Arrival, Base, Hfa};
+use super::super::coins::Coins;
+use super::super::link::{Load, Passing, Standing, Upper};
+use super::super::promote::Chance;
+use super::{Base, Hfa};
+use crate::Entry;
 use crate::policy::Arguments;
-use crate::{Entry, Reference};
 
-pub(super) struct PHfa {
-    hfa: Hfa,
-    chances: Chances,
+/// With which probabilities a cache passes blocks to those above it.
+pub(super) struct Chances {
+    /// By the number of the cache above, with the blocks that it was introduced with.
+    of: Vec<Option<(u64, Chance)>>,
+    coins: Coins,
+    seed: u64,
+    capacity: u32,
+    start: f64,
+    pub(super) is_adaptive: bool,
 }
 
-impl PHfa {
-    pub(super) fn new(arguments: &Arguments, build: &Build<'_>) -> Self {
-        let chances = Chances::new(arguments, build);
-        Self { hfa: Hfa::new(Base::Promote, arguments, build), chances }
+impl Chances {
+    pub(super) fn new(
+        arguments: &Arguments,
+        base: Base,
+        standing: Standing,
+        draws: &[f64],
+    ) -> Self {
+        let is_promote = base == Base::Promote;
+        Self {
+            of: Vec::new(),
+            coins: Coins::new(standing.seed, 1, draws),
+            seed: standing.seed,
+            capacity: standing.capacity,
+            start: if is_promote { arguments.real("start") } else { 0.0 },
+            is_adaptive: is_promote && arguments.word("probability") == "adaptive",
+        }
     }
 
+    /// Who stands above. The levels there have streams of random numbers of their own, before that
+    /// of this one.
+    pub(super) fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
+        let at = usize::from(upper);
+        if self.of.len() <= at {
+            self.of.resize(at + 1, None);
+        }
+        if self.of.iter().all(Option::is_none) && levels > 0 {
+            self.coins = Coins::new(self.seed.wrapping_add(levels.into()), 1, &[]);
+        }
+        if self.of[at].is_none_or(|(known, _)| known != blocks) {
+            let lower = Some(self.capacity);
+            let chance = Chance::new(self.start, self.is_adaptive, blocks, lower);
+            self.of[at] = Some((blocks, chance));
+        }
+    }
+
+    fn passes(&mut self, upper: u16) -> bool {
+        match self.of.get(usize::from(upper)) {
+            Some(Some((_, chance))) => self.coins.draw(0) < chance.probability(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn tell(&mut self, upper: u16, capacity: u32, now: u64, lives: [f64; 2]) {
+        if let Some(Some((_, chance))) = self.of.get_mut(usize::from(upper)) {
+            chance.tell(capacity, now, lives);
+        }
+    }
+
+    /// That of the first cache above, 0 where there is none.
+    pub(super) fn first_probability(&self) -> f64 {
+        self.of.iter().flatten().next().map_or(0.0, |(_, chance)| chance.probability())
+    }
+
+    pub(super) fn validate(&self) -> Result<(), String> {
+        self.of.iter().flatten().try_for_each(|(_, chance)| chance.validate(self.is_adaptive))
+    }
+}
+
+impl Hfa {
     /// References between the last uses of the newest and the oldest block of Q2, which is what
     /// PROMOTE manages.
-    fn life(&self, node: usize) -> f64 {
-        if !self.hfa.levels[node].is_full() {
-            return 0.0;
+    pub(super) fn own_life(&self) -> u64 {
+        if !self.chances.is_adaptive || !self.level.is_full() {
+            return 0;
         }
-        let base = &self.hfa.levels[node].base;
+        let base = &self.level.base;
         let used =
-            |entry: Option<Entry>| entry.map_or(0, |entry| self.hfa.blocks[entry as usize].updated);
-        used(base.newest()).saturating_sub(used(base.tail())) as f64
+            |entry: Option<Entry>| entry.map_or(0, |entry| self.blocks[entry as usize].updated);
+        used(base.newest()).saturating_sub(used(base.tail()))
     }
 
-    fn tell_lives(&mut self, client: usize) {
-        for i in 1..self.hfa.topology.path(client).len() {
-            let (above, node) = (self.hfa.node(client, i - 1), self.hfa.node(client, i));
-            let lives = [self.life(above), self.life(node)];
-            let capacity = self.hfa.topology.capacity(node);
-            self.chances.tell(above, capacity, self.hfa.now, lives);
+    /// A block that was found here is passed to the level above, if the coin says so.
+    pub(super) fn promote(&mut self, entry: Entry, is_write: bool, upper: Upper) -> Option<Load> {
+        if is_write || !self.chances.passes(upper.number) {
+            return None;
         }
+        self.pull(entry);
+        self.level.forget_warm(entry);
+        self.count_move(entry);
+        Some(Load::default())
     }
 
-    /// Whether the `i`-th cache passes a block up that is not hot there.
-    fn passes(&mut self, client: usize, i: usize) -> bool {
-        i > 0 && self.chances.passes(self.hfa.node(client, i), self.hfa.node(client, i - 1))
-    }
-
-    /// A block comes up from below the `i`-th cache, which is not to pass it, or from there on.
-    fn rise(
-        &mut self,
-        client: usize,
-        mut i: usize,
-        entry: Entry,
-        moved: bool,
-        moves: &mut Vec<Move>,
-    ) {
-        while i > 0 {
-            i -= 1;
-            let node = self.hfa.node(client, i);
-            let f = self.hfa.levels[node].hints.frequency(entry, self.hfa.slot);
-            if f <= self.hfa.settings.least && self.passes(client, i) {
-                self.hfa.count_move(node, entry);
-                continue;
-            }
-            let came = if moved { Move::Promoted } else { Move::Filled };
-            let came = came(entry, node);
-            let arrival = Arrival { moved, hint: 0.0, exchanges: false, came };
-            self.hfa.receive(client, i, entry, arrival, moves);
-            return;
+    /// Whether a block that comes up is owned here, and counts as one that moves if not. What is
+    /// written is owned by the first cache.
+    pub(super) fn owns(&mut self, passing: Passing) -> bool {
+        let Passing { entry, is_write, upper, .. } = passing;
+        let Some(upper) = upper else { return true };
+        if is_write {
+            return false;
         }
-    }
-}
-
-impl Scheme for PHfa {
-    fn grow(&mut self, entries: u32) {
-        self.hfa.grow(entries);
-    }
-
-    fn reference(
-        &mut self,
-        client: usize,
-        reference: Reference,
-        moves: &mut Vec<Move>,
-    ) -> Option<usize> {
-        let entry = reference.entry();
-        self.hfa.begin(client, entry);
-        self.tell_lives(client);
-        let at = self.hfa.find(client, entry);
-        let found = at.map(|i| self.hfa.node(client, i));
-        match (at, found) {
-            (Some(i), Some(node)) => {
-                if reference.is_write() || !self.passes(client, i) {
-                    self.hfa.hit(client, i, entry, moves);
-                } else {
-                    self.hfa.pull(node, entry);
-                    self.hfa.levels[node].forget_warm(entry);
-                    self.hfa.count_move(node, entry);
-                    self.rise(client, i, entry, true, moves);
-                }
-            }
-            _ => {
-                let way =
-                    if reference.is_write() { 1 } else { self.hfa.topology.path(client).len() };
-                self.rise(client, way, entry, false, moves);
-            }
+        let is_passed = self.frequency(entry) <= self.settings.least && self.chances.passes(upper);
+        if is_passed {
+            self.count_move(entry);
         }
-        self.hfa.end();
-        found
-    }
-
-    fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.hfa.blocks[entry as usize].node() == Some(node)
-    }
-
-    fn len(&self, node: usize) -> u32 {
-        self.hfa.levels[node].len()
-    }
-
-    fn gauges(&self, node: usize) -> Option<Gauges> {
-        let topology = &self.hfa.topology;
-        let above = (0..topology.nodes()).find(|&i| topology.below(i) == Some(node));
-        let probability = above.map_or(0.0, |above| self.chances.probability(above));
-        Some(Gauges { probability, ..self.hfa.gauges(node) })
-    }
-
-    fn overhead_bytes(&self, node: usize) -> u64 {
-        self.hfa.overhead_bytes(node)
-    }
-
-    fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.hfa.describe(node)
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        self.chances.validate()?;
-        self.hfa.validate()
+        !is_passed
     }
 }

@@ -178,6 +178,16 @@ impl TOut {
         self.live(entry, slot).map(worth).sum()
     }
 
+    /// Whether there is a record of a block, of whatever age.
+    pub(super) fn knows(&self, entry: Entry) -> bool {
+        self.newest[entry as usize] != NONE
+    }
+
+    /// Most entries.
+    pub(super) fn max(&self) -> u32 {
+        self.max
+    }
+
     /// Whether any move of a block counts.
     pub(super) fn remembers(&self, entry: Entry, slot: u64) -> bool {
         self.live(entry, slot).next().is_some()

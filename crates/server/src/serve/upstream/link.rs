@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use undercroft_nbd::report::{Answer, Mailbox};
+use undercroft_nbd::report::Answer;
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 use undercroft_store::{Buffer, Facts};
 
-use super::Teller;
+use super::voice::{Opened, Voice};
 
 /// Pause before the second try to connect again, after which callers get the error.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ pub(super) struct Link {
     facts: RwLock<Facts>,
     doubt: Mutex<Doubt>,
     /// What is said of the cache in front, if anything.
-    teller: Option<Arc<Teller>>,
+    voice: Option<Voice>,
 }
 
 /// A connection that was just made.
@@ -37,8 +37,8 @@ struct Dialled {
     client: Client,
     /// Bytes of the export. A session with a mailbox is told more.
     size: u64,
-    /// Where something is to be told: whether it can be.
-    mailbox: Option<Result<Mailbox, ClientError>>,
+    /// Where something is to be said: whether it can be.
+    opened: Option<Opened>,
 }
 
 /// The way to the export as it is now.
@@ -71,23 +71,18 @@ impl Link {
         options: ClientOptions,
         name: String,
         read_only: bool,
-        teller: Option<Arc<Teller>>,
+        voice: Option<Voice>,
     ) -> io::Result<Link> {
-        let dialled = dial(&uri, &options, teller.as_deref()).await;
+        let dialled = dial(&uri, &options, voice.as_ref()).await;
         let dialled = dialled.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
-        if let Some(teller) = &teller {
-            if let Some(Err(error)) = &dialled.mailbox {
-                let text = format!(
-                    "{name}: report={}: {error}; the volume there needs placement=eviction or gl, \
-                     and blocks of the same size",
-                    teller.how()
-                );
-                return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        if let Some(voice) = &voice {
+            if let Some(why) = dialled.opened.as_ref().and_then(|opened| voice.refused(opened)) {
+                return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {why}")));
             }
-            teller.start();
+            voice.start();
         }
-        let Dialled { client, size, mailbox } = dialled;
-        attach(teller.as_deref(), &name, mailbox);
+        let Dialled { client, size, opened } = dialled;
+        attach(voice.as_ref(), &name, opened);
         let channel = Channel::new(client);
         let remote = channel.client.remote();
         let facts = Facts {
@@ -99,7 +94,7 @@ impl Link {
         };
         let line = tokio::sync::Mutex::new(Line { channel, failed: None });
         let (facts, doubt) = (RwLock::new(facts), Mutex::default());
-        Ok(Link { uri, options, line, facts, doubt, teller })
+        Ok(Link { uri, options, line, facts, doubt, voice })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -124,13 +119,13 @@ impl Link {
             return Err(self.failed(error.clone()));
         }
         match self.connect_again().await {
-            Ok(Dialled { client, mailbox, .. }) => {
+            Ok(Dialled { client, opened, .. }) => {
                 if line.channel.unflushed.load(Ordering::SeqCst) > 0 {
                     self.doubt().open = true;
                 }
                 let name = self.facts().name;
                 tracing::warn!("{name}: connected again");
-                attach(self.teller.as_deref(), &name, mailbox);
+                attach(self.voice.as_ref(), &name, opened);
                 *line = Line { channel: Channel::new(client), failed: None };
                 Ok(line.channel.clone())
             }
@@ -157,18 +152,18 @@ impl Link {
     }
 
     async fn dial(&self) -> Result<Dialled, ClientError> {
-        dial(&self.uri, &self.options, self.teller.as_deref()).await
+        dial(&self.uri, &self.options, self.voice.as_ref()).await
     }
 
     /// Says what there is to say before a request for a range, which goes next.
     pub(super) async fn before(&self, offset: u64, length: u64, changes: bool) -> Option<Answer> {
-        self.teller.as_ref()?.before(offset..offset + length, changes).await
+        self.voice.as_ref()?.before(offset..offset + length, changes).await
     }
 
     /// Waits for the answer to that.
     pub(super) async fn heard(&self, answer: Option<Answer>) {
-        if let Some(teller) = &self.teller {
-            teller.heard(answer).await;
+        if let Some(voice) = &self.voice {
+            voice.heard(answer).await;
         }
     }
 
@@ -232,7 +227,7 @@ impl Link {
         let mut line = self.line.lock().await;
         old.flush().await.map_err(|error| self.failed(error))?;
         line.channel = Channel { client: again.client, unflushed: old.unflushed };
-        attach(self.teller.as_deref(), &self.facts().name, again.mailbox);
+        attach(self.voice.as_ref(), &self.facts().name, again.opened);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)
     }
@@ -246,24 +241,24 @@ impl Link {
 async fn dial(
     uri: &Uri,
     options: &ClientOptions,
-    teller: Option<&Teller>,
+    voice: Option<&Voice>,
 ) -> Result<Dialled, ClientError> {
-    let Some(teller) = teller else {
+    let Some(voice) = voice else {
         let client = Client::connect(uri, options).await?;
         let size = client.remote().info.size;
-        return Ok(Dialled { client, size, mailbox: None });
+        return Ok(Dialled { client, size, opened: None });
     };
     let size = Client::describe(uri, options).await?.info.size;
     let mut options = options.clone();
-    options.contexts.push(teller.context());
+    options.contexts.push(voice.context());
     let client = Client::connect(uri, &options).await?;
-    let mailbox = Some(teller.mailbox(client.clone()));
-    Ok(Dialled { client, size, mailbox })
+    let opened = Some(voice.open(client.clone()));
+    Ok(Dialled { client, size, opened })
 }
 
-fn attach(teller: Option<&Teller>, name: &str, mailbox: Option<Result<Mailbox, ClientError>>) {
-    if let (Some(teller), Some(mailbox)) = (teller, mailbox) {
-        teller.attach(name, mailbox);
+fn attach(voice: Option<&Voice>, name: &str, opened: Option<Opened>) {
+    if let (Some(voice), Some(opened)) = (voice, opened) {
+        voice.attach(name, opened);
     }
 }
 

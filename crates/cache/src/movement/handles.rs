@@ -1,0 +1,162 @@
+//! From blocks of any number to the handles that a level knows them by, and to the frames of those
+//! that are here.
+//!
+//! Invariants (checked by [`Handles::validate`]): a handle has a frame exactly if its block is here,
+//! and no two share one; none is lost.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
+
+use crate::{Entry, Frame};
+
+const NO_FRAME: Frame = u32::MAX;
+
+/// Handles beyond those in use that are kept before all are looked through.
+const SPARE_HANDLES: usize = 1 << 10;
+
+/// A block, and where its data lies if it is here.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) block: u64,
+    pub(super) frame: Frame,
+}
+
+/// The index.
+pub(super) struct Handles {
+    table: HashTable<Entry>,
+    slots: Vec<Slot>,
+    free_entries: Vec<Entry>,
+    free_frames: Vec<Frame>,
+    frames: u32,
+    hasher: FixedState,
+}
+
+impl Handles {
+    /// With so many frames. `seed` makes the index unpredictable, and changes nothing else.
+    pub(super) fn new(frames: u32, seed: u64) -> Self {
+        Self {
+            table: HashTable::new(),
+            slots: Vec::new(),
+            free_entries: Vec::new(),
+            free_frames: (0..frames).rev().collect(),
+            frames,
+            hasher: FixedState::with_seed(seed),
+        }
+    }
+
+    /// Handles so far, in use or not.
+    pub(super) fn count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub(super) fn slot(&self, entry: Entry) -> Slot {
+        self.slots[entry as usize]
+    }
+
+    pub(super) fn frame(&self, entry: Entry) -> Option<Frame> {
+        Some(self.slot(entry).frame).filter(|&frame| frame != NO_FRAME)
+    }
+
+    pub(super) fn find(&self, block: u64) -> Option<Entry> {
+        let hash = self.hasher.hash_one(block);
+        self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
+    }
+
+    /// The handle of a block: the one that it has, or a fresh one.
+    pub(super) fn enter(&mut self, block: u64) -> Entry {
+        let hash = self.hasher.hash_one(block);
+        let (slots, hasher) = (&mut self.slots, &self.hasher);
+        let place = self.table.entry(
+            hash,
+            |&entry| slots[entry as usize].block == block,
+            |&entry| hasher.hash_one(slots[entry as usize].block),
+        );
+        match place {
+            Place::Occupied(known) => *known.get(),
+            Place::Vacant(vacant) => {
+                let slot = Slot { block, frame: NO_FRAME };
+                let entry = match self.free_entries.pop() {
+                    Some(entry) => {
+                        slots[entry as usize] = slot;
+                        entry
+                    }
+                    None => {
+                        slots.push(slot);
+                        slots.len() as u32 - 1
+                    }
+                };
+                vacant.insert(entry);
+                entry
+            }
+        }
+    }
+
+    /// Frees the handles of blocks that are not known any more, when there are many beyond those
+    /// `used`: tables drop blocks without saying so.
+    pub(super) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
+        if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
+            return;
+        }
+        let Self { table, free_entries, .. } = self;
+        table.retain(|&mut entry| {
+            let keeps = is_known(entry);
+            if !keeps {
+                free_entries.push(entry);
+            }
+            keeps
+        });
+    }
+
+    pub(super) fn give_frame(&mut self, entry: Entry) -> Frame {
+        let slot = &mut self.slots[entry as usize];
+        if slot.frame == NO_FRAME {
+            slot.frame = self.free_frames.pop().expect("a frame for every block that is here");
+        }
+        slot.frame
+    }
+
+    pub(super) fn release(&mut self, entry: Entry) {
+        let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
+        if frame != NO_FRAME {
+            self.free_frames.push(frame);
+        }
+    }
+
+    /// A block is not known any more.
+    pub(super) fn drop_handle(&mut self, entry: Entry) {
+        let hash = self.hasher.hash_one(self.slots[entry as usize].block);
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
+            found.remove();
+            self.free_entries.push(entry);
+        }
+    }
+
+    /// Checks the invariants; `held` blocks are here, those of which `is_here` says so.
+    pub(super) fn validate(
+        &self,
+        held: u32,
+        is_here: impl Fn(Entry) -> bool,
+    ) -> Result<(), String> {
+        let mut used = vec![false; self.frames as usize];
+        for &entry in &self.table {
+            let frame = self.slots[entry as usize].frame;
+            if is_here(entry) != (frame != NO_FRAME) {
+                return Err(format!("handle {entry}: being here and having a frame disagree"));
+            }
+            if frame != NO_FRAME && std::mem::replace(&mut used[frame as usize], true) {
+                return Err(format!("frame {frame} is used twice"));
+            }
+        }
+        let in_use = used.iter().filter(|&&used| used).count();
+        if in_use != held as usize
+            || in_use + self.free_frames.len() != self.frames as usize
+            || self.table.len() + self.free_entries.len() != self.slots.len()
+        {
+            return Err("frames or handles are lost".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! A level of a scheme of movement and the server that runs the next one: what goes down waits in a
+//! queue and goes in front of requests, and every request is followed by the answer of the level
+//! below: whether its block is ours now, or stays there.
+//!
+//! Not here: what a level decides, and the format of the records (`hint/level.rs`).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::coop::{ANSWER_AREA_BYTES, Abilities, Grant, LevelGrant, Query};
+use crate::hint::{self, Asked, BLOCKS_MAX, BlockRun, Hint, MESSAGE_BYTES_MAX, Moves, Passed};
+use crate::{Client, ClientError};
+
+/// Most blocks that wait to go down. Beyond that the oldest is lost: the server is slow.
+const WAITING_MAX: usize = 256;
+
+/// Bytes of the records of a block that goes down, beside its data: FREQ, and the head of DEMOTE.
+const DOWN_BYTES: usize = 64;
+
+/// Bytes of the record of a request.
+const ASK_BYTES: usize = 32;
+
+/// A block that has left a level downwards.
+#[derive(Clone, Debug)]
+pub struct Departed {
+    /// The block.
+    pub block: u64,
+    /// References that clients had made by then, the one that drove it out included.
+    pub time: u64,
+    /// What goes with it; `references` is found when it is sent.
+    pub moves: Moves,
+    /// All of its bytes.
+    pub data: Bytes,
+}
+
+/// What is said of a request for a block, with the time of the reference that it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedAt {
+    /// References that clients had made by then, this one included.
+    pub time: u64,
+    /// The rest; `references` is found when it is sent.
+    pub asked: Asked,
+}
+
+/// What waits to go down, and until when the level below knows the time.
+#[derive(Debug, Default)]
+pub struct LevelQueue {
+    waiting: VecDeque<Departed>,
+    told: u64,
+    /// Blocks that were never sent since too many waited.
+    pub lost: u64,
+}
+
+/// A message, and which blocks go down in it.
+#[derive(Debug, Default)]
+pub struct LevelMessage {
+    /// As it is sent; empty if there is nothing to say.
+    pub bytes: Bytes,
+    /// The blocks of which it has the data.
+    pub handed_over: Vec<u64>,
+    /// Requests that it speaks of.
+    pub asked: usize,
+}
+
+impl LevelQueue {
+    /// A block is to go down.
+    pub fn push(&mut self, departed: Departed) {
+        if departed.block >= BLOCKS_MAX {
+            return;
+        }
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.pop_front();
+            self.lost += 1;
+        }
+        self.waiting.push_back(departed);
+    }
+
+    /// Whether one of these blocks waits to go down.
+    pub fn concerns(&self, blocks: &Range<u64>) -> bool {
+        self.waiting.iter().any(|departed| blocks.contains(&departed.block))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Forgets what waits: how many blocks.
+    pub fn clear(&mut self) -> u64 {
+        let count = self.waiting.len() as u64;
+        self.waiting.clear();
+        count
+    }
+
+    /// References from what was said last to this time.
+    fn references_to(&mut self, time: u64) -> u32 {
+        let passed = time.saturating_sub(self.told);
+        self.told = self.told.max(time);
+        u32::try_from(passed).unwrap_or(u32::MAX)
+    }
+
+    /// Takes out what goes in front of the next request, of at most `bytes_max`, and what is said
+    /// of the request itself. Some may be left if that is too much.
+    pub fn message(&mut self, asks: &[AskedAt], bytes_max: usize) -> LevelMessage {
+        let mut message = LevelMessage { asked: asks.len(), ..LevelMessage::default() };
+        let mut bytes = BytesMut::new();
+        let room = bytes_max.saturating_sub(asks.len() * ASK_BYTES);
+        while let Some(next) = self.waiting.front() {
+            if bytes.len() + DOWN_BYTES + next.data.len().next_multiple_of(8) > room {
+                break;
+            }
+            let Some(Departed { block, time, moves, data }) = self.waiting.pop_front() else {
+                break;
+            };
+            let moves = Moves { references: self.references_to(time), ..moves };
+            let Some(run) = BlockRun::new(block, 1) else { continue };
+            Hint::Frequency { run, hits: 0, last_idle: 0, moves: Some(moves) }.put(&mut bytes);
+            Hint::Demote { block, rides: false, data }.put(&mut bytes);
+            message.handed_over.push(block);
+        }
+        for &AskedAt { time, asked } in asks {
+            let references = self.references_to(time);
+            Hint::Ask(Asked { references, ..asked }).put(&mut bytes);
+        }
+        message.bytes = bytes.freeze();
+        message
+    }
+}
+
+/// A connection to a server that runs the next level.
+#[derive(Clone)]
+pub struct LevelLink {
+    client: Client,
+    grant: Grant,
+    level: LevelGrant,
+}
+
+/// What was sent, and is to be awaited: first that the message was understood, then what it is
+/// answered.
+pub struct LevelSaid {
+    message: Option<Heard>,
+    answers: Option<Read>,
+}
+
+type Heard = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+type Read = std::pin::Pin<Box<dyn Future<Output = Result<Bytes, ClientError>> + Send>>;
+
+impl LevelSaid {
+    /// Waits until the server has understood the message.
+    ///
+    /// # Errors
+    /// It did not, or the connection was lost.
+    pub async fn heard(&mut self) -> Result<(), ClientError> {
+        match self.message.take() {
+            Some(message) => message.await,
+            None => Ok(()),
+        }
+    }
+
+    /// What the server says of the blocks; to be awaited after the request itself.
+    ///
+    /// # Errors
+    /// The connection was lost, or what came makes no sense.
+    pub async fn answers(&mut self) -> Result<Vec<Passed>, ClientError> {
+        let Some(answers) = self.answers.take() else { return Ok(Vec::new()) };
+        let bytes = answers.await?;
+        let hints = hint::parse(&bytes).map_err(|error| ClientError::Refused(error.to_string()))?;
+        let passed = |hint| if let Hint::Pass(passed) = hint { Some(passed) } else { None };
+        Ok(hints.into_iter().filter_map(passed).collect())
+    }
+}
+
+impl LevelLink {
+    /// The context that a connection is to be opened with for [`over`](LevelLink::over).
+    pub fn context(client_id: u128) -> String {
+        let want = Abilities { freq: true, demote: true, stat: true, ..Abilities::default() };
+        Query { client: Some(client_id), want }.to_string()
+    }
+
+    /// The link over a connection that was opened with the [`context`](LevelLink::context).
+    ///
+    /// # Errors
+    /// The server runs no level, that of another scheme, or one of other blocks.
+    pub fn over(client: Client, scheme: &str, block_bytes: u32) -> Result<LevelLink, ClientError> {
+        let refused = |text: String| Err(ClientError::Refused(text));
+        let contexts = &client.remote().contexts;
+        let found = contexts
+            .iter()
+            .find_map(|(_, name)| Some((Grant::parse(name)?, LevelGrant::parse(name)?)));
+        let Some((grant, level)) = found.filter(|(grant, _)| grant.grant.freq) else {
+            return refused("it runs no level of a scheme (placement) there".to_owned());
+        };
+        if level.scheme != scheme {
+            return refused(format!("it runs placement={}, and not {scheme}", level.scheme));
+        }
+        if grant.block_bytes != block_bytes {
+            let theirs = grant.block_bytes;
+            return refused(format!("its blocks are of {theirs} bytes, and not {block_bytes}"));
+        }
+        Ok(LevelLink { client, grant, level })
+    }
+
+    /// The connection.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Blocks of the server's level and those below it.
+    pub fn blocks(&self) -> u64 {
+        self.level.blocks
+    }
+
+    /// Whether blocks may be handed over to it.
+    pub fn takes_data(&self) -> bool {
+        self.grant.grant.demote
+    }
+
+    /// Most bytes of a message.
+    pub fn bytes_max(&self) -> usize {
+        let most = self.grant.window_bytes.min(self.client.remote().info.max_block.into());
+        (most as usize).min(MESSAGE_BYTES_MAX)
+    }
+
+    /// Sends a message, and asks for the answer to the requests that it speaks of: the next one on
+    /// this connection is to be for these blocks.
+    pub fn say(&self, message: &LevelMessage) -> LevelSaid {
+        let heard = (!message.bytes.is_empty()).then(|| self.send(message.bytes.clone()));
+        let answers = (message.asked > 0).then(|| self.read(0, message.asked));
+        LevelSaid { message: heard, answers }
+    }
+
+    /// Asks what comes up for the blocks that went down so far.
+    pub fn ask_exchange(&self) -> LevelSaid {
+        LevelSaid { message: None, answers: Some(self.read(1, 1)) }
+    }
+
+    /// The data of the block that comes up in exchange, which was told of just now: nobody else may
+    /// ask meanwhile.
+    ///
+    /// # Errors
+    /// The connection was lost, or it is the data of another block.
+    pub async fn fetch_exchanged(&self, block: u64) -> Result<Bytes, ClientError> {
+        let length = Passed::BYTES + self.grant.block_bytes as usize;
+        let bytes = self.read_area(2, length).await?;
+        let head = hint::parse(&bytes.slice(..Passed::BYTES.min(bytes.len())));
+        match head.as_deref() {
+            Ok([Hint::Pass(passed)]) if passed.block == block => Ok(bytes.slice(Passed::BYTES..)),
+            _ => Err(ClientError::Refused(format!("block {block} did not come up"))),
+        }
+    }
+
+    fn send(&self, bytes: Bytes) -> Heard {
+        Box::pin(self.client.write(self.grant.window_base, vec![bytes], false))
+    }
+
+    fn read(&self, area: u64, records: usize) -> Read {
+        Box::pin(self.read_area(area, records * Passed::BYTES))
+    }
+
+    fn read_area(
+        &self,
+        area: u64,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Bytes, ClientError>> + Send + use<> {
+        let at = self.level.answers_base + area * ANSWER_AREA_BYTES;
+        let buffer: Vec<u8> = vec![0; bytes];
+        let answer = self.client.read(at, vec![Box::new(buffer)]);
+        async move {
+            let (mut buffers, result) = answer.await;
+            result?;
+            let first = buffers.first_mut().map(|buffer| (**buffer).as_mut());
+            Ok(first.map_or_else(Bytes::new, |bytes| Bytes::copy_from_slice(bytes)))
+        }
+    }
+}

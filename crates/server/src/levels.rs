@@ -1,0 +1,439 @@
+//! What a shard does that is one level of a scheme of movement: the engine's level says what comes,
+//! stays and goes; here the data follows, and the neighbours hear of it.
+//!
+//! A block that is not here is taken in when its request is over, and not when it comes: only then
+//! is it known whether the level below keeps it. What comes down is taken under the same rule as
+//! any handed-over data (`cooperate.rs`), and what comes up unasked for only if nothing happened to
+//! the block meanwhile.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use undercroft_cache::movement::{Asking, Bid, LeftBlock, LinkedCache, Load, Pass};
+use undercroft_nbd::hint::{Asked, Moves, Passed, Verdict};
+use undercroft_nbd::report::{AskedAt, Departed};
+
+use crate::content::Content;
+use crate::cooperation::{Asker, Word};
+use crate::counters::MovementStats;
+use crate::directory::{Directory, Referred};
+use crate::job::Job;
+use crate::lower::{Ascended, Lower};
+use crate::shard::{Effects, Shard};
+
+/// What is kept of words about requests that never came, of answers that nobody fetched, and of
+/// exchanges that nobody asked for. Beyond that it is forgotten.
+const KEPT_MAX: usize = 4096;
+
+/// What a level needs beside its cache.
+pub(crate) struct Levels {
+    lower: Option<Arc<dyn Lower>>,
+    /// What clients said of requests to come, by client and block.
+    asks: HashMap<(u8, u64), Asked>,
+    /// Requests that are at the store, by block: who asked, and whether it is a write.
+    missed: HashMap<u64, (Asking, bool)>,
+    /// Answers for clients that speak, by client and block.
+    answers: HashMap<(u8, u64), Passed>,
+    /// Blocks that came down and may send another up, with their hotness: for whom.
+    due: VecDeque<(u8, u64, f64)>,
+    /// Who has been introduced, with the blocks above it.
+    uppers: HashMap<u8, u32>,
+    /// Changed while something may come up: of no use then.
+    changed: HashSet<u64>,
+    all_changed: bool,
+    counters: MovementStats,
+}
+
+impl Levels {
+    pub(crate) fn new(lower: Option<Arc<dyn Lower>>) -> Self {
+        Self {
+            lower,
+            asks: HashMap::new(),
+            missed: HashMap::new(),
+            answers: HashMap::new(),
+            due: VecDeque::new(),
+            uppers: HashMap::new(),
+            changed: HashSet::new(),
+            all_changed: false,
+            counters: MovementStats::default(),
+        }
+    }
+
+    fn blocks_below(&self) -> u64 {
+        self.lower.as_ref().map_or(0, |lower| lower.blocks())
+    }
+
+    fn answer(&mut self, client: u8, block: u64, pass: Pass) {
+        bound(&mut self.answers);
+        self.answers.insert((client, block), passed(block, pass));
+    }
+
+    /// A block changes: what may come up of it is old.
+    fn note_change(&mut self, block: u64) {
+        if self.lower.as_ref().is_some_and(|lower| !lower.is_settled()) {
+            self.changed.insert(block);
+        } else if !self.changed.is_empty() || self.all_changed {
+            (self.changed, self.all_changed) = (HashSet::new(), false);
+        }
+    }
+}
+
+/// A neighbour cannot make these grow without end.
+fn bound<K, V>(map: &mut HashMap<K, V>) {
+    if map.len() >= KEPT_MAX {
+        map.clear();
+    }
+}
+
+/// As it is said.
+fn passed(block: u64, pass: Pass) -> Passed {
+    let none = Passed { block, ..Passed::default() };
+    match pass {
+        Pass::Fresh { nearest } => Passed { verdict: Verdict::Fresh, nearest, ..none },
+        Pass::Moved { load: Load { frequency, history }, nearest } => {
+            Passed { verdict: Verdict::Moved, frequency, nearest, history, ..none }
+        }
+        Pass::Kept => Passed { verdict: Verdict::Kept, ..none },
+    }
+}
+
+/// As it was meant.
+pub(crate) fn pass(passed: &Passed) -> Pass {
+    let Passed { verdict, frequency, nearest, history, .. } = *passed;
+    match verdict {
+        Verdict::Fresh => Pass::Fresh { nearest },
+        Verdict::Moved => Pass::Moved { load: Load { frequency, history }, nearest },
+        Verdict::Kept | Verdict::Exchanged => Pass::Kept,
+    }
+}
+
+fn bid(asked: &Asked) -> Bid {
+    Bid { has_room: asked.has_room, least: asked.least.map(u32::from), life: asked.life.into() }
+}
+
+/// What is said to the level below of a request.
+fn ask(cache: &LinkedCache, block: u64, above: (u32, u8), is_held: bool) -> AskedAt {
+    let Bid { has_room, least, life } = cache.bid();
+    let asked = Asked {
+        block,
+        references: 0,
+        life: u32::try_from(life).unwrap_or(u32::MAX),
+        above_blocks: above.0.saturating_add(cache.capacity()),
+        above_levels: above.1.saturating_add(1),
+        least: least.map(|least| u16::try_from(least).unwrap_or(u16::MAX)),
+        has_room,
+        is_held,
+    };
+    AskedAt { time: cache.time(), asked }
+}
+
+impl Shard {
+    fn linked(&mut self) -> Option<(&mut LinkedCache, &mut Levels)> {
+        match (&mut self.cache, self.levels.as_deref_mut()) {
+            (Directory::Linked(cache), Some(levels)) => Some((cache, levels)),
+            _ => None,
+        }
+    }
+
+    /// A level above says of a request that it comes.
+    pub(crate) fn heard_ask(&mut self, asked: Asked, client: u8) {
+        let Some((cache, levels)) = self.linked() else { return };
+        let below = levels.blocks_below();
+        if levels.uppers.insert(client, asked.above_blocks) != Some(asked.above_blocks) {
+            let (blocks, number) = (asked.above_blocks.into(), asked.above_levels.into());
+            cache.introduce(client.into(), blocks, number, below);
+        }
+        cache.pass_time(asked.references.into());
+        bound(&mut levels.asks);
+        levels.asks.insert((client, asked.block), asked);
+    }
+
+    /// A counted reference, of a level: what the engine says. It is to be carried out on the slots.
+    pub(crate) fn level_reference(&mut self, block: u64, is_write: bool, asker: Asker) -> Referred {
+        let client = asker.caller.client;
+        let geometry = Arc::clone(&self.geometry);
+        let Some((cache, levels)) = self.linked() else {
+            return Referred { hit: false, before: None, now: None };
+        };
+        let asked = levels.asks.remove(&(client, block));
+        if is_write {
+            levels.note_change(block);
+        }
+        let above = asked.map_or((0, 0), |asked| (asked.above_blocks, asked.above_levels));
+        if asked.is_some_and(|asked| asked.is_held) {
+            return Self::passes_by(cache, levels, block, is_write, above);
+        }
+        if asked.is_none() {
+            cache.stand_alone(levels.blocks_below());
+            cache.pass_time(1);
+        }
+        let upper = asked.as_ref().map(bid);
+        if let Some(bid) = upper {
+            cache.hear_life(client.into(), bid.life);
+        }
+        let asking = Asking { upper, owner: client.into() };
+        let reached = cache.reference(block, is_write, asking, || geometry.first_touch(block));
+        match reached.pass {
+            Some(pass) if upper.is_some() => levels.answer(client, block, pass),
+            Some(_) => {}
+            None => {
+                bound(&mut levels.missed);
+                levels.missed.insert(block, (asking, is_write));
+            }
+        }
+        let goes_down = is_write || reached.pass.is_none();
+        if let (true, Some(lower)) = (goes_down, &levels.lower) {
+            lower.ask(ask(cache, block, above, reached.pass.is_some()));
+        }
+        Referred { hit: reached.before.is_some(), before: reached.before, now: reached.now }
+    }
+
+    /// A request for a block that is kept above. A copy that is here all the same goes: what is
+    /// above will change it.
+    fn passes_by(
+        cache: &mut LinkedCache,
+        levels: &mut Levels,
+        block: u64,
+        is_write: bool,
+        above: (u32, u8),
+    ) -> Referred {
+        if is_write {
+            cache.passes_write();
+        }
+        let before = cache.discard(block);
+        if let Some(lower) = &levels.lower {
+            lower.ask(ask(cache, block, above, true));
+        }
+        Referred { hit: false, before, now: None }
+    }
+
+    /// A read of a missed block ended.
+    pub(crate) fn level_fetched(&mut self, block: u64, ended_well: bool, fx: &mut Effects) {
+        let Some((_, levels)) = self.linked() else { return };
+        let missed = levels.missed.remove(&block);
+        if let (Some((asking, is_write)), true) = (missed, ended_well) {
+            self.arrive(block, is_write, asking, fx);
+        }
+    }
+
+    /// A write of a missed block ended well: its data, if it has all of the block, may stay here.
+    pub(crate) fn level_written(&mut self, block: u64, job: &Job, fx: &mut Effects) {
+        let length = self.geometry.len(block);
+        let is_whole = job.span(block, &self.geometry) == (0, length);
+        let start = self.geometry.start(block);
+        let Some((_, levels)) = self.linked() else { return };
+        let Some((asking, is_write)) = levels.missed.remove(&block) else { return };
+        if !is_whole || !is_write {
+            return;
+        }
+        self.arrive(block, true, asking, fx);
+        if self.cache.frame(block).is_some() {
+            let mut bytes = vec![0; length];
+            job.copy_to(start, &mut bytes);
+            if let Some(record) = self.active.get_mut(&block) {
+                record.state.content = Content::loose(Bytes::from(bytes));
+            }
+        }
+    }
+
+    /// The block of a request that was not served here comes up.
+    fn arrive(&mut self, block: u64, is_write: bool, asking: Asking, fx: &mut Effects) {
+        let Some((cache, levels)) = self.linked() else { return };
+        let fresh = Pass::Fresh { nearest: 0.0 };
+        let pass = levels.lower.as_ref().map_or(fresh, |lower| lower.answer(block));
+        let (further, frame) = cache.arrive(block, is_write, asking, pass);
+        if asking.upper.is_some() {
+            levels.answer(asking.owner as u8, block, further);
+        }
+        self.leave_evicted(fx);
+        if let Some(frame) = frame {
+            self.enter(block, frame);
+        }
+    }
+
+    /// A block lost its slot to another: it goes down with its data, or is gone. True if this is
+    /// no level.
+    pub(crate) fn goes_down(&mut self, block: u64, frame: u32, fx: &mut Effects) -> bool {
+        let is_quiet = {
+            let slot = &self.slots[frame as usize];
+            !slot.active && slot.state.dirty.is_none() && !self.ranges.cover(block)
+        };
+        let length = self.geometry.len(block);
+        let is_whole = length as u64 == self.geometry.block_bytes();
+        let Directory::Linked(cache) = &self.cache else { return false };
+        let Some(levels) = self.levels.as_deref_mut() else { return false };
+        let left = cache.left().filter(|left| left.block == block);
+        if let (Some(LeftBlock { load: Some(load), exchanges, awaits, .. }), Some(lower)) =
+            (left, &levels.lower)
+        {
+            let content = &self.slots[frame as usize].state.content;
+            let piece = (is_quiet && is_whole).then(|| content.piece(0, length)).flatten();
+            match piece {
+                Some(piece) => {
+                    let Load { frequency, history } = load;
+                    let moves = Moves { frequency, references: 0, history, exchanges };
+                    // A copy: a frame is needed sooner than a slow link lets go of it.
+                    let data = Bytes::copy_from_slice(&piece);
+                    let departed = Departed { block, time: cache.time(), moves, data };
+                    lower.down(departed, awaits);
+                    fx.settles |= awaits;
+                }
+                None => levels.counters.demotions_unsent += 1,
+            }
+        }
+        self.leave(block, frame, fx);
+        true
+    }
+
+    /// A level above sends a block down.
+    pub(crate) fn level_demoted(
+        &mut self,
+        block: u64,
+        data: &Bytes,
+        (word, moves): (Word, Moves),
+        may_demote: bool,
+        fx: &mut Effects,
+    ) {
+        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
+        let length = self.geometry.len(block);
+        let known = self.coop.as_deref();
+        let is_current =
+            known.is_some_and(|c| c.deliveries.may_take(block, word.client, word.arrived_us));
+        let client = word.client;
+        let Some((cache, levels)) = self.linked() else { return };
+        cache.pass_time(moves.references.into());
+        if !(may_demote && is_quiet && is_current && data.len() == length) {
+            levels.counters.demotions_refused += 1;
+            return;
+        }
+        let Moves { frequency, history, exchanges, .. } = moves;
+        let load = Load { frequency, history };
+        let Some((frame, heat)) = cache.demoted(block, client.into(), load, exchanges) else {
+            levels.counters.demotions_refused += 1;
+            return;
+        };
+        if let Some(heat) = heat {
+            if levels.due.len() >= KEPT_MAX {
+                levels.due.pop_front();
+            }
+            levels.due.push_back((client, block, heat));
+        }
+        self.leave_evicted(fx);
+        self.enter(block, frame);
+        let mut memory = self.pool.take();
+        if let Some(memory) = &mut memory {
+            memory[..length].copy_from_slice(data);
+        }
+        self.fill(block, frame, memory);
+    }
+
+    /// What goes up to a client for what it sent down: the block, and its data.
+    pub(crate) fn exchange(
+        &mut self,
+        client: u8,
+        now_us: u64,
+        fx: &mut Effects,
+    ) -> Option<(Passed, Bytes)> {
+        loop {
+            let (cache, levels) = self.linked()?;
+            let at = levels.due.iter().position(|&(of, ..)| of == client)?;
+            let (_, down, heat) = levels.due.remove(at)?;
+            let Some(risen) = cache.exchange(down, heat) else { continue };
+            let (block, frame) = (risen.block, risen.frame);
+            let slot = &self.slots[frame as usize];
+            let is_quiet = !slot.active && !self.ranges.cover(block);
+            let length = self.geometry.len(block);
+            let piece = is_quiet.then(|| slot.state.content.piece(0, length)).flatten();
+            let piece = piece.map(|piece| Bytes::copy_from_slice(&piece));
+            self.leave(block, frame, fx);
+            let Some(data) = piece else { continue };
+            if let Some(coop) = self.coop.as_deref_mut() {
+                coop.deliveries.read(block, client, true, now_us);
+            }
+            let Load { frequency, history } = risen.load;
+            let verdict = Verdict::Exchanged;
+            return Some((Passed { block, verdict, frequency, nearest: 0.0, history }, data));
+        }
+    }
+
+    /// A block comes up from below that nobody asked for. If anything happened to it since, it may
+    /// be old, and is left.
+    pub(crate) fn ascended(&mut self, one: Ascended, fx: &mut Effects) {
+        let Ascended { block, load, data } = one;
+        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
+        let length = self.geometry.len(block);
+        let Some((cache, levels)) = self.linked() else { return };
+        let is_old = levels.all_changed || levels.changed.contains(&block);
+        let frame = if is_quiet && !is_old && data.len() == length {
+            // Whose it is goes no further than one link: it belongs to whoever is above.
+            let owner = levels.uppers.keys().min().copied().unwrap_or(0);
+            cache.exchanged(block, owner.into(), load)
+        } else {
+            None
+        };
+        let Some(frame) = frame else {
+            levels.counters.exchanges_refused += 1;
+            return;
+        };
+        self.leave_evicted(fx);
+        self.enter(block, frame);
+        let mut memory = self.pool.take();
+        if let Some(memory) = &mut memory {
+            memory[..length].copy_from_slice(&data);
+        }
+        self.fill(block, frame, memory);
+    }
+
+    /// The answer to a client's request for a block.
+    pub(crate) fn take_answer(&mut self, client: u8, block: u64) -> Passed {
+        let kept = Passed { block, verdict: Verdict::Kept, ..Passed::default() };
+        let Some((_, levels)) = self.linked() else { return kept };
+        levels.answers.remove(&(client, block)).unwrap_or(kept)
+    }
+
+    /// A write of a block is over, well or not: what was on its way up all the time is old.
+    pub(crate) fn level_changed(&mut self, block: u64) {
+        if let Some((_, levels)) = self.linked() {
+            levels.note_change(block);
+        }
+    }
+
+    /// A range is about to change, or has changed.
+    pub(crate) fn level_range(&mut self, _: &RangeInclusive<u64>) {
+        if let Some((_, levels)) = self.linked() {
+            levels.all_changed = levels.lower.as_ref().is_some_and(|lower| !lower.is_settled());
+        }
+    }
+
+    /// The number of a client goes to another one.
+    pub(crate) fn forget_upper(&mut self, client: u8) {
+        if let Some((_, levels)) = self.linked() {
+            levels.uppers.remove(&client);
+            levels.asks.retain(|&(of, _), _| of != client);
+            levels.answers.retain(|&(of, _), _| of != client);
+            levels.due.retain(|&(of, ..)| of != client);
+        }
+    }
+
+    /// What this level counts beside what every cache does.
+    pub(crate) fn movement(&mut self) -> Option<MovementStats> {
+        let (cache, levels) = self.linked()?;
+        let (links, gauges) = (cache.link_counts(), cache.gauges().unwrap_or_default());
+        let counters = levels.counters;
+        let waits = self.coop.as_deref().map(|coop| coop.counters).unwrap_or_default();
+        Some(MovementStats {
+            demotions_in: links.demotions_in,
+            promotions_in: links.promotions_in,
+            exchanges_in: links.exchanges_in,
+            promotions_out: links.promotions_out,
+            hot_blocks: gauges.hot_blocks.into(),
+            hot_target: gauges.hot_target.into(),
+            messages: waits.hint_messages,
+            message_bytes: waits.hint_bytes,
+            messages_refused: waits.hint_messages_refused,
+            ..counters
+        })
+    }
+}
