@@ -38,6 +38,11 @@ use crate::shard::{Effects, Shard};
 /// Blocks that are handled before the lock is given to others for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
 
+/// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
+/// above are not known yet when it is made, and a block that is forgotten cannot come down again.
+/// Memory is taken only as it is used, 32 bytes a block and twice as many.
+const DELIVERIES_MIN: u32 = 1 << 19;
+
 /// Blocks that one question about residency looks at.
 const RESIDENCY_BLOCKS: usize = 1 << 16;
 
@@ -375,7 +380,7 @@ fn shard(
         let bytes = config.block_bytes;
         let level = LinkedCache::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
         let level = level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
-        let coop = Cooperation::new(capacity, seed, false, false);
+        let coop = Cooperation::new(capacity.max(DELIVERIES_MIN), seed, false, false);
         (Directory::Linked(level), Some(coop))
     } else if placement == Placement::Access {
         let policy = config.policy.build(&Context::new(capacity));

@@ -40,11 +40,14 @@ pub struct SchemeInfo {
     pub two_passes: bool,
     pub(super) build: fn(&Arguments, Build<'_>) -> Built,
     /// Makes one level of it, of a scheme whose levels can be processes of their own.
-    pub(super) level: Option<fn(&Arguments, Standing) -> Box<dyn LinkedLevel>>,
+    pub(super) level: Option<BuildLevel>,
 }
 
 /// Start of the random numbers where nobody says another.
 pub const DEFAULT_SEED: u64 = 42;
+
+/// How one level of a scheme is made.
+pub(super) type BuildLevel = fn(&Arguments, Standing) -> Box<dyn LinkedLevel>;
 
 /// A scheme, or why there is none.
 pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;
