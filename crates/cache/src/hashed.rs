@@ -3,31 +3,17 @@
 //!
 //! Invariants (checked by [`HashedCache::validate`]):
 //! 1. the table holds exactly the handles that the policy knows, resident or ghost;
-//! 2. a handle has a frame exactly if it is resident, and no two share one;
-//! 3. frames are below the largest capacity that the cache ever had.
+//! 2. a handle has a frame exactly if it is resident; and the index's own ([`Handles`]).
 
 mod saved;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
-
+use crate::handles::Handles;
 use crate::level::{Counts, WriteMode};
 use crate::policy::{Departures, Entry, Fate, Policy};
 use crate::tally::{Tally, refer};
 
 /// Number of a frame: where the data of a resident block lies.
 pub type Frame = u32;
-
-const NO_FRAME: Frame = u32::MAX;
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    block: u64,
-    frame: Frame,
-}
 
 /// What a reference met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +50,7 @@ pub struct Evicted {
 #[derive(Clone)]
 pub struct HashedCache {
     policy: Box<dyn Policy>,
-    table: HashTable<Entry>,
-    slots: Vec<Slot>,
-    free_entries: Vec<Entry>,
-    free_frames: Vec<Frame>,
-    frames: u32,
-    hasher: FixedState,
+    handles: Handles,
     out: Departures,
     evicted: Vec<Evicted>,
     counts: Counts,
@@ -87,12 +68,7 @@ impl HashedCache {
         let (capacity, is_aware) = (policy.capacity(), policy.asks_neighbour());
         Self {
             policy,
-            table: HashTable::new(),
-            slots: Vec::new(),
-            free_entries: Vec::new(),
-            free_frames: (0..capacity).rev().collect(),
-            frames: capacity,
-            hasher: FixedState::with_seed(seed),
+            handles: Handles::new(capacity, seed),
             out: Departures::new(),
             evicted: Vec::new(),
             counts: Counts::default(),
@@ -119,8 +95,7 @@ impl HashedCache {
 
     /// The frame of a resident block, without a trace in the policy.
     pub fn frame(&self, block: u64) -> Option<Frame> {
-        let entry = self.find(block)?;
-        Some(self.slots[entry as usize].frame).filter(|&frame| frame != NO_FRAME)
+        self.handles.frame(self.handles.find(block)?)
     }
 
     /// Reads what references to these blocks will need, so that it is near by then: one after the
@@ -133,8 +108,7 @@ impl HashedCache {
         let policy = self.policy.as_ref();
         std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm(entry)));
         std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm_further(entry)));
-        let frame = |&entry: &Entry| self.slots[entry as usize].frame;
-        frames.extend(near.iter().map(frame).filter(|&frame| frame != NO_FRAME));
+        frames.extend(near.iter().filter_map(|&entry| self.handles.frame(entry)));
         self.near = near;
     }
 
@@ -143,7 +117,7 @@ impl HashedCache {
         let entry = self.enter(block);
         let hit = self.policy.access(entry, &mut self.out);
         self.settle();
-        Found { hit, frame: self.give_frame(entry) }
+        Found { hit, frame: self.handles.give_frame(entry) }
     }
 
     /// A reference that is counted just as a [`Level`](crate::Level) counts it. `cold` is asked on
@@ -174,10 +148,10 @@ impl HashedCache {
         };
         self.settle();
         if self.policy.contains(entry) {
-            return Served { hit, frame: Some(self.give_frame(entry)), left: None };
+            return Served { hit, frame: Some(self.handles.give_frame(entry)), left: None };
         }
         // Invalidated, or a ghost that such a write passed by.
-        let left = self.release_frame(entry);
+        let left = self.handles.release(entry);
         self.drop_if_unknown(entry);
         Served { hit, frame: None, left }
     }
@@ -196,10 +170,7 @@ impl HashedCache {
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let entry = self.find(block)?;
-        let frame = self.slots[entry as usize].frame;
-        if frame == NO_FRAME {
-            return None;
-        }
+        let frame = self.handles.frame(entry)?;
         self.policy.touch(entry, &mut self.out);
         self.settle();
         Some(frame)
@@ -212,19 +183,16 @@ impl HashedCache {
         self.policy.place(entry, &mut self.out);
         self.settle();
         self.counts.evictions += self.evicted.len() as u64;
-        Found { hit, frame: self.give_frame(entry) }
+        Found { hit, frame: self.handles.give_frame(entry) }
     }
 
     /// Takes a resident block away, since it moves up, keeping its history: the frame it had.
     pub fn take(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let entry = self.find(block)?;
-        let frame = self.slots[entry as usize].frame;
-        if frame == NO_FRAME {
-            return None;
-        }
+        let frame = self.handles.frame(entry)?;
         self.policy.take(entry, &mut self.out);
-        self.release_frame(entry);
+        self.handles.release(entry);
         self.settle();
         self.drop_if_unknown(entry);
         Some(frame)
@@ -244,12 +212,11 @@ impl HashedCache {
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let entry = self.find(block)?;
-        let frame = self.slots[entry as usize].frame;
         self.policy.discard(entry, &mut self.out);
-        self.release_frame(entry);
+        let frame = self.handles.release(entry);
         self.settle();
         self.drop_if_unknown(entry);
-        Some(frame).filter(|&frame| frame != NO_FRAME)
+        frame
     }
 
     /// Says that the neighbouring cache holds a block from now on, or no longer. Of a block that is
@@ -274,12 +241,12 @@ impl HashedCache {
 
     /// The block that admitting an unknown one would evict now; `None` while there is room.
     pub fn victim(&self) -> Option<u64> {
-        self.policy.victim().map(|entry| self.slots[entry as usize].block)
+        self.policy.victim().map(|entry| self.handles.slot(entry).block)
     }
 
     /// The resident blocks with their frames, in the policy's order.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
-        let slot = |entry: Entry| self.slots[entry as usize];
+        let slot = |entry: Entry| self.handles.slot(entry);
         self.policy.residents().into_iter().map(slot).map(|s| (s.block, s.frame)).collect()
     }
 
@@ -288,8 +255,7 @@ impl HashedCache {
         self.start();
         self.policy.resize(capacity, &mut self.out);
         self.settle();
-        self.free_frames.extend((self.frames..capacity).rev());
-        self.frames = self.frames.max(capacity);
+        self.handles.grow_frames(capacity);
     }
 
     fn start(&mut self) {
@@ -297,41 +263,20 @@ impl HashedCache {
         self.evicted.clear();
     }
 
+    #[inline]
     fn find(&self, block: u64) -> Option<Entry> {
-        let hash = self.hasher.hash_one(block);
-        self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
+        self.handles.find(block)
     }
 
     /// The handle of a block: the one it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
         self.start();
-        let hash = self.hasher.hash_one(block);
-        let (slots, hasher) = (&mut self.slots, &self.hasher);
-        let place = self.table.entry(
-            hash,
-            |&entry| slots[entry as usize].block == block,
-            |&entry| hasher.hash_one(slots[entry as usize].block),
-        );
-        match place {
-            Place::Occupied(known) => *known.get(),
-            Place::Vacant(vacant) => {
-                let slot = Slot { block, frame: NO_FRAME };
-                let entry = match self.free_entries.pop() {
-                    Some(entry) => {
-                        slots[entry as usize] = slot;
-                        entry
-                    }
-                    None => {
-                        slots.push(slot);
-                        self.policy.grow(slots.len() as u32);
-                        slots.len() as u32 - 1
-                    }
-                };
-                self.policy.bind(entry, block);
-                vacant.insert(entry);
-                entry
-            }
+        let (entry, is_fresh) = self.handles.enter(block);
+        if is_fresh {
+            self.policy.grow(self.handles.count());
+            self.policy.bind(entry, block);
         }
+        entry
     }
 
     /// Carries out what the policy let go.
@@ -341,11 +286,11 @@ impl HashedCache {
         }
         let mut out = std::mem::take(&mut self.out);
         for departure in out.iter() {
-            let slot = self.slots[departure.entry as usize];
+            let slot = self.handles.slot(departure.entry);
             if departure.fate != Fate::Forgotten {
                 let held = self.is_aware && self.policy.neighbour_has(departure.entry);
                 self.evicted.push(Evicted { block: slot.block, frame: slot.frame, held });
-                self.release_frame(departure.entry);
+                self.handles.release(departure.entry);
             }
             if departure.fate != Fate::Remembered {
                 self.drop_if_unknown(departure.entry);
@@ -355,35 +300,14 @@ impl HashedCache {
         self.out = out;
     }
 
-    fn release_frame(&mut self, entry: Entry) -> Option<Frame> {
-        let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
-        if frame == NO_FRAME {
-            return None;
-        }
-        self.free_frames.push(frame);
-        Some(frame)
-    }
-
-    /// The frame of a resident entry, given now if it has none yet.
-    fn give_frame(&mut self, entry: Entry) -> Frame {
-        let slot = &mut self.slots[entry as usize];
-        if slot.frame == NO_FRAME {
-            slot.frame = self.free_frames.pop().expect("a frame for every resident block");
-        }
-        slot.frame
-    }
-
     /// Frees a handle that the policy knows nothing about (any more).
     fn drop_if_unknown(&mut self, entry: Entry) {
         if self.policy.contains(entry) || self.policy.remembers(entry) {
             return;
         }
-        let hash = self.hasher.hash_one(self.slots[entry as usize].block);
-        if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
-            found.remove();
+        if self.handles.drop_handle(entry) {
             // The handle may soon stand for another block.
             self.policy.neighbour_holds(entry, false);
-            self.free_entries.push(entry);
         }
     }
 
@@ -393,27 +317,10 @@ impl HashedCache {
     /// Says which does not hold.
     pub fn validate(&self) -> Result<(), String> {
         self.policy.validate()?;
-        let mut used = vec![false; self.frames as usize];
-        for &entry in &self.table {
-            let resident = self.policy.contains(entry);
-            if !resident && !self.policy.remembers(entry) {
-                return Err(format!("handle {entry} is kept for nothing"));
-            }
-            let frame = self.slots[entry as usize].frame;
-            if resident != (frame != NO_FRAME) {
-                return Err(format!("handle {entry}: resident and frame disagree"));
-            }
-            if resident && std::mem::replace(&mut used[frame as usize], true) {
-                return Err(format!("frame {frame} is used twice"));
-            }
+        let is_known = |entry| self.policy.contains(entry) || self.policy.remembers(entry);
+        if let Some(entry) = self.handles.entries().find(|&entry| !is_known(entry)) {
+            return Err(format!("handle {entry} is kept for nothing"));
         }
-        let in_use = used.iter().filter(|&&used| used).count();
-        if in_use != self.policy.len() as usize
-            || in_use + self.free_frames.len() != self.frames as usize
-            || self.table.len() + self.free_entries.len() != self.slots.len()
-        {
-            return Err("frames or handles are lost".into());
-        }
-        Ok(())
+        self.handles.validate(self.policy.len(), |entry| self.policy.contains(entry))
     }
 }

@@ -15,6 +15,7 @@
 
 mod cct;
 pub mod content;
+mod handles;
 mod hashed;
 mod heap;
 mod level;

@@ -270,7 +270,8 @@ impl Volume {
 
     /// Whether what clients evict decides where blocks go.
     pub(crate) fn places_evicted(&self) -> bool {
-        self.has_clients() && self.config.placement != Placement::Access
+        let config = &self.config;
+        self.has_clients() && (config.placement != Placement::Access || config.scheme.is_some())
     }
 
     /// Whether it is of use that clients publish what they hold.

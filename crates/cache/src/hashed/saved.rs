@@ -56,13 +56,13 @@ impl HashedCache {
     pub fn save(&mut self) -> Result<Vec<u8>, Refused> {
         let residents = self.policy.residents();
         let count = residents.len() as u32;
-        let mut memo = Memo::saving(self.slots.len(), residents);
+        let mut memo = Memo::saving(self.handles.count() as usize, residents);
         self.policy.carry(&mut memo)?;
         let (policy, order) = memo.saved();
         let mut head = Head {
             capacity: self.policy.capacity(),
             residents: count,
-            blocks: order.into_iter().map(|entry| self.slots[entry as usize].block).collect(),
+            blocks: order.into_iter().map(|entry| self.handles.slot(entry).block).collect(),
         };
         let mut memo = Memo::saving(0, Vec::new());
         head.carry(&mut memo)?;
@@ -99,7 +99,7 @@ impl HashedCache {
             return Err(Refused(format!("{} bytes are left over", memo.rest().len())));
         }
         for entry in 0..head.residents {
-            cache.give_frame(entry);
+            cache.handles.give_frame(entry);
         }
         cache.validate().map_err(Refused)?;
         Ok(cache)
@@ -119,6 +119,6 @@ impl HashedCache {
 
     /// All blocks that are known, resident or remembered, in no particular order.
     pub fn known(&self) -> impl Iterator<Item = u64> + '_ {
-        self.table.iter().map(|&entry| self.slots[entry as usize].block)
+        self.handles.entries().map(|entry| self.handles.slot(entry).block)
     }
 }

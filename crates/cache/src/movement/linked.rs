@@ -4,12 +4,12 @@
 //! What neighbours say is not trusted: numbers that cannot be are made ones that can. Not here: how
 //! it is said (`docs/hints.md`), and what becomes of the data.
 //!
-//! Invariants (checked by [`LinkedCache::validate`]): those of the index (`handles.rs`) and of the
+//! Invariants (checked by [`LinkedCache::validate`]): those of the index ([`Handles`]) and of the
 //! level.
 
-use super::handles::{Handles, Slot};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
 use super::{Gauges, SchemeSpec};
+use crate::handles::{Handles, Slot};
 use crate::policy::SpecError;
 use crate::{Counts, Entry, Evicted, Frame};
 
@@ -400,7 +400,7 @@ impl LinkedCache {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
         let level = &self.level;
         self.handles.sweep(used, |entry| level.knows(entry));
-        let entry = self.handles.enter(block);
+        let (entry, _) = self.handles.enter(block);
         self.level.grow(self.handles.count());
         entry
     }

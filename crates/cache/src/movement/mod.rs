@@ -15,7 +15,6 @@ mod activity;
 mod bidifilter;
 mod coins;
 mod demote;
-mod handles;
 mod hfa;
 mod hint_k;
 mod link;

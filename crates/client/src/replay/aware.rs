@@ -17,7 +17,7 @@ use undercroft_trace::DenseTrace;
 use super::layout::Layout;
 use super::player::{Finished, Player, Telling};
 use super::telling::ToldReport;
-use super::{L1Report, Replay, ReplayError};
+use super::{L1Report, Played, Replay, ReplayError};
 use crate::following::{NEWS_BYTES, News, Publishing, follow};
 
 /// Longest time that a hint waits for others, while there are requests.
@@ -151,64 +151,6 @@ impl<'a> Aware<'a> {
         Ok((client, aware))
     }
 
-    /// Plays the whole trace.
-    pub(super) async fn play(
-        &mut self,
-        player: &mut Player<'_>,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(), ReplayError> {
-        let mut chunks = self.trace.forward();
-        while let Some((start, chunk)) = chunks.next()? {
-            for r in chunk {
-                self.reference(player, Reference::new(r.block(), r.is_write())).await?;
-            }
-            progress(start + chunk.len() as u64);
-        }
-        while self.finish_one(player).await? {}
-        Ok(())
-    }
-
-    async fn reference(
-        &mut self,
-        player: &mut Player<'_>,
-        reference: Reference,
-    ) -> Result<(), ReplayError> {
-        let (entry, is_write) = (reference.entry(), reference.is_write());
-        while player.is_busy(entry) {
-            self.finish_one(player).await?;
-        }
-        let block = self.layout.place(self.trace, entry);
-        if let Some(level) = &mut self.level {
-            if !is_write && level.cache().frame(block).is_some() {
-                level.reference(block, false);
-                return Ok(());
-            }
-            level.asks(block);
-        }
-        let now = Instant::now();
-        let (mut answer, mut asks) = (None, false);
-        if let Some(mailbox) = &mut self.mailbox {
-            // One that is on its way would keep this summary from going.
-            let publishing = self.publishing.as_mut().filter(|_| !mailbox.is_away());
-            let level = self.level.as_ref();
-            let content = || level.map_or(Vec::new(), residents);
-            let extra = publishing.map_or(Vec::new(), |publishing| publishing.due(content));
-            let pressing = self.hints.waits_since(now) >= FLUSH_AFTER;
-            // That the block left goes in front of asking for it again, or not at all.
-            answer = mailbox.send(&mut self.hints, now, extra, pressing);
-            self.hints.cancel(block);
-            self.requests += 1;
-            asks = self.follow.is_some() && self.requests % self.wanted == 0;
-        }
-        let mailbox = self.mailbox.as_ref().filter(|_| asks);
-        let ask = || mailbox.map(|mailbox| Box::pin(mailbox.ask(NEWS_BYTES)) as Telling);
-        player.request(block * self.block_bytes, &[reference], answer, ask);
-        while player.in_flight() >= self.depth {
-            self.finish_one(player).await?;
-        }
-        Ok(())
-    }
-
     /// Waits for one answer, and takes it in; false if nothing is in flight.
     async fn finish_one(&mut self, player: &mut Player<'_>) -> Result<bool, ReplayError> {
         let refused = player.refused;
@@ -315,6 +257,54 @@ impl<'a> Aware<'a> {
             is_certain: found.as_ref().is_some_and(|found| found.is_certain),
             is_least: found.as_ref().is_some_and(|found| found.is_least),
         })
+    }
+}
+
+impl Played for Aware<'_> {
+    async fn reference(
+        &mut self,
+        player: &mut Player<'_>,
+        reference: Reference,
+    ) -> Result<(), ReplayError> {
+        let (entry, is_write) = (reference.entry(), reference.is_write());
+        while player.is_busy(entry) {
+            self.finish_one(player).await?;
+        }
+        let block = self.layout.place(self.trace, entry);
+        if let Some(level) = &mut self.level {
+            if !is_write && level.cache().frame(block).is_some() {
+                level.reference(block, false);
+                return Ok(());
+            }
+            level.asks(block);
+        }
+        let now = Instant::now();
+        let (mut answer, mut asks) = (None, false);
+        if let Some(mailbox) = &mut self.mailbox {
+            // One that is on its way would keep this summary from going.
+            let publishing = self.publishing.as_mut().filter(|_| !mailbox.is_away());
+            let level = self.level.as_ref();
+            let content = || level.map_or(Vec::new(), residents);
+            let extra = publishing.map_or(Vec::new(), |publishing| publishing.due(content));
+            let pressing = self.hints.waits_since(now) >= FLUSH_AFTER;
+            // That the block left goes in front of asking for it again, or not at all.
+            answer = mailbox.send(&mut self.hints, now, extra, pressing);
+            self.hints.cancel(block);
+            self.requests += 1;
+            asks = self.follow.is_some() && self.requests % self.wanted == 0;
+        }
+        let mailbox = self.mailbox.as_ref().filter(|_| asks);
+        let ask = || mailbox.map(|mailbox| Box::pin(mailbox.ask(NEWS_BYTES)) as Telling);
+        player.request(block * self.block_bytes, &[reference], answer, ask);
+        while player.in_flight() >= self.depth {
+            self.finish_one(player).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError> {
+        while self.finish_one(player).await? {}
+        Ok(())
     }
 }
 

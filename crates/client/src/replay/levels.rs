@@ -11,7 +11,7 @@ use undercroft_trace::DenseTrace;
 
 use super::layout::Layout;
 use super::player::Player;
-use super::{L1Report, ReplayError};
+use super::{L1Report, Played, ReplayError};
 
 /// What went over the link to the level below.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -72,47 +72,6 @@ impl<'a> Level<'a> {
         let report = LevelReport { placement, ..LevelReport::default() };
         let (queue, block_bytes) = (LevelQueue::default(), block_bytes.into());
         Ok(Level { trace, layout, uri, block_bytes, cache, link, queue, awaited: 0, report })
-    }
-
-    /// Plays the whole trace.
-    pub(super) async fn play(
-        &mut self,
-        player: &mut Player<'_>,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(), ReplayError> {
-        let mut chunks = self.trace.forward();
-        while let Some((start, chunk)) = chunks.next()? {
-            for r in chunk {
-                self.reference(player, Reference::new(r.block(), r.is_write())).await?;
-            }
-            progress(start + chunk.len() as u64);
-        }
-        while !self.queue.is_empty() {
-            let message = self.queue.message(&[], self.link.bytes_max());
-            self.say(&message).await?;
-        }
-        Ok(())
-    }
-
-    async fn reference(
-        &mut self,
-        player: &mut Player<'_>,
-        reference: Reference,
-    ) -> Result<(), ReplayError> {
-        let (entry, is_write) = (reference.entry(), reference.is_write());
-        self.cache.pass_time(1);
-        let asking = Asking::default();
-        let reached = self.cache.reference(entry.into(), is_write, asking, || false);
-        self.leave(player);
-        let is_held = reached.pass.is_some();
-        if is_write || !is_held {
-            let passed = self.request(player, reference, is_held).await?;
-            if !is_held {
-                self.cache.arrive(entry.into(), is_write, asking, passed);
-                self.leave(player);
-            }
-        }
-        self.settle(player).await
     }
 
     /// Makes a request: what the level below says of its block.
@@ -227,5 +186,36 @@ impl<'a> Level<'a> {
         let links = self.cache.link_counts();
         let (promotions_in, exchanges_in) = (links.promotions_in, links.exchanges_in);
         LevelReport { promotions_in, exchanges_in, ..self.report.clone() }
+    }
+}
+
+impl Played for Level<'_> {
+    async fn reference(
+        &mut self,
+        player: &mut Player<'_>,
+        reference: Reference,
+    ) -> Result<(), ReplayError> {
+        let (entry, is_write) = (reference.entry(), reference.is_write());
+        self.cache.pass_time(1);
+        let asking = Asking::default();
+        let reached = self.cache.reference(entry.into(), is_write, asking, || false);
+        self.leave(player);
+        let is_held = reached.pass.is_some();
+        if is_write || !is_held {
+            let passed = self.request(player, reference, is_held).await?;
+            if !is_held {
+                self.cache.arrive(entry.into(), is_write, asking, passed);
+                self.leave(player);
+            }
+        }
+        self.settle(player).await
+    }
+
+    async fn end(&mut self, _: &mut Player<'_>) -> Result<(), ReplayError> {
+        while !self.queue.is_empty() {
+            let message = self.queue.message(&[], self.link.bytes_max());
+            self.say(&message).await?;
+        }
+        Ok(())
     }
 }

@@ -223,7 +223,7 @@ pub async fn replay(
 ) -> Result<ReplayReport, ReplayError> {
     let layout = Layout::new(trace, block_bytes).ok_or(ReplayError::TooFar)?;
     let versions = Versions::new(trace.unique());
-    let play = (how.depth, how.verify);
+    let pace = (how.depth, how.verify);
     let started = Instant::now();
     if how.placement.is_none()
         && (how.below != Below::Nothing || how.report == Report::Digest || how.probe)
@@ -236,8 +236,8 @@ pub async fn replay(
         check(trace, block_bytes, uri, &layout, &remote.info)?;
         let (client, mut aware) =
             Aware::connect(uri, (trace, &layout), block_bytes, &mut how).await?;
-        let mut player = Player::new(uri, vec![client], block_bytes, play, versions);
-        aware.play(&mut player, progress).await?;
+        let mut player = Player::new(uri, vec![client], block_bytes, pace, versions);
+        play(trace, &mut aware, &mut player, progress).await?;
         let elapsed = started.elapsed();
         let (l1, told, known) = (aware.l1_report(), aware.told(&player), aware.known());
         let probed = aware.probed();
@@ -251,7 +251,7 @@ pub async fn replay(
             clients.push(client.map_err(|error| ReplayError::Server(uri.clone(), error))?);
         }
         check(trace, block_bytes, uri, &layout, &clients[0].remote().info)?;
-        let mut player = Player::new(uri, clients, block_bytes, play, versions);
+        let mut player = Player::new(uri, clients, block_bytes, pace, versions);
         let l1 = how.l1.map(|policy| Level::new(policy, how.write_mode));
         let blocks_max = (player.request_bytes() / block_bytes).max(1) as usize;
         let most = if how.single { 1 } else { blocks_max };
@@ -272,24 +272,54 @@ pub async fn replay(
         options.contexts.push(LevelLink::context(client_id()));
         let client = Client::connect(uri, &options).await;
         let client = client.map_err(|error| ReplayError::Server(uri.clone(), error))?;
-        let mut player = Player::new(uri, vec![client.clone()], block_bytes, play, versions);
+        let mut player = Player::new(uri, vec![client.clone()], block_bytes, pace, versions);
         let first = levels::First { scheme, capacity, block_bytes };
         let mut level = levels::Level::new((trace, &layout), uri, first, client)?;
-        level.play(&mut player, progress).await?;
+        play(trace, &mut level, &mut player, progress).await?;
         let (l1, level) = (Some(level.l1_report()), Some(level.report()));
         let report = player.tally.report(started.elapsed(), trace.len());
         return Ok(ReplayReport { l1, level, ..report });
     }
     let mailboxes = telling::connect(uri, &how, block_bytes).await?;
     let clients = mailboxes.iter().map(|mailbox| Mailbox::client(mailbox).clone()).collect();
-    let mut player = Player::new(uri, clients, block_bytes, play, versions);
+    let mut player = Player::new(uri, clients, block_bytes, pace, versions);
     let first = (how.l1.ok_or(ReplayError::NoFirstLevel)?, how.write_mode);
     let tell = (how.report, how.batch);
     let mut telling = Telling::new((trace, &layout), block_bytes, first, mailboxes, tell);
-    telling.play(&mut player, progress).await?;
+    play(trace, &mut telling, &mut player, progress).await?;
     let (l1, told) = (Some(telling.l1_report()), Some(telling.told(&player)));
     let report = player.tally.report(started.elapsed(), trace.len());
     Ok(ReplayReport { l1, told, ..report })
+}
+
+/// A first level that has more to do at a reference than to count it.
+trait Played {
+    /// One reference of the trace, in order.
+    async fn reference(
+        &mut self,
+        player: &mut Player<'_>,
+        reference: Reference,
+    ) -> Result<(), ReplayError>;
+
+    /// All were made: waits for what is on its way.
+    async fn end(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError>;
+}
+
+/// Plays the whole trace through such a first level.
+async fn play(
+    trace: &DenseTrace,
+    level: &mut impl Played,
+    player: &mut Player<'_>,
+    mut progress: impl FnMut(u64),
+) -> Result<(), ReplayError> {
+    let mut chunks = trace.forward();
+    while let Some((start, chunk)) = chunks.next()? {
+        for r in chunk {
+            level.reference(player, Reference::new(r.block(), r.is_write())).await?;
+        }
+        progress(start + chunk.len() as u64);
+    }
+    level.end(player).await
 }
 
 /// Plays the whole trace without a word about the first level, in requests of `most` blocks.

@@ -11,7 +11,7 @@ use undercroft_trace::DenseTrace;
 
 use super::layout::Layout;
 use super::player::Player;
-use super::{L1Report, ReplayError};
+use super::{L1Report, Played, ReplayError};
 use undercroft_nbd::report::{HintQueue, Mailbox, Report};
 
 /// Longest time that a hint waits for others, while there are requests.
@@ -63,23 +63,27 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// Plays the whole trace.
-    pub(super) async fn play(
-        &mut self,
-        player: &mut Player<'_>,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(), ReplayError> {
-        let mut chunks = self.trace.forward();
-        while let Some((start, chunk)) = chunks.next()? {
-            for r in chunk {
-                self.reference(player, Reference::new(r.block(), r.is_write())).await?;
-            }
-            progress(start + chunk.len() as u64);
-        }
-        while player.finish_one().await?.is_some() {}
-        Ok(())
+    fn is_handing_over(&self, block: u64) -> bool {
+        let blocks = block..block + 1;
+        self.mailboxes.iter().any(|mailbox| mailbox.is_handing_over(&blocks).is_some())
     }
 
+    pub(super) fn l1_report(&self) -> L1Report {
+        L1Report::new(self.cache.policy().capacity(), self.cache.counts())
+    }
+
+    pub(super) fn told(&self, player: &Player<'_>) -> ToldReport {
+        let counts = self.hints.counts();
+        ToldReport {
+            messages: self.mailboxes.iter().map(Mailbox::messages).sum(),
+            refused: player.refused,
+            evictions: counts.told,
+            handed_over: counts.handed_over,
+        }
+    }
+}
+
+impl Played for Telling<'_> {
     async fn reference(
         &mut self,
         player: &mut Player<'_>,
@@ -119,23 +123,9 @@ impl<'a> Telling<'a> {
         Ok(())
     }
 
-    fn is_handing_over(&self, block: u64) -> bool {
-        let blocks = block..block + 1;
-        self.mailboxes.iter().any(|mailbox| mailbox.is_handing_over(&blocks).is_some())
-    }
-
-    pub(super) fn l1_report(&self) -> L1Report {
-        L1Report::new(self.cache.policy().capacity(), self.cache.counts())
-    }
-
-    pub(super) fn told(&self, player: &Player<'_>) -> ToldReport {
-        let counts = self.hints.counts();
-        ToldReport {
-            messages: self.mailboxes.iter().map(Mailbox::messages).sum(),
-            refused: player.refused,
-            evictions: counts.told,
-            handed_over: counts.handed_over,
-        }
+    async fn end(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError> {
+        while player.finish_one().await?.is_some() {}
+        Ok(())
     }
 }
 

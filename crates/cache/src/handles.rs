@@ -1,8 +1,9 @@
-//! From blocks of any number to the handles that a level knows them by, and to the frames of those
-//! that are here.
+//! From blocks of any number to the handles that a policy or a level knows them by, and to the
+//! frames of those that are here.
 //!
-//! Invariants (checked by [`Handles::validate`]): a handle has a frame exactly if its block is here,
-//! and no two share one; none is lost.
+//! Invariants (checked by [`Handles::validate`]):
+//! 1. a handle has a frame exactly if its block is here, and no two share one; none is lost;
+//! 2. frames are below the largest number of them that there ever was.
 
 use std::hash::BuildHasher;
 
@@ -12,20 +13,22 @@ use hashbrown::hash_table::Entry as Place;
 
 use crate::{Entry, Frame};
 
+/// Instead of a frame: the block is not here.
 const NO_FRAME: Frame = u32::MAX;
 
 /// Handles beyond those in use that are kept before all are looked through.
 const SPARE_HANDLES: usize = 1 << 10;
 
 /// A block, and where its data lies if it is here.
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) block: u64,
-    pub(super) frame: Frame,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) block: u64,
+    pub(crate) frame: Frame,
 }
 
 /// The index.
-pub(super) struct Handles {
+#[derive(Clone)]
+pub(crate) struct Handles {
     table: HashTable<Entry>,
     slots: Vec<Slot>,
     free_entries: Vec<Entry>,
@@ -36,7 +39,7 @@ pub(super) struct Handles {
 
 impl Handles {
     /// With so many frames. `seed` makes the index unpredictable, and changes nothing else.
-    pub(super) fn new(frames: u32, seed: u64) -> Self {
+    pub(crate) fn new(frames: u32, seed: u64) -> Self {
         Self {
             table: HashTable::new(),
             slots: Vec::new(),
@@ -48,25 +51,40 @@ impl Handles {
     }
 
     /// Handles so far, in use or not.
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    pub(super) fn slot(&self, entry: Entry) -> Slot {
+    /// So many frames from now on, if that is more than there are.
+    pub(crate) fn grow_frames(&mut self, frames: u32) {
+        self.free_frames.extend((self.frames..frames).rev());
+        self.frames = self.frames.max(frames);
+    }
+
+    /// All handles in use, in no particular order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.table.iter().copied()
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, entry: Entry) -> Slot {
         self.slots[entry as usize]
     }
 
-    pub(super) fn frame(&self, entry: Entry) -> Option<Frame> {
+    #[inline]
+    pub(crate) fn frame(&self, entry: Entry) -> Option<Frame> {
         Some(self.slot(entry).frame).filter(|&frame| frame != NO_FRAME)
     }
 
-    pub(super) fn find(&self, block: u64) -> Option<Entry> {
+    #[inline]
+    pub(crate) fn find(&self, block: u64) -> Option<Entry> {
         let hash = self.hasher.hash_one(block);
         self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
     }
 
-    /// The handle of a block: the one that it has, or a fresh one.
-    pub(super) fn enter(&mut self, block: u64) -> Entry {
+    /// The handle of a block: the one that it has, or a fresh one, and whether it is that.
+    #[inline]
+    pub(crate) fn enter(&mut self, block: u64) -> (Entry, bool) {
         let hash = self.hasher.hash_one(block);
         let (slots, hasher) = (&mut self.slots, &self.hasher);
         let place = self.table.entry(
@@ -75,7 +93,7 @@ impl Handles {
             |&entry| hasher.hash_one(slots[entry as usize].block),
         );
         match place {
-            Place::Occupied(known) => *known.get(),
+            Place::Occupied(known) => (*known.get(), false),
             Place::Vacant(vacant) => {
                 let slot = Slot { block, frame: NO_FRAME };
                 let entry = match self.free_entries.pop() {
@@ -89,14 +107,14 @@ impl Handles {
                     }
                 };
                 vacant.insert(entry);
-                entry
+                (entry, true)
             }
         }
     }
 
     /// Frees the handles of blocks that are not known any more, when there are many beyond those
     /// `used`: tables drop blocks without saying so.
-    pub(super) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
+    pub(crate) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
         if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
             return;
         }
@@ -110,7 +128,9 @@ impl Handles {
         });
     }
 
-    pub(super) fn give_frame(&mut self, entry: Entry) -> Frame {
+    /// The frame of a block that is here, given now if it has none yet.
+    #[inline]
+    pub(crate) fn give_frame(&mut self, entry: Entry) -> Frame {
         let slot = &mut self.slots[entry as usize];
         if slot.frame == NO_FRAME {
             slot.frame = self.free_frames.pop().expect("a frame for every block that is here");
@@ -118,24 +138,27 @@ impl Handles {
         slot.frame
     }
 
-    pub(super) fn release(&mut self, entry: Entry) {
+    /// A block is not here any more: the frame that it had.
+    pub(crate) fn release(&mut self, entry: Entry) -> Option<Frame> {
         let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
-        if frame != NO_FRAME {
-            self.free_frames.push(frame);
+        if frame == NO_FRAME {
+            return None;
         }
+        self.free_frames.push(frame);
+        Some(frame)
     }
 
-    /// A block is not known any more.
-    pub(super) fn drop_handle(&mut self, entry: Entry) {
+    /// A block is not known any more. True if it was.
+    pub(crate) fn drop_handle(&mut self, entry: Entry) -> bool {
         let hash = self.hasher.hash_one(self.slots[entry as usize].block);
-        if let Ok(found) = self.table.find_entry(hash, |&other| other == entry) {
-            found.remove();
-            self.free_entries.push(entry);
-        }
+        let Ok(found) = self.table.find_entry(hash, |&other| other == entry) else { return false };
+        found.remove();
+        self.free_entries.push(entry);
+        true
     }
 
     /// Checks the invariants; `held` blocks are here, those of which `is_here` says so.
-    pub(super) fn validate(
+    pub(crate) fn validate(
         &self,
         held: u32,
         is_here: impl Fn(Entry) -> bool,
