@@ -197,7 +197,10 @@ impl LevelLink {
         }
         if grant.block_bytes != block_bytes {
             let theirs = grant.block_bytes;
-            return refused(format!("its blocks are of {theirs} bytes, and not {block_bytes}"));
+            let text = "levels have blocks of one size; give the volume another with block=";
+            return refused(format!(
+                "its blocks are of {theirs} bytes, and not {block_bytes}: {text}"
+            ));
         }
         Ok(LevelLink { client, grant, level })
     }
