@@ -258,7 +258,7 @@ impl Shard {
         for block in coop.staged.within(blocks) {
             coop.unstage(block, &mut self.cache);
         }
-        self.level_range(blocks);
+        self.level_range();
     }
 
     /// The bit of a client goes to another one.

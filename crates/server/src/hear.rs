@@ -186,7 +186,7 @@ impl Volume {
     /// others are counted, and cost nothing however many they are.
     fn known_runs(&self, runs: &[BlockRun], left: &mut u64, ignored: &mut u64) -> Vec<Range<u64>> {
         let end = self.blocks();
-        let mut known = Vec::new();
+        let mut known = Vec::with_capacity(runs.len());
         for run in runs.iter().map(|run| run.blocks()) {
             let first = run.start.min(end);
             let count = (run.end.min(end) - first).min(*left);

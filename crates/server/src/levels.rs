@@ -7,7 +7,6 @@
 //! the block meanwhile.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -401,7 +400,7 @@ impl Shard {
     }
 
     /// A range is about to change, or has changed.
-    pub(crate) fn level_range(&mut self, _: &RangeInclusive<u64>) {
+    pub(crate) fn level_range(&mut self) {
         if let Some((_, levels)) = self.linked() {
             levels.all_changed = levels.lower.as_ref().is_some_and(|lower| !lower.is_settled());
         }

@@ -131,7 +131,7 @@ impl Shard {
                 }
             }
         }
-        self.level_range(blocks);
+        self.level_range();
         for op in self.ranges.remove(number) {
             self.enqueue_unparked(op, fx);
         }

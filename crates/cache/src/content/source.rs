@@ -2,6 +2,7 @@
 
 use super::bloom::Shape;
 use super::summary::{Publication, Unusable};
+use crate::HashedCache;
 
 /// A publication of one of several neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,21 @@ pub struct News {
     pub blocks: Vec<(u64, bool)>,
     /// Anything may have changed: ask about every block that matters.
     pub all: bool,
+}
+
+impl News {
+    /// Tells the policy of a cache, and is none any more.
+    pub(super) fn tell(&mut self, source: &dyn Source, cache: &mut HashedCache) {
+        if std::mem::take(&mut self.all) {
+            self.blocks.clear();
+            for (block, _) in cache.residents() {
+                cache.neighbour_holds(block, source.holds(block));
+            }
+        }
+        for (block, holds) in self.blocks.drain(..) {
+            cache.neighbour_holds(block, holds);
+        }
+    }
 }
 
 /// What knowing cost, and how good it looked.

@@ -212,15 +212,8 @@ impl Upper {
     }
 
     fn learn(&mut self) {
-        let Some(source) = &self.source else { return };
-        if std::mem::take(&mut self.news.all) {
-            self.news.blocks.clear();
-            for (block, _) in self.cache.residents() {
-                self.cache.neighbour_holds(block, source.holds(block));
-            }
-        }
-        for (block, holds) in self.news.blocks.drain(..) {
-            self.cache.neighbour_holds(block, holds);
+        if let Some(source) = &self.source {
+            self.news.tell(source.as_ref(), &mut self.cache);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::oracle::{BLOCK, Oracle};
-use super::stack::{SIZES, STORE, Trace, bad_link, number, volume};
+use super::stack::{SIZES, STORE, Trace, bad_link, number, use_half, volume};
 use super::support::{PATIENCE, Place, Random, Server, read, text, write};
 
 /// Schemes whose levels can be processes. P-HFA adapts by what is said now and then, and then has
@@ -210,21 +210,7 @@ async fn a_level_below_that_comes_back_is_the_next_one_again() {
         let upper = above.serve(&upper);
         let client = upper.connect("v").await;
         let told = |name: &str| number(&upper.stats("v"), "lower", name);
-        let use_it = async |byte: u8| {
-            for block in 0..96 {
-                let at = block * BLOCK as u64;
-                if block % 2 == 0 {
-                    write(&client, at, vec![byte; BLOCK]).await.unwrap();
-                    client.flush().await.unwrap();
-                } else {
-                    read(&client, at, BLOCK).await.unwrap();
-                }
-            }
-            for block in (0..96).step_by(2) {
-                let found = read(&client, block * BLOCK as u64, BLOCK).await.unwrap();
-                assert!(found == vec![byte; BLOCK], "{scheme}, block {block} of {byte}");
-            }
-        };
+        let use_it = async |byte: u8| use_half(&client, 96, byte, scheme).await;
         let came = |server: &Server| number(&server.stats("v"), "movement", "messages");
         use_it(1).await;
         assert!(came(&lower) > 0, "{scheme}: {}", lower.stats("v"));

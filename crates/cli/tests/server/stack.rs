@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::io::copy;
 use tokio::net::{UnixListener, UnixStream};
+use undercroft_nbd::Client;
 
 use super::oracle::{BLOCK, Oracle};
 use super::support::{PATIENCE, Place, Random, Server, read, text, write};
@@ -246,6 +247,24 @@ fn who_does_not_listen_is_refused_at_the_start() {
     assert_eq!((upper.stop(), lower.stop()), (0, 0));
 }
 
+/// Writes every second block and reads the others, then looks whether the written ones are as they
+/// should be.
+pub(crate) async fn use_half(client: &Client, blocks: u64, byte: u8, what: &str) {
+    for block in 0..blocks {
+        let at = block * BLOCK as u64;
+        if block % 2 == 0 {
+            write(client, at, vec![byte; BLOCK]).await.unwrap();
+            client.flush().await.unwrap();
+        } else {
+            read(client, at, BLOCK).await.unwrap();
+        }
+    }
+    for block in (0..blocks).step_by(2) {
+        let found = read(client, block * BLOCK as u64, BLOCK).await.unwrap();
+        assert!(found == vec![byte; BLOCK], "{what}: block {block} of {byte}: {}", found[0]);
+    }
+}
+
 /// The server below is killed and comes back: the data is right all the time, and what leaves is
 /// told again. While it takes no hints everything else goes on.
 #[tokio::test(flavor = "multi_thread")]
@@ -259,21 +278,7 @@ async fn a_server_below_that_comes_back_listens_again() {
         let upper = above.serve(&upper);
         let client = upper.connect("v").await;
         let told = |name: &str| number(&upper.stats("v"), "tells", name);
-        let use_it = async |byte: u8| {
-            for block in 0..128 {
-                let at = block * BLOCK as u64;
-                if block % 2 == 0 {
-                    write(&client, at, vec![byte; BLOCK]).await.unwrap();
-                    client.flush().await.unwrap();
-                } else {
-                    read(&client, at, BLOCK).await.unwrap();
-                }
-            }
-            for block in (0..128).step_by(2) {
-                let found = read(&client, block * BLOCK as u64, BLOCK).await.unwrap();
-                assert!(found == vec![byte; BLOCK], "block {block} of {byte}: {}", found[0]);
-            }
-        };
+        let use_it = async |byte: u8| use_half(&client, 128, byte, report).await;
         use_it(1).await;
         let known = number(&lower.stats("v"), "cooperation", "known_evictions");
         assert!(known > 0 && told("evictions") >= known, "{}", upper.stats("v"));

@@ -218,7 +218,15 @@ async fn the_server_is_told_what_the_table_of_the_engine_says() {
             list.push_str("s 0 1 0\n");
         }
     }
-    let mut command = place.tracked(&replay, &served.uri.to_string());
+    play(&place, &replay, &served.uri.to_string(), list).await;
+    let (evicted, late) = told(&served);
+    assert_eq!(evicted, expected, "{}", place.log());
+    assert_eq!(late.len() as u64, cct.counts().late);
+}
+
+/// Has `replay` carry out a list, with the library in it.
+async fn play(place: &Place, replay: &Path, uri: &str, list: String) {
+    let mut command = place.tracked(replay, uri);
     command.arg(place.file()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let output = tokio::task::spawn_blocking(move || {
         let mut child = command.spawn().expect("it was compiled");
@@ -227,9 +235,6 @@ async fn the_server_is_told_what_the_table_of_the_engine_says() {
     });
     let output = output.await.expect("no panic");
     assert!(output.status.success(), "{}{}", shown(&output), place.log());
-    let (evicted, late) = told(&served);
-    assert_eq!(evicted, expected, "{}", place.log());
-    assert_eq!(late.len() as u64, cct.counts().late);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -240,15 +245,7 @@ async fn pages_of_several_blocks_and_frames_shared_with_children_are_followed() 
     // Four blocks by one call into four frames, by a child into two, by a list into two halves.
     let list = "r 0 0 4\nf 4 8 2\nr 0 16 4\ns 0 20 0\nr 4 24 2\ns 0 20 0\nR 4 32 2\n\
                 s 0 20 0\nw 0 100 4\ns 0 20 0\nw 50 200 4\nr 0 104 1\n";
-    let mut command = place.tracked(&replay, &served.uri.to_string());
-    command.arg(place.file()).stdin(Stdio::piped());
-    let output = tokio::task::spawn_blocking(move || {
-        let mut child = command.spawn().expect("it was compiled");
-        child.stdin.take().expect("piped").write_all(list.as_bytes()).expect("taken");
-        child.wait_with_output().expect("it ends")
-    });
-    let output = output.await.expect("no panic");
-    assert!(output.status.success(), "{}{}", shown(&output), place.log());
+    play(&place, &replay, &served.uri.to_string(), list.to_owned()).await;
     let (evicted, late) = told(&served);
     // Written from frames 16 to 19 became 100 to 103; from frame 50, which is none, nothing.
     assert_eq!(evicted, [0, 1, 2, 3, 8, 9, 24, 25, 16, 17, 18, 19, 100], "{}", place.log());
