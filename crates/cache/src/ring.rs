@@ -175,12 +175,12 @@ impl Ring {
         slots.filter(|&slot| self.marks[slot] != GAP).map(|slot| self.slots[slot])
     }
 
-    /// Closes the gaps, and makes the array longer: twice as long as the queue where entries leave
-    /// from its middle, else as long as it may become at `most`.
+    /// Closes the gaps, and makes the array longer: four times as long as the queue where entries
+    /// leave from its middle, so that this is seldom, else as long as it may become at `most`.
     #[cold]
     fn make_room(&mut self, most: u32) {
         let has_gaps = (self.len as usize) < self.used;
-        let wanted = (2 * self.len as usize).max(16);
+        let wanted = (4 * self.len as usize).max(16);
         let is_short = !has_gaps && self.len < most;
         let wanted = if is_short { wanted.min(most as usize) } else { wanted };
         if wanted > self.slots.len() {

@@ -19,6 +19,11 @@ mod tls;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use undercroft_frames::HugePageHeap;
+
+/// What simulations and a server's index read at random is large.
+#[global_allocator]
+static HEAP: HugePageHeap = HugePageHeap;
 
 /// The cache that sits below somebody else's cache: what would it be worth for your workload?
 #[derive(Parser)]

@@ -6,9 +6,11 @@
 //! users of this crate: a [`FrameMut`] is the only handle to its frame and may write, a [`Frame`]
 //! is one of any number and may only read, and a frame goes back to its pool with its last handle.
 //!
-//! Which block lies in which frame, and which frames to evict, is not known here.
+//! Which block lies in which frame, and which frames to evict, is not known here. Beside it is the
+//! heap of programs that want huge pages too (`heap.rs`).
 //!
-//! With the interface for C the only `unsafe` code of the workspace. What makes it sound:
+//! Most `unsafe` code of the workspace is here (the rest: interface for C, tracker, preload). What
+//! makes the frames sound:
 //! 1. *Memory.* A mapping is unmapped when its last pool is gone; a pool lives as long as any of
 //!    its frames has a handle: each frame that is not free owns one strong count of the pool.
 //! 2. *Places.* Pools get disjoint parts of the mapping, and frames disjoint parts of their pool.
@@ -21,8 +23,10 @@
 //! 5. *Order.* The count goes down with `Release`, and whoever then writes to the frame has read
 //!    the count with `Acquire`: every read through a handle that is gone comes before the write.
 
+mod heap;
 mod memory;
 mod pool;
 
+pub use heap::HugePageHeap;
 pub use memory::{Memory, MemoryError};
 pub use pool::{Frame, FrameMut, Pool};

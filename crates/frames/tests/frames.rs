@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use undercroft_frames::{Frame, FrameMut, Memory, MemoryError};
+use undercroft_frames::{Frame, FrameMut, HugePageHeap, Memory, MemoryError};
+
+/// All of these tests run on it.
+#[global_allocator]
+static HEAP: HugePageHeap = HugePageHeap;
 
 const FRAME_BYTES: usize = 4096;
 
@@ -117,4 +121,20 @@ fn no_reader_sees_a_write() {
     });
     assert!(checked.load(Ordering::Relaxed) > ROUNDS / 2);
     assert_eq!(pool.free_count(), 16);
+}
+
+/// From small to large and back, zeroed and not: what lies in huge pages is what was put there.
+#[test]
+fn large_pieces_of_the_heap_keep_what_they_hold() {
+    let mut numbers: Vec<u64> = Vec::new();
+    for n in 0..3 << 20 {
+        numbers.push(n);
+    }
+    let zeroes = vec![0_u8; 9 << 20];
+    numbers.truncate(1000);
+    numbers.shrink_to_fit();
+    numbers.resize(2 << 20, 7);
+    assert!(numbers[..1000].iter().zip(0..).all(|(&number, n)| number == n));
+    assert!(numbers[1000..].iter().all(|&number| number == 7));
+    assert!(zeroes.iter().all(|&byte| byte == 0));
 }

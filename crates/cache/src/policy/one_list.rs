@@ -97,8 +97,7 @@ impl<R: Rule, N: Neighbour> Policy for OneList<R, N> {
         match next_victim {
             Some(victim) if !N::IS_KNOWN && self.len() == self.capacity => {
                 let leaves = [victim, entry][usize::from(hit)];
-                self.list.remove(LIST, leaves);
-                self.list.push_back(LIST, entry);
+                self.list.replace(LIST, leaves, entry);
                 out.push_if(!hit, victim, Fate::Evicted);
             }
             _ if hit => self.touch(entry, out),
