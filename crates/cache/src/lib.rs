@@ -25,6 +25,7 @@ pub mod movement;
 pub mod placement;
 pub mod policy;
 mod positions;
+mod recency;
 mod recent;
 mod ring;
 mod tally;

@@ -175,20 +175,6 @@ impl<T: Copy + Default> Lists<T> {
         self.nodes[list as usize].prev = node;
     }
 
-    /// Takes `leaves` out of `list` and puts `entry`, which is the same or in no list, at its back.
-    /// The length stays, and is not written: who does that at each step waits for it at the next.
-    #[inline(always)]
-    pub(crate) fn replace(&mut self, list: u32, leaves: Entry, entry: Entry) {
-        let node = self.node_of(leaves) as usize;
-        let Node { prev, next, .. } = self.nodes[node];
-        debug_assert_ne!(next, UNLINKED, "replaced in a list it is not in");
-        self.nodes[prev as usize].next = next;
-        self.nodes[next as usize].prev = prev;
-        self.nodes[node].next = UNLINKED;
-        let last = self.nodes[list as usize].prev;
-        self.link(self.node_of(entry), last, list);
-    }
-
     /// The entries of `list`, front to back.
     pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         std::iter::successors(self.front(list), |&entry| self.next(entry))

@@ -6,9 +6,8 @@
 //! this one and which it holds therefore: so the search stops half way by default (ours).
 
 use super::awareness::{ALPHA, FILTER_BITS, HASHES, KNOWS, PUBLISH};
-use super::lru::Lru;
 use super::neighbour::Held;
-use super::one_list::OneList;
+use super::one_list::{OneList, Rule};
 use super::registry::PolicyInfo;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -19,6 +18,13 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     parameters: &[ALPHA, KNOWS, FILTER_BITS, HASHES, PUBLISH],
     build: |arguments, context| {
         let held = Held::new(arguments.real("alpha"), context.capacity);
-        Ok(Box::new(OneList::<Lru, Held>::new(context.capacity, held)))
+        Ok(Box::new(OneList::<LruCa, Held>::new(context.capacity, held)))
     },
 };
+
+#[derive(Clone)]
+struct LruCa;
+
+impl Rule for LruCa {
+    const EVICTS_NEWEST: bool = false;
+}

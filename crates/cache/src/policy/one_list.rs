@@ -1,4 +1,4 @@
-//! What LRU, LRU-CA and MRU share: one list in recency order, no ghosts.
+//! What LRU-CA and MRU share: one list in recency order, no ghosts. LRU does not need a list.
 
 use std::marker::PhantomData;
 
@@ -88,30 +88,16 @@ impl<R: Rule, N: Neighbour> Policy for OneList<R, N> {
         self.list.push_back(LIST, entry);
     }
 
-    /// In a full cache a hit and a miss both unlink an entry and put one at the back: better a
-    /// choice of which than a branch, since hits cannot be foretold.
-    #[inline(always)]
-    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
-        let hit = self.contains(entry);
-        let next_victim = self.next_victim();
-        match next_victim {
-            Some(victim) if !N::IS_KNOWN && self.len() == self.capacity => {
-                let leaves = [victim, entry][usize::from(hit)];
-                self.list.replace(LIST, leaves, entry);
-                out.push_if(!hit, victim, Fate::Evicted);
-            }
-            _ if hit => self.touch(entry, out),
-            _ => self.admit(entry, out),
-        }
-        hit
-    }
-
     fn take(&mut self, entry: Entry, _: &mut Departures) {
         self.unlink(entry);
     }
 
     fn place(&mut self, entry: Entry, out: &mut Departures) {
-        self.access(entry, out);
+        if self.contains(entry) {
+            self.touch(entry, out);
+        } else {
+            self.admit(entry, out);
+        }
     }
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
