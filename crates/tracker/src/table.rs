@@ -51,6 +51,8 @@ pub trait Sink {
     fn evicted(&mut self, block: Key);
     /// The block had left some time before, and was read again.
     fn late(&mut self, block: Key);
+    /// A page was made in a frame into which nothing was ever read.
+    fn made(&mut self) {}
     /// Memory that is no frame was written from.
     fn no_frame(&mut self) {}
     /// A frame was forgotten for want of room.
@@ -109,11 +111,15 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A granule was written from memory: if that is a frame, the frame holds it.
+    /// A granule was written from memory: if that is a frame, the frame holds it. It is one if it
+    /// was read into, or if it lies `in_pool` ([`crate::pools`]).
     #[inline]
-    pub fn write(&self, place: Place, block: Key, sink: &mut impl Sink) {
+    pub fn write(&self, place: Place, block: Key, in_pool: bool, sink: &mut impl Sink) {
         let holder = self.links.holder(block);
         let Some(slot) = self.find(place) else {
+            if in_pool {
+                return self.make(place, block, holder, sink);
+            }
             sink.no_frame();
             // From elsewhere, as compressed pages are: where it was read to is as it was.
             if let Some(holder) = holder {
@@ -139,6 +145,18 @@ impl<'a> Table<'a> {
             self.forget_at(holder, block);
         }
         self.links.add(block, slot);
+    }
+
+    /// A page was made in a frame that was not known. Where it was written from before, if it was,
+    /// it has been moved from.
+    #[cold]
+    fn make(&self, place: Place, block: Key, holder: Option<usize>, sink: &mut impl Sink) {
+        if let Some(holder) = holder {
+            self.forget_at(holder, block);
+        }
+        self.clear(place.space(), place.address(), GRANULE, sink);
+        self.add(place, block.dirty(), sink);
+        sink.made();
     }
 
     /// Memory was overwritten with what is no whole granule: what it held has left.
