@@ -47,7 +47,8 @@ pub struct Status {
     /// Granules of which that showed only when they were read again: late / (late + evictions) is
     /// the share of evictions that the server hears of too late.
     pub late: u64,
-    /// Granules of pages that were made in frames into which nothing was ever read.
+    /// Granules of pages that were made in frames into which nothing was ever read; not counted
+    /// again when the frame takes another page.
     pub made: u64,
     /// Granules written from memory that is no frame.
     pub no_frame: u64,

@@ -3,7 +3,8 @@
 //! It is kept in granules of 4 KiB: a frame is 4 KiB of memory at any address, a page of 16 KiB is
 //! four of them. The rules are those of `undercroft_cache::cct` with `Frames::Read` (USENIX 2003,
 //! section 4; TPDS 2004, section 6), but that a read of several blocks makes frames, too:
-//! databases combine reads of neighbouring pages.
+//! databases combine reads of neighbouring pages; and so does a write from a pool
+//! ([`crate::pools`]).
 //!
 //! *Frames* are the truth: pairs of an address and the block there, in buckets of four by address
 //! with two other buckets for each. A block changes by one atomic exchange, which says what was
