@@ -121,7 +121,7 @@ fn size(index: usize) -> u64 {
 impl Area {
     /// Where a page of each size would begin of which a granule is at an address.
     fn begins(address: u64, granule: u64) -> [u64; SIZES] {
-        std::array::from_fn(|index| address.wrapping_sub(granule * GRANULE & (size(index) - 1)))
+        std::array::from_fn(|index| address.wrapping_sub((granule * GRANULE) & (size(index) - 1)))
     }
 
     fn vote(&mut self, address: u64, granule: u64) {

@@ -158,9 +158,9 @@ fn it_is_the_rule() {
             let bytes = 4096 << random.below(6);
             let address = SHARED + random.below(8 * MIB / 512) * 512;
             let is_page = wanted.iter().any(|pool| {
-                let steps =
+                let mut steps =
                     (pool.start..pool.end.saturating_sub(bytes - 1)).step_by(bytes as usize);
-                bytes <= pool.page && steps.into_iter().any(|page| page == address)
+                bytes <= pool.page && steps.any(|page| page == address)
             });
             assert_eq!(
                 has_page(&segment, address, bytes),
