@@ -1,7 +1,8 @@
 //! What the library adds to a call: reads of 4 KiB from the page cache, by this program in
 //! processes of its own, without the library, with it on a file that is not tracked, and with it
 //! on one that is; in turns, so that a busy machine disturbs all alike. Printed are the medians of
-//! what each turn costs more than the one without the library just before, and their ranges.
+//! what each turn costs more than the one without the library just before, and their ranges. The
+//! same of writes, of pages from their frames, of which half were made there and never read into.
 //!
 //!     cargo run --release -p undercroft-preload --example cost [FOLDER]
 //!
@@ -28,21 +29,42 @@ fn read(file: &File, memory: &mut [u8], calls: u32) {
     }
 }
 
-fn open(path: &Path) -> (File, Vec<u8>) {
-    let file = File::open(path).expect("it is there");
+/// Each frame to its place.
+fn write(file: &File, memory: &mut [u8], calls: u32) {
+    for call in 0..calls {
+        let frame = call as usize * 7 % FRAMES * 4096;
+        file.write_at(&memory[frame..frame + 4096], frame as u64).expect("written");
+    }
+}
+
+type Work = fn(&File, &mut [u8], u32);
+
+fn work(name: &str) -> Work {
+    if name == "write" { write } else { read }
+}
+
+fn open(path: &Path, work: &str) -> (File, Vec<u8>) {
+    let file = File::options().read(true).write(true).open(path).expect("it is there");
     let mut memory = vec![0_u8; FRAMES * 4096];
     // Until the library is ready.
     file.read_at(&mut memory[..4096], 0).expect("read");
     std::thread::sleep(Duration::from_millis(150));
+    if work == "write" {
+        // Until it has seen that this is a pool.
+        for frame in (0..FRAMES / 2).map(|frame| frame * 4096) {
+            file.read_at(&mut memory[frame..frame + 4096], frame as u64).expect("read");
+        }
+        std::thread::sleep(Duration::from_millis(2500));
+    }
     (file, memory)
 }
 
 /// Nanoseconds of a call: the best of five attempts.
-fn measure(path: &Path) -> f64 {
-    let (file, mut memory) = open(path);
+fn measure(path: &Path, name: &str) -> f64 {
+    let (file, mut memory) = open(path, name);
     let attempts = (0..5).map(|_| {
         let start = Instant::now();
-        read(&file, &mut memory, CALLS / 5);
+        work(name)(&file, &mut memory, CALLS / 5);
         start.elapsed().as_nanos() as f64 / f64::from(CALLS / 5)
     });
     attempts.fold(f64::MAX, f64::min)
@@ -64,12 +86,12 @@ struct Bench {
 
 impl Bench {
     /// The program on its file, to measure or to make some calls.
-    fn command(&self, way: Way, under: &[&str], calls: &str) -> Command {
+    fn command(&self, way: Way, under: &[&str], work: &str, calls: &str) -> Command {
         let mut command = Command::new(under.first().map_or(self.me.as_os_str(), |p| p.as_ref()));
         if !under.is_empty() {
             command.args(&under[1..]).arg(&self.me);
         }
-        command.arg(self.folder.join("file")).arg(calls);
+        command.arg(self.folder.join("file")).args([work, calls]);
         let volume = match way {
             Way::Without => return command,
             Way::Untracked => self.folder.join("other"),
@@ -81,24 +103,50 @@ impl Bench {
         command
     }
 
-    fn nanoseconds(&self, way: Way) -> f64 {
-        let output = self.command(way, &[], "time").output().expect("it runs");
+    fn nanoseconds(&self, way: Way, work: &str) -> f64 {
+        let output = self.command(way, &[], work, "time").output().expect("it runs");
         String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
     }
 
     /// Instructions of a call: those of the first thread, of two runs that differ by their calls.
-    fn instructions(&self, way: Way) -> Option<f64> {
+    fn instructions(&self, way: Way, work: &str) -> Option<f64> {
         let count = |calls: u32| -> Option<f64> {
             let out = self.folder.join("instructions");
             let option = format!("--callgrind-out-file={}", out.display());
             let under = ["valgrind", "--tool=callgrind", "--separate-threads=yes", &option];
-            let output = self.command(way, &under, &calls.to_string()).output().ok()?;
+            let output = self.command(way, &under, work, &calls.to_string()).output().ok()?;
             // The first thread has a file of its own.
             let first = std::fs::read_to_string(self.folder.join("instructions-01")).ok()?;
             let line = first.lines().find_map(|line| line.strip_prefix("totals: "))?;
             output.status.success().then(|| line.trim().parse().ok())?
         };
         Some((count(60_000)? - count(20_000)?) / 40_000.0)
+    }
+
+    /// Measures and prints one kind of work.
+    fn show(&self, work: &str, name: &str, tracked_name: &str) {
+        let mut all = [const { Vec::new() }; 4];
+        for _ in 0..TURNS {
+            let without = self.nanoseconds(Way::Without, work);
+            all[0].push(without);
+            all[1].push(self.nanoseconds(Way::Without, work) - without);
+            all[2].push(self.nanoseconds(Way::Untracked, work) - without);
+            all[3].push(self.nanoseconds(Way::Tracked, work) - without);
+        }
+        let [without, again, untracked, tracked] = all;
+        row(name, without, false);
+        row("  once more: how sure that is", again, true);
+        row("  with the library, not tracked", untracked, true);
+        row(tracked_name, tracked, true);
+        let ways = [Way::Without, Way::Untracked, Way::Tracked];
+        match ways.map(|way| self.instructions(way, work)) {
+            [Some(without), Some(untracked), Some(tracked)] => println!(
+                "instructions of a call: {without:.0}, not tracked {:+.0}, tracked {:+.0}",
+                untracked - without,
+                tracked - without
+            ),
+            _ => println!("instructions: valgrind is not there, or did not count"),
+        }
     }
 }
 
@@ -111,13 +159,13 @@ fn row(what: &str, mut list: Vec<f64>, sign: bool) {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    if let [_, path, calls] = &arguments[..] {
+    if let [_, path, name, calls] = &arguments[..] {
         let path = Path::new(path);
         match calls.parse() {
-            Err(_) => return println!("{}", measure(path)),
+            Err(_) => return println!("{}", measure(path, name)),
             Ok(calls) => {
-                let (file, mut memory) = open(path);
-                return read(&file, &mut memory, calls);
+                let (file, mut memory) = open(path, name);
+                return work(name)(&file, &mut memory, calls);
             }
         }
     }
@@ -131,26 +179,7 @@ fn main() {
         std::fs::write(folder.join(name), vec![7; (BLOCKS * 4096) as usize]).expect("written");
     }
     let bench = Bench { me, library, folder };
-    let mut all = [const { Vec::new() }; 4];
-    for _ in 0..TURNS {
-        let without = bench.nanoseconds(Way::Without);
-        all[0].push(without);
-        all[1].push(bench.nanoseconds(Way::Without) - without);
-        all[2].push(bench.nanoseconds(Way::Untracked) - without);
-        all[3].push(bench.nanoseconds(Way::Tracked) - without);
-    }
-    let [without, again, untracked, tracked] = all;
-    row("pread of 4 KiB from the page cache", without, false);
-    row("  once more: how sure that is", again, true);
-    row("  with the library, not tracked", untracked, true);
-    row("  tracked, an eviction each time", tracked, true);
-    match [Way::Without, Way::Untracked, Way::Tracked].map(|way| bench.instructions(way)) {
-        [Some(without), Some(untracked), Some(tracked)] => println!(
-            "instructions of a call: {without:.0}, not tracked {:+.0}, tracked {:+.0}",
-            untracked - without,
-            tracked - without
-        ),
-        _ => println!("instructions: valgrind is not there, or did not count"),
-    }
+    bench.show("read", "pread of 4 KiB from the page cache", "  tracked, an eviction each time");
+    bench.show("write", "pwrite of 4 KiB into the page cache", "  tracked, a page from its frame");
     std::fs::remove_dir_all(&bench.folder).expect("removed");
 }

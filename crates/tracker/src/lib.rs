@@ -9,7 +9,9 @@
 //! | `table` | address to block, and back; `ahead`: asking for its memory early |
 //! | `files`, `fds` | which file is behind a descriptor |
 //! | `device`, `extents` | where the bytes of a file lie on the volume |
+//! | `groups` | how much memory the program may take |
 //! | `space` | whose memory an address is in |
+//! | `pools` | memory of which all pages are frames, also those that were never read into |
 //! | `tracker` | what a call means for all of these |
 //! | `record`, `ring`, `sender`, `session` | the way of an eviction to the server |
 //! | `status` | all of it seen from another process |
@@ -32,6 +34,8 @@ pub mod device;
 pub mod extents;
 pub mod fds;
 pub mod files;
+mod groups;
+pub mod pools;
 mod record;
 pub mod ring;
 pub mod segment;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use rustix::thread::futex;
 
+use crate::pools::Pools;
 use crate::ring::Ring;
 use crate::segment::Count;
 use crate::table::{GRANULE, Key, Place, Sink, Table};
@@ -76,7 +77,7 @@ pub(crate) struct Records<'a> {
     time_us: u64,
     run: Option<Record>,
     pushed: bool,
-    counts: [(Count, u64); 7],
+    counts: [(Count, u64); 8],
 }
 
 const EVICTIONS: usize = 0;
@@ -85,6 +86,7 @@ const NO_FRAMES: usize = 2;
 const OVERFLOWS: usize = 3;
 const DROPS: usize = 4;
 const PARTS: usize = 5;
+const MADE: usize = 6;
 
 impl<'a> Records<'a> {
     /// For a call, which is counted as `what`.
@@ -97,6 +99,7 @@ impl<'a> Records<'a> {
             (Count::Overflowed, 0),
             (Count::Dropped, 0),
             (Count::Partial, 0),
+            (Count::Made, 0),
             (what, 1),
         ];
         let table = Table::new(tracker.segment());
@@ -124,9 +127,10 @@ impl<'a> Records<'a> {
     }
 
     pub(crate) fn write(&mut self, piece: &Piece) {
-        let table = self.table;
+        let (table, pools) = (self.table, Pools::new(self.tracker.segment()));
+        let in_pool = piece.space == 0 && pools.has_page(piece.address, piece.length, piece.offset);
         for (place, block) in piece.granules() {
-            table.write(place, block, self);
+            table.write(place, block, in_pool, self);
         }
     }
 
@@ -175,6 +179,10 @@ impl Sink for Records<'_> {
     fn late(&mut self, block: Key) {
         self.counts[LATES].1 += 1;
         self.add(block, true);
+    }
+
+    fn made(&mut self) {
+        self.counts[MADE].1 += 1;
     }
 
     fn no_frame(&mut self) {

@@ -20,6 +20,8 @@ pub use mapping::Mapping;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate, statvfs};
 use rustix::process::{Pid, Resource, getrlimit, test_kill_process};
 
+use crate::groups;
+
 /// What names of segments begin with; the number of the process follows, and that of its user if
 /// the name was taken.
 pub const NAME: &str = "undercroft-cct.";
@@ -54,6 +56,8 @@ pub enum Count {
     Evictions,
     /// Granules of which it showed only when they were read again.
     Late,
+    /// Granules of pages that were made in frames into which nothing was read.
+    Made,
     /// Granules written from memory that is no frame.
     NoFrame,
     /// Reads of parts of granules, and reads too long for a cache to be behind them.
@@ -317,10 +321,11 @@ impl Segment {
     }
 }
 
-/// The largest layout up to `pool` for which a folder has room.
+/// The largest layout up to `pool` for which a folder has room, and control groups leave memory.
 fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
     let room = statvfs(folder)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let free = free.min(groups::memory_limit().unwrap_or(free));
     let mut pool = pool.max(POOL_MIN);
     loop {
         let layout = Layout::for_pool(pool);

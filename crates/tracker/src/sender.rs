@@ -5,12 +5,14 @@
 //! It keeps no process alive: nobody waits for it, and it may end anywhere.
 
 mod alone;
+mod looks;
 mod messages;
 mod places;
 
 use std::io::Write;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
+use looks::Looks;
 use messages::{message, stat_message};
 pub use places::{At, Places};
 use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
@@ -24,7 +26,7 @@ use crate::segment::{Segment, Sent, State};
 use crate::session::Session;
 use crate::settings::{Log, Settings, Volume};
 use crate::space;
-use crate::table::{GRANULE, Key, Strays, Table};
+use crate::table::{GRANULE, Key, Table};
 use crate::text;
 use crate::tracker::{Tracker, now_us};
 
@@ -119,7 +121,7 @@ struct Sender<'a> {
     links: Vec<Link<'a>>,
     /// Since when the oldest cell has been unfinished.
     unfinished_us: Option<u64>,
-    strays: Strays,
+    looks: Looks,
 }
 
 impl<'a> Sender<'a> {
@@ -141,7 +143,7 @@ impl<'a> Sender<'a> {
             places: Places::default(),
             links: links.collect(),
             unfinished_us: None,
-            strays: Strays::default(),
+            looks: Looks::default(),
         }
     }
 
@@ -304,7 +306,7 @@ impl<'a> Sender<'a> {
         log(self.tracker.settings(), &line);
     }
 
-    /// Connections, and what dead processes and passing memory left behind.
+    /// Connections, what dead processes and passing memory left behind, and what is a pool.
     fn chores(&mut self, now: u64) {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
@@ -333,11 +335,7 @@ impl<'a> Sender<'a> {
             Table::new(self.segment).forget(|place, _| place.space() == space);
             space::free(self.segment, space);
         }
-        if self.strays.is_due(now) {
-            let strays = self.strays.forget(Table::new(self.segment));
-            self.segment.count_sent(Sent::Strays, strays);
-            self.strays.again(now, now_us());
-        }
+        self.looks.take(self.tracker);
     }
 
     fn connect(&mut self, at: usize) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use undercroft_nbd::{Endpoint, Uri};
 
+use crate::groups;
 use crate::segment::layout::VOLUMES_MAX;
 
 /// Names a device and its server: `DEVICE=URI[;DEVICE=URI...]`.
@@ -151,10 +152,11 @@ impl Settings {
     }
 }
 
-/// A quarter of the machine's memory.
+/// A quarter of the machine's memory, or of what control groups leave of it.
 fn default_pool() -> u64 {
     let system = rustix::system::sysinfo();
     let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+    let bytes = bytes.min(groups::memory_limit().unwrap_or(bytes));
     (bytes / 4).clamp(64 << 20, POOL_MAX)
 }
 

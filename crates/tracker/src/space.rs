@@ -5,6 +5,7 @@
 //! Not seen: memory that children map and share among themselves. It counts as their own.
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
@@ -81,6 +82,18 @@ impl Memory {
         self.known(address)
     }
 
+    /// The mappings that can be written to and are space 0, as this process sees them, in order of
+    /// their addresses: all of its own in the first one, else those that are shared.
+    pub(crate) fn mappings(&self) -> Vec<Range<u64>> {
+        let (all, mut list) = (self.is_first_process(), Vec::new());
+        mappings(|found| {
+            if all || found.is_shared {
+                list.push(found.bytes);
+            }
+        });
+        list
+    }
+
     fn known(&self, address: u64) -> Option<u16> {
         for range in &self.shared {
             let [start, end] = [range[0].load(Relaxed), range[1].load(Relaxed)];
@@ -105,8 +118,9 @@ impl Memory {
             return self.state.load(Acquire) == KNOWN;
         }
         let mut count = 0;
-        let each = |start: u64, end: u64| {
-            if end - start < RANGE_MIN {
+        let each = |found: Mapping| {
+            let Range { start, end } = found.bytes;
+            if !found.is_shared || end - start < RANGE_MIN {
                 return;
             }
             let place = if count < RANGES_MAX {
@@ -123,7 +137,7 @@ impl Memory {
             self.shared[place][0].store(start, Relaxed);
             self.shared[place][1].store(end, Relaxed);
         };
-        shared_mappings(each);
+        mappings(each);
         if let Some(range) = self.shared.get(count) {
             range[1].store(0, Relaxed);
         }
@@ -165,8 +179,16 @@ pub(crate) fn free(segment: &Segment, space: u16) {
     segment.header()[SPACES][usize::from(space) - 1].store(0, Release);
 }
 
-/// Calls with each shared mapping of this process that can be written to.
-fn shared_mappings(mut each: impl FnMut(u64, u64)) {
+/// A mapping that can be written to.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping {
+    bytes: Range<u64>,
+    is_shared: bool,
+}
+
+/// Calls with each mapping of this process that can be written to. Without allocating: calls of
+/// the program come here.
+fn mappings(mut each: impl FnMut(Mapping)) {
     const MAPS: &CStr = c"/proc/self/maps";
     let Ok(file) = openat(CWD, MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
         return;
@@ -184,8 +206,8 @@ fn shared_mappings(mut each: impl FnMut(u64, u64)) {
                 }
                 continue;
             }
-            if let Some((start, end)) = shared_mapping(&head[..length]) {
-                each(start, end);
+            if let Some(found) = mapping(&head[..length]) {
+                each(found);
             }
             length = 0;
         }
@@ -193,13 +215,14 @@ fn shared_mappings(mut each: impl FnMut(u64, u64)) {
 }
 
 /// `7f0000000000-7f0000001000 rw-s ...`
-fn shared_mapping(line: &[u8]) -> Option<(u64, u64)> {
+fn mapping(line: &[u8]) -> Option<Mapping> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let (start, end) = words.next()?.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let protection = words.next()?.as_bytes();
-    let counts = protection.get(1) == Some(&b'w') && protection.get(3) == Some(&b's');
-    if counts { Some((hex(start)?, hex(end)?)) } else { None }
+    let bytes = hex(start)?..hex(end)?;
+    let is_shared = protection.get(3) == Some(&b's');
+    (protection.get(1) == Some(&b'w')).then_some(Mapping { bytes, is_shared })
 }
 
 #[cfg(test)]
@@ -207,16 +230,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_memory_is_found_among_the_mappings() {
-        assert_eq!(shared_mapping(b"7f00-7f10 rw-s 0 0:1 9 /x"), Some((0x7f00, 0x7f10)));
-        assert_eq!(shared_mapping(b"7f00-7f10 rw-p 0 0:1 9"), None);
-        assert_eq!(shared_mapping(b"7f00-7f10 r--s 0 0:1 9"), None);
-        assert_eq!(shared_mapping(b"nonsense"), None);
+    fn memory_is_found_among_the_mappings() {
+        let found = |is_shared| Some(Mapping { bytes: 0x7f00..0x7f10, is_shared });
+        assert_eq!(mapping(b"7f00-7f10 rw-s 0 0:1 9 /x"), found(true));
+        assert_eq!(mapping(b"7f00-7f10 rw-p 0 0:1 9"), found(false));
+        assert_eq!(mapping(b"7f00-7f10 r--s 0 0:1 9"), None);
+        assert_eq!(mapping(b"nonsense"), None);
         let segment = Segment::anonymous(1 << 20).unwrap();
-        let at = std::ptr::from_ref(segment.word(0)) as u64;
-        let mut found = false;
-        shared_mappings(|start, end| found |= (start..end).contains(&at));
-        assert!(found);
+        let shared = std::ptr::from_ref(segment.word(0)) as u64;
+        let private = Box::new(0_u64);
+        let private = std::ptr::from_ref(&*private) as u64;
+        let memory = Memory::of_first_process();
+        let has = |at| memory.mappings().iter().any(|bytes| bytes.contains(&at));
+        assert!(has(shared) && has(private));
+        assert!(memory.mappings().is_sorted_by_key(|bytes| bytes.start));
+        memory.forked();
+        assert!(has(shared) && !has(private));
     }
 
     #[test]

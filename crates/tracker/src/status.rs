@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::files::Files;
+use crate::pools::{Pool, Pools};
 use crate::segment::layout::{
     BYPASS, CREATOR, LAST_ERROR, POOL_BYTES, SENDER, STARTED_US, VOLUME, VOLUMES, VOLUMES_MAX,
 };
@@ -46,6 +47,9 @@ pub struct Status {
     /// Granules of which that showed only when they were read again: late / (late + evictions) is
     /// the share of evictions that the server hears of too late.
     pub late: u64,
+    /// Granules of pages that were made in frames into which nothing was ever read; not counted
+    /// again when the frame takes another page.
+    pub made: u64,
     /// Granules written from memory that is no frame.
     pub no_frame: u64,
     /// Reads of parts of granules, and reads of more than 64 KiB into one piece of
@@ -79,6 +83,8 @@ pub struct Status {
     pub maps: u64,
     /// The last error, or nothing.
     pub last_error: String,
+    /// The memory that is known to be a cache as a whole, the largest first.
+    pub pools: Vec<Pool>,
     /// The volumes, by their numbers.
     pub volumes: Vec<VolumeStatus>,
 }
@@ -166,6 +172,7 @@ impl Segment {
             async_writes: self.counted(Count::AsyncWrites),
             evictions: self.counted(Count::Evictions),
             late: self.counted(Count::Late),
+            made: self.counted(Count::Made),
             no_frame: self.counted(Count::NoFrame),
             partial: self.counted(Count::Partial),
             missed: self.counted(Count::Missed),
@@ -181,6 +188,7 @@ impl Segment {
             unsent: self.counted_sent(Sent::Unsent),
             connections: self.counted_sent(Sent::Connections),
             maps: self.counted_sent(Sent::Maps),
+            pools: Pools::new(self).list().collect(),
             last_error: lossy(&self.header()[LAST_ERROR]),
             volumes: (0..VOLUMES_MAX).filter_map(|number| self.volume(number)).collect(),
         }

@@ -3,7 +3,8 @@
 //! It is kept in granules of 4 KiB: a frame is 4 KiB of memory at any address, a page of 16 KiB is
 //! four of them. The rules are those of `undercroft_cache::cct` with `Frames::Read` (USENIX 2003,
 //! section 4; TPDS 2004, section 6), but that a read of several blocks makes frames, too:
-//! databases combine reads of neighbouring pages.
+//! databases combine reads of neighbouring pages; and so does a write from a pool
+//! ([`crate::pools`]).
 //!
 //! *Frames* are the truth: pairs of an address and the block there, in buckets of four by address
 //! with two other buckets for each. A block changes by one atomic exchange, which says what was
@@ -51,6 +52,8 @@ pub trait Sink {
     fn evicted(&mut self, block: Key);
     /// The block had left some time before, and was read again.
     fn late(&mut self, block: Key);
+    /// A page was made in a frame into which nothing was ever read.
+    fn made(&mut self) {}
     /// Memory that is no frame was written from.
     fn no_frame(&mut self) {}
     /// A frame was forgotten for want of room.
@@ -109,11 +112,15 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A granule was written from memory: if that is a frame, the frame holds it.
+    /// A granule was written from memory: if that is a frame, the frame holds it. It is one if it
+    /// was read into, or if it lies `in_pool` ([`crate::pools`]).
     #[inline]
-    pub fn write(&self, place: Place, block: Key, sink: &mut impl Sink) {
+    pub fn write(&self, place: Place, block: Key, in_pool: bool, sink: &mut impl Sink) {
         let holder = self.links.holder(block);
         let Some(slot) = self.find(place) else {
+            if in_pool {
+                return self.make(place, block, holder, sink);
+            }
             sink.no_frame();
             // From elsewhere, as compressed pages are: where it was read to is as it was.
             if let Some(holder) = holder {
@@ -139,6 +146,18 @@ impl<'a> Table<'a> {
             self.forget_at(holder, block);
         }
         self.links.add(block, slot);
+    }
+
+    /// A page was made in a frame that was not known. Where it was written from before, if it was,
+    /// it has been moved from.
+    #[cold]
+    fn make(&self, place: Place, block: Key, holder: Option<usize>, sink: &mut impl Sink) {
+        if let Some(holder) = holder {
+            self.forget_at(holder, block);
+        }
+        self.clear(place.space(), place.address(), GRANULE, sink);
+        self.add(place, block.dirty(), sink);
+        sink.made();
     }
 
     /// Memory was overwritten with what is no whole granule: what it held has left.

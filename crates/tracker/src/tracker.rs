@@ -126,6 +126,10 @@ impl Tracker {
         &self.segment
     }
 
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     pub(crate) fn volume_words(&self, number: usize) -> &[std::sync::atomic::AtomicU64] {
         let start = VOLUMES + number * VOLUME;
         &self.segment.header()[start..start + VOLUME]

@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use undercroft_tracker::device::{Backing, Node, Way, way};
 use undercroft_tracker::extents::Extents;
+use undercroft_tracker::pools::Pool;
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::{GRANULE, Status};
 
@@ -71,6 +72,8 @@ pub(crate) fn json(status: &Status) -> Value {
             })
         })
         .collect();
+    let pool = |pool: &Pool| json!({ "bytes": pool.end - pool.start, "page_bytes": pool.page });
+    let pools: Vec<_> = status.pools.iter().map(pool).collect();
     json!({
         "pid": status.pid,
         "tracking": status.is_tracking,
@@ -84,6 +87,7 @@ pub(crate) fn json(status: &Status) -> Value {
         "evictions": status.evictions,
         "late": status.late,
         "late_share": late_share(status),
+        "pages_made": status.made,
         "writes_without_frame": status.no_frame,
         "partial_reads": status.partial,
         "missed": status.missed,
@@ -98,6 +102,7 @@ pub(crate) fn json(status: &Status) -> Value {
         "untold": status.unsent,
         "connections": status.connections,
         "last_error": status.last_error,
+        "pools": pools,
         "volumes": volumes,
     })
 }
@@ -125,6 +130,10 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
     let (reads, writes) = (status.reads + status.async_reads, status.writes + status.async_writes);
     let path = if status.bypasses { ", past the page cache" } else { "" };
     writeln!(out, "calls          {} reads, {} writes{path}", count(reads), count(writes))?;
+    for pool in &status.pools {
+        let (size, page) = (bytes(pool.end - pool.start), bytes(pool.page));
+        writeln!(out, "cache          {size} of memory, with pages of {page} at most")?;
+    }
     let granules = |number: u64| bytes(number * GRANULE);
     let late = percent(late_share(status));
     writeln!(

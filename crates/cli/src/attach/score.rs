@@ -54,6 +54,8 @@ struct Page {
     frame: u64,
     /// Whether it was changed, or made, and is not written yet.
     is_unwritten: bool,
+    /// Whether it is only written when it leaves, as those of temporary tables are.
+    is_temporary: bool,
 }
 
 /// What a database said of its cache.
@@ -165,7 +167,8 @@ pub(crate) fn score(
         let before = read()?;
         let pool = ask(client)?;
         let score = compare(&before, &pool, &read()?, places);
-        let unwritten = pool.pages.iter().filter(|page| page.is_unwritten).count();
+        let waits = |page: &&Page| page.is_unwritten && !page.is_temporary;
+        let unwritten = pool.pages.iter().filter(waits).count();
         if !when_quiet || unwritten == 0 && score.moving == 0 && pool == last {
             return Ok(score);
         }
@@ -302,7 +305,8 @@ mod tests {
     }
 
     fn page(offset: u64, frame: u64) -> Page {
-        Page { file: "a".into(), offset, bytes: FRAME, frame, is_unwritten: false }
+        let (is_unwritten, is_temporary) = (false, false);
+        Page { file: "a".into(), offset, bytes: FRAME, frame, is_unwritten, is_temporary }
     }
 
     /// One file that is the volume, up to byte 9 * FRAME.

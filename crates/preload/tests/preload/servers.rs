@@ -226,3 +226,86 @@ async fn reads_that_bypass_leave_nothing_in_the_page_cache() {
     // What the kernel has read ahead and nobody has read may stay.
     assert!(pages[1] <= pages[0] / 8, "{pages:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_was_made_in_a_frame_never_read_into_is_told_when_it_leaves() {
+    let Some(replay) = program("replay") else { return };
+    let place = Place::new();
+    let served = serve().await;
+    let command = place.tracked(&replay, &served.uri.to_string());
+    let mut running = Running::start(command, &place).await;
+    running.say("r 0 0 1\n");
+    assert!(running.until(|status| status.connections == 1).await, "{}", place.log());
+    // Before there is a pool this says nothing.
+    running.say("w 300 17 1\n");
+    assert!(running.until(|status| status.no_frame == 1).await);
+    // All of the file, in no order: no page is larger than a block.
+    let reads = (0..=255_u8).map(|block| format!("r {} {block} 1\n", block.reverse_bits()));
+    running.say(&reads.collect::<String>());
+    assert!(running.until(|status| !status.pools.is_empty()).await, "{}", place.log());
+    let pools = running.segment.status().pools;
+    assert_eq!((pools.len(), pools[0].start, pools[0].page), (1, 0x6000_0000_0000, 4096));
+    // Of the second one there are two blocks, which is no page here.
+    running.say("w 300 17 1\nw 310 18 2\nr 300 40 1\n");
+    assert!(running.until(|_| told(&served).0 == [17]).await, "{:?}", told(&served));
+    // The first block was read twice into its frame.
+    assert_eq!(told(&served).1, [0, 40]);
+    let status = running.end().await;
+    assert_eq!((status.made, status.no_frame, status.evictions), (1, 3, 1), "{status:?}");
+}
+
+/// A control group in that of the test, with a limit of memory; removed with it.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// None, with a word, where that is not possible.
+    fn new(bytes: u64) -> Option<Group> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let of = |line: &str| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let own = |root: &str| Path::new(root).join(path.trim_start_matches('/'));
+            match controllers {
+                "" => Some((own("/sys/fs/cgroup"), "memory.max")),
+                "memory" => Some((own("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")),
+                _ => None,
+            }
+        };
+        let group = groups.lines().filter_map(of).find_map(|(own, limit)| {
+            let group = Group(own.join(format!("undercroft-test-{}", std::process::id())));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+            Some(group)
+        });
+        if group.is_none() {
+            println!("skipped: no control group with a limit of memory can be made here");
+        }
+        group
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // An error means that it never was.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_with_little_memory_by_its_control_group_goes_on() {
+    let Some(trouble) = program("trouble") else { return };
+    let Some(group) = Group::new(48 << 20) else { return };
+    let place = Place::new();
+    let served = serve().await;
+    // A table of 1 GiB, in memory that counts for the group, is what it asks for.
+    let mut command = Command::new("sh");
+    let enter = "echo $$ >\"$GROUP/cgroup.procs\" && exec env LD_PRELOAD=\"$LIBRARY\" \"$@\"";
+    command.args(["-c", enter, "sh"]).arg(&trouble).arg(place.file()).arg("slow");
+    let tracked = place.tracked(&trouble, &served.uri.to_string());
+    command.envs(tracked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env_remove("LD_PRELOAD").env("LIBRARY", super::library()).env("GROUP", &group.0);
+    command.env("UNDERCROFT_SEGMENT_DIR", "/dev/shm").env("UNDERCROFT_POOL", "68719476736");
+    let output = super::run(command).await;
+    assert!(output.status.success(), "{}{}", super::shown(&output), place.log());
+    assert!(place.log().contains("tracking"), "{}", place.log());
+    assert!(!told(&served).0.is_empty(), "{}", place.log());
+}

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// First word of a segment.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"UndrCct\x01");
 /// Changes with every change of the layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Words of the header.
 pub const HEADER: usize = 4096;
@@ -53,6 +53,13 @@ pub const STRIPES: usize = 16;
 pub const SENDER_COUNTS: usize = COUNTS + COUNTERS * STRIPES;
 /// The last error, as text.
 pub const LAST_ERROR: Range<usize> = 384..448;
+
+/// Pools: the end, the first page and the size of a page of each.
+pub const POOLS: usize = 448;
+/// Most of them.
+pub const POOLS_MAX: usize = 8;
+/// Words of each.
+pub const POOL: usize = 4;
 
 /// Volumes.
 pub const VOLUMES: usize = 512;

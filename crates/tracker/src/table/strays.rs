@@ -19,11 +19,6 @@ const FEW: u64 = 32;
 /// Frames in company that it takes to say so: 4 MiB.
 const CACHE: u64 = 1024;
 
-/// How often to look, in microseconds.
-const INTERVAL_US: u64 = 10_000_000;
-/// Of the time, one part in so many may be spent looking: at a large table less often.
-const SHARE: u64 = 500;
-
 /// What was seen of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
@@ -37,7 +32,6 @@ struct Region {
 pub struct Strays {
     /// Lonely regions at the last look.
     before: HashMap<u64, Region>,
-    due_us: u64,
 }
 
 fn region(place: Place) -> u64 {
@@ -45,17 +39,6 @@ fn region(place: Place) -> u64 {
 }
 
 impl Strays {
-    /// Whether it is time to look.
-    pub fn is_due(&self, now_us: u64) -> bool {
-        now_us >= self.due_us
-    }
-
-    /// A look from `start_us` to `end_us` was taken: when the next one is due.
-    pub fn again(&mut self, start_us: u64, end_us: u64) {
-        let took = end_us.saturating_sub(start_us);
-        self.due_us = end_us.saturating_add(INTERVAL_US.max(took.saturating_mul(SHARE)));
-    }
-
     /// Looks at the table, and forgets what has been lonely and unchanged since the last look.
     /// Gives how many blocks that were.
     pub fn forget(&mut self, table: Table<'_>) -> u64 {

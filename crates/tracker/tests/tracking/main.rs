@@ -3,6 +3,7 @@
 
 mod files;
 mod places;
+mod pools;
 mod processes;
 mod ring;
 mod strays;

@@ -41,7 +41,7 @@ fn worker() {
         let mut sink = Push(Ring::new(&segment));
         match random.below(8) {
             0..5 => table.read(place, block, &mut sink),
-            5..7 => table.write(place, block, &mut sink),
+            5..7 => table.write(place, block, false, &mut sink),
             _ => table.clear(0, address, 10_000, &mut sink),
         }
         segment.word(ROUNDS).fetch_add(1, SeqCst);

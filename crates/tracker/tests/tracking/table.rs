@@ -13,6 +13,7 @@ use crate::Random;
 struct Told {
     evicted: Vec<(u64, bool)>,
     late: u64,
+    made: u64,
     no_frame: u64,
     overflowed: u64,
 }
@@ -24,6 +25,10 @@ impl Sink for Told {
 
     fn late(&mut self, _: Key) {
         self.late += 1;
+    }
+
+    fn made(&mut self) {
+        self.made += 1;
     }
 
     fn no_frame(&mut self) {
@@ -38,7 +43,7 @@ impl Sink for Told {
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Read { space: u16, address: u64, block: u64 },
-    Write { space: u16, address: u64, block: u64 },
+    Write { space: u16, address: u64, block: u64, in_pool: bool },
     Clear { space: u16, address: u64, bytes: u64 },
 }
 
@@ -90,10 +95,19 @@ impl Naive {
                     }
                 }
             }
-            Call::Write { space, address, block } => {
+            Call::Write { space, address, block, in_pool } => {
                 let holder = self.holder(block);
                 let at = self.frames.iter().position(|f| (f.0, f.1) == (space, address));
                 let Some(at) = at else {
+                    if in_pool {
+                        if let Some(holder) = holder {
+                            self.frames[holder].2 = None;
+                        }
+                        self.overwrite(space, address, address + GRANULE);
+                        self.frames.push((space, address, Some((block, true))));
+                        self.told.made += 1;
+                        return;
+                    }
                     self.told.no_frame += 1;
                     if let Some(holder) = holder {
                         self.frames[holder].2 = Some((block, true));
@@ -126,8 +140,8 @@ fn call(table: Table<'_>, call: Call, told: &mut Told) {
         Call::Read { space, address, block } => {
             table.read(Place::new(space, address).unwrap(), key(block), told);
         }
-        Call::Write { space, address, block } => {
-            table.write(Place::new(space, address).unwrap(), key(block), told);
+        Call::Write { space, address, block, in_pool } => {
+            table.write(Place::new(space, address).unwrap(), key(block), in_pool, told);
         }
         Call::Clear { space, address, bytes } => table.clear(space, address, bytes, told),
     }
@@ -181,7 +195,7 @@ fn random_calls_do_what_the_naive_table_does() {
             let block = random.below(blocks);
             calls.push(match random.below(10) {
                 0..6 => Call::Read { space, address, block },
-                6..9 => Call::Write { space, address, block },
+                6..9 => Call::Write { space, address, block, in_pool: random.below(2) == 0 },
                 _ => Call::Clear { space, address, bytes: 1 + random.below(20_000) },
             });
         }
@@ -196,7 +210,9 @@ fn every_short_history_is_as_the_naive_table_says() {
     for address in [0x1000_0000, 0x1000_0800, 0x1000_2000] {
         for block in 0..2 {
             alphabet.push(Call::Read { space: 0, address, block });
-            alphabet.push(Call::Write { space: 0, address, block });
+            for in_pool in [false, true] {
+                alphabet.push(Call::Write { space: 0, address, block, in_pool });
+            }
         }
     }
     alphabet.push(Call::Clear { space: 0, address: 0x1000_0fff, bytes: 1 });
@@ -204,7 +220,7 @@ fn every_short_history_is_as_the_naive_table_says() {
     for number in 0..size.pow(4) {
         let nth = |place: u32| alphabet[number / size.pow(place) % size];
         if number % size == 0 {
-            // The segment is made anew for each: one in thirteen is enough of a check of all.
+            // The segment is made anew for each: one of so many is enough of a check of all.
             compare((0..4).map(nth), 1);
         } else {
             let (mut naive, mut told) = (Naive::default(), Told::default());
@@ -246,7 +262,8 @@ fn it_says_what_the_table_of_the_engine_says() {
             call(table, Call::Read { space: 0, address, block }, &mut told);
         } else {
             cct.write(0, address, [block].into_iter(), &mut evicted);
-            call(table, Call::Write { space: 0, address, block }, &mut told);
+            let write = Call::Write { space: 0, address, block, in_pool: false };
+            call(table, write, &mut told);
         }
         let mut blocks: Vec<_> = told.evicted.iter().map(|(block, _)| *block).collect();
         blocks.sort_unstable();

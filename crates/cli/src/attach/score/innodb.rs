@@ -52,8 +52,10 @@ pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
         };
         // One of a file that has come since, or is in no list, counts as being on no volume.
         let (file, page) = place.unwrap_or_default();
-        let (offset, is_unwritten) = (page * page_bytes, number(row, 5)? > 0);
-        pool.pages.push(Page { file, offset, bytes: page_bytes, frame, is_unwritten });
+        // 1 is a page that was written and is still in the list of those to write.
+        let (offset, is_unwritten) = (page * page_bytes, number(row, 5)? > 1);
+        let (bytes, is_temporary) = (page_bytes, space == TEMPORARY);
+        pool.pages.push(Page { file, offset, bytes, frame, is_unwritten, is_temporary });
     }
     Ok(pool)
 }

@@ -42,7 +42,8 @@ pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
         let (file, offset) = layout.place([field(1)?, field(2)?, field(3)?, field(4)?], field(5)?);
         // What it makes is written at once, to make the file longer.
         let bytes = layout.page_bytes;
-        pool.pages.push(Page { file, offset, bytes, frame, is_unwritten: false });
+        let (is_unwritten, is_temporary) = (false, false);
+        pool.pages.push(Page { file, offset, bytes, frame, is_unwritten, is_temporary });
     }
     Ok(pool)
 }
