@@ -8,6 +8,7 @@
 //!
 //! A scheme whose levels know nothing of each other but messages (`link.rs`) comes in two ways:
 //! composed (`stack.rs`), and level by level, each in a process of its own (`linked.rs`).
+//! The levels of a process share its clock and one record a block (`shared.rs`).
 //!
 //! Placement at the access and below unmodified clients is not here: see `placement`.
 
@@ -23,6 +24,7 @@ mod promote;
 mod promote_arc;
 mod registry;
 mod segments;
+mod shared;
 mod stack;
 mod tandem;
 mod topology;

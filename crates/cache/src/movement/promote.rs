@@ -142,11 +142,24 @@ impl Chance {
         self.probability
     }
 
+    /// Whether a life may be heard now, if the own one is long enough. It must be longer than half
+    /// the capacity, so that before a share of that has passed nothing comes of it.
+    #[inline(always)]
+    pub(super) fn may_await(&self, capacity: u32, now: u64) -> bool {
+        (now - self.last_receipt) as f64 >= SHARE * (f64::from(capacity) / 2.0)
+    }
+
+    /// Whether a life may be heard now.
+    #[inline(always)]
+    pub(super) fn awaits(&self, capacity: u32, now: u64, own: f64) -> bool {
+        let passed = (now - self.last_receipt) as f64;
+        passed >= SHARE * own && own > f64::from(capacity) / 2.0
+    }
+
     /// See [`Chances::tell`].
     pub(super) fn tell(&mut self, capacity: u32, now: u64, lives: [f64; 2]) {
-        let passed = (now - self.last_receipt) as f64;
         let [upper, own] = lives;
-        if upper == 0.0 || passed < SHARE * own || own <= f64::from(capacity) / 2.0 {
+        if upper == 0.0 || !self.awaits(capacity, now, own) {
             return;
         }
         self.last_receipt = now;
