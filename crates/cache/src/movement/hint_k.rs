@@ -9,7 +9,7 @@
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
 use super::registry::SchemeInfo;
-use super::shared::{Block, Blocks, Shared};
+use super::shared::{Blocks, Shared};
 use super::stack::Stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
@@ -64,22 +64,26 @@ impl HintK {
     ) {
         if self.cache.len() == self.capacity {
             if let Some(victim) = self.cache.victim(blocks) {
-                let Block { history, owner, .. } = self.take(blocks, victim);
+                let (history, owner) = self.take(blocks, victim);
                 let history = self.steps.push(history, false);
                 let load = self.has_lower.then_some(Load { history, ..Load::default() });
                 let (exchanges, awaits) = (false, false);
                 *left = Some(Left { entry: victim, load, exchanges, awaits, owner });
             }
         }
-        let history = self.steps.within(history);
-        let block = Block { place: self.place, history, owner, ..Block::default() };
-        *blocks.data_mut(entry) = block;
+        let block = blocks.data_mut(entry);
+        (block.place, block.owner) = (self.place, owner);
+        block.history = self.steps.within(history);
         self.cache.push(blocks, entry);
     }
 
-    fn take(&mut self, blocks: &mut Blocks, entry: Entry) -> Block {
+    /// Takes a block out: its history, and whose it is.
+    #[inline(always)]
+    fn take(&mut self, blocks: &mut Blocks, entry: Entry) -> (History, u16) {
         self.cache.remove(blocks, entry);
-        std::mem::take(blocks.data_mut(entry))
+        let block = blocks.data_mut(entry);
+        block.place = 0;
+        (block.history, block.owner)
     }
 }
 
@@ -114,7 +118,7 @@ impl LinkedLevel for HintK {
             self.cache.renew(blocks, entry);
             return Pass::Kept;
         }
-        let Block { history, .. } = self.take(blocks, entry);
+        let (history, _) = self.take(blocks, entry);
         let history = self.steps.push(history, true);
         Pass::Moved { load: Load { history, ..Load::default() }, nearest: 0.0 }
     }

@@ -155,6 +155,11 @@ pub(super) trait LinkedLevel: Send {
         0
     }
 
+    /// Whether lives mean anything to it.
+    fn hears_lives(&self) -> bool {
+        false
+    }
+
     /// Whether it would make any difference to say the life of a level above now.
     fn awaits_life(&self, shared: &Shared, upper: u16) -> bool {
         let _ = (shared, upper);

@@ -277,8 +277,7 @@ impl LinkedCache {
         let entry = self.enter(block);
         let mut left = None;
         let (level, load) = (&mut self.level, sound_load(load));
-        let heat =
-            level.demoted(&mut self.shared, entry, owner, load, exchanges, &mut left);
+        let heat = level.demoted(&mut self.shared, entry, owner, load, exchanges, &mut left);
         self.links.demotions_in += 1;
         self.settle(left);
         Some((self.handles.give_frame(entry), heat))
@@ -289,7 +288,8 @@ impl LinkedCache {
         self.start();
         // One that is not known any more is not the one that goes up either.
         let entry = self.handles.find(block).unwrap_or(Entry::MAX);
-        let Risen { entry, owner, load } = self.level.exchange(&mut self.shared, entry, heat, &|_| true)?;
+        let Risen { entry, owner, load } =
+            self.level.exchange(&mut self.shared, entry, heat, &|_| true)?;
         self.links.promotions_out += 1;
         let Slot { block, frame } = self.handles.slot(entry);
         self.handles.release(entry);
@@ -343,7 +343,12 @@ impl LinkedCache {
     /// The blocks that are here, with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
         let slot = |entry: Entry| self.handles.slot(entry);
-        self.level.residents(&self.shared).into_iter().map(slot).map(|s| (s.block, s.frame)).collect()
+        self.level
+            .residents(&self.shared)
+            .into_iter()
+            .map(slot)
+            .map(|s| (s.block, s.frame))
+            .collect()
     }
 
     /// Blocks that it may hold.

@@ -12,7 +12,7 @@ use crate::lists::Lists;
 /// The records of all blocks, in the lists of all levels.
 pub(super) type Blocks = Lists<Block>;
 
-/// What the level that holds a block knows of it. HFA's terms are those of `hfa/`.
+/// What the level that holds a block knows of it, if there is one. HFA's terms are those of `hfa/`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
     /// H of HFA, as stored.
@@ -30,7 +30,7 @@ pub(super) struct Block {
     pub(super) hits: u16,
     /// The last moves, as Hint-K remembers them.
     pub(super) history: History,
-    /// 1 + the number of the level that holds it, 0 of none.
+    /// 1 + the number of the level that holds it; 0: none does, and the rest means nothing.
     pub(super) place: u8,
     /// Whether it is in the hot queue there.
     pub(super) is_hot: bool,

@@ -14,9 +14,18 @@ use crate::{Entry, Reference};
 const ELSEWHERE: u8 = u8::MAX;
 
 pub(super) struct Stack<L> {
-    topology: Topology,
+    /// The caches of each client from its own down.
+    ways: Vec<Vec<usize>>,
     /// Where each cache stands on the way of each client, from 0; a row a client.
     steps: Vec<u8>,
+    /// Whether any cache wants to know how long blocks live in those above.
+    hears_lives: bool,
+    caches: Caches<L>,
+}
+
+/// The caches, without the clients.
+struct Caches<L> {
+    topology: Topology,
     levels: Vec<L>,
     shared: Shared,
 }
@@ -59,9 +68,14 @@ impl<L: LinkedLevel> Stack<L> {
         }
         let lists = levels.iter().map(L::lists).sum();
         let period = levels.iter().map(L::period).min().unwrap_or(u64::MAX);
-        Self { topology, steps, levels, shared: Shared::new(lists, period) }
+        let ways = (0..topology.clients()).map(|client| topology.path(client).to_vec()).collect();
+        let hears_lives = levels.iter().any(L::hears_lives);
+        let shared = Shared::new(lists, period);
+        Self { ways, steps, hears_lives, caches: Caches { topology, levels, shared } }
     }
+}
 
+impl<L: LinkedLevel> Caches<L> {
     /// A block has left a cache: it goes down as far as it goes, and what comes up for it goes up.
     fn leave(&mut self, mut node: usize, mut left: Left, moves: &mut Vec<Move>) {
         loop {
@@ -107,24 +121,10 @@ impl<L: LinkedLevel> Stack<L> {
         }
     }
 
-    /// The step on a client's way where the cache is that has a block.
+    /// Every cache of a way says its life to the one below it, where that wants to know.
     #[inline]
-    fn step_of(&mut self, client: usize, entry: Entry, moves: &mut Vec<Move>) -> Option<usize> {
-        let node = self.shared.level_of(entry)?;
-        let step = self.steps[client * self.levels.len() + node];
-        if step == ELSEWHERE {
-            // It is another client's, who must not share it: that one loses it.
-            self.levels[node].forget(&mut self.shared, entry);
-            moves.push(Move::Dropped(entry, node));
-            return None;
-        }
-        Some(step.into())
-    }
-
-    /// Every cache says its life to the one below it, where that wants to know.
-    #[inline]
-    fn tell_lives(&mut self, client: usize) {
-        for pair in self.topology.path(client).windows(2) {
+    fn tell_lives(&mut self, way: &[usize]) {
+        for pair in way.windows(2) {
             let (above, node) = (pair[0], pair[1]);
             if self.levels[node].awaits_life(&self.shared, above as u16) {
                 let life = self.levels[above].life(&self.shared);
@@ -132,12 +132,53 @@ impl<L: LinkedLevel> Stack<L> {
             }
         }
     }
+
+    /// A reference to a block that a cache has: what that says upwards.
+    #[inline(always)]
+    fn serve(
+        &mut self,
+        (node, upper): (usize, Option<usize>),
+        (entry, is_write): (Entry, bool),
+        moves: &mut Vec<Move>,
+    ) -> Pass {
+        let upper = upper.map(|up| Upper { number: up as u16, bid: self.levels[up].bid() });
+        let mut left = None;
+        let (level, shared) = (&mut self.levels[node], &mut self.shared);
+        let pass = level.serve(shared, entry, is_write, upper, &mut left);
+        if let Some(left) = left {
+            self.leave(node, left, moves);
+        }
+        pass
+    }
+
+    /// A block comes up through a cache: what that says upwards. `came` is the move that it is if
+    /// it stays.
+    #[inline(always)]
+    fn pass(
+        &mut self,
+        node: usize,
+        passing: Passing,
+        pass: Pass,
+        came: fn(Entry, usize) -> Move,
+        moves: &mut Vec<Move>,
+    ) -> Pass {
+        let mut left = None;
+        let (level, shared) = (&mut self.levels[node], &mut self.shared);
+        let (further, stays) = level.pass(shared, passing, pass, &mut left);
+        if stays {
+            moves.push(came(passing.entry, node));
+        }
+        if let Some(left) = left {
+            self.leave(node, left, moves);
+        }
+        further
+    }
 }
 
 impl<L: LinkedLevel> Scheme for Stack<L> {
     fn grow(&mut self, entries: u32) {
-        self.levels.iter_mut().for_each(|level| level.grow(entries));
-        self.shared.blocks.grow(entries);
+        self.caches.levels.iter_mut().for_each(|level| level.grow(entries));
+        self.caches.shared.blocks.grow(entries);
     }
 
     fn reference(
@@ -147,75 +188,73 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
-        if self.shared.tick() {
-            self.levels.iter_mut().for_each(|level| level.begin_slot(&mut self.shared));
+        let (way, caches) = (self.ways[client].as_slice(), &mut self.caches);
+        if caches.shared.tick() {
+            caches.levels.iter_mut().for_each(|level| level.begin_slot(&mut caches.shared));
         }
-        self.tell_lives(client);
-        let at = self.step_of(client, entry, moves);
-        let found = at.map(|i| self.topology.path(client)[i]);
+        if self.hears_lives {
+            caches.tell_lives(way);
+        }
+        let mut found = caches.shared.level_of(entry);
+        // Caches from the client's own down that do not have it.
+        let mut above = way.len();
         let mut pass = Pass::Fresh { nearest: 0.0 };
-        let mut left = None;
-        if let (Some(i), Some(node)) = (at, found) {
-            let upper = i.checked_sub(1).map(|i| self.topology.path(client)[i]);
-            let upper = upper.map(|up| Upper { number: up as u16, bid: self.levels[up].bid() });
-            pass = self.levels[node].serve(&mut self.shared, entry, is_write, upper, &mut left);
-            if let Some(left) = left.take() {
-                self.leave(node, left, moves);
+        if let Some(node) = found {
+            let step = self.steps[client * caches.levels.len() + node];
+            if step == ELSEWHERE {
+                // It is another client's, who must not share it: that one loses it.
+                caches.levels[node].forget(&mut caches.shared, entry);
+                moves.push(Move::Dropped(entry, node));
+                found = None;
+            } else {
+                above = step.into();
+                let upper = above.checked_sub(1).map(|i| way[i]);
+                pass = caches.serve((node, upper), (entry, is_write), moves);
             }
         }
         let came = if found.is_some() { Move::Promoted } else { Move::Filled };
-        let mut i = at.unwrap_or(self.topology.path(client).len());
-        while i > 0 && pass != Pass::Kept {
-            i -= 1;
-            let path = self.topology.path(client);
-            let (node, upper) = (path[i], i.checked_sub(1).map(|i| path[i] as u16));
+        while above > 0 && pass != Pass::Kept {
+            above -= 1;
+            let upper = above.checked_sub(1).map(|i| way[i] as u16);
             let passing = Passing { entry, is_write, upper, owner: client as u16 };
-            let (level, shared) = (&mut self.levels[node], &mut self.shared);
-            let (further, stays) = level.pass(shared, passing, pass, &mut left);
-            pass = further;
-            if stays {
-                moves.push(came(entry, node));
-            }
-            if let Some(left) = left.take() {
-                self.leave(node, left, moves);
-            }
+            pass = caches.pass(way[above], passing, pass, came, moves);
         }
-        if self.shared.ends_slot() {
-            self.levels.iter_mut().for_each(|level| level.end_slot(&mut self.shared));
+        if caches.shared.ends_slot() {
+            caches.levels.iter_mut().for_each(|level| level.end_slot(&mut caches.shared));
         }
         found
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.shared.level_of(entry) == Some(node)
+        self.caches.shared.level_of(entry) == Some(node)
     }
 
     fn len(&self, node: usize) -> u32 {
-        self.levels[node].len()
+        self.caches.levels[node].len()
     }
 
     fn gauges(&self, node: usize) -> Option<Gauges> {
-        self.levels[node].gauges()
+        self.caches.levels[node].gauges()
     }
 
     fn overhead_bytes(&self, node: usize) -> u64 {
-        self.levels[node].overhead_bytes()
+        self.caches.levels[node].overhead_bytes()
     }
 
     fn take_log(&mut self) -> Option<MoveLog> {
-        let logs: Option<Vec<_>> = self.levels.iter_mut().map(L::take_log).collect();
+        let logs: Option<Vec<_>> = self.caches.levels.iter_mut().map(L::take_log).collect();
         logs.map(|moves| MoveLog { moves })
     }
 
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.levels[node].describe(&self.shared)
+        self.caches.levels[node].describe(&self.caches.shared)
     }
 
     fn validate(&self) -> Result<(), String> {
-        let blocks = &self.shared.blocks;
-        for (node, level) in self.levels.iter().enumerate() {
-            level.validate(&self.shared).map_err(|what| format!("cache {node}: {what}"))?;
-            let residents = level.residents(&self.shared);
+        let blocks = &self.caches.shared.blocks;
+        for (node, level) in self.caches.levels.iter().enumerate() {
+            level.validate(&self.caches.shared).map_err(|what| format!("cache {node}: {what}"))?;
+            let residents = level.residents(&self.caches.shared);
             let here = |&entry: &Entry| self.holds(node, entry);
             let placed = (0..blocks.entries()).filter(here).count();
             if !residents.iter().all(here) || placed != residents.len() {

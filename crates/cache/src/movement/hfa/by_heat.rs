@@ -223,3 +223,57 @@ impl Queue for ByHeat {
         self.heap.check()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::activity::Steps;
+    use super::super::super::shared::Blocks;
+    use super::{ByHeat, CLASSES, Queue};
+    use crate::Entry;
+
+    /// More values of hotness than there are classes, so that classes run out, are used again for
+    /// another value, and some blocks of a value are in the heap while others are in its class.
+    #[test]
+    fn agrees_with_a_sorted_list() {
+        let steps = Steps::new(1);
+        let mut blocks = Blocks::new(ByHeat::lists(&steps));
+        let mut ours = ByHeat::new(0, &steps);
+        blocks.grow(200);
+        ours.grow(200);
+        // From the tail on.
+        let mut model: Vec<(u64, Entry)> = Vec::new();
+        let (mut x, mut most_classes) = (5_u64, 0);
+        for step in 0..30_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (entry, heat) = ((x >> 33) as u32 % 200, (x >> 43) % 45);
+            if let Some(at) = model.iter().position(|m| m.1 == entry) {
+                ours.remove(&mut blocks, entry);
+                model.remove(at);
+            } else {
+                let block = blocks.data_mut(entry);
+                (block.heat, block.hits) = (heat as f64, u16::from(x >> 61 == 0));
+                let is_last = x >> 59 & 3 == 0;
+                if is_last {
+                    ours.push_last(&mut blocks, entry);
+                } else {
+                    ours.push(&mut blocks, entry);
+                }
+                let is_first_of_cold = is_last && heat == 0;
+                let ahead = |m: &(u64, Entry)| m.0 < heat || (m.0 == heat && !is_first_of_cold);
+                let at = model.partition_point(ahead);
+                model.insert(at, (heat, entry));
+            }
+            most_classes = most_classes.max(ours.classes.filled.count_ones());
+            assert_eq!(ours.tail(&blocks), model.first().map(|m| m.1), "step {step}");
+            if step % 50 == 0 {
+                let all: Vec<Entry> = model.iter().map(|m| m.1).collect();
+                assert_eq!(ours.tail_first(&blocks), all, "step {step}");
+                let warm = model.iter().rev().filter(|m| m.0 > 0).map(|m| m.1);
+                assert_eq!(ours.warm_from_head(&blocks, 7), warm.take(7).collect::<Vec<_>>());
+                ours.check(&blocks).unwrap();
+                blocks.check().unwrap();
+            }
+        }
+        assert_eq!(most_classes as usize, CLASSES, "they ran out");
+    }
+}

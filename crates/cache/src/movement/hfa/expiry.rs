@@ -33,15 +33,15 @@ impl Expiry {
         Self { place, most, queue: VecDeque::new(), first: 1 }
     }
 
-    /// The hotness of a block was found just now.
+    /// The hotness of a block was found just now: what its record is to say of its place.
     #[inline(always)]
-    pub(super) fn note(&mut self, blocks: &mut Blocks, entry: Entry) {
-        blocks.data_mut(entry).noted = 0;
+    pub(super) fn note(&mut self, blocks: &mut Blocks, entry: Entry) -> u32 {
         if self.queue.len() >= self.most || self.first > NUMBERS {
             self.compact(blocks);
         }
-        blocks.data_mut(entry).noted = self.first + self.queue.len() as u32;
+        let number = self.first + self.queue.len() as u32;
         self.queue.push_back(entry);
+        number
     }
 
     fn says_something(&self, block: &Block, number: u32) -> bool {
@@ -88,5 +88,47 @@ impl Expiry {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::shared::Blocks;
+    use super::Expiry;
+    use crate::Entry;
+
+    /// Blocks that leave, and whose hotness is found anew, many times more than there are places.
+    #[test]
+    fn agrees_with_a_list() {
+        let (capacity, entries) = (5, 20);
+        let mut blocks = Blocks::new(1);
+        blocks.grow(entries);
+        let mut ours = Expiry::new(3, capacity);
+        let mut model: Vec<Entry> = Vec::new();
+        let mut x = 9_u64;
+        for step in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let entry = (x >> 33) as u32 % entries;
+            let held = model.iter().position(|&e| e == entry);
+            if let Some(at) = held {
+                model.remove(at);
+            }
+            if held.is_some() && x >> 62 == 0 || held.is_none() && model.len() == capacity as usize
+            {
+                blocks.data_mut(entry).place = 0;
+            } else {
+                blocks.data_mut(entry).place = 3;
+                blocks.data_mut(entry).noted = 0;
+                let noted = ours.note(&mut blocks, entry);
+                blocks.data_mut(entry).noted = noted;
+                model.push(entry);
+            }
+            // Only now and then, so that places that say nothing pile up.
+            if step % 300 == 0 {
+                assert_eq!(ours.front(&blocks), model.first().copied(), "step {step}");
+                ours.check(&blocks, &model).unwrap();
+            }
+            assert!(ours.queue.len() <= ours.most);
+        }
     }
 }

@@ -251,14 +251,13 @@ impl<V: Variant> Level<V> {
         self.warm_sum = u64::from(self.warm_in_base).wrapping_mul(period);
     }
 
-    /// Hotness of a block of the cache was found: it is to expire.
+    /// Hotness of a block was found, and is to expire if there is any: what its record is to say of
+    /// its place there.
     #[inline(always)]
-    pub(super) fn note_heat(&mut self, shared: &mut Shared, entry: Entry) {
-        let Some(expiry) = &mut self.expiry else { return };
-        if shared.blocks.data(entry).heat > 0.0 {
-            expiry.note(&mut shared.blocks, entry);
-        } else {
-            shared.blocks.data_mut(entry).noted = 0;
+    pub(super) fn note_heat(&mut self, shared: &mut Shared, entry: Entry, heat: f64) -> u32 {
+        match &mut self.expiry {
+            Some(expiry) if heat > 0.0 => expiry.note(&mut shared.blocks, entry),
+            _ => 0,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::super::Gauges;
 use super::super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Upper};
-use super::super::shared::{Block, Shared};
+use super::super::shared::Shared;
 use super::level::Hints;
 use super::queue::Queue;
 use super::{Arrival, Base, Hfa, Variant};
@@ -40,7 +40,11 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.own_life(shared)
     }
 
-    #[inline]
+    fn hears_lives(&self) -> bool {
+        self.chances.is_adaptive
+    }
+
+    #[inline(always)]
     fn awaits_life(&self, shared: &Shared, upper: u16) -> bool {
         V::BASE == Base::Promote && self.awaits(shared, upper)
     }
@@ -142,7 +146,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
 
     fn forget(&mut self, shared: &mut Shared, entry: Entry) {
         self.level.pull(shared, entry);
-        *shared.blocks.data_mut(entry) = Block::default();
+        shared.blocks.data_mut(entry).place = 0;
     }
 
     fn remembers(&self, entry: Entry) -> bool {

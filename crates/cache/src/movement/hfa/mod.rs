@@ -180,9 +180,10 @@ impl<V: Variant> Hfa<V> {
         let now = shared.now();
         let block = shared.blocks.data_mut(entry);
         let stay = (now - block.loaded).max(1);
-        block.heat = self.settings.heat(f, block.hits, stay);
-        block.updated = now;
-        self.level.note_heat(shared, entry);
+        let heat = self.settings.heat(f, block.hits, stay);
+        (block.heat, block.updated) = (heat, now);
+        let noted = self.level.note_heat(shared, entry, heat);
+        shared.blocks.data_mut(entry).noted = noted;
     }
 
     /// A block comes to the cache.
@@ -195,12 +196,14 @@ impl<V: Variant> Hfa<V> {
         left: &mut Option<Left>,
     ) {
         let Arrival { moved, load, exchanges, owner } = arrival;
-        let f = self.frequency(shared, entry).max(load.frequency);
-        let now = shared.now();
+        let own = self.frequency(shared, entry);
+        let f = if own < load.frequency { load.frequency } else { own };
+        let heat = self.settings.heat_of_moves(f);
         let block = Block {
-            heat: self.settings.heat_of_moves(f),
-            loaded: now,
-            updated: now,
+            heat,
+            loaded: shared.now(),
+            updated: shared.now(),
+            noted: self.level.note_heat(shared, entry, heat),
             place: self.place,
             owner,
             moved,
@@ -209,7 +212,6 @@ impl<V: Variant> Hfa<V> {
             ..Block::default()
         };
         *shared.blocks.data_mut(entry) = block;
-        self.level.note_heat(shared, entry);
         let is_hot = self.level.target > 0
             && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
@@ -226,13 +228,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// A block comes up to stay.
-    fn take(
-        &mut self,
-        shared: &mut Shared,
-        passing: Passing,
-        pass: Pass,
-        left: &mut Option<Left>,
-    ) {
+    fn take(&mut self, shared: &mut Shared, passing: Passing, pass: Pass, left: &mut Option<Left>) {
         let Passing { entry, owner, .. } = passing;
         let (moved, load, below) = match pass {
             Pass::Moved { load, nearest } => (true, load, nearest),
@@ -241,8 +237,7 @@ impl<V: Variant> Hfa<V> {
         };
         self.receive(shared, entry, Arrival { moved, load, exchanges: true, owner }, left);
         let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
-        shared.blocks.data_mut(entry).may_be_hot_below =
-            is_foretold || below > self.settings.least;
+        shared.blocks.data_mut(entry).may_be_hot_below = is_foretold || below > self.settings.least;
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
@@ -278,8 +273,9 @@ impl<V: Variant> Hfa<V> {
         left: &mut Option<Left>,
     ) {
         let Some(entry) = victim else { return };
-        let block = std::mem::take(shared.blocks.data_mut(entry));
-        let Block { owner, history, may_be_hot_below, moved, .. } = block;
+        let block = shared.blocks.data_mut(entry);
+        block.place = 0;
+        let Block { owner, history, may_be_hot_below, moved, .. } = *block;
         let goes_down = self.has_lower && V::BASE != Base::Promote;
         let load = goes_down.then(|| {
             let is_hint_k = V::BASE == Base::HintK;
@@ -316,7 +312,9 @@ impl<V: Variant> Hfa<V> {
     #[inline(always)]
     fn give_up(&mut self, shared: &mut Shared, entry: Entry) -> Load {
         self.level.pull(shared, entry);
-        let Block { moved, history, .. } = std::mem::take(shared.blocks.data_mut(entry));
+        let block = shared.blocks.data_mut(entry);
+        block.place = 0;
+        let Block { moved, history, .. } = *block;
         Load { frequency: self.depart(shared, entry, moved), history }
     }
 

@@ -7,7 +7,7 @@
 use super::super::coins::Coins;
 use super::super::link::{Load, Passing, Standing, Upper};
 use super::super::promote::Chance;
-use super::super::shared::{Block, Shared};
+use super::super::shared::Shared;
 use super::queue::Queue;
 use super::{Base, Hfa, Variant};
 use crate::Entry;
@@ -106,8 +106,7 @@ impl<V: Variant> Hfa<V> {
     pub(super) fn awaits(&self, shared: &Shared, upper: u16) -> bool {
         let Some(chance) = self.chances.adapting(upper) else { return false };
         let (capacity, now) = (self.level.capacity, shared.now());
-        chance.may_await(capacity, now)
-            && chance.awaits(capacity, now, self.own_life(shared) as f64)
+        chance.may_await(now) && chance.awaits(capacity, now, self.own_life(shared) as f64)
     }
 
     /// A block that was found here is passed to the level above, if the coin says so.
@@ -122,7 +121,7 @@ impl<V: Variant> Hfa<V> {
             return None;
         }
         self.level.pull(shared, entry);
-        *shared.blocks.data_mut(entry) = Block::default();
+        shared.blocks.data_mut(entry).place = 0;
         self.count_move(shared, entry);
         Some(Load::default())
     }
