@@ -136,6 +136,12 @@ pub(super) trait LinkedLevel: Send {
     /// Makes entries below `entries` valid.
     fn grow(&mut self, entries: u32);
 
+    /// A value that depends on what is remembered of a block: reading it early brings that near.
+    fn warm(&self, entry: Entry) -> u32 {
+        let _ = entry;
+        0
+    }
+
     /// The first reference of a slot begins, other than the first slot.
     fn begin_slot(&mut self, shared: &mut Shared) {
         let _ = shared;

@@ -4,9 +4,11 @@
 //! Invariant (checked by [`Stack::validate`]): the record of a block names the one cache that
 //! holds it, and no other of the same topology holds it.
 
+use std::hint::black_box;
+
 use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
 use super::registry::Build;
-use super::shared::Shared;
+use super::shared::{Block, Shared};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
@@ -223,6 +225,17 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
             caches.levels.iter_mut().for_each(|level| level.end_slot(&mut caches.shared));
         }
         found
+    }
+
+    fn warm(&self, entries: &[Entry]) {
+        let Caches { levels, shared, .. } = &self.caches;
+        let record = |entry: Entry| {
+            // A record may lie in two lines of the processor's cache.
+            let Block { place, updated, .. } = shared.blocks.data(entry);
+            u32::from(place) ^ updated as u32 ^ shared.blocks.warm(entry)
+        };
+        let all = |entry: Entry| levels.iter().fold(record(entry), |x, l| x ^ l.warm(entry));
+        black_box(entries.iter().fold(0, |x, &entry| x ^ all(entry)));
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {

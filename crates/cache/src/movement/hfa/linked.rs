@@ -22,6 +22,14 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.level.grow(entries);
     }
 
+    #[inline]
+    fn warm(&self, entry: Entry) -> u32 {
+        match &self.level.hints {
+            Hints::Table(table) => table.warm(entry),
+            Hints::Foretold(_) => 0,
+        }
+    }
+
     fn begin_slot(&mut self, shared: &mut Shared) {
         self.expire(shared);
     }

@@ -73,6 +73,11 @@ impl TOut {
         self.newest.resize(self.newest.len().max(entries as usize), NONE);
     }
 
+    /// As [`LinkedLevel::warm`](super::super::link::LinkedLevel::warm).
+    pub(super) fn warm(&self, entry: Entry) -> u32 {
+        self.newest[entry as usize]
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         u64::from(self.max) * ENTRY_BYTES
     }
