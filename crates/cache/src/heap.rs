@@ -1,4 +1,5 @@
-//! A heap over entry handles whose keys can change: what LRU-K, LRFU and HFA order by.
+//! A heap over entry handles whose keys can change: what LRU-K, LRFU and HFA order by; and one of
+//! which only the small end is in order.
 //!
 //! Keys and entries lie side by side in the heap, so that sifting reads one array; `at` finds an
 //! entry. Every item has up to four below it: half as many steps as with two, and each step writes
@@ -98,7 +99,7 @@ impl<K: PartialOrd + Copy> Heap<K> {
     pub(crate) fn update(&mut self, key: K, entry: Entry) {
         let at = self.at[entry as usize] as usize;
         let old = std::mem::replace(&mut self.items[at].0, key);
-        if key < old { self.rise(at) } else { self.sink(at) }
+        if key < old { self.rise(at) } else { self.sink(at, self.items.len()) }
     }
 
     /// Takes a present entry out.
@@ -109,7 +110,7 @@ impl<K: PartialOrd + Copy> Heap<K> {
         let last = self.items.pop().expect("the entry is present");
         if at < self.items.len() {
             self.items[at] = last;
-            if last.0 < removed { self.rise(at) } else { self.sink(at) }
+            if last.0 < removed { self.rise(at) } else { self.sink(at, self.items.len()) }
         }
     }
 
@@ -127,12 +128,12 @@ impl<K: PartialOrd + Copy> Heap<K> {
         self.put(at, item);
     }
 
-    /// Moves the item at `at` down until no child is smaller.
-    fn sink(&mut self, mut at: usize) {
+    /// Moves the item at `at` down until no child is smaller, in a heap of the first `len` items.
+    fn sink(&mut self, mut at: usize, len: usize) {
         let item = self.items[at];
         loop {
             let first = BELOW * at + 1;
-            let end = self.items.len().min(first + BELOW);
+            let end = len.min(first + BELOW);
             let Some(below) = self.items.get(first..end) else { break };
             let mut least = 0;
             for i in 1..below.len() {
@@ -154,31 +155,19 @@ impl<K: PartialOrd + Copy> Heap<K> {
         self.at[item.1 as usize] = at as u32;
     }
 
-    /// Puts a present entry's item elsewhere in the array, or out of it, without regard to order.
-    fn swap_out(&mut self, entry: Entry) {
-        let at = self.at[entry as usize] as usize;
-        self.at[entry as usize] = ABSENT;
-        self.items.swap_remove(at);
-        if let Some(&(_, moved)) = self.items.get(at) {
-            self.at[moved as usize] = at as u32;
-        }
-    }
-
-    /// Makes a heap of items in any order.
-    fn order(&mut self) {
-        for at in (0..self.items.len().div_ceil(BELOW)).rev() {
-            self.sink(at);
-        }
-    }
-
     /// Checks the invariants in the head of this file.
     pub(crate) fn check(&self) -> Result<(), String> {
-        for (at, &(key, entry)) in self.items.iter().enumerate() {
+        self.check_order(self.items.len())?;
+        self.check_places()
+    }
+
+    fn check_order(&self, len: usize) -> Result<(), String> {
+        for (at, &(key, entry)) in self.items[..len].iter().enumerate() {
             if at > 0 && key < self.items[(at - 1) / BELOW].0 {
                 return Err(format!("heap: entry {entry} stands above a smaller key"));
             }
         }
-        self.check_places()
+        Ok(())
     }
 
     fn check_places(&self) -> Result<(), String> {
@@ -193,21 +182,28 @@ impl<K: PartialOrd + Copy> Heap<K> {
     }
 }
 
-/// A heap of which the first item is asked for seldom: items lie in any order until then, so that
-/// most changes cost a step. Once in order it stays so for as many changes as it has items.
+/// A heap of which the first item is asked for now and then: only the smallest items are a heap,
+/// as many as will be asked for soon. The others lie behind them in any order, so that most changes
+/// cost a step.
 ///
-/// Invariant: while `is_ordered` it is a heap.
+/// Invariants: the first `near` items are a heap; no item behind them is smaller than `limit`, and
+/// none of them is larger.
 #[derive(Clone, Debug)]
 pub(crate) struct LazyHeap<K> {
     heap: Heap<K>,
-    is_ordered: bool,
-    /// Changes since the first item was asked for.
-    idle: u32,
+    near: usize,
+    limit: Option<K>,
+    /// Changes among the near ones since the first item was asked for.
+    idle: usize,
 }
+
+/// Of the items, the share that is made a heap when there is none, and the least number.
+const NEAR_SHARE: usize = 8;
+const NEAR_MIN: usize = 16;
 
 impl<K: PartialOrd + Copy> LazyHeap<K> {
     pub(crate) fn new() -> Self {
-        Self { heap: Heap::new(), is_ordered: false, idle: 0 }
+        Self { heap: Heap::new(), near: 0, limit: None, idle: 0 }
     }
 
     /// Makes the handles below `entries` valid.
@@ -229,64 +225,109 @@ impl<K: PartialOrd + Copy> LazyHeap<K> {
         self.heap.iter()
     }
 
-    /// Whether a change has to keep the order.
+    /// A change among the near ones: are there more of them than questions, the order is given up.
     #[inline(always)]
-    fn keeps_order(&mut self) -> bool {
-        self.idle += u32::from(self.is_ordered);
-        self.is_ordered &= self.idle <= self.heap.len();
-        self.is_ordered
+    fn change_near(&mut self) {
+        self.idle += 1;
+        if self.idle > self.near.max(NEAR_MIN) {
+            self.near = 0;
+        }
     }
 
     /// Inserts an absent entry.
     #[inline(always)]
     pub(crate) fn push(&mut self, key: K, entry: Entry) {
-        if self.keeps_order() {
-            self.heap.push(key, entry);
+        let end = self.heap.items.len();
+        self.heap.items.push((key, entry));
+        if self.near > 0 && self.limit.is_some_and(|limit| key < limit) {
+            self.push_near(key, entry);
         } else {
-            self.heap.at[entry as usize] = self.heap.len();
-            self.heap.items.push((key, entry));
+            self.heap.at[entry as usize] = end as u32;
         }
+    }
+
+    fn push_near(&mut self, key: K, entry: Entry) {
+        let end = self.heap.items.len() - 1;
+        let moved = self.heap.items[self.near];
+        self.heap.put(end, moved);
+        self.heap.items[self.near] = (key, entry);
+        self.heap.rise(self.near);
+        self.near += 1;
+        self.change_near();
     }
 
     /// Gives a present entry another key.
     pub(crate) fn update(&mut self, key: K, entry: Entry) {
-        if self.keeps_order() {
-            self.heap.update(key, entry);
-        } else {
-            let at = self.heap.at[entry as usize];
-            self.heap.items[at as usize].0 = key;
-        }
+        self.remove(entry);
+        self.push(key, entry);
     }
 
     /// Takes a present entry out.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entry: Entry) {
-        if self.keeps_order() {
-            self.heap.remove(entry);
-        } else {
-            self.heap.swap_out(entry);
+        let at = self.heap.at[entry as usize] as usize;
+        self.heap.at[entry as usize] = ABSENT;
+        let hole = if at < self.near { self.take_near(at) } else { at };
+        self.heap.items.swap_remove(hole);
+        if let Some(&(_, moved)) = self.heap.items.get(hole) {
+            self.heap.at[moved as usize] = hole as u32;
         }
     }
 
-    /// Puts the items in order if they are not: the first is about to be asked for.
+    /// Takes an item out of the heap of the near ones: the place that is free then.
+    fn take_near(&mut self, at: usize) -> usize {
+        self.near -= 1;
+        let last = self.near;
+        if at < last {
+            let removed = self.heap.items[at].0;
+            self.heap.items[at] = self.heap.items[last];
+            if self.heap.items[at].0 < removed {
+                self.heap.rise(at);
+            } else {
+                self.heap.sink(at, last);
+            }
+        }
+        self.change_near();
+        last
+    }
+
+    /// The entry with the smallest key.
     #[inline(always)]
-    pub(crate) fn order(&mut self) {
+    pub(crate) fn first(&mut self) -> Option<(K, Entry)> {
         self.idle = 0;
-        if !self.is_ordered {
-            self.is_ordered = true;
-            self.heap.order();
+        if self.near == 0 && !self.heap.items.is_empty() {
+            self.order();
         }
-    }
-
-    /// The entry with the smallest key, if [`order`](Self::order) was called since the last change.
-    pub(crate) fn first(&self) -> Option<(K, Entry)> {
-        debug_assert!(self.len() == 0 || (self.is_ordered && self.idle == 0));
         self.heap.first()
     }
 
-    /// Checks the invariant.
+    /// Brings the smallest items to the front, as a heap.
+    #[cold]
+    fn order(&mut self) {
+        let items = &mut self.heap.items;
+        self.near = (items.len() / NEAR_SHARE).max(NEAR_MIN).min(items.len());
+        let by_key = |a: &(K, Entry), b: &(K, Entry)| {
+            a.0.partial_cmp(&b.0).expect("keys are comparable with each other")
+        };
+        let (_, last, _) = items.select_nth_unstable_by(self.near - 1, by_key);
+        self.limit = Some(last.0);
+        // What is sorted is a heap.
+        items[..self.near].sort_unstable_by(by_key);
+        for (at, &(_, entry)) in items.iter().enumerate() {
+            self.heap.at[entry as usize] = at as u32;
+        }
+    }
+
+    /// Checks the invariants.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.is_ordered { self.heap.check() } else { self.heap.check_places() }
+        self.heap.check_order(self.near)?;
+        self.heap.check_places()?;
+        let Some(limit) = self.limit.filter(|_| self.near > 0) else { return Ok(()) };
+        let (near, far) = self.heap.items.split_at(self.near);
+        if near.iter().any(|item| limit < item.0) || far.iter().any(|item| item.0 < limit) {
+            return Err("lazy heap: an item is on the wrong side of the limit".into());
+        }
+        Ok(())
     }
 }
 
@@ -315,8 +356,7 @@ mod tests {
             }
             ours.check().unwrap();
             assert_eq!(ours.len() as usize, model.len());
-            if step % 1000 < 300 {
-                ours.order();
+            if step % 1000 < 300 || step % 7 == 0 {
                 let least = model.values().min().copied();
                 assert_eq!(ours.first().map(|(key, _)| (key.0, key.1)), least);
             }

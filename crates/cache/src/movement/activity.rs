@@ -5,8 +5,8 @@
 //! and 2 if it was a promotion, and each move before it half as much as the same move after it.
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
+use super::shared::Blocks;
 use crate::Entry;
-use crate::lists::Lists;
 
 /// Most moves that can be remembered: the values then fit in the bits of a word.
 pub(super) const MAX_STEPS: u64 = 5;
@@ -15,27 +15,44 @@ pub(super) const MAX_STEPS: u64 = 5;
 /// 0 stands for no move, as 1 does.
 pub(super) type History = u8;
 
+/// Number of histories: those of [`MAX_STEPS`] moves have one bit more.
+const HISTORIES: usize = 2 << MAX_STEPS;
+
 /// What the moves of a block come to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Steps {
     k: u32,
+    /// The value of each history.
+    values: [u8; HISTORIES],
 }
 
 impl Steps {
     pub(super) fn new(k: u64) -> Self {
         debug_assert!((1..=MAX_STEPS).contains(&k));
-        Self { k: k as u32 }
+        let k = k as u32;
+        let value = |history: usize| {
+            let history = history.max(1) as u32;
+            let len = (31 - history.leading_zeros()).min(k);
+            let part = |j: u32| (1 + (history >> j & 1)) << (k - 1 - j);
+            (0..len).map(part).sum::<u32>() as u8
+        };
+        Self { k, values: std::array::from_fn(value) }
     }
 
     /// A history from elsewhere, with no more moves than are remembered here.
-    pub(super) fn within(self, history: History) -> History {
+    #[inline(always)]
+    pub(super) fn within(&self, history: History) -> History {
+        if history <= 1 {
+            return 1;
+        }
         let history = u32::from(history.max(1));
         let len = (31 - history.leading_zeros()).min(self.k);
         (history & ((1 << len) - 1) | 1 << len) as History
     }
 
     /// The history after one more move.
-    pub(super) fn push(self, history: History, is_promotion: bool) -> History {
+    #[inline(always)]
+    pub(super) fn push(&self, history: History, is_promotion: bool) -> History {
         let history = u32::from(history.max(1));
         let len = 31 - history.leading_zeros();
         // The newest move is the lowest bit; the oldest falls off above.
@@ -45,97 +62,110 @@ impl Steps {
     }
 
     /// The value in whole parts of 2^-(K-1).
-    pub(super) fn value(self, history: History) -> u32 {
-        let history = u32::from(history.max(1));
-        let len = 31 - history.leading_zeros();
-        (0..len).map(|j| (1 + (history >> j & 1)) << (self.k - 1 - j)).sum()
+    #[inline(always)]
+    pub(super) fn value(&self, history: History) -> u32 {
+        self.values[usize::from(history) % HISTORIES].into()
     }
 
     /// Number of possible values.
-    pub(super) fn values(self) -> u32 {
+    pub(super) fn values(&self) -> u32 {
         2 * ((1 << self.k) - 1) + 1
     }
 
     /// The value as the specification writes it.
-    pub(super) fn real(self, history: History) -> f64 {
+    pub(super) fn real(&self, history: History) -> f64 {
         f64::from(self.value(history)) / f64::from(1 << (self.k - 1))
     }
 }
 
 /// Blocks by value, and by recency among equals: a list a value.
 pub(super) struct ByActivity {
-    /// Front of each: used longest ago.
-    lists: Lists,
+    steps: Steps,
+    /// The list of value 0; the others follow. Front of each: used longest ago.
+    first: u32,
     /// A bit for every list that is not empty.
     filled: u64,
     len: u32,
 }
 
 impl ByActivity {
-    pub(super) fn new(steps: Steps) -> Self {
-        Self { lists: Lists::new(steps.values()), filled: 0, len: 0 }
+    /// In the lists from `first` on, one a value.
+    pub(super) fn new(first: u32, steps: &Steps) -> Self {
+        Self { steps: steps.clone(), first, filled: 0, len: 0 }
     }
 
-    pub(super) fn grow(&mut self, entries: u32) {
-        self.lists.grow(entries);
-    }
-
+    #[inline(always)]
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    pub(super) fn contains(&self, entry: Entry) -> bool {
-        self.lists.linked(entry)
+    #[inline(always)]
+    fn value(&self, blocks: &Blocks, entry: Entry) -> u32 {
+        self.steps.value(blocks.data(entry).history)
     }
 
-    /// Puts a block of a value in as the one used last.
-    pub(super) fn push(&mut self, entry: Entry, value: u32) {
-        self.lists.push_back(value, entry);
+    /// Puts a block in as the one used last of its value.
+    #[inline(always)]
+    pub(super) fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+        let value = self.value(blocks, entry);
+        blocks.push_back(self.first + value, entry);
         self.filled |= 1 << value;
         self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, entry: Entry, value: u32) {
-        self.lists.remove(value, entry);
-        if self.lists.len(value) == 0 {
+    #[inline(always)]
+    pub(super) fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+        let value = self.value(blocks, entry);
+        blocks.remove(self.first + value, entry);
+        if blocks.len(self.first + value) == 0 {
             self.filled &= !(1 << value);
         }
         self.len -= 1;
     }
 
-    /// Makes a block of a value the one used last.
-    pub(super) fn renew(&mut self, entry: Entry, value: u32) {
-        self.lists.move_to_back(value, entry);
+    /// Makes a block the one used last of its value.
+    #[inline(always)]
+    pub(super) fn renew(&mut self, blocks: &mut Blocks, entry: Entry) {
+        blocks.move_to_back(self.first + self.value(blocks, entry), entry);
     }
 
     /// The smallest value.
+    #[inline(always)]
     pub(super) fn least(&self) -> Option<u32> {
         (self.filled != 0).then(|| self.filled.trailing_zeros())
     }
 
     /// The block of the smallest value that was used longest ago.
-    pub(super) fn victim(&self) -> Option<Entry> {
-        self.lists.front(self.least()?)
+    #[inline(always)]
+    pub(super) fn victim(&self, blocks: &Blocks) -> Option<Entry> {
+        blocks.front(self.first + self.least()?)
+    }
+
+    fn lists(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        self.first..self.first + self.steps.values()
     }
 
     /// Next victim first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
-        (0..self.lists.count()).flat_map(|value| self.lists.iter(value))
+    pub(super) fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = Entry> + use<'a> {
+        self.lists().flat_map(|list| blocks.iter(list))
     }
 
     /// Next victim last.
-    pub(super) fn iter_back(&self) -> impl Iterator<Item = Entry> + '_ {
-        (0..self.lists.count()).rev().flat_map(|value| self.lists.iter_back(value))
+    pub(super) fn iter_back<'a>(
+        &self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = Entry> + use<'a> {
+        self.lists().rev().flat_map(|list| blocks.iter_back(list))
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
-        let filled =
-            (0..self.lists.count()).filter(|&v| self.lists.len(v) > 0).fold(0, |f, v| f | 1 << v);
-        let len: u32 = (0..self.lists.count()).map(|v| self.lists.len(v)).sum();
+    pub(super) fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        let holds = |&list: &u32| blocks.len(list) > 0;
+        let filled = self.lists().filter(holds).fold(0, |f, list| f | 1 << (list - self.first));
+        let len: u32 = self.lists().map(|list| blocks.len(list)).sum();
         if (filled, len) != (self.filled, self.len) {
             return Err("activity: marks or length do not agree with the lists".into());
         }
-        self.lists.check()
+        Ok(())
     }
 }
 

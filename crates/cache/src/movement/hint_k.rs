@@ -6,10 +6,10 @@
 //!
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 
-use super::Gauges;
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
 use super::registry::SchemeInfo;
+use super::shared::{Blocks, Shared};
 use super::stack::Stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
@@ -38,138 +38,137 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 
 /// A cache.
 struct HintK {
+    /// The mark of its blocks.
+    place: u8,
     capacity: u32,
     has_lower: bool,
     steps: Steps,
     cache: ByActivity,
-    /// Of the blocks that are here.
-    known: Vec<Known>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Known {
-    history: History,
-    owner: u16,
 }
 
 impl HintK {
     fn new(arguments: &Arguments, standing: Standing) -> Self {
         let steps = Steps::new(arguments.integer("steps"));
-        let Standing { capacity, has_lower, .. } = standing;
-        Self { capacity, has_lower, steps, cache: ByActivity::new(steps), known: Vec::new() }
-    }
-
-    fn value(&self, entry: Entry) -> u32 {
-        self.steps.value(self.known[entry as usize].history)
+        let Standing { number, capacity, has_lower, .. } = standing;
+        let cache = ByActivity::new(u32::from(number) * steps.values(), &steps);
+        Self { place: number + 1, capacity, has_lower, steps, cache }
     }
 
     /// Takes a block in; the least active one leaves for it.
-    fn insert(&mut self, entry: Entry, known: Known, left: &mut Option<Left>) {
-        let known = Known { history: self.steps.within(known.history), ..known };
+    fn insert(
+        &mut self,
+        blocks: &mut Blocks,
+        entry: Entry,
+        (history, owner): (History, u16),
+        left: &mut Option<Left>,
+    ) {
         if self.cache.len() == self.capacity {
-            if let Some(victim) = self.cache.victim() {
-                let Known { history, owner } = self.take(victim);
+            if let Some(victim) = self.cache.victim(blocks) {
+                let (history, owner) = self.take(blocks, victim);
                 let history = self.steps.push(history, false);
                 let load = self.has_lower.then_some(Load { history, ..Load::default() });
                 let (exchanges, awaits) = (false, false);
                 *left = Some(Left { entry: victim, load, exchanges, awaits, owner });
             }
         }
-        self.known[entry as usize] = known;
-        self.cache.push(entry, self.value(entry));
+        let block = blocks.data_mut(entry);
+        (block.place, block.owner) = (self.place, owner);
+        block.history = self.steps.within(history);
+        self.cache.push(blocks, entry);
     }
 
-    fn take(&mut self, entry: Entry) -> Known {
-        self.cache.remove(entry, self.value(entry));
-        std::mem::take(&mut self.known[entry as usize])
+    /// Takes a block out: its history, and whose it is.
+    #[inline(always)]
+    fn take(&mut self, blocks: &mut Blocks, entry: Entry) -> (History, u16) {
+        self.cache.remove(blocks, entry);
+        let block = blocks.data_mut(entry);
+        block.place = 0;
+        (block.history, block.owner)
     }
 }
 
 impl LinkedLevel for HintK {
-    fn grow(&mut self, entries: u32) {
-        self.cache.grow(entries);
-        self.known.resize(self.known.len().max(entries as usize), Known::default());
+    fn lists(&self) -> u32 {
+        self.steps.values()
     }
 
-    fn open(&mut self) {}
+    fn grow(&mut self, _: u32) {}
 
-    fn close(&mut self) {}
-
-    fn skip(&mut self, _: u64) {}
-
+    #[inline]
     fn bid(&self) -> Bid {
         let has_room = self.cache.len() < self.capacity;
         Bid { has_room, least: self.cache.least(), life: 0 }
     }
 
-    fn serve(&mut self, entry: Entry, _: bool, upper: Option<Upper>, _: &mut Option<Left>) -> Pass {
-        let value = self.value(entry);
+    #[inline]
+    fn serve(
+        &mut self,
+        shared: &mut Shared,
+        entry: Entry,
+        _: bool,
+        upper: Option<Upper>,
+        _: &mut Option<Left>,
+    ) -> Pass {
+        let blocks = &mut shared.blocks;
+        let value = self.steps.value(blocks.data(entry).history);
         let rises = upper.is_some_and(|Upper { bid, .. }| {
             bid.has_room || bid.least.is_some_and(|least| value > least)
         });
         if !rises {
-            self.cache.renew(entry, value);
+            self.cache.renew(blocks, entry);
             return Pass::Kept;
         }
-        let history = self.steps.push(self.take(entry).history, true);
+        let (history, _) = self.take(blocks, entry);
+        let history = self.steps.push(history, true);
         Pass::Moved { load: Load { history, ..Load::default() }, nearest: 0.0 }
     }
 
-    fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool) {
+    #[inline]
+    fn pass(
+        &mut self,
+        shared: &mut Shared,
+        passing: Passing,
+        pass: Pass,
+        left: &mut Option<Left>,
+    ) -> (Pass, bool) {
         let history = match (pass, passing.upper) {
             (Pass::Moved { load, .. }, _) => load.history,
             (Pass::Fresh { .. }, None) => 0,
             (other, _) => return (other, false),
         };
-        self.insert(passing.entry, Known { history, owner: passing.owner }, left);
+        self.insert(&mut shared.blocks, passing.entry, (history, passing.owner), left);
         (Pass::Kept, true)
     }
 
+    #[inline]
     fn demoted(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         owner: u16,
         load: Load,
         _: bool,
         left: &mut Option<Left>,
     ) -> Option<f64> {
-        self.insert(entry, Known { history: load.history, owner }, left);
+        self.insert(&mut shared.blocks, entry, (load.history, owner), left);
         None
     }
 
-    fn exchanged(&mut self, risen: Risen, left: &mut Option<Left>) {
+    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
-        self.insert(entry, Known { history: load.history, owner }, left);
+        self.insert(&mut shared.blocks, entry, (load.history, owner), left);
     }
 
-    fn forget(&mut self, entry: Entry) {
-        if self.holds(entry) {
-            self.take(entry);
-        }
-    }
-
-    fn holds(&self, entry: Entry) -> bool {
-        self.cache.contains(entry)
-    }
-
-    fn knows(&self, entry: Entry) -> bool {
-        self.holds(entry)
+    fn forget(&mut self, shared: &mut Shared, entry: Entry) {
+        self.take(&mut shared.blocks, entry);
     }
 
     fn len(&self) -> u32 {
         self.cache.len()
     }
 
-    fn remembered_max(&self) -> u32 {
-        0
-    }
-
-    fn residents(&self) -> Vec<Entry> {
-        self.cache.iter().collect()
-    }
-
-    fn gauges(&self) -> Option<Gauges> {
-        None
+    fn residents(&self, shared: &Shared) -> Vec<Entry> {
+        self.cache.iter(&shared.blocks).collect()
     }
 
     /// A byte of history a block.
@@ -177,17 +176,17 @@ impl LinkedLevel for HintK {
         u64::from(self.capacity)
     }
 
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let queue: Vec<_> = self.cache.iter().collect();
-        let value = |&entry: &Entry| (entry, self.steps.real(self.known[entry as usize].history));
+    fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
+        let queue = self.residents(shared);
+        let value = |&e: &Entry| (e, self.steps.real(shared.blocks.data(e).history));
         let values: Vec<_> = queue.iter().map(value).collect();
         vec![("queue", format!("{queue:?}")), ("khv", format!("{values:?}"))]
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self, shared: &Shared) -> Result<(), String> {
         if self.cache.len() > self.capacity {
             return Err(format!("{} held, capacity {}", self.cache.len(), self.capacity));
         }
-        self.cache.check()
+        self.cache.check(&shared.blocks)
     }
 }

@@ -2,10 +2,12 @@
 //! neighbours: it is asked for a block, lets an answer pass, takes in what comes down, and says
 //! what leaves it. In a simulation the levels of a hierarchy are composed in one process
 //! (`stack.rs`); a server and a client run one each (`linked.rs`), and the rest goes over a wire.
+//! Records of blocks and the clock belong to the process and are handed in (`shared.rs`).
 //!
 //! Not here: what a level decides by (`hfa/`, `hint_k.rs`), what data goes where.
 
 use super::Gauges;
+use super::shared::Shared;
 use crate::Entry;
 
 /// What a level tells the one below it with a request that it cannot serve.
@@ -101,6 +103,8 @@ pub(super) struct Risen {
 /// Where a level stands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
+    /// Which level of its process it is, from 0.
+    pub(super) number: u8,
     /// Blocks that it may hold.
     pub(super) capacity: u32,
     /// Bytes of a block.
@@ -117,37 +121,60 @@ pub(super) struct Standing {
 /// One level of a scheme.
 ///
 /// Contract: a block that is told to be taken is here afterwards; at most one block leaves at a
-/// call. Time is references of clients, wherever they are served: each is opened and closed once at
-/// every level.
+/// call; a level changes the records of its own blocks only, and of one that is told to be taken.
+/// Time is references of clients, wherever they are served, and comes in slots.
 pub(super) trait LinkedLevel: Send {
+    /// Lists that it keeps blocks in: as many for every level of the scheme, so that its first one
+    /// follows from its number.
+    fn lists(&self) -> u32;
+
+    /// References in a slot; as many as there are where nothing happens by itself.
+    fn period(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Makes entries below `entries` valid.
     fn grow(&mut self, entries: u32);
 
-    /// A reference begins, wherever it will be served.
-    fn open(&mut self);
+    /// A value that depends on what is remembered of a block: reading it early brings that near.
+    fn warm(&self, entry: Entry) -> u32 {
+        let _ = entry;
+        0
+    }
 
-    /// The reference is over.
-    fn close(&mut self);
+    /// The first reference of a slot begins, other than the first slot.
+    fn begin_slot(&mut self, shared: &mut Shared) {
+        let _ = shared;
+    }
 
-    /// So many references begin and end elsewhere; none is open.
-    fn skip(&mut self, references: u64) {
-        for _ in 0..references {
-            self.open();
-            self.close();
-        }
+    /// The last reference of a slot is over.
+    fn end_slot(&mut self, shared: &mut Shared) {
+        let _ = shared;
     }
 
     /// What goes along with a request to the level below, but for its life.
     fn bid(&self) -> Bid;
 
     /// Its life as PROMOTE has it, 0 while it is not full or where nobody wants to know.
-    fn life(&self) -> u64 {
+    fn life(&self, shared: &Shared) -> u64 {
+        let _ = shared;
         0
     }
 
-    /// A level above says its life with the reference that is open.
-    fn hear_life(&mut self, upper: u16, life: u64) {
-        let _ = (upper, life);
+    /// Whether lives mean anything to it.
+    fn hears_lives(&self) -> bool {
+        false
+    }
+
+    /// Whether it would make any difference to say the life of a level above now.
+    fn awaits_life(&self, shared: &Shared, upper: u16) -> bool {
+        let _ = (shared, upper);
+        false
+    }
+
+    /// A level above says its life with the reference at work.
+    fn hear_life(&mut self, shared: &Shared, upper: u16, life: u64) {
+        let _ = (shared, upper, life);
     }
 
     /// Who stands above: blocks of all caches on the way of a level above, its own included, and
@@ -156,7 +183,8 @@ pub(super) trait LinkedLevel: Send {
         let _ = (upper, blocks, levels);
     }
 
-    /// Blocks of all levels on the way through this one; heard only before the first reference.
+    /// Blocks of all levels on the way through this one; heard only before the first reference, and
+    /// may change the period.
     fn measure_way(&mut self, blocks: u64) {
         let _ = blocks;
     }
@@ -165,6 +193,7 @@ pub(super) trait LinkedLevel: Send {
     /// put into `left`.
     fn serve(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         is_write: bool,
         upper: Option<Upper>,
@@ -173,12 +202,19 @@ pub(super) trait LinkedLevel: Send {
 
     /// The block of a reference that was not served here comes up, unless it is kept below: what is
     /// said further up, and whether it stays here. What left is put into `left`.
-    fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool);
+    fn pass(
+        &mut self,
+        shared: &mut Shared,
+        passing: Passing,
+        pass: Pass,
+        left: &mut Option<Left>,
+    ) -> (Pass, bool);
 
     /// A block comes down from a level above. When what leaves for it has been dealt with,
     /// [`exchange`](Self::exchange) is to be called if this gives the hotness to call it with.
     fn demoted(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         owner: u16,
         load: Load,
@@ -188,34 +224,44 @@ pub(super) trait LinkedLevel: Send {
 
     /// What goes up for a block that came down as hot as that, if `rises` says that its owner is
     /// above.
-    fn exchange(&mut self, entry: Entry, heat: f64, rises: &dyn Fn(u16) -> bool) -> Option<Risen> {
-        let _ = (entry, heat, rises);
+    fn exchange(
+        &mut self,
+        shared: &mut Shared,
+        entry: Entry,
+        heat: f64,
+        rises: &dyn Fn(u16) -> bool,
+    ) -> Option<Risen> {
+        let _ = (shared, entry, heat, rises);
         None
     }
 
     /// A block comes up from below that nobody here has asked for.
-    fn exchanged(&mut self, risen: Risen, left: &mut Option<Left>);
+    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>);
 
-    /// A block is gone: nobody has its content any more.
-    fn forget(&mut self, entry: Entry);
+    /// A block that is here is gone: nobody has its content any more.
+    fn forget(&mut self, shared: &mut Shared, entry: Entry);
 
-    /// Whether the block is here.
-    fn holds(&self, entry: Entry) -> bool;
-
-    /// Whether anything is remembered of the block, here or not.
-    fn knows(&self, entry: Entry) -> bool;
+    /// Whether anything is remembered of a block that is not here.
+    fn remembers(&self, entry: Entry) -> bool {
+        let _ = entry;
+        false
+    }
 
     /// Number of blocks that are here.
     fn len(&self) -> u32;
 
     /// Most blocks of which something is remembered that are not here.
-    fn remembered_max(&self) -> u32;
+    fn remembered_max(&self) -> u32 {
+        0
+    }
 
     /// All blocks that are here.
-    fn residents(&self) -> Vec<Entry>;
+    fn residents(&self, shared: &Shared) -> Vec<Entry>;
 
     /// Its parts, where it has such.
-    fn gauges(&self) -> Option<Gauges>;
+    fn gauges(&self) -> Option<Gauges> {
+        None
+    }
 
     /// As [`Scheme::overhead_bytes`](super::Scheme::overhead_bytes).
     fn overhead_bytes(&self) -> u64;
@@ -226,11 +272,11 @@ pub(super) trait LinkedLevel: Send {
     }
 
     /// As [`Scheme::describe`](super::Scheme::describe).
-    fn describe(&self) -> Vec<(&'static str, String)>;
+    fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)>;
 
     /// Recounts everything.
     ///
     /// # Errors
     /// Says which invariant does not hold.
-    fn validate(&self) -> Result<(), String>;
+    fn validate(&self, shared: &Shared) -> Result<(), String>;
 }

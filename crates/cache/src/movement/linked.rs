@@ -8,6 +8,7 @@
 //! level.
 
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
+use super::shared::Shared;
 use super::{Gauges, SchemeSpec};
 use crate::handles::{Handles, Slot};
 use crate::policy::SpecError;
@@ -84,8 +85,8 @@ pub struct LinkedCache {
     level: Box<dyn LinkedLevel>,
     capacity: u32,
     handles: Handles,
-    /// References so far. The last one stays open: what comes later may belong to it.
-    time: u64,
+    /// Its records and its clock. The last reference stays open: what comes later may belong to it.
+    shared: Shared,
     counts: Counts,
     links: LinkCounts,
     evicted: Vec<Evicted>,
@@ -108,6 +109,7 @@ impl LinkedCache {
         hash_seed: u64,
     ) -> Result<Self, SpecError> {
         let standing = Standing {
+            number: 0,
             capacity,
             block_bytes,
             has_upper: true,
@@ -122,11 +124,12 @@ impl LinkedCache {
                 scheme.info().name
             ))
         })?;
+        let shared = Shared::new(level.lists(), level.period());
         Ok(Self {
             level,
+            shared,
             capacity,
             handles: Handles::new(capacity, hash_seed),
-            time: 0,
             counts: Counts::default(),
             links: LinkCounts::default(),
             evicted: Vec::new(),
@@ -137,48 +140,57 @@ impl LinkedCache {
     /// Who stands above: blocks of all caches on the way of the level of that number, and how many
     /// caches these are. `below`: blocks of all caches below.
     pub fn introduce(&mut self, upper: u16, blocks: u64, levels: u16, below: u64) {
-        if self.time == 0 {
-            let way = blocks.saturating_add(self.capacity.into()).saturating_add(below);
-            self.level.measure_way(way);
-        }
+        self.measure_way(blocks.saturating_add(below));
         self.level.introduce(upper, blocks, levels);
     }
 
     /// Nobody stands above that has said so: a client asks itself. `below` as before.
     pub fn stand_alone(&mut self, below: u64) {
-        if self.time == 0 {
-            self.level.measure_way(u64::from(self.capacity).saturating_add(below));
+        self.measure_way(below);
+    }
+
+    /// So many blocks are above and below.
+    fn measure_way(&mut self, others: u64) {
+        if self.time() == 0 {
+            self.level.measure_way(others.saturating_add(self.capacity.into()));
+            self.shared.set_period(self.level.period());
         }
     }
 
     /// So many references have been made above since this was called last, wherever they were
     /// served; the last of them is the one that what follows belongs to.
     pub fn pass_time(&mut self, references: u64) {
-        let references = references.min(STEP_MAX);
-        if references == 0 && self.time > 0 {
-            return;
+        let mut left = references.min(STEP_MAX);
+        if self.time() == 0 {
+            left = left.max(1);
         }
-        if self.time > 0 {
-            self.level.close();
+        // Nothing but the clock changes within a slot.
+        loop {
+            left -= self.shared.pass_within_slot(left);
+            if left == 0 {
+                return;
+            }
+            self.level.end_slot(&mut self.shared);
+            left -= 1;
+            if self.shared.tick() {
+                self.level.begin_slot(&mut self.shared);
+            }
         }
-        self.level.skip(references.saturating_sub(1));
-        self.level.open();
-        self.time += references.max(1);
     }
 
     /// References so far.
     pub fn time(&self) -> u64 {
-        self.time
+        self.shared.now()
     }
 
     /// What goes along with a request to the level below.
     pub fn bid(&self) -> Bid {
-        Bid { life: self.level.life(), ..self.level.bid() }
+        Bid { life: self.level.life(&self.shared), ..self.level.bid() }
     }
 
     /// A level above says its life with a request.
     pub fn hear_life(&mut self, upper: u16, life: u64) {
-        self.level.hear_life(upper, life);
+        self.level.hear_life(&self.shared, upper, life);
     }
 
     /// A counted reference. `cold` is asked on a miss: whether nobody referenced the block before.
@@ -191,7 +203,7 @@ impl LinkedCache {
     ) -> Reached {
         self.start();
         self.clock();
-        let entry = self.handles.find(block).filter(|&entry| self.level.holds(entry));
+        let entry = self.find_held(block);
         self.count(is_write, entry.is_some());
         let Some(entry) = entry else {
             self.counts.cold_reads += u64::from(cold() && !is_write);
@@ -200,7 +212,7 @@ impl LinkedCache {
         let before = self.handles.slot(entry).frame;
         let upper = asking.upper.map(|bid| Upper { number: asking.owner, bid });
         let mut left = None;
-        let pass = self.level.serve(entry, is_write, upper, &mut left);
+        let pass = self.level.serve(&mut self.shared, entry, is_write, upper, &mut left);
         let mut now = Some(before);
         if matches!(pass, Pass::Moved { .. }) {
             self.links.promotions_out += 1;
@@ -237,7 +249,7 @@ impl LinkedCache {
         let upper = asking.upper.is_some().then_some(asking.owner);
         let passing = Passing { entry, is_write, upper, owner: asking.owner };
         let mut left = None;
-        let (further, stays) = self.level.pass(passing, pass, &mut left);
+        let (further, stays) = self.level.pass(&mut self.shared, passing, pass, &mut left);
         self.settle(left);
         if !stays {
             self.drop_if_unknown(entry);
@@ -264,7 +276,8 @@ impl LinkedCache {
         }
         let entry = self.enter(block);
         let mut left = None;
-        let heat = self.level.demoted(entry, owner, sound_load(load), exchanges, &mut left);
+        let (level, load) = (&mut self.level, sound_load(load));
+        let heat = level.demoted(&mut self.shared, entry, owner, load, exchanges, &mut left);
         self.links.demotions_in += 1;
         self.settle(left);
         Some((self.handles.give_frame(entry), heat))
@@ -275,7 +288,8 @@ impl LinkedCache {
         self.start();
         // One that is not known any more is not the one that goes up either.
         let entry = self.handles.find(block).unwrap_or(Entry::MAX);
-        let Risen { entry, owner, load } = self.level.exchange(entry, heat, &|_| true)?;
+        let Risen { entry, owner, load } =
+            self.level.exchange(&mut self.shared, entry, heat, &|_| true)?;
         self.links.promotions_out += 1;
         let Slot { block, frame } = self.handles.slot(entry);
         self.handles.release(entry);
@@ -292,7 +306,8 @@ impl LinkedCache {
         }
         let entry = self.enter(block);
         let mut left = None;
-        self.level.exchanged(Risen { entry, owner, load: sound_load(load) }, &mut left);
+        let risen = Risen { entry, owner, load: sound_load(load) };
+        self.level.exchanged(&mut self.shared, risen, &mut left);
         self.links.promotions_in += 1;
         self.links.exchanges_in += 1;
         self.settle(left);
@@ -302,9 +317,9 @@ impl LinkedCache {
     /// Forgets that a block is here: the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.start();
-        let entry = self.handles.find(block).filter(|&entry| self.level.holds(entry))?;
+        let entry = self.find_held(block)?;
         let frame = self.handles.slot(entry).frame;
-        self.level.forget(entry);
+        self.level.forget(&mut self.shared, entry);
         self.handles.release(entry);
         self.drop_if_unknown(entry);
         Some(frame)
@@ -328,7 +343,12 @@ impl LinkedCache {
     /// The blocks that are here, with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
         let slot = |entry: Entry| self.handles.slot(entry);
-        self.level.residents().into_iter().map(slot).map(|s| (s.block, s.frame)).collect()
+        self.level
+            .residents(&self.shared)
+            .into_iter()
+            .map(slot)
+            .map(|s| (s.block, s.frame))
+            .collect()
     }
 
     /// Blocks that it may hold.
@@ -368,7 +388,7 @@ impl LinkedCache {
 
     /// The first reference opens by itself.
     fn clock(&mut self) {
-        if self.time == 0 {
+        if self.time() == 0 {
             self.pass_time(1);
         }
     }
@@ -398,15 +418,26 @@ impl LinkedCache {
     /// The handle of a block: the one that it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
-        let level = &self.level;
-        self.handles.sweep(used, |entry| level.knows(entry));
+        let (level, shared) = (&self.level, &self.shared);
+        let knows = |entry| shared.level_of(entry).is_some() || level.remembers(entry);
+        self.handles.sweep(used, knows);
         let (entry, _) = self.handles.enter(block);
         self.level.grow(self.handles.count());
+        self.shared.blocks.grow(self.handles.count());
         entry
     }
 
+    /// The handle of a block that is here.
+    fn find_held(&self, block: u64) -> Option<Entry> {
+        self.handles.find(block).filter(|&entry| self.is_held(entry))
+    }
+
+    fn is_held(&self, entry: Entry) -> bool {
+        self.shared.level_of(entry).is_some()
+    }
+
     fn drop_if_unknown(&mut self, entry: Entry) {
-        if !self.level.knows(entry) {
+        if !self.is_held(entry) && !self.level.remembers(entry) {
             self.handles.drop_handle(entry);
         }
     }
@@ -416,8 +447,9 @@ impl LinkedCache {
     /// # Errors
     /// Says which does not hold.
     pub fn validate(&self) -> Result<(), String> {
-        self.level.validate()?;
-        self.handles.validate(self.level.len(), |entry| self.level.holds(entry))
+        self.level.validate(&self.shared)?;
+        self.shared.blocks.check()?;
+        self.handles.validate(self.level.len(), |entry| self.is_held(entry))
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! A scheme whose levels know nothing of each other but messages (`link.rs`) comes in two ways:
 //! composed (`stack.rs`), and level by level, each in a process of its own (`linked.rs`).
+//! The levels of a process share its clock and one record a block (`shared.rs`).
 //!
 //! Placement at the access and below unmodified clients is not here: see `placement`.
 
@@ -23,6 +24,7 @@ mod promote;
 mod promote_arc;
 mod registry;
 mod segments;
+mod shared;
 mod stack;
 mod tandem;
 mod topology;
@@ -80,6 +82,12 @@ pub trait Scheme: Send {
         reference: Reference,
         moves: &mut Vec<Move>,
     ) -> Option<usize>;
+
+    /// References to these blocks come next: reads what is known of them, so that the processor waits
+    /// for all of it at once. Changes nothing.
+    fn warm(&self, entries: &[Entry]) {
+        let _ = entries;
+    }
 
     /// Whether a node holds a block.
     fn holds(&self, node: usize, entry: Entry) -> bool;

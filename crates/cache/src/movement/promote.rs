@@ -73,6 +73,8 @@ pub(super) struct Chance {
     previous: Option<f64>,
     receipts: u64,
     last_receipt: u64,
+    /// The first reference at which there may be another one, whatever the lives are.
+    next_receipt: u64,
 }
 
 /// Share of a life that passes between two receipts, and by which a ratio must have come closer to
@@ -135,21 +137,35 @@ impl Chance {
             (false, true) => start.min(most),
             (false, false) => start,
         };
-        Self { probability, most, previous: None, receipts: 0, last_receipt: 0 }
+        Self { probability, most, previous: None, receipts: 0, last_receipt: 0, next_receipt: 0 }
     }
 
     pub(super) fn probability(&self) -> f64 {
         self.probability
     }
 
+    /// Whether a life may be heard now, if the own one is long enough. It must be longer than half
+    /// the capacity, so that before a share of that has passed nothing comes of it.
+    #[inline(always)]
+    pub(super) fn may_await(&self, now: u64) -> bool {
+        now >= self.next_receipt
+    }
+
+    /// Whether a life may be heard now.
+    #[inline(always)]
+    pub(super) fn awaits(&self, capacity: u32, now: u64, own: f64) -> bool {
+        let passed = (now - self.last_receipt) as f64;
+        passed >= SHARE * own && own > f64::from(capacity) / 2.0
+    }
+
     /// See [`Chances::tell`].
     pub(super) fn tell(&mut self, capacity: u32, now: u64, lives: [f64; 2]) {
-        let passed = (now - self.last_receipt) as f64;
         let [upper, own] = lives;
-        if upper == 0.0 || passed < SHARE * own || own <= f64::from(capacity) / 2.0 {
+        if upper == 0.0 || !self.awaits(capacity, now, own) {
             return;
         }
         self.last_receipt = now;
+        self.next_receipt = now + (SHARE * (f64::from(capacity) / 2.0)).ceil() as u64;
         self.hear(upper / (upper + own));
     }
 
@@ -318,6 +334,7 @@ mod tests {
             previous: None,
             receipts: 0,
             last_receipt: 0,
+            next_receipt: 0,
         };
         for (upper, own, changes, probability) in [
             (100.0, 300.0, true, 0.222222),

@@ -1,19 +1,35 @@
 //! The levels of a scheme composed into a hierarchy: what one level puts on a link reaches the
 //! other at once. What each decides is its own business (`link.rs`).
 //!
-//! Invariant (checked by [`Stack::validate`]): `place` names the one cache that holds a block, and
-//! no other of the same topology holds it.
+//! Invariant (checked by [`Stack::validate`]): the record of a block names the one cache that
+//! holds it, and no other of the same topology holds it.
+
+use std::hint::black_box;
 
 use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
 use super::registry::Build;
+use super::shared::{Block, Shared};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
+/// Instead of a place on a client's way: the cache is not on it.
+const ELSEWHERE: u8 = u8::MAX;
+
 pub(super) struct Stack<L> {
+    /// The caches of each client from its own down.
+    ways: Vec<Vec<usize>>,
+    /// Where each cache stands on the way of each client, from 0; a row a client.
+    steps: Vec<u8>,
+    /// Whether any cache wants to know how long blocks live in those above.
+    hears_lives: bool,
+    caches: Caches<L>,
+}
+
+/// The caches, without the clients.
+struct Caches<L> {
     topology: Topology,
     levels: Vec<L>,
-    /// 1 + the cache that holds each block, 0 of none.
-    place: Vec<u8>,
+    shared: Shared,
 }
 
 /// Where each cache of a topology stands.
@@ -24,6 +40,7 @@ pub(super) fn standings(build: &Build<'_>) -> Vec<Standing> {
     };
     let way_blocks = (0..topology.clients()).map(blocks).max().unwrap_or(0);
     let standing = |node: usize| Standing {
+        number: node as u8,
         capacity: topology.capacity(node),
         block_bytes: build.block_bytes,
         has_upper: (0..topology.nodes()).any(|i| topology.below(i) == Some(node)),
@@ -46,35 +63,45 @@ impl<L: LinkedLevel> Stack<L> {
                 levels[node].introduce(above as u16, blocks, 0);
             }
         }
-        Self { topology, levels, place: Vec::new() }
+        let mut steps = vec![ELSEWHERE; topology.clients() * topology.nodes()];
+        for (client, row) in steps.chunks_mut(topology.nodes()).enumerate() {
+            let path = topology.path(client);
+            path.iter().enumerate().for_each(|(step, &node)| row[node] = step as u8);
+        }
+        let lists = levels.iter().map(L::lists).sum();
+        let period = levels.iter().map(L::period).min().unwrap_or(u64::MAX);
+        let ways = (0..topology.clients()).map(|client| topology.path(client).to_vec()).collect();
+        let hears_lives = levels.iter().any(L::hears_lives);
+        let shared = Shared::new(lists, period);
+        Self { ways, steps, hears_lives, caches: Caches { topology, levels, shared } }
     }
+}
 
-    /// A block is at a cache from now on.
-    fn settle(&mut self, one: Move, moves: &mut Vec<Move>) {
-        let (entry, place) = match one {
-            Move::Filled(entry, node)
-            | Move::Copied(entry, node)
-            | Move::Promoted(entry, node)
-            | Move::Demoted(entry, node)
-            | Move::Resent(entry, node) => (entry, node + 1),
-            Move::Dropped(entry, _) => (entry, 0),
-        };
-        self.place[entry as usize] = place as u8;
-        moves.push(one);
-    }
-
+impl<L: LinkedLevel> Caches<L> {
     /// A block has left a cache: it goes down as far as it goes, and what comes up for it goes up.
-    fn leave(&mut self, node: usize, left: Option<Left>, moves: &mut Vec<Move>) {
-        let Some(Left { entry, load, exchanges, owner, .. }) = left else { return };
-        let (Some(below), Some(load)) = (self.topology.below(node), load) else {
-            return self.settle(Move::Dropped(entry, node), moves);
-        };
-        self.settle(Move::Demoted(entry, below), moves);
-        let mut further = None;
-        let level = &mut self.levels[below];
-        let due = level.demoted(entry, owner, load, exchanges, &mut further);
-        self.leave(below, further, moves);
-        let Some(heat) = due else { return };
+    fn leave(&mut self, mut node: usize, mut left: Left, moves: &mut Vec<Move>) {
+        loop {
+            let Left { entry, load, exchanges, owner, .. } = left;
+            let (Some(below), Some(load)) = (self.topology.below(node), load) else {
+                return moves.push(Move::Dropped(entry, node));
+            };
+            moves.push(Move::Demoted(entry, below));
+            let mut further = None;
+            let (level, shared) = (&mut self.levels[below], &mut self.shared);
+            let due = level.demoted(shared, entry, owner, load, exchanges, &mut further);
+            if let Some(heat) = due {
+                if let Some(further) = further {
+                    self.leave(below, further, moves);
+                }
+                return self.exchange(below, entry, heat, moves);
+            }
+            let Some(further) = further else { return };
+            (node, left) = (below, further);
+        }
+    }
+
+    /// A block came down to a cache as hot as that: what goes up for it.
+    fn exchange(&mut self, below: usize, entry: Entry, heat: f64, moves: &mut Vec<Move>) {
         // It goes back to where it came from, which another client may be above.
         let topology = &self.topology;
         let above = |owner: u16| {
@@ -82,28 +109,78 @@ impl<L: LinkedLevel> Stack<L> {
             let i = path.iter().position(|&n| n == below)?;
             Some(path[i.checked_sub(1)?])
         };
-        let risen = self.levels[below].exchange(entry, heat, &|owner| above(owner).is_some());
+        let (level, shared) = (&mut self.levels[below], &mut self.shared);
+        let risen = level.exchange(shared, entry, heat, &|owner| above(owner).is_some());
         let Some((risen, above)) = risen.and_then(|risen| Some((risen, above(risen.owner)?)))
         else {
             return;
         };
-        self.settle(Move::Promoted(risen.entry, above), moves);
+        moves.push(Move::Promoted(risen.entry, above));
         let mut left = None;
-        self.levels[above].exchanged(risen, &mut left);
-        self.leave(above, left, moves);
+        self.levels[above].exchanged(&mut self.shared, risen, &mut left);
+        if let Some(left) = left {
+            self.leave(above, left, moves);
+        }
     }
 
-    /// The way of a client down to the first cache that may have a block.
-    fn place_of(&self, client: usize, entry: Entry) -> Option<usize> {
-        let node = usize::from(self.place[entry as usize]).checked_sub(1)?;
-        self.topology.path(client).iter().position(|&n| n == node)
+    /// Every cache of a way says its life to the one below it, where that wants to know.
+    #[inline]
+    fn tell_lives(&mut self, way: &[usize]) {
+        for pair in way.windows(2) {
+            let (above, node) = (pair[0], pair[1]);
+            if self.levels[node].awaits_life(&self.shared, above as u16) {
+                let life = self.levels[above].life(&self.shared);
+                self.levels[node].hear_life(&self.shared, above as u16, life);
+            }
+        }
+    }
+
+    /// A reference to a block that a cache has: what that says upwards.
+    #[inline(always)]
+    fn serve(
+        &mut self,
+        (node, upper): (usize, Option<usize>),
+        (entry, is_write): (Entry, bool),
+        moves: &mut Vec<Move>,
+    ) -> Pass {
+        let upper = upper.map(|up| Upper { number: up as u16, bid: self.levels[up].bid() });
+        let mut left = None;
+        let (level, shared) = (&mut self.levels[node], &mut self.shared);
+        let pass = level.serve(shared, entry, is_write, upper, &mut left);
+        if let Some(left) = left {
+            self.leave(node, left, moves);
+        }
+        pass
+    }
+
+    /// A block comes up through a cache: what that says upwards. `came` is the move that it is if
+    /// it stays.
+    #[inline(always)]
+    fn pass(
+        &mut self,
+        node: usize,
+        passing: Passing,
+        pass: Pass,
+        came: fn(Entry, usize) -> Move,
+        moves: &mut Vec<Move>,
+    ) -> Pass {
+        let mut left = None;
+        let (level, shared) = (&mut self.levels[node], &mut self.shared);
+        let (further, stays) = level.pass(shared, passing, pass, &mut left);
+        if stays {
+            moves.push(came(passing.entry, node));
+        }
+        if let Some(left) = left {
+            self.leave(node, left, moves);
+        }
+        further
     }
 }
 
 impl<L: LinkedLevel> Scheme for Stack<L> {
     fn grow(&mut self, entries: u32) {
-        self.levels.iter_mut().for_each(|level| level.grow(entries));
-        self.place.resize(self.place.len().max(entries as usize), 0);
+        self.caches.levels.iter_mut().for_each(|level| level.grow(entries));
+        self.caches.shared.blocks.grow(entries);
     }
 
     fn reference(
@@ -113,76 +190,90 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
-        self.levels.iter_mut().for_each(L::open);
-        let mut above = self.topology.path(client)[0];
-        while let Some(node) = self.topology.below(above) {
-            let life = self.levels[above].life();
-            self.levels[node].hear_life(above as u16, life);
-            above = node;
+        let (way, caches) = (self.ways[client].as_slice(), &mut self.caches);
+        if caches.shared.tick() {
+            caches.levels.iter_mut().for_each(|level| level.begin_slot(&mut caches.shared));
         }
-        let at = self.place_of(client, entry);
-        let found = at.map(|i| self.topology.path(client)[i]);
+        if self.hears_lives {
+            caches.tell_lives(way);
+        }
+        let mut found = caches.shared.level_of(entry);
+        // Caches from the client's own down that do not have it.
+        let mut above = way.len();
         let mut pass = Pass::Fresh { nearest: 0.0 };
-        let mut left = None;
-        if let (Some(i), Some(node)) = (at, found) {
-            let upper = i.checked_sub(1).map(|i| self.topology.path(client)[i]);
-            let upper = upper.map(|up| Upper { number: up as u16, bid: self.levels[up].bid() });
-            pass = self.levels[node].serve(entry, is_write, upper, &mut left);
-            self.leave(node, left.take(), moves);
+        if let Some(node) = found {
+            let step = self.steps[client * caches.levels.len() + node];
+            if step == ELSEWHERE {
+                // It is another client's, who must not share it: that one loses it.
+                caches.levels[node].forget(&mut caches.shared, entry);
+                moves.push(Move::Dropped(entry, node));
+                found = None;
+            } else {
+                above = step.into();
+                let upper = above.checked_sub(1).map(|i| way[i]);
+                pass = caches.serve((node, upper), (entry, is_write), moves);
+            }
         }
         let came = if found.is_some() { Move::Promoted } else { Move::Filled };
-        let mut i = at.unwrap_or(self.topology.path(client).len());
-        while i > 0 && pass != Pass::Kept {
-            i -= 1;
-            let path = self.topology.path(client);
-            let (node, upper) = (path[i], i.checked_sub(1).map(|i| path[i] as u16));
+        while above > 0 && pass != Pass::Kept {
+            above -= 1;
+            let upper = above.checked_sub(1).map(|i| way[i] as u16);
             let passing = Passing { entry, is_write, upper, owner: client as u16 };
-            let (further, stays) = self.levels[node].pass(passing, pass, &mut left);
-            pass = further;
-            if stays {
-                self.settle(came(entry, node), moves);
-            }
-            self.leave(node, left.take(), moves);
+            pass = caches.pass(way[above], passing, pass, came, moves);
         }
-        self.levels.iter_mut().for_each(L::close);
+        if caches.shared.ends_slot() {
+            caches.levels.iter_mut().for_each(|level| level.end_slot(&mut caches.shared));
+        }
         found
     }
 
+    fn warm(&self, entries: &[Entry]) {
+        let Caches { levels, shared, .. } = &self.caches;
+        let record = |entry: Entry| {
+            // A record may lie in two lines of the processor's cache.
+            let Block { place, updated, .. } = shared.blocks.data(entry);
+            u32::from(place) ^ updated as u32 ^ shared.blocks.warm(entry)
+        };
+        let all = |entry: Entry| levels.iter().fold(record(entry), |x, l| x ^ l.warm(entry));
+        black_box(entries.iter().fold(0, |x, &entry| x ^ all(entry)));
+    }
+
     fn holds(&self, node: usize, entry: Entry) -> bool {
-        usize::from(self.place[entry as usize]) == node + 1
+        self.caches.shared.level_of(entry) == Some(node)
     }
 
     fn len(&self, node: usize) -> u32 {
-        self.levels[node].len()
+        self.caches.levels[node].len()
     }
 
     fn gauges(&self, node: usize) -> Option<Gauges> {
-        self.levels[node].gauges()
+        self.caches.levels[node].gauges()
     }
 
     fn overhead_bytes(&self, node: usize) -> u64 {
-        self.levels[node].overhead_bytes()
+        self.caches.levels[node].overhead_bytes()
     }
 
     fn take_log(&mut self) -> Option<MoveLog> {
-        let logs: Option<Vec<_>> = self.levels.iter_mut().map(L::take_log).collect();
+        let logs: Option<Vec<_>> = self.caches.levels.iter_mut().map(L::take_log).collect();
         logs.map(|moves| MoveLog { moves })
     }
 
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.levels[node].describe()
+        self.caches.levels[node].describe(&self.caches.shared)
     }
 
     fn validate(&self) -> Result<(), String> {
-        for (node, level) in self.levels.iter().enumerate() {
-            level.validate().map_err(|what| format!("cache {node}: {what}"))?;
-            let residents = level.residents();
-            let here = |entry: &Entry| usize::from(self.place[*entry as usize]) == node + 1;
-            let placed = self.place.iter().filter(|&&p| usize::from(p) == node + 1).count();
+        let blocks = &self.caches.shared.blocks;
+        for (node, level) in self.caches.levels.iter().enumerate() {
+            level.validate(&self.caches.shared).map_err(|what| format!("cache {node}: {what}"))?;
+            let residents = level.residents(&self.caches.shared);
+            let here = |&entry: &Entry| self.holds(node, entry);
+            let placed = (0..blocks.entries()).filter(here).count();
             if !residents.iter().all(here) || placed != residents.len() {
                 return Err(format!("cache {node}: a block says that it is elsewhere"));
             }
         }
-        Ok(())
+        blocks.check()
     }
 }

@@ -22,6 +22,9 @@ pub use bounds::{Bound, Bounds, bounds};
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
 
+/// References of which a scheme is told before the first of them is made.
+const BATCH: usize = 32;
+
 /// A simulation as asked for.
 #[derive(Clone, Debug)]
 pub struct MovementConfig {
@@ -109,17 +112,24 @@ pub fn simulate_movement(
     let mut moves = Vec::new();
     let every = (trace.len() / u64::from(config.samples.max(1))).max(1);
     while let Some((start, chunk)) = chunks.next()? {
-        for (at, &r) in (start..).zip(chunk) {
-            if at == warmup {
-                account.restart(scheme.as_ref());
-            }
-            let r = population.resolve(r);
-            moves.clear();
-            let reference = Reference::new(r.block, r.is_write);
-            let found = scheme.reference(r.client, reference, &mut moves);
-            account.count(r.client, reference, found, &moves);
-            if config.samples > 0 && (at + 1) % every == 0 {
-                account.sample(at + 1, scheme.as_ref());
+        let mut at = start;
+        for batch in chunk.chunks(BATCH) {
+            let mut blocks = [0; BATCH];
+            batch.iter().zip(&mut blocks).for_each(|(&r, b)| *b = population.resolve(r).block);
+            scheme.warm(&blocks[..batch.len()]);
+            for &r in batch {
+                if at == warmup {
+                    account.restart(scheme.as_ref());
+                }
+                let r = population.resolve(r);
+                moves.clear();
+                let reference = Reference::new(r.block, r.is_write);
+                let found = scheme.reference(r.client, reference, &mut moves);
+                account.count(r.client, reference, found, &moves);
+                at += 1;
+                if config.samples > 0 && at % every == 0 {
+                    account.sample(at, scheme.as_ref());
+                }
             }
         }
         progress(start + chunk.len() as u64);

@@ -6,11 +6,12 @@
 //! from the log. No procedure is published; ours is an approximation, not a bound.
 
 use super::super::link::{Passing, Risen};
-use super::Hfa;
+use super::super::shared::Shared;
 use super::level::Hottest;
+use super::{Hfa, Variant};
 use crate::Entry;
 
-impl Hfa {
+impl<V: Variant> Hfa<V> {
     /// Every block that comes up goes to the client's own cache.
     pub(super) fn takes_at_the_top(&self, passing: Passing) -> bool {
         passing.upper.is_none()
@@ -20,36 +21,27 @@ impl Hfa {
     /// then: what came up for that one's victim may have driven it out again.
     pub(super) fn hottest_for(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         came_with: f64,
         rises: &dyn Fn(u16) -> bool,
     ) -> Option<Risen> {
         let hottest = self.level.hottest.as_mut().and_then(Hottest::first)?;
-        if self.now - self.blocks[hottest as usize].updated > self.settings.period {
-            self.refresh_hot(hottest);
+        if shared.now() - shared.blocks.data(hottest).updated > self.settings.period {
+            self.refresh_hot(shared, hottest);
         }
-        if hottest == entry || self.blocks[hottest as usize].heat <= came_with {
+        let block = shared.blocks.data(hottest);
+        if hottest == entry || block.heat <= came_with || !rises(block.owner) {
             return None;
         }
-        let owner = self.blocks[hottest as usize].owner;
-        if !rises(owner) {
-            return None;
-        }
-        let load = self.give_up(hottest);
-        Some(Risen { entry: hottest, owner, load })
+        let load = self.give_up(shared, hottest);
+        Some(Risen { entry: hottest, owner: block.owner, load })
     }
 
     /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
-    fn refresh_hot(&mut self, entry: Entry) {
-        let before = self.blocks[entry as usize].heat;
-        self.find_heat(entry);
-        let block = self.blocks[entry as usize];
-        let level = &mut self.level;
-        level.cold_in_hot -= u32::from(before == 0.0);
-        level.cold_in_hot += u32::from(block.heat == 0.0);
-        if let Some(hottest) = &mut level.hottest {
-            hottest.change(entry, block.heat);
-        }
-        level.note_warm(entry, &block);
+    fn refresh_hot(&mut self, shared: &mut Shared, entry: Entry) {
+        let before = shared.blocks.data(entry).heat;
+        self.find_heat(shared, entry);
+        self.level.reheat_hot(shared, entry, before);
     }
 }

@@ -3,55 +3,16 @@
 //!
 //! Invariants (checked by [`Level::validate`]): Q1 and Q2 together hold no more than the capacity,
 //! Q1 no more than its target; `cold_in_hot`, `warm_in_base` and the tally of hits agree with the
-//! blocks in the queues.
+//! blocks in the queues, and the sums with what they will be at the end of the slot.
 
+use super::super::shared::{Block, Shared};
+use super::Variant;
+use super::expiry::Expiry;
 use super::foretold::Foretold;
-use super::queue::{Key, Queue};
+use super::queue::Queue;
 use super::t_out::TOut;
 use crate::Entry;
 use crate::heap::{LazyHeap, Words};
-use crate::ring::Ring;
-
-/// What is known of a block at the cache that holds it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Block {
-    pub(super) place: Place,
-    /// Whose it is.
-    pub(super) owner: u16,
-    /// Whether it came from another cache.
-    pub(super) moved: bool,
-    /// Hits since it came, at most 65,535.
-    pub(super) hits: u16,
-    /// When it came, and when its hotness was found last, in references.
-    pub(super) loaded: u64,
-    pub(super) updated: u64,
-    /// H of the paper, as stored.
-    pub(super) heat: f64,
-    /// The history of Hint-K.
-    pub(super) history: u8,
-    /// Whether the level below may remember so many moves of it that it would be hot there. It
-    /// remembers no more of them while the block is here.
-    pub(super) may_be_hot_below: bool,
-}
-
-/// The queue that a block is in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
-    #[default]
-    Nowhere,
-    Base,
-    Hot,
-}
-
-impl Block {
-    pub(super) fn is_hot(&self) -> bool {
-        self.place == Place::Hot
-    }
-
-    pub(super) fn is_here(&self) -> bool {
-        self.place != Place::Nowhere
-    }
-}
 
 /// Where F comes from.
 pub(super) enum Hints {
@@ -60,6 +21,7 @@ pub(super) enum Hints {
 }
 
 impl Hints {
+    #[inline(always)]
     pub(super) fn frequency(&mut self, entry: Entry, slot: u64) -> f64 {
         match self {
             Self::Table(table) => table.frequency(entry, slot),
@@ -75,6 +37,7 @@ impl Hints {
         }
     }
 
+    #[inline(always)]
     pub(super) fn remembers(&mut self, entry: Entry, slot: u64) -> bool {
         match self {
             Self::Table(table) => table.remembers(entry, slot),
@@ -83,24 +46,27 @@ impl Hints {
     }
 }
 
-pub(super) struct Level {
+pub(super) struct Level<V: Variant> {
     pub(super) capacity: u32,
     /// Blocks that Q1 may hold: c1 of the paper.
     pub(super) target: u32,
-    pub(super) hot: Queue,
-    pub(super) base: Queue,
+    pub(super) hot: V::Hot,
+    pub(super) base: V::Base,
     pub(super) hints: Hints,
     /// The blocks of Q1 by hotness, the hottest first, nearest the head among equals: who is
     /// exchanged. Only where D-HFA exchanges.
     pub(super) hottest: Option<Hottest>,
-    /// Blocks with hotness by when it was found, where hotness expires. Front: longest ago.
-    pub(super) warm: Option<Ring>,
-    /// Blocks without hotness in Q1, and with in Q2; and the sums of both over a period.
-    pub(super) cold_in_hot: u32,
+    /// Blocks with hotness by when it was found, where hotness expires.
+    pub(super) expiry: Option<Expiry>,
+    /// Blocks without hotness in Q1, and with in Q2.
+    cold_in_hot: u32,
     pub(super) warm_in_base: u32,
+    /// What the sums of both over the references of the slot come to if nothing changes any more.
+    /// On the way to that they may wrap around.
     pub(super) cold_sum: u64,
     pub(super) warm_sum: u64,
-    /// Number of blocks in Q2 by hits.
+    /// Number of blocks in Q2 that were hit, and how many have been how often.
+    hit_in_base: u32,
     base_hits: Vec<u32>,
 }
 
@@ -127,7 +93,6 @@ impl Hottest {
     }
 
     pub(super) fn first(&mut self) -> Option<Entry> {
-        self.heap.order();
         self.heap.first().map(|(_, entry)| entry)
     }
 
@@ -137,14 +102,14 @@ impl Hottest {
         self.heap.push(Words(falling(heat), *position), entry);
     }
 
-    pub(super) fn change(&mut self, entry: Entry, heat: f64) {
+    fn change(&mut self, entry: Entry, heat: f64) {
         let Words(_, position) = self.heap.key(entry);
         self.heap.update(Words(falling(heat), position), entry);
     }
 }
 
-impl Level {
-    pub(super) fn new(capacity: u32, target: u32, queues: (Queue, Queue), hints: Hints) -> Self {
+impl<V: Variant> Level<V> {
+    pub(super) fn new(capacity: u32, target: u32, queues: (V::Hot, V::Base), hints: Hints) -> Self {
         let (hot, base) = queues;
         Self {
             capacity,
@@ -153,11 +118,12 @@ impl Level {
             base,
             hints,
             hottest: None,
-            warm: None,
+            expiry: None,
             cold_in_hot: 0,
             warm_in_base: 0,
             cold_sum: 0,
             warm_sum: 0,
+            hit_in_base: 0,
             base_hits: Vec::new(),
         }
     }
@@ -171,113 +137,170 @@ impl Level {
         if let Some(hottest) = &mut self.hottest {
             hottest.heap.grow(entries);
         }
-        if let Some(warm) = &mut self.warm {
-            warm.grow(entries);
-        }
     }
 
+    #[inline(always)]
     pub(super) fn len(&self) -> u32 {
         self.hot.len() + self.base.len()
     }
 
+    #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         self.len() == self.capacity
     }
 
-    /// Puts a block into Q1, at the head or in the last place for it.
-    pub(super) fn push_hot(&mut self, entry: Entry, block: &Block, key: Key, at_head: bool) {
+    /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
+    #[inline(always)]
+    pub(super) fn push_hot(&mut self, shared: &mut Shared, entry: Entry, at_head: bool) {
+        let block = shared.blocks.data_mut(entry);
+        block.is_hot = true;
+        let heat = block.heat;
         if at_head {
-            self.hot.push(entry, key);
+            self.hot.push(&mut shared.blocks, entry);
         } else {
-            self.hot.push_last(entry, key);
+            self.hot.push_last(&mut shared.blocks, entry);
         }
-        self.cold_in_hot += u32::from(block.heat == 0.0);
+        if heat == 0.0 {
+            self.add_cold(shared);
+        }
         if let Some(hottest) = &mut self.hottest {
-            hottest.push(entry, block.heat, at_head);
+            hottest.push(entry, heat, at_head);
         }
-        self.note_warm(entry, block);
     }
 
-    /// Puts a block into Q2.
-    pub(super) fn push_base(&mut self, entry: Entry, block: &Block, key: Key) {
-        self.base.push(entry, key);
-        self.warm_in_base += u32::from(block.heat > 0.0);
-        let hits = usize::from(block.hits);
-        if self.base_hits.len() <= hits {
-            self.base_hits.resize(hits + 1, 0);
+    /// Puts a block, which is in no queue, into Q2.
+    #[inline(always)]
+    pub(super) fn push_base(&mut self, shared: &mut Shared, entry: Entry) {
+        let block = shared.blocks.data_mut(entry);
+        block.is_hot = false;
+        let (heat, hits) = (block.heat, usize::from(block.hits));
+        self.base.push(&mut shared.blocks, entry);
+        if heat > 0.0 {
+            self.warm_in_base += 1;
+            self.warm_sum = self.warm_sum.wrapping_add(shared.left_in_slot());
         }
-        self.base_hits[hits] += 1;
-        self.note_warm(entry, block);
-    }
-
-    /// A block has hotness: it is to expire.
-    pub(super) fn note_warm(&mut self, entry: Entry, block: &Block) {
-        if let Some(warm) = &mut self.warm {
-            if block.heat > 0.0 && !warm.contains(entry) {
-                warm.push_back(entry, 1, self.capacity);
+        if hits > 0 {
+            self.hit_in_base += 1;
+            if self.base_hits.len() <= hits {
+                self.base_hits.resize(hits + 1, 0);
             }
+            self.base_hits[hits] += 1;
         }
     }
 
-    /// Takes a block out of the queue that it is in.
-    pub(super) fn remove(&mut self, entry: Entry, block: &Block, key: Key) {
-        if block.is_hot() {
-            self.hot.remove(entry, key);
-            self.cold_in_hot -= u32::from(block.heat == 0.0);
+    /// Takes a block out of its queue; it is in none then, and still here.
+    #[inline(always)]
+    pub(super) fn pull(&mut self, shared: &mut Shared, entry: Entry) {
+        let Block { heat, hits, is_hot, .. } = shared.blocks.data(entry);
+        if is_hot {
+            self.hot.remove(&mut shared.blocks, entry);
+            if heat == 0.0 {
+                self.cold_in_hot -= 1;
+                self.cold_sum = self.cold_sum.wrapping_sub(shared.left_in_slot());
+            }
             if let Some(hottest) = &mut self.hottest {
                 hottest.heap.remove(entry);
             }
         } else {
-            self.base.remove(entry, key);
-            self.warm_in_base -= u32::from(block.heat > 0.0);
-            self.base_hits[usize::from(block.hits)] -= 1;
+            self.base.remove(&mut shared.blocks, entry);
+            if hits > 0 {
+                self.hit_in_base -= 1;
+                self.base_hits[usize::from(hits)] -= 1;
+            }
+            if heat > 0.0 {
+                self.remove_warm(shared);
+            }
         }
     }
 
-    /// A block leaves the cache, or its hotness is found anew.
-    pub(super) fn forget_warm(&mut self, entry: Entry) {
-        if let Some(warm) = &mut self.warm {
-            if warm.contains(entry) {
-                warm.remove(entry);
+    fn add_cold(&mut self, shared: &Shared) {
+        self.cold_in_hot += 1;
+        self.cold_sum = self.cold_sum.wrapping_add(shared.left_in_slot());
+    }
+
+    fn remove_warm(&mut self, shared: &Shared) {
+        self.warm_in_base -= 1;
+        self.warm_sum = self.warm_sum.wrapping_sub(shared.left_in_slot());
+    }
+
+    /// A block of Q1 by recency has another hotness, where it stands.
+    pub(super) fn reheat_hot(&mut self, shared: &mut Shared, entry: Entry, before: f64) {
+        let heat = shared.blocks.data(entry).heat;
+        match (before == 0.0, heat == 0.0) {
+            (false, true) => self.add_cold(shared),
+            (true, false) => {
+                self.cold_in_hot -= 1;
+                self.cold_sum = self.cold_sum.wrapping_sub(shared.left_in_slot());
             }
+            _ => (),
+        }
+        if let Some(hottest) = &mut self.hottest {
+            hottest.change(entry, heat);
+        }
+    }
+
+    /// A block of a Q2 that does not go by hotness has none any more.
+    pub(super) fn cool_base(&mut self, shared: &mut Shared, entry: Entry) {
+        shared.blocks.data_mut(entry).heat = 0.0;
+        self.remove_warm(shared);
+    }
+
+    /// The sums of the slot to come, if nothing changes in it.
+    pub(super) fn start_sums(&mut self, period: u64) {
+        self.cold_sum = u64::from(self.cold_in_hot).wrapping_mul(period);
+        self.warm_sum = u64::from(self.warm_in_base).wrapping_mul(period);
+    }
+
+    /// Hotness of a block was found, and is to expire if there is any: what its record is to say of
+    /// its place there.
+    #[inline(always)]
+    pub(super) fn note_heat(&mut self, shared: &mut Shared, entry: Entry, heat: f64) -> u32 {
+        match &mut self.expiry {
+            Some(expiry) if heat > 0.0 => expiry.note(&mut shared.blocks, entry),
+            _ => 0,
         }
     }
 
     /// Fewest hits of a block in Q2.
     pub(super) fn least_base_hits(&self) -> u16 {
+        if self.hit_in_base < self.base.len() {
+            return 0;
+        }
         self.base_hits.iter().position(|&blocks| blocks > 0).unwrap_or(0) as u16
     }
 
-    pub(super) fn validate(&self, blocks: &[Block]) -> Result<(), String> {
-        let (hot, base) = (self.hot.tail_first(), self.base.tail_first());
-        for (queue, place) in [(&hot, Place::Hot), (&base, Place::Base)] {
-            if queue.iter().any(|&entry| blocks[entry as usize].place != place) {
+    pub(super) fn validate(&self, shared: &Shared) -> Result<(), String> {
+        let blocks = &shared.blocks;
+        let (hot, base) = (self.hot.tail_first(blocks), self.base.tail_first(blocks));
+        for (queue, is_hot) in [(&hot, true), (&base, false)] {
+            if queue.iter().any(|&entry| blocks.data(entry).is_hot != is_hot) {
                 return Err("a block says that it is elsewhere".into());
             }
-        }
-        let here = blocks.iter().filter(|block| block.is_here()).count();
-        if here != self.len() as usize {
-            return Err(format!("{} held, {here} placed", self.len()));
         }
         if self.hot.len() > self.target || self.len() > self.capacity {
             return Err(format!("{} hot of {}, {} in all", hot.len(), self.target, self.len()));
         }
-        let heat = |entry: &&Entry| blocks[**entry as usize].heat > 0.0;
-        let cold = hot.iter().filter(|entry| !heat(entry)).count();
-        let warm = base.iter().filter(heat).count();
+        let is_warm = |entry: &&Entry| blocks.data(**entry).heat > 0.0;
+        let cold = hot.iter().filter(|entry| !is_warm(entry)).count();
+        let warm = base.iter().filter(is_warm).count();
         if (cold, warm) != (self.cold_in_hot as usize, self.warm_in_base as usize) {
             return Err(format!("{cold} cold in Q1 and {warm} warm in Q2 are counted otherwise"));
         }
-        for (hits, &count) in self.base_hits.iter().enumerate() {
-            let with = |entry: &&Entry| usize::from(blocks[**entry as usize].hits) == hits;
-            if base.iter().filter(with).count() != count as usize {
-                return Err(format!("blocks of {hits} hits in Q2 are counted otherwise"));
-            }
+        let mut base_hits = vec![0; self.base_hits.len()];
+        let hits = base.iter().map(|&entry| usize::from(blocks.data(entry).hits));
+        hits.filter(|&hits| hits > 0).for_each(|hits| base_hits[hits] += 1);
+        if base_hits != self.base_hits || self.hit_in_base != base_hits.iter().sum() {
+            return Err("blocks that were hit in Q2 are counted otherwise".into());
         }
         if let Hints::Table(table) = &self.hints {
             table.validate()?;
         }
-        self.hot.check()?;
-        self.base.check()
+        if let Some(expiry) = &self.expiry {
+            let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();
+            expiry.check(blocks, &residents)?;
+        }
+        self.hottest.as_ref().map_or(Ok(()), |hottest| hottest.heap.check())?;
+        self.hot.check(blocks)?;
+        self.base.check(blocks)
     }
 }

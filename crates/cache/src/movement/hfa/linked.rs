@@ -3,69 +3,64 @@
 
 use super::super::Gauges;
 use super::super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Upper};
-use super::level::{Block, Hints};
-use super::{Arrival, Base, Hfa};
+use super::super::shared::Shared;
+use super::level::Hints;
+use super::queue::Queue;
+use super::{Arrival, Base, Hfa, Variant};
 use crate::Entry;
 
-impl LinkedLevel for Hfa {
+impl<V: Variant> LinkedLevel for Hfa<V> {
+    fn lists(&self) -> u32 {
+        Self::lists_with(&self.steps)
+    }
+
+    fn period(&self) -> u64 {
+        self.settings.period
+    }
+
     fn grow(&mut self, entries: u32) {
         self.level.grow(entries);
-        self.blocks.resize(self.blocks.len().max(entries as usize), Block::default());
     }
 
-    fn open(&mut self) {
-        self.now += 1;
-        let slot = (self.now - 1) / self.settings.period;
-        if slot != self.slot {
-            self.slot = slot;
-            self.expire();
+    #[inline]
+    fn warm(&self, entry: Entry) -> u32 {
+        match &self.level.hints {
+            Hints::Table(table) => table.warm(entry),
+            Hints::Foretold(_) => 0,
         }
     }
 
-    /// The partition takes note, and changes once a period.
-    fn close(&mut self) {
-        let level = &mut self.level;
-        level.cold_sum += u64::from(level.cold_in_hot);
-        level.warm_sum += u64::from(level.warm_in_base);
-        if self.now % self.settings.period == 0 {
-            self.repartition();
-        }
+    fn begin_slot(&mut self, shared: &mut Shared) {
+        self.expire(shared);
     }
 
-    /// Nothing but the sums changes within a slot.
-    fn skip(&mut self, references: u64) {
-        let mut left = references;
-        while left > 0 {
-            self.open();
-            let to_end =
-                (self.settings.period - self.now % self.settings.period) % self.settings.period;
-            let more = to_end.min(left - 1);
-            let level = &mut self.level;
-            level.cold_sum += more * u64::from(level.cold_in_hot);
-            level.warm_sum += more * u64::from(level.warm_in_base);
-            self.now += more;
-            self.close();
-            left -= 1 + more;
-        }
+    fn end_slot(&mut self, shared: &mut Shared) {
+        self.repartition(shared);
+        self.level.start_sums(self.settings.period);
     }
 
+    #[inline]
     fn bid(&self) -> Bid {
-        let value = |entry: Entry| self.steps.value(self.blocks[entry as usize].history);
-        let least = match self.base {
-            Base::HintK => self.level.base.tail().map(value),
-            Base::Demote | Base::Promote => None,
-        };
-        Bid { has_room: !self.level.is_full(), least, life: 0 }
+        Bid { has_room: !self.level.is_full(), least: self.level.base.least(), life: 0 }
     }
 
-    fn life(&self) -> u64 {
-        self.own_life()
+    fn life(&self, shared: &Shared) -> u64 {
+        self.own_life(shared)
     }
 
-    fn hear_life(&mut self, upper: u16, life: u64) {
+    fn hears_lives(&self) -> bool {
+        self.chances.is_adaptive
+    }
+
+    #[inline(always)]
+    fn awaits_life(&self, shared: &Shared, upper: u16) -> bool {
+        V::BASE == Base::Promote && self.awaits(shared, upper)
+    }
+
+    fn hear_life(&mut self, shared: &Shared, upper: u16, life: u64) {
         if self.chances.is_adaptive {
-            let lives = [life as f64, self.own_life() as f64];
-            self.chances.tell(upper, self.level.capacity, self.now, lives);
+            let lives = [life as f64, self.own_life(shared) as f64];
+            self.chances.tell(upper, self.level.capacity, shared.now(), lives);
         }
     }
 
@@ -79,90 +74,91 @@ impl LinkedLevel for Hfa {
 
     fn serve(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         is_write: bool,
         upper: Option<Upper>,
         left: &mut Option<Left>,
     ) -> Pass {
-        let load = upper.and_then(|upper| match self.base {
-            Base::Demote => Some(self.give_up(entry)),
-            Base::Promote => self.promote(entry, is_write, upper),
-            Base::HintK => self.rise(entry, upper),
+        let load = upper.and_then(|upper| match V::BASE {
+            Base::Demote => Some(self.give_up(shared, entry)),
+            Base::Promote => self.promote(shared, entry, is_write, upper),
+            Base::HintK => self.rise(shared, entry, upper),
         });
         match load {
             Some(load) => Pass::Moved { load, nearest: load.frequency },
             None => {
-                self.hit(entry, left);
+                self.hit(shared, entry, left);
                 Pass::Kept
             }
         }
     }
 
-    fn pass(&mut self, passing: Passing, pass: Pass, left: &mut Option<Left>) -> (Pass, bool) {
+    #[inline(always)]
+    fn pass(
+        &mut self,
+        shared: &mut Shared,
+        passing: Passing,
+        pass: Pass,
+        left: &mut Option<Left>,
+    ) -> (Pass, bool) {
         // Of a block that is kept below nothing is drawn and nothing counted.
         if pass == Pass::Kept {
             return (pass, false);
         }
-        let stays = match self.base {
+        let stays = match V::BASE {
             Base::Demote => self.takes_at_the_top(passing),
-            Base::Promote => self.owns(passing),
+            Base::Promote => self.owns(shared, passing),
             Base::HintK => self.takes_one_level_up(passing, pass),
         };
-        let (moved, load, below) = match pass {
-            Pass::Moved { load, nearest } => (true, load, nearest),
-            Pass::Fresh { nearest } => (false, Load::default(), nearest),
-            Pass::Kept => return (pass, false),
-        };
-        if !stays {
-            let nearest = self.frequency(passing.entry);
-            let further =
-                if moved { Pass::Moved { load, nearest } } else { Pass::Fresh { nearest } };
-            return (further, false);
+        if stays {
+            self.take(shared, passing, pass, left);
+            return (Pass::Kept, true);
         }
-        let arrival = Arrival { moved, load, exchanges: true, owner: passing.owner };
-        self.receive(passing.entry, arrival, left);
-        let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
-        self.blocks[passing.entry as usize].may_be_hot_below =
-            is_foretold || below > self.settings.least;
-        (Pass::Kept, true)
+        let nearest = self.frequency(shared, passing.entry);
+        let further = match pass {
+            Pass::Moved { load, .. } => Pass::Moved { load, nearest },
+            Pass::Fresh { .. } | Pass::Kept => Pass::Fresh { nearest },
+        };
+        (further, false)
     }
 
     fn demoted(
         &mut self,
+        shared: &mut Shared,
         entry: Entry,
         owner: u16,
         load: Load,
         exchanges: bool,
         left: &mut Option<Left>,
     ) -> Option<f64> {
-        self.receive(entry, Arrival { moved: true, load, exchanges, owner }, left);
-        let block = &self.blocks[entry as usize];
-        (exchanges && self.base == Base::Demote && block.is_hot()).then_some(block.heat)
+        self.receive(shared, entry, Arrival { moved: true, load, exchanges, owner }, left);
+        let block = shared.blocks.data(entry);
+        (exchanges && V::BASE == Base::Demote && block.is_hot).then_some(block.heat)
     }
 
-    fn exchange(&mut self, entry: Entry, heat: f64, rises: &dyn Fn(u16) -> bool) -> Option<Risen> {
-        self.hottest_for(entry, heat, rises)
+    fn exchange(
+        &mut self,
+        shared: &mut Shared,
+        entry: Entry,
+        heat: f64,
+        rises: &dyn Fn(u16) -> bool,
+    ) -> Option<Risen> {
+        self.hottest_for(shared, entry, heat, rises)
     }
 
-    fn exchanged(&mut self, risen: Risen, left: &mut Option<Left>) {
+    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
-        self.receive(entry, Arrival { moved: true, load, exchanges: false, owner }, left);
+        self.receive(shared, entry, Arrival { moved: true, load, exchanges: false, owner }, left);
     }
 
-    fn forget(&mut self, entry: Entry) {
-        if self.holds(entry) {
-            self.pull(entry);
-            self.level.forget_warm(entry);
-            self.blocks[entry as usize] = Block::default();
-        }
+    fn forget(&mut self, shared: &mut Shared, entry: Entry) {
+        self.level.pull(shared, entry);
+        shared.blocks.data_mut(entry).place = 0;
     }
 
-    fn holds(&self, entry: Entry) -> bool {
-        self.blocks[entry as usize].is_here()
-    }
-
-    fn knows(&self, entry: Entry) -> bool {
-        self.holds(entry) || self.level.hints.knows(entry)
+    fn remembers(&self, entry: Entry) -> bool {
+        self.level.hints.knows(entry)
     }
 
     fn len(&self) -> u32 {
@@ -176,9 +172,9 @@ impl LinkedLevel for Hfa {
         }
     }
 
-    fn residents(&self) -> Vec<Entry> {
-        let mut all = self.level.base.tail_first();
-        all.extend(self.level.hot.tail_first());
+    fn residents(&self, shared: &Shared) -> Vec<Entry> {
+        let mut all = self.level.base.tail_first(&shared.blocks);
+        all.extend(self.level.hot.tail_first(&shared.blocks));
         all
     }
 
@@ -193,7 +189,7 @@ impl LinkedLevel for Hfa {
             Hints::Table(table) => table.bytes(),
             Hints::Foretold(foretold) => foretold.bytes(),
         };
-        let history = u64::from(self.base == Base::HintK);
+        let history = u64::from(V::BASE == Base::HintK);
         (8 + 2 + 4 + 4 + 2 + history) * u64::from(self.level.capacity) + table
     }
 
@@ -201,9 +197,10 @@ impl LinkedLevel for Hfa {
         self.log.take()
     }
 
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let (hot, base) = (self.level.hot.tail_first(), self.level.base.tail_first());
-        let khv = |&entry: &Entry| (entry, self.steps.real(self.blocks[entry as usize].history));
+    fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
+        let blocks = &shared.blocks;
+        let (hot, base) = (self.level.hot.tail_first(blocks), self.level.base.tail_first(blocks));
+        let khv = |&entry: &Entry| (entry, self.steps.real(blocks.data(entry).history));
         let khv: Vec<_> = hot.iter().chain(&base).map(khv).collect();
         let table = match &self.level.hints {
             Hints::Table(table) => format!("{:?}", table.entries()),
@@ -218,8 +215,8 @@ impl LinkedLevel for Hfa {
         ]
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self, shared: &Shared) -> Result<(), String> {
         self.chances.validate()?;
-        self.level.validate(&self.blocks)
+        self.level.validate(shared)
     }
 }

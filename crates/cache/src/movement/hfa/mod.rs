@@ -12,7 +12,9 @@
 //!
 //! Invariants: those of [`Level`].
 
+mod by_heat;
 mod d_hfa;
+mod expiry;
 mod foretold;
 mod h_hfa;
 mod level;
@@ -25,16 +27,18 @@ mod t_out;
 
 use std::sync::Arc;
 
-use super::activity::Steps;
-use super::link::{Left, Load, Standing};
+use super::activity::{ByActivity, Steps};
+use super::link::{Left, Load, Pass, Passing, Standing};
+use super::shared::{Block, Shared};
 use crate::Entry;
 use crate::policy::Arguments;
-use crate::ring::Ring;
+use by_heat::ByHeat;
+use expiry::Expiry;
 use foretold::Foretold;
-use level::{Block, Hints, Hottest, Level, Place};
+use level::{Hints, Hottest, Level};
 use options::Settings;
 use p_hfa::Chances;
-use queue::{Key, Queue};
+use queue::{ByRecency, Queue};
 use t_out::{ENTRY_BYTES, TOut};
 
 pub use foretold::MoveLog;
@@ -46,6 +50,40 @@ enum Base {
     Demote,
     Promote,
     HintK,
+}
+
+/// A variant: what it stands on, and the order of its queues.
+trait Variant: Send + 'static {
+    const BASE: Base;
+    type Hot: Queue;
+    type Base: Queue;
+}
+
+/// D-HFA.
+struct OverDemote;
+
+impl Variant for OverDemote {
+    const BASE: Base = Base::Demote;
+    type Hot = ByRecency;
+    type Base = ByHeat;
+}
+
+/// P-HFA.
+struct OverPromote;
+
+impl Variant for OverPromote {
+    const BASE: Base = Base::Promote;
+    type Hot = ByHeat;
+    type Base = ByRecency;
+}
+
+/// H-HFA.
+struct OverHintK;
+
+impl Variant for OverHintK {
+    const BASE: Base = Base::HintK;
+    type Hot = ByHeat;
+    type Base = ByActivity;
 }
 
 /// How a block comes to a cache.
@@ -61,41 +99,35 @@ struct Arrival {
 }
 
 /// A cache.
-struct Hfa {
-    base: Base,
+struct Hfa<V: Variant> {
+    /// The mark of its blocks.
+    place: u8,
     settings: Settings,
     steps: Steps,
-    blocks: Vec<Block>,
-    level: Level,
+    level: Level<V>,
     /// Over PROMOTE only: with which probability blocks pass.
     chances: Chances,
     has_lower: bool,
-    /// References so far, the current one included, and its slot.
-    now: u64,
-    slot: u64,
     /// Moves of a first pass.
     log: Option<Vec<(Entry, u64)>>,
 }
 
-impl Hfa {
+impl<V: Variant> Hfa<V> {
     /// `foretold`: the moves of a first pass, and the number of the cache in it. `logs`: whether
     /// this is such a pass.
     fn new(
-        base: Base,
         arguments: &Arguments,
         standing: Standing,
         draws: &[f64],
         foretold: Option<(&Arc<MoveLog>, usize)>,
         logs: bool,
     ) -> Self {
-        let Standing { capacity, block_bytes, way_blocks, has_lower, .. } = standing;
-        let settings = Settings::new(base, arguments, way_blocks);
+        let Standing { number, capacity, block_bytes, way_blocks, has_lower, .. } = standing;
+        let settings = Settings::new(V::BASE, arguments, way_blocks);
         let steps = Steps::new(settings.steps);
-        let queues = match base {
-            Base::Demote => (Queue::recency(), Queue::heat()),
-            Base::Promote => (Queue::heat(), Queue::recency()),
-            Base::HintK => (Queue::heat(), Queue::activity(steps)),
-        };
+        let first = u32::from(number) * Self::lists_with(&steps);
+        let queues =
+            (V::Hot::new(first, &steps), V::Base::new(first + V::Hot::lists(&steps), &steps));
         let bytes = f64::from(capacity) * f64::from(block_bytes) * settings.table_share;
         let entries = settings.entries.unwrap_or((bytes / ENTRY_BYTES as f64).max(1.0) as u32);
         let hints = match foretold {
@@ -104,180 +136,203 @@ impl Hfa {
             }
             None => Hints::Table(TOut::new(entries, settings.k, settings.decay)),
         };
+        let place = number + 1;
         let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
         // Only blocks with a cache above can be exchanged.
-        level.hottest = (base == Base::Demote && standing.has_upper).then(Hottest::new);
-        level.warm = settings.expires.then(Ring::new);
-        Self {
-            base,
-            settings,
-            steps,
-            blocks: Vec::new(),
-            level,
-            chances: Chances::new(arguments, base, standing, draws),
-            has_lower,
-            now: 0,
-            slot: 0,
-            log: logs.then(Vec::new),
-        }
+        level.hottest = (V::BASE == Base::Demote && standing.has_upper).then(Hottest::new);
+        level.expiry = settings.expires.then(|| Expiry::new(place, capacity));
+        let chances = Chances::new(arguments, V::BASE, standing, draws);
+        let log = logs.then(Vec::new);
+        Self { place, settings, steps, level, chances, has_lower, log }
     }
 
-    fn key(&self, block: &Block) -> Key {
-        Key { heat: block.heat, activity: self.steps.value(block.history) }
-    }
-
-    fn push_hot(&mut self, entry: Entry) {
-        self.blocks[entry as usize].place = Place::Hot;
-        let block = self.blocks[entry as usize];
-        let key = self.key(&block);
-        self.level.push_hot(entry, &block, key, true);
-    }
-
-    fn push_base(&mut self, entry: Entry) {
-        self.blocks[entry as usize].place = Place::Base;
-        let block = self.blocks[entry as usize];
-        let key = self.key(&block);
-        self.level.push_base(entry, &block, key);
-    }
-
-    /// Takes a block out of its queue; it is in none then.
-    fn pull(&mut self, entry: Entry) {
-        let block = self.blocks[entry as usize];
-        let key = self.key(&block);
-        self.level.remove(entry, &block, key);
-        self.blocks[entry as usize].place = Place::Nowhere;
+    /// Lists that a cache needs.
+    fn lists_with(steps: &Steps) -> u32 {
+        V::Hot::lists(steps) + V::Base::lists(steps)
     }
 
     /// Takes out what Q2, or Q1 where Q2 has nothing, gives up.
-    fn pull_victim(&mut self) -> Option<Entry> {
-        let level = &self.level;
-        let victim = level.base.tail().or_else(|| level.hot.tail())?;
-        self.pull(victim);
+    #[inline(always)]
+    fn pull_victim(&mut self, shared: &mut Shared) -> Option<Entry> {
+        let level = &mut self.level;
+        let victim = match level.base.tail(&shared.blocks) {
+            Some(tail) => tail,
+            None => level.hot.tail(&shared.blocks)?,
+        };
+        level.pull(shared, victim);
         Some(victim)
     }
 
-    fn frequency(&mut self, entry: Entry) -> f64 {
-        self.level.hints.frequency(entry, self.slot)
+    /// As [`pull_victim`](Self::pull_victim), if the cache is full.
+    #[inline(always)]
+    fn make_room(&mut self, shared: &mut Shared) -> Option<Entry> {
+        if self.level.is_full() { self.pull_victim(shared) } else { None }
+    }
+
+    #[inline(always)]
+    fn frequency(&mut self, shared: &Shared, entry: Entry) -> f64 {
+        self.level.hints.frequency(entry, shared.slot())
     }
 
     /// H at the cache, found anew.
-    fn find_heat(&mut self, entry: Entry) {
-        self.level.forget_warm(entry);
-        let f = self.level.hints.frequency(entry, self.slot);
-        let block = &mut self.blocks[entry as usize];
-        let stay = (self.now - block.loaded).max(1);
-        block.heat = self.settings.heat(f, block.hits, stay);
-        block.updated = self.now;
+    fn find_heat(&mut self, shared: &mut Shared, entry: Entry) {
+        let f = self.frequency(shared, entry);
+        let now = shared.now();
+        let block = shared.blocks.data_mut(entry);
+        let stay = (now - block.loaded).max(1);
+        let heat = self.settings.heat(f, block.hits, stay);
+        (block.heat, block.updated) = (heat, now);
+        let noted = self.level.note_heat(shared, entry, heat);
+        shared.blocks.data_mut(entry).noted = noted;
     }
 
     /// A block comes to the cache.
-    fn receive(&mut self, entry: Entry, arrival: Arrival, left: &mut Option<Left>) {
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        shared: &mut Shared,
+        entry: Entry,
+        arrival: Arrival,
+        left: &mut Option<Left>,
+    ) {
         let Arrival { moved, load, exchanges, owner } = arrival;
-        let f = self.level.hints.frequency(entry, self.slot).max(load.frequency);
-        let block = &mut self.blocks[entry as usize];
-        (block.hits, block.loaded, block.updated) = (0, self.now, self.now);
-        (block.moved, block.heat) = (moved, self.settings.heat(f, 0, 1));
-        block.history = self.steps.within(load.history);
-        (block.owner, block.may_be_hot_below) = (owner, true);
+        let own = self.frequency(shared, entry);
+        let f = if own < load.frequency { load.frequency } else { own };
+        let heat = self.settings.heat_of_moves(f);
+        let block = Block {
+            heat,
+            loaded: shared.now(),
+            updated: shared.now(),
+            noted: self.level.note_heat(shared, entry, heat),
+            place: self.place,
+            owner,
+            moved,
+            history: self.steps.within(load.history),
+            may_be_hot_below: true,
+            ..Block::default()
+        };
+        *shared.blocks.data_mut(entry) = block;
         let is_hot = self.level.target > 0
-            && match self.base {
+            && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => self.level.hints.remembers(entry, self.slot),
+                Base::HintK => self.level.hints.remembers(entry, shared.slot()),
             };
         let victim = if is_hot {
-            self.insert_hot(entry)
+            self.insert_hot(shared, entry)
         } else {
-            let victim = if self.level.is_full() { self.pull_victim() } else { None };
-            self.push_base(entry);
+            let victim = self.make_room(shared);
+            self.level.push_base(shared, entry);
             victim
         };
-        self.leave(victim, exchanges, left);
+        self.leave(shared, victim, exchanges, left);
+    }
+
+    /// A block comes up to stay.
+    fn take(&mut self, shared: &mut Shared, passing: Passing, pass: Pass, left: &mut Option<Left>) {
+        let Passing { entry, owner, .. } = passing;
+        let (moved, load, below) = match pass {
+            Pass::Moved { load, nearest } => (true, load, nearest),
+            Pass::Fresh { nearest } => (false, Load::default(), nearest),
+            Pass::Kept => return,
+        };
+        self.receive(shared, entry, Arrival { moved, load, exchanges: true, owner }, left);
+        let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
+        shared.blocks.data_mut(entry).may_be_hot_below = is_foretold || below > self.settings.least;
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
-    fn insert_hot(&mut self, entry: Entry) -> Option<Entry> {
-        let level = &self.level;
-        if level.hot.len() < level.target {
-            let victim = if level.is_full() { self.pull_victim() } else { None };
-            self.push_hot(entry);
+    fn insert_hot(&mut self, shared: &mut Shared, entry: Entry) -> Option<Entry> {
+        if self.level.hot.len() < self.level.target {
+            let victim = self.make_room(shared);
+            self.level.push_hot(shared, entry, true);
             return victim;
         }
-        let tail = level.hot.tail().expect("Q1 has room for a block");
-        self.pull(tail);
-        self.push_hot(entry);
-        let level = &self.level;
+        let level = &mut self.level;
+        let tail = level.hot.tail(&shared.blocks).expect("Q1 has room for a block");
+        level.pull(shared, tail);
+        level.push_hot(shared, entry, true);
         if !level.is_full() {
-            self.push_base(tail);
+            level.push_base(shared, tail);
             return None;
         }
-        if self.blocks[tail as usize].hits <= level.least_base_hits() {
+        if shared.blocks.data(tail).hits <= level.least_base_hits() {
             return Some(tail);
         }
-        let victim = self.pull_victim();
-        self.push_base(tail);
+        let victim = self.pull_victim(shared);
+        self.level.push_base(shared, tail);
         victim
     }
 
     /// A block, taken out of its queue, leaves the cache downwards, or for good.
-    fn leave(&mut self, victim: Option<Entry>, exchanges: bool, left: &mut Option<Left>) {
+    #[inline(always)]
+    fn leave(
+        &mut self,
+        shared: &mut Shared,
+        victim: Option<Entry>,
+        exchanges: bool,
+        left: &mut Option<Left>,
+    ) {
         let Some(entry) = victim else { return };
-        self.level.forget_warm(entry);
-        let Block { owner, history, may_be_hot_below, .. } = self.blocks[entry as usize];
-        let goes_down = self.has_lower && self.base != Base::Promote;
+        let block = shared.blocks.data_mut(entry);
+        block.place = 0;
+        let Block { owner, history, may_be_hot_below, moved, .. } = *block;
+        let goes_down = self.has_lower && V::BASE != Base::Promote;
         let load = goes_down.then(|| {
-            let is_hint_k = self.base == Base::HintK;
+            let is_hint_k = V::BASE == Base::HintK;
             let history = if is_hint_k { self.steps.push(history, false) } else { history };
-            Load { frequency: self.depart(entry), history }
+            Load { frequency: self.depart(shared, entry, moved), history }
         });
         let frequency = load.map_or(0.0, |load| load.frequency);
         let may_be_hot = may_be_hot_below || frequency > self.settings.least;
-        let exchanges = exchanges && self.base == Base::Demote && load.is_some();
+        let exchanges = exchanges && V::BASE == Base::Demote && load.is_some();
         let awaits = exchanges && may_be_hot;
-        self.blocks[entry as usize] = Block::default();
         *left = Some(Left { entry, load, exchanges, awaits, owner });
     }
 
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
-    fn depart(&mut self, entry: Entry) -> f64 {
-        if self.blocks[entry as usize].moved {
-            self.count_move(entry);
+    #[inline(always)]
+    fn depart(&mut self, shared: &Shared, entry: Entry, moved: bool) -> f64 {
+        if moved {
+            self.count_move(shared, entry);
         }
-        self.level.hints.frequency(entry, self.slot)
+        self.frequency(shared, entry)
     }
 
-    fn count_move(&mut self, entry: Entry) {
+    fn count_move(&mut self, shared: &Shared, entry: Entry) {
         if let Some(log) = &mut self.log {
-            log.push((entry, self.slot));
+            log.push((entry, shared.slot()));
         }
         if let Hints::Table(table) = &mut self.level.hints {
-            table.count(entry, self.slot);
+            table.count(entry, shared.slot());
         }
     }
 
     /// The cache gives a block up to one above it: what goes with it.
-    fn give_up(&mut self, entry: Entry) -> Load {
-        self.pull(entry);
-        self.level.forget_warm(entry);
-        let frequency = self.depart(entry);
-        let block = std::mem::take(&mut self.blocks[entry as usize]);
-        Load { frequency, history: block.history }
+    #[inline(always)]
+    fn give_up(&mut self, shared: &mut Shared, entry: Entry) -> Load {
+        self.level.pull(shared, entry);
+        let block = shared.blocks.data_mut(entry);
+        block.place = 0;
+        let Block { moved, history, .. } = *block;
+        Load { frequency: self.depart(shared, entry, moved), history }
     }
 
     /// A hit, after which the block stays.
-    fn hit(&mut self, entry: Entry, left: &mut Option<Left>) {
-        let was_hot = self.blocks[entry as usize].is_hot();
-        self.pull(entry);
-        let block = &mut self.blocks[entry as usize];
+    #[inline(always)]
+    fn hit(&mut self, shared: &mut Shared, entry: Entry, left: &mut Option<Left>) {
+        self.level.pull(shared, entry);
+        let block = shared.blocks.data_mut(entry);
         block.hits = block.hits.saturating_add(1);
-        self.find_heat(entry);
+        let was_hot = block.is_hot;
+        self.find_heat(shared, entry);
         if was_hot {
-            self.push_hot(entry);
+            self.level.push_hot(shared, entry, true);
         } else if self.level.target > 0 && self.settings.rises_by_hits {
-            let victim = self.insert_hot(entry);
-            self.leave(victim, true, left);
+            let victim = self.insert_hot(shared, entry);
+            self.leave(shared, victim, true, left);
         } else {
-            self.push_base(entry);
+            self.level.push_base(shared, entry);
         }
     }
 }

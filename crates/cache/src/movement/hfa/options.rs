@@ -6,7 +6,7 @@ use super::super::link::{LinkedLevel, Standing};
 use super::super::promote::{CHANCE, START};
 use super::super::registry::{Build, SchemeInfo};
 use super::super::stack::Stack;
-use super::{Base, Hfa};
+use super::{Base, Hfa, OverDemote, OverHintK, OverPromote, Variant};
 use crate::policy::{Arguments, Kind, Parameter};
 
 const SOURCE: &str = "Meng, Chen, Zhang, Cheng, Li & Liu, JCST 2017";
@@ -80,8 +80,8 @@ pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
-    build: |arguments, build| Ok(stack(Base::Demote, arguments, &build, false)),
-    level: Some(|arguments, standing| level(Base::Demote, arguments, standing)),
+    build: |arguments, build| Ok(stack::<OverDemote>(arguments, &build, false)),
+    level: Some(level::<OverDemote>),
 };
 
 pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
@@ -93,8 +93,8 @@ pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
     parameters: &[
         K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, CHANCE, START,
     ],
-    build: |arguments, build| Ok(stack(Base::Promote, arguments, &build, false)),
-    level: Some(|arguments, standing| level(Base::Promote, arguments, standing)),
+    build: |arguments, build| Ok(stack::<OverPromote>(arguments, &build, false)),
+    level: Some(level::<OverPromote>),
 };
 
 pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
@@ -104,8 +104,8 @@ pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
-    build: |arguments, build| Ok(stack(Base::HintK, arguments, &build, false)),
-    level: Some(|arguments, standing| level(Base::HintK, arguments, standing)),
+    build: |arguments, build| Ok(stack::<OverHintK>(arguments, &build, false)),
+    level: Some(level::<OverHintK>),
 };
 
 pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
@@ -117,21 +117,21 @@ pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
     parameters: D_HFA.parameters,
     build: |arguments, build| {
         let logs = build.log.is_none();
-        Ok(stack(Base::Demote, arguments, &build, logs))
+        Ok(stack::<OverDemote>(arguments, &build, logs))
     },
     level: None,
 };
 
-fn stack(base: Base, arguments: &Arguments, build: &Build<'_>, logs: bool) -> Box<dyn Scheme> {
+fn stack<V: Variant>(arguments: &Arguments, build: &Build<'_>, logs: bool) -> Box<dyn Scheme> {
     let level = |(node, standing): (usize, Standing)| {
         let foretold = build.log.as_ref().map(|log| (log, node));
-        Hfa::new(base, arguments, standing, build.draws, foretold, logs)
+        Hfa::<V>::new(arguments, standing, build.draws, foretold, logs)
     };
     Box::new(Stack::new(build, level))
 }
 
-fn level(base: Base, arguments: &Arguments, standing: Standing) -> Box<dyn LinkedLevel> {
-    Box::new(Hfa::new(base, arguments, standing, &[], None, false))
+fn level<V: Variant>(arguments: &Arguments, standing: Standing) -> Box<dyn LinkedLevel> {
+    Box::new(Hfa::<V>::new(arguments, standing, &[], None, false))
 }
 
 /// The options by value.
@@ -149,6 +149,8 @@ pub(super) struct Settings {
     pub(super) steps: u64,
     pub(super) rises_by_hits: bool,
     hot_share: f64,
+    /// References in which a move counts: kT of the paper.
+    span: f64,
 }
 
 /// Most references of a slot where that is not given, and blocks of a client's caches for each.
@@ -164,7 +166,7 @@ impl Settings {
     pub(super) fn new(base: Base, arguments: &Arguments, way_blocks: u64) -> Self {
         let k = arguments.integer("k");
         let period = arguments.integer_or_word("period");
-        Self {
+        let mut settings = Self {
             k,
             period: period.unwrap_or_else(|| auto_period(way_blocks)),
             has_auto_period: period.is_none(),
@@ -177,13 +179,17 @@ impl Settings {
             steps: if base == Base::HintK { arguments.integer("steps") } else { 1 },
             hot_share: arguments.real("hot"),
             rises_by_hits: arguments.word("rise") == "hit",
-        }
+            span: 0.0,
+        };
+        settings.span = (settings.k * settings.period) as f64;
+        settings
     }
 
     /// Blocks of all caches on a client's way, where the period follows them.
     pub(super) fn measure_way(&mut self, blocks: u64) {
         if self.has_auto_period {
             self.period = auto_period(blocks);
+            self.span = (self.k * self.period) as f64;
         }
     }
 
@@ -196,10 +202,16 @@ impl Settings {
     }
 
     /// H of the paper, equation 3. Without a hot queue nothing is hot.
+    #[inline(always)]
     pub(super) fn heat(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
-        if self.k == 0 {
-            return 0.0;
-        }
-        frequency / (self.k * self.period) as f64 + f64::from(hits) / stay as f64
+        let moves = self.heat_of_moves(frequency);
+        if self.k == 0 { moves } else { moves + f64::from(hits) / stay as f64 }
+    }
+
+    /// The same of a block that was not hit.
+    #[inline(always)]
+    pub(super) fn heat_of_moves(&self, frequency: f64) -> f64 {
+        // Most blocks did not move lately, and division takes its time.
+        if frequency == 0.0 || self.k == 0 { 0.0 } else { frequency / self.span }
     }
 }

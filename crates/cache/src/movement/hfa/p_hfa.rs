@@ -7,7 +7,9 @@
 use super::super::coins::Coins;
 use super::super::link::{Load, Passing, Standing, Upper};
 use super::super::promote::Chance;
-use super::{Base, Hfa};
+use super::super::shared::Shared;
+use super::queue::Queue;
+use super::{Base, Hfa, Variant};
 use crate::Entry;
 use crate::policy::Arguments;
 
@@ -64,6 +66,13 @@ impl Chances {
         }
     }
 
+    /// What is known of the level above of that number, where probabilities adapt.
+    #[inline(always)]
+    fn adapting(&self, upper: u16) -> Option<&Chance> {
+        let chance = self.of.get(usize::from(upper)).filter(|_| self.is_adaptive);
+        chance.and_then(Option::as_ref).map(|(_, chance)| chance)
+    }
+
     pub(super) fn tell(&mut self, upper: u16, capacity: u32, now: u64, lives: [f64; 2]) {
         if let Some(Some((_, chance))) = self.of.get_mut(usize::from(upper)) {
             chance.tell(capacity, now, lives);
@@ -80,41 +89,55 @@ impl Chances {
     }
 }
 
-impl Hfa {
+impl<V: Variant> Hfa<V> {
     /// References between the last uses of the newest and the oldest block of Q2, which is what
     /// PROMOTE manages.
-    pub(super) fn own_life(&self) -> u64 {
+    pub(super) fn own_life(&self, shared: &Shared) -> u64 {
         if !self.chances.is_adaptive || !self.level.is_full() {
             return 0;
         }
-        let base = &self.level.base;
-        let used =
-            |entry: Option<Entry>| entry.map_or(0, |entry| self.blocks[entry as usize].updated);
-        used(base.newest()).saturating_sub(used(base.tail()))
+        let used = |entry: Entry| shared.blocks.data(entry).updated;
+        let ends = self.level.base.ends(&shared.blocks);
+        ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
+    }
+
+    /// Whether the level above of that number may say its life now.
+    #[inline(always)]
+    pub(super) fn awaits(&self, shared: &Shared, upper: u16) -> bool {
+        let Some(chance) = self.chances.adapting(upper) else { return false };
+        let (capacity, now) = (self.level.capacity, shared.now());
+        chance.may_await(now) && chance.awaits(capacity, now, self.own_life(shared) as f64)
     }
 
     /// A block that was found here is passed to the level above, if the coin says so.
-    pub(super) fn promote(&mut self, entry: Entry, is_write: bool, upper: Upper) -> Option<Load> {
+    pub(super) fn promote(
+        &mut self,
+        shared: &mut Shared,
+        entry: Entry,
+        is_write: bool,
+        upper: Upper,
+    ) -> Option<Load> {
         if is_write || !self.chances.passes(upper.number) {
             return None;
         }
-        self.pull(entry);
-        self.level.forget_warm(entry);
-        self.count_move(entry);
+        self.level.pull(shared, entry);
+        shared.blocks.data_mut(entry).place = 0;
+        self.count_move(shared, entry);
         Some(Load::default())
     }
 
     /// Whether a block that comes up is owned here, and counts as one that moves if not. What is
     /// written is owned by the first cache.
-    pub(super) fn owns(&mut self, passing: Passing) -> bool {
+    pub(super) fn owns(&mut self, shared: &Shared, passing: Passing) -> bool {
         let Passing { entry, is_write, upper, .. } = passing;
         let Some(upper) = upper else { return true };
         if is_write {
             return false;
         }
-        let is_passed = self.frequency(entry) <= self.settings.least && self.chances.passes(upper);
+        let is_rare = self.frequency(shared, entry) <= self.settings.least;
+        let is_passed = is_rare && self.chances.passes(upper);
         if is_passed {
-            self.count_move(entry);
+            self.count_move(shared, entry);
         }
         !is_passed
     }

@@ -1,175 +1,170 @@
-//! The orders of HFA's queues: by recency, by hotness, and by the activity of Hint-K. The tail of a
-//! queue gives way first.
+//! The orders of HFA's queues: by recency and by the activity of Hint-K here, by hotness in
+//! `by_heat.rs`. The tail of a queue gives way first. What a queue orders a block by is in the
+//! block's record, and stands there unchanged as long as the block is in the queue.
 
 use super::super::activity::{ByActivity, Steps};
+use super::super::shared::Blocks;
 use crate::Entry;
-use crate::heap::{LazyHeap, Words};
-use crate::lists::Lists;
 
-/// What a queue orders a block by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Key {
-    /// H of the paper, as stored.
-    pub(super) heat: f64,
-    /// The value of Hint-K.
-    pub(super) activity: u32,
-}
+pub(super) trait Queue: Send {
+    /// Lists that it needs, where Hint-K tells so many values apart.
+    fn lists(steps: &Steps) -> u32;
 
-pub(super) enum Queue {
-    Recency(Lists),
-    Heat(ByHeat),
-    Activity(ByActivity),
-}
+    /// An empty queue in the lists from `first` on.
+    fn new(first: u32, steps: &Steps) -> Self;
 
-/// Blocks by falling hotness, the newest ahead among equals. Most blocks have none, and stand in a
-/// list at the tail's end; the others are in a heap, which is in order when the list is empty.
-pub(super) struct ByHeat {
-    /// Front: came first.
-    cold: Lists,
-    warm: LazyHeap<Words>,
-    came: u64,
-}
-
-impl ByHeat {
-    /// After a change: the tail can be told without another one.
-    #[inline(always)]
-    fn find_tail(&mut self) {
-        if self.cold.len(0) == 0 {
-            self.warm.order();
-        }
-    }
-}
-
-impl Queue {
-    pub(super) fn recency() -> Self {
-        Self::Recency(Lists::new(1))
+    /// Makes entries below `entries` valid.
+    fn grow(&mut self, entries: u32) {
+        let _ = entries;
     }
 
-    pub(super) fn heat() -> Self {
-        Self::Heat(ByHeat { cold: Lists::new(1), warm: LazyHeap::new(), came: 0 })
-    }
-
-    pub(super) fn activity(steps: Steps) -> Self {
-        Self::Activity(ByActivity::new(steps))
-    }
-
-    pub(super) fn grow(&mut self, entries: u32) {
-        match self {
-            Self::Recency(list) => list.grow(entries),
-            Self::Heat(ByHeat { cold, warm, .. }) => {
-                cold.grow(entries);
-                warm.grow(entries);
-            }
-            Self::Activity(queue) => queue.grow(entries),
-        }
-    }
-
-    pub(super) fn len(&self) -> u32 {
-        match self {
-            Self::Recency(list) => list.len(0),
-            Self::Heat(ByHeat { cold, warm, .. }) => cold.len(0) + warm.len(),
-            Self::Activity(queue) => queue.len(),
-        }
-    }
+    fn len(&self) -> u32;
 
     /// Puts a block where it belongs; by recency: at the head.
-    pub(super) fn push(&mut self, entry: Entry, key: Key) {
-        match self {
-            Self::Recency(list) => list.push_back(0, entry),
-            Self::Heat(queue) if key.heat == 0.0 => queue.cold.push_back(0, entry),
-            Self::Heat(queue) => {
-                queue.came += 1;
-                // Numbers that are not negative are in the order of their bits.
-                queue.warm.push(Words(key.heat.to_bits(), queue.came), entry);
-                queue.find_tail();
-            }
-            Self::Activity(queue) => queue.push(entry, key.activity),
-        }
-    }
+    fn push(&mut self, blocks: &mut Blocks, entry: Entry);
 
     /// Puts a block where it belongs, in the last place there is for it.
-    pub(super) fn push_last(&mut self, entry: Entry, key: Key) {
-        match self {
-            Self::Recency(list) => list.push_front(0, entry),
-            Self::Heat(queue) if key.heat == 0.0 => queue.cold.push_front(0, entry),
-            Self::Heat(_) | Self::Activity(_) => self.push(entry, key),
-        }
-    }
+    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry);
 
-    /// Takes out a block that was put in with `key`.
-    pub(super) fn remove(&mut self, entry: Entry, key: Key) {
-        match self {
-            Self::Recency(list) => list.remove(0, entry),
-            Self::Heat(queue) => {
-                if key.heat == 0.0 {
-                    queue.cold.remove(0, entry);
-                } else {
-                    queue.warm.remove(entry);
-                }
-                queue.find_tail();
-            }
-            Self::Activity(queue) => queue.remove(entry, key.activity),
-        }
-    }
+    fn remove(&mut self, blocks: &mut Blocks, entry: Entry);
 
     /// The block that gives way next.
-    pub(super) fn tail(&self) -> Option<Entry> {
-        match self {
-            Self::Recency(list) => list.front(0),
-            Self::Heat(queue) => {
-                queue.cold.front(0).or_else(|| queue.warm.first().map(|(_, entry)| entry))
-            }
-            Self::Activity(queue) => queue.victim(),
-        }
+    fn tail(&mut self, blocks: &Blocks) -> Option<Entry>;
+
+    /// Value of the tail for Hint-K, where the order is that.
+    fn least(&self) -> Option<u32> {
+        None
     }
 
-    /// The head of a queue by recency.
-    pub(super) fn newest(&self) -> Option<Entry> {
-        match self {
-            Self::Recency(list) => list.back(0),
-            Self::Heat(_) | Self::Activity(_) => None,
-        }
+    /// The head and the tail of a queue by recency.
+    fn ends(&self, blocks: &Blocks) -> Option<[Entry; 2]> {
+        let _ = blocks;
+        None
     }
 
     /// Up to `count` blocks that are warm, from the head on.
-    pub(super) fn warm_from_head(&self, count: usize, warm: impl Fn(Entry) -> bool) -> Vec<Entry> {
-        let is_warm = |&entry: &Entry| warm(entry);
-        match self {
-            Self::Recency(list) => list.iter_back(0).filter(is_warm).take(count).collect(),
-            Self::Heat(queue) => {
-                let mut all: Vec<_> = queue.warm.iter().map(|(Words(h, c), e)| (h, c, e)).collect();
-                let colder = all.len().saturating_sub(count);
-                if colder > 0 {
-                    all.select_nth_unstable(colder);
-                }
-                all[colder..].sort_unstable();
-                all[colder..].iter().rev().map(|&(.., entry)| entry).collect()
-            }
-            Self::Activity(queue) => queue.iter_back().filter(is_warm).take(count).collect(),
-        }
-    }
+    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry>;
 
     /// All blocks from the tail on.
-    pub(super) fn tail_first(&self) -> Vec<Entry> {
-        match self {
-            Self::Recency(list) => list.iter(0).collect(),
-            Self::Heat(queue) => {
-                let mut warm: Vec<_> = queue.warm.iter().collect();
-                warm.sort_unstable_by_key(|&(Words(heat, came), _)| (heat, came));
-                queue.cold.iter(0).chain(warm.into_iter().map(|(_, entry)| entry)).collect()
-            }
-            Self::Activity(queue) => queue.iter().collect(),
-        }
+    fn tail_first(&self, blocks: &Blocks) -> Vec<Entry>;
+
+    fn check(&self, blocks: &Blocks) -> Result<(), String>;
+}
+
+/// Up to `count` of these blocks that are warm.
+fn warm(blocks: &Blocks, all: impl Iterator<Item = Entry>, count: usize) -> Vec<Entry> {
+    all.filter(|&entry| blocks.data(entry).heat > 0.0).take(count).collect()
+}
+
+/// By recency: a list.
+pub(super) struct ByRecency {
+    /// Front: the tail.
+    list: u32,
+    len: u32,
+}
+
+impl Queue for ByRecency {
+    fn lists(_: &Steps) -> u32 {
+        1
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
-        match self {
-            Self::Recency(list) => list.check(),
-            Self::Heat(ByHeat { cold, warm, .. }) => {
-                cold.check()?;
-                warm.check()
-            }
-            Self::Activity(queue) => queue.check(),
+    fn new(first: u32, _: &Steps) -> Self {
+        Self { list: first, len: 0 }
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline(always)]
+    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+        blocks.push_back(self.list, entry);
+        self.len += 1;
+    }
+
+    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+        blocks.push_front(self.list, entry);
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+        blocks.remove(self.list, entry);
+        self.len -= 1;
+    }
+
+    #[inline(always)]
+    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+        blocks.front(self.list)
+    }
+
+    fn ends(&self, blocks: &Blocks) -> Option<[Entry; 2]> {
+        Some([blocks.back(self.list)?, blocks.front(self.list)?])
+    }
+
+    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+        warm(blocks, blocks.iter_back(self.list), count)
+    }
+
+    fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
+        blocks.iter(self.list).collect()
+    }
+
+    fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        if self.len == blocks.len(self.list) {
+            return Ok(());
         }
+        Err(format!("a queue of {} counts {}", blocks.len(self.list), self.len))
+    }
+}
+
+impl Queue for ByActivity {
+    fn lists(steps: &Steps) -> u32 {
+        steps.values()
+    }
+
+    fn new(first: u32, steps: &Steps) -> Self {
+        Self::new(first, steps)
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.push(blocks, entry);
+    }
+
+    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.push(blocks, entry);
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.remove(blocks, entry);
+    }
+
+    #[inline(always)]
+    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+        self.victim(blocks)
+    }
+
+    fn least(&self) -> Option<u32> {
+        self.least()
+    }
+
+    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+        warm(blocks, self.iter_back(blocks), count)
+    }
+
+    fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
+        self.iter(blocks).collect()
+    }
+
+    fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        self.check(blocks)
     }
 }

@@ -9,8 +9,12 @@
 //! Most blocks move once in a slot, so the records of one move are a list, in the order of their
 //! insertion; only the others are in a heap.
 //!
+//! The records of a block are a chain, newest slot first. The oldest of a chain always goes first,
+//! and nobody is told: what leads to a record is believed only if that is still of the block, and
+//! older than the one that leads there.
+//!
 //! Invariants: every record is in the list or in the heap, as its count says, and in the chain of
-//! its block, newest slot first.
+//! its block.
 
 use crate::Entry;
 use crate::heap::Heap;
@@ -22,15 +26,15 @@ pub(super) const ENTRY_BYTES: u64 = 24;
 const NONE: u32 = u32::MAX;
 const ONES: u32 = 0;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Record {
     slot: u64,
-    /// Records made before it.
+    /// Records made up to it.
     inserted: u64,
     entry: Entry,
+    /// Moves; none: the record is free.
     count: u32,
-    /// The block's record of a later slot, and of an earlier one.
-    later: u32,
+    /// Where the block's record of an earlier slot is or was.
     earlier: u32,
 }
 
@@ -40,12 +44,11 @@ pub(super) struct TOut {
     /// Worth of a move by its age in slots, as far back as moves count.
     weights: Vec<f64>,
     max: u32,
-    records: Vec<Record>,
+    /// All records; those of one move are in a list. Front: inserted first, so of the oldest slot.
+    records: Lists<Record>,
     free: Vec<u32>,
-    /// The newest record of each block.
+    /// Where the newest record of each block is or was.
     newest: Vec<u32>,
-    /// Records of one move. Front: inserted first, so of the oldest slot.
-    ones: Lists,
     /// Records of more moves by slot, count and age: the first goes first.
     more: Heap<(u64, u32, u64)>,
     inserted: u64,
@@ -58,10 +61,9 @@ impl TOut {
             slots,
             weights: (0..slots).map(|age| decay.powi(age as i32)).collect(),
             max: if slots == 0 { 0 } else { max },
-            records: Vec::new(),
+            records: Lists::new(1),
             free: Vec::new(),
             newest: Vec::new(),
-            ones: Lists::new(1),
             more: Heap::new(),
             inserted: 0,
         }
@@ -71,53 +73,67 @@ impl TOut {
         self.newest.resize(self.newest.len().max(entries as usize), NONE);
     }
 
+    /// As [`LinkedLevel::warm`](super::super::link::LinkedLevel::warm).
+    pub(super) fn warm(&self, entry: Entry) -> u32 {
+        self.newest[entry as usize]
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         u64::from(self.max) * ENTRY_BYTES
     }
 
     fn len(&self) -> u32 {
-        self.ones.len(ONES) + self.more.len()
+        self.records.len(ONES) + self.more.len()
+    }
+
+    /// The record there, if it is one of the block made before `before`.
+    #[inline(always)]
+    fn record(&self, id: u32, entry: Entry, before: u64) -> Option<Record> {
+        if id == NONE {
+            return None;
+        }
+        let record = self.records.data(id);
+        let is_right = record.entry == entry && record.count > 0 && record.inserted < before;
+        is_right.then_some(record)
+    }
+
+    /// The newest record of a block.
+    #[inline(always)]
+    fn newest(&self, entry: Entry) -> Option<Record> {
+        self.record(self.newest[entry as usize], entry, u64::MAX)
     }
 
     /// One more move of a block.
+    #[inline(always)]
     pub(super) fn count(&mut self, entry: Entry, slot: u64) {
-        let newest = self.newest[entry as usize];
-        if newest != NONE && self.records[newest as usize].slot == slot {
-            self.count_again(newest);
-            return;
+        if self.newest(entry).is_some_and(|record| record.slot == slot) {
+            self.count_again(self.newest[entry as usize]);
+        } else if self.max > 0 {
+            self.insert(entry, slot);
         }
-        if self.max == 0 {
-            return;
-        }
-        if self.len() == self.max {
-            self.make_room(slot);
-        }
-        self.inserted += 1;
-        // The newest may have gone just now.
-        let earlier = self.newest[entry as usize];
-        let inserted = self.inserted;
-        let record = Record { slot, inserted, entry, count: 1, later: NONE, earlier };
-        let id = self.free.pop().unwrap_or(self.records.len() as u32);
-        if id as usize == self.records.len() {
-            self.records.push(record);
-            self.ones.grow(id + 1);
+    }
+
+    fn insert(&mut self, entry: Entry, slot: u64) {
+        let room = if self.len() == self.max { self.make_room(slot) } else { self.free.pop() };
+        let id = room.unwrap_or_else(|| {
+            let id = self.records.entries();
+            self.records.grow(id + 1);
             self.more.grow(id + 1);
-        } else {
-            self.records[id as usize] = record;
-        }
-        if earlier != NONE {
-            self.records[earlier as usize].later = id;
-        }
-        self.newest[entry as usize] = id;
-        self.ones.push_back(ONES, id);
+            id
+        });
+        self.inserted += 1;
+        let earlier = std::mem::replace(&mut self.newest[entry as usize], id);
+        let inserted = self.inserted;
+        *self.records.data_mut(id) = Record { slot, inserted, entry, count: 1, earlier };
+        self.records.push_back(ONES, id);
     }
 
     fn count_again(&mut self, id: u32) {
-        let record = &mut self.records[id as usize];
+        let record = self.records.data_mut(id);
         record.count += 1;
         let key = (record.slot, record.count, record.inserted);
         if record.count == 2 {
-            self.ones.remove(ONES, id);
+            self.records.remove(ONES, id);
             self.more.push(key, id);
         } else {
             self.more.update(key, id);
@@ -125,8 +141,9 @@ impl TOut {
     }
 
     /// The record that goes first, and its slot.
+    #[inline(always)]
     fn first(&self) -> Option<(u64, u32)> {
-        let one = self.ones.front(ONES).map(|id| (self.records[id as usize].slot, id));
+        let one = self.records.front(ONES).map(|id| (self.records.data(id).slot, id));
         let more = self.more.first().map(|((slot, ..), id)| (slot, id));
         match (one, more) {
             (Some(one), Some(more)) => Some(if more.0 < one.0 { more } else { one }),
@@ -134,53 +151,58 @@ impl TOut {
         }
     }
 
-    fn make_room(&mut self, slot: u64) {
-        while let Some((oldest, id)) = self.first() {
-            if oldest + self.slots > slot && self.len() < self.max {
-                return;
-            }
+    /// Drops what is too old to count, or else the record that goes first: one that is free then.
+    #[inline(always)]
+    fn make_room(&mut self, slot: u64) -> Option<u32> {
+        let (mut oldest, mut id) = self.first()?;
+        loop {
             self.drop_record(id);
+            if oldest + self.slots > slot {
+                return Some(id);
+            }
+            match self.first() {
+                Some(next) if next.0 + self.slots <= slot => {
+                    self.free.push(id);
+                    (oldest, id) = next;
+                }
+                _ => return Some(id),
+            }
         }
     }
 
+    #[inline(always)]
     fn drop_record(&mut self, id: u32) {
-        let Record { entry, count, later, earlier, .. } = self.records[id as usize];
-        match later {
-            NONE => self.newest[entry as usize] = earlier,
-            later => self.records[later as usize].earlier = earlier,
-        }
-        if earlier != NONE {
-            self.records[earlier as usize].later = later;
-        }
+        let count = std::mem::take(&mut self.records.data_mut(id).count);
         if count == 1 {
-            self.ones.remove(ONES, id);
+            self.records.remove(ONES, id);
         } else {
             self.more.remove(id);
         }
-        self.free.push(id);
     }
 
     /// The records of a block that count, newest first.
+    #[inline(always)]
     fn live(&self, entry: Entry, slot: u64) -> impl Iterator<Item = Record> + '_ {
-        let record = |id: u32| self.records.get(id as usize).copied();
-        let first = record(self.newest[entry as usize]);
-        let all = std::iter::successors(first, move |r| record(r.earlier));
+        let next = move |r: &Record| self.record(r.earlier, entry, r.inserted);
+        let all = std::iter::successors(self.newest(entry), next);
         all.take_while(move |r| slot - r.slot < self.slots)
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
     #[inline(always)]
     pub(super) fn frequency(&self, entry: Entry, slot: u64) -> f64 {
-        if self.newest[entry as usize] == NONE {
-            return 0.0;
-        }
+        if self.knows(entry) { self.sum(entry, slot) } else { 0.0 }
+    }
+
+    fn sum(&self, entry: Entry, slot: u64) -> f64 {
         let worth = |r: Record| self.weights[(slot - r.slot) as usize] * f64::from(r.count);
         self.live(entry, slot).map(worth).sum()
     }
 
     /// Whether there is a record of a block, of whatever age.
+    #[inline(always)]
     pub(super) fn knows(&self, entry: Entry) -> bool {
-        self.newest[entry as usize] != NONE
+        self.newest(entry).is_some()
     }
 
     /// Most entries.
@@ -197,18 +219,18 @@ impl TOut {
     pub(super) fn entries(&self) -> Vec<(Entry, u64, u32)> {
         let more = self.more.iter().map(|(_, id)| id);
         let record = |id: u32| {
-            let r = self.records[id as usize];
+            let r = self.records.data(id);
             (r.entry, r.slot, r.count)
         };
-        let mut all: Vec<_> = self.ones.iter(ONES).chain(more).map(record).collect();
+        let mut all: Vec<_> = self.records.iter(ONES).chain(more).map(record).collect();
         all.sort_unstable_by_key(|&(entry, slot, _)| (slot, entry));
         all
     }
 
     pub(super) fn validate(&self) -> Result<(), String> {
-        let chained = self.newest.iter().map(|&id| {
-            let record = |id: u32| self.records.get(id as usize).copied();
-            let chain = std::iter::successors(record(id), |r| record(r.earlier));
+        let chained = (0..self.newest.len() as u32).map(|entry| {
+            let next = |r: &Record| self.record(r.earlier, entry, r.inserted);
+            let chain = std::iter::successors(self.newest(entry), next);
             let slots: Vec<u64> = chain.map(|r| r.slot).collect();
             (slots.len(), slots.is_sorted_by(|a, b| a > b))
         });
@@ -217,17 +239,16 @@ impl TOut {
         if !is_sorted || count != self.len() as usize || self.len() > self.max {
             return Err(format!("T_out: {count} chained, {} ordered", self.len()));
         }
-        let one = |id: u32| self.records[id as usize];
-        let aged = self.ones.iter(ONES).map(|id| one(id).inserted).is_sorted();
-        let ones = self.ones.iter(ONES).all(|id| one(id).count == 1);
+        let ones = || self.records.iter(ONES).map(|id| self.records.data(id));
+        let aged = ones().map(|r| r.inserted).is_sorted();
         let mores = self.more.iter().all(|((slot, count, inserted), id)| {
-            let r = one(id);
+            let r = self.records.data(id);
             count > 1 && (r.slot, r.count, r.inserted) == (slot, count, inserted)
         });
-        if !aged || !ones || !mores {
+        if !aged || !ones().all(|r| r.count == 1) || !mores {
             return Err("T_out: a record is not where its count and age say".into());
         }
-        self.ones.check()?;
+        self.records.check()?;
         self.more.check()
     }
 }

@@ -1,0 +1,279 @@
+//! A queue by falling hotness, the newest ahead among equals.
+//!
+//! Most blocks have no hotness, and stand in a list at the tail's end. Of those that have some, the
+//! ones that were not hit since they came have what a few moves are worth: such sums are few, and
+//! each has a list of its own, a class. The others, and those for whose sum no class is left, are
+//! in a heap.
+//!
+//! Invariants: a block is in the list or the heap that its record says; the marks say which classes
+//! hold a block; a class holds blocks of one hotness, in the order in which they came.
+
+use super::super::activity::Steps;
+use super::super::shared::Blocks;
+use super::queue::Queue;
+use crate::Entry;
+use crate::heap::{LazyHeap, Words};
+
+/// Lists for equally hot blocks: what one move is worth over six slots, halved from each to the one
+/// before, and what is less than two of them.
+const CLASSES: usize = 31;
+
+/// `class` of a block in the heap.
+const IN_HEAP: u8 = 0;
+
+pub(super) struct ByHeat {
+    /// The list of those without hotness; those of the classes follow. Front: came first.
+    cold: u32,
+    classes: Classes,
+    heap: LazyHeap<Words>,
+    came: u64,
+    len: u32,
+}
+
+/// Which list is for which hotness.
+struct Classes {
+    /// Hotness in bits and the list for it, from 1 on, by rising hotness.
+    lists: Vec<(u64, u8)>,
+    /// A bit for each of them whose list is not empty.
+    filled: u32,
+}
+
+impl Classes {
+    /// Where the class for a hotness is, or behind which place it would be. Looks from the hottest
+    /// on, which most blocks are of that moved just now.
+    #[inline(always)]
+    fn place_of(&self, heat: u64) -> Option<usize> {
+        self.lists.iter().rposition(|&(other, _)| other <= heat)
+    }
+
+    /// The list for a hotness; none: there is none left.
+    #[inline(always)]
+    fn enter(&mut self, heat: u64) -> Option<u8> {
+        let at = self.place_of(heat);
+        match at.map(|at| (at, self.lists[at])) {
+            Some((at, (other, list))) if other == heat => {
+                self.filled |= 1 << at;
+                Some(list)
+            }
+            _ => self.add(at.map_or(0, |at| at + 1), heat),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, mut at: usize, heat: u64) -> Option<u8> {
+        let mut list = self.lists.len() as u8 + 1;
+        if self.lists.len() == CLASSES {
+            let idle = self.filled.trailing_ones() as usize;
+            if idle == CLASSES {
+                return None;
+            }
+            list = self.lists.remove(idle).1;
+            self.filled = without_bit(self.filled, idle);
+            at -= usize::from(idle < at);
+        }
+        self.lists.insert(at, (heat, list));
+        let below = (1 << at) - 1;
+        self.filled = self.filled & below | (self.filled & !below) << 1 | 1 << at;
+        Some(list)
+    }
+
+    /// A list is empty now.
+    fn empty(&mut self, heat: u64) {
+        if let Some(at) = self.place_of(heat) {
+            self.filled &= !(1 << at);
+        }
+    }
+
+    /// The list of the least hotness that is not empty.
+    #[inline(always)]
+    fn first(&self) -> Option<u32> {
+        (self.filled != 0).then(|| self.lists[self.filled.trailing_zeros() as usize].1.into())
+    }
+}
+
+fn without_bit(bits: u32, at: usize) -> u32 {
+    let below = (1 << at) - 1;
+    bits & below | bits >> 1 & !below
+}
+
+impl ByHeat {
+    /// What a warm block is ordered by. Numbers that are not negative are in the order of their
+    /// bits.
+    fn key(blocks: &Blocks, entry: Entry) -> Words {
+        let block = blocks.data(entry);
+        Words(block.heat.to_bits(), block.came)
+    }
+
+    /// The lists of the classes, the hottest first.
+    fn class_lists(&self) -> impl Iterator<Item = u32> + '_ {
+        self.classes.lists.iter().rev().map(|&(_, list)| self.cold + u32::from(list))
+    }
+}
+
+impl Queue for ByHeat {
+    fn lists(_: &Steps) -> u32 {
+        CLASSES as u32 + 1
+    }
+
+    fn new(first: u32, _: &Steps) -> Self {
+        let classes = Classes { lists: Vec::with_capacity(CLASSES), filled: 0 };
+        Self { cold: first, classes, heap: LazyHeap::new(), came: 0, len: 0 }
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.heap.grow(entries);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline(always)]
+    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.len += 1;
+        let block = blocks.data_mut(entry);
+        if block.heat == 0.0 {
+            blocks.push_back(self.cold, entry);
+            return;
+        }
+        self.came += 1;
+        let heat = block.heat.to_bits();
+        let class = if block.hits == 0 { self.classes.enter(heat) } else { None };
+        (block.came, block.class) = (self.came, class.unwrap_or(IN_HEAP));
+        match class {
+            Some(class) => blocks.push_back(self.cold + u32::from(class), entry),
+            None => self.heap.push(Words(heat, self.came), entry),
+        }
+    }
+
+    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+        if blocks.data(entry).heat == 0.0 {
+            self.len += 1;
+            blocks.push_front(self.cold, entry);
+        } else {
+            self.push(blocks, entry);
+        }
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.len -= 1;
+        let block = blocks.data(entry);
+        if block.heat == 0.0 {
+            blocks.remove(self.cold, entry);
+        } else if block.class != IN_HEAP {
+            let list = self.cold + u32::from(block.class);
+            blocks.remove(list, entry);
+            if blocks.len(list) == 0 {
+                self.classes.empty(block.heat.to_bits());
+            }
+        } else {
+            self.heap.remove(entry);
+        }
+    }
+
+    #[inline(always)]
+    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+        if let Some(entry) = blocks.front(self.cold) {
+            return Some(entry);
+        }
+        let oldest = self.classes.first().and_then(|list| blocks.front(self.cold + list));
+        match (oldest, self.heap.first()) {
+            (Some(entry), Some((key, other))) => {
+                Some(if Self::key(blocks, entry) < key { entry } else { other })
+            }
+            (oldest, least) => oldest.or(least.map(|(_, entry)| entry)),
+        }
+    }
+
+    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+        let word = |Words(heat, came): Words, entry| (heat, came, entry);
+        let classed = self.class_lists().flat_map(|list| blocks.iter_back(list));
+        let classed = classed.map(|entry| word(Self::key(blocks, entry), entry)).take(count);
+        let mut all: Vec<_> = classed.chain(self.heap.iter().map(|(k, e)| word(k, e))).collect();
+        let colder = all.len().saturating_sub(count);
+        if colder > 0 {
+            all.select_nth_unstable(colder);
+        }
+        all[colder..].sort_unstable();
+        all[colder..].iter().rev().map(|&(.., entry)| entry).collect()
+    }
+
+    fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
+        let mut warm = self.warm_from_head(blocks, self.len as usize);
+        warm.reverse();
+        blocks.iter(self.cold).chain(warm).collect()
+    }
+
+    fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        let mut held = blocks.len(self.cold) + self.heap.len();
+        for (at, &(heat, class)) in self.classes.lists.iter().enumerate() {
+            let list = self.cold + u32::from(class);
+            held += blocks.len(list);
+            let keys: Vec<_> = blocks.iter(list).map(|entry| Self::key(blocks, entry)).collect();
+            let is_right = keys.iter().all(|key| key.0 == heat) && keys.is_sorted();
+            if !is_right || (blocks.len(list) > 0) != (self.classes.filled >> at & 1 == 1) {
+                return Err(format!("blocks of hotness {}: not in order", f64::from_bits(heat)));
+            }
+        }
+        if held != self.len || !self.classes.lists.is_sorted() {
+            return Err(format!("a queue by hotness of {held} counts {}", self.len));
+        }
+        self.heap.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::activity::Steps;
+    use super::super::super::shared::Blocks;
+    use super::{ByHeat, CLASSES, Queue};
+    use crate::Entry;
+
+    /// More values of hotness than there are classes, so that classes run out, are used again for
+    /// another value, and some blocks of a value are in the heap while others are in its class.
+    #[test]
+    fn agrees_with_a_sorted_list() {
+        let steps = Steps::new(1);
+        let mut blocks = Blocks::new(ByHeat::lists(&steps));
+        let mut ours = ByHeat::new(0, &steps);
+        blocks.grow(200);
+        ours.grow(200);
+        // From the tail on.
+        let mut model: Vec<(u64, Entry)> = Vec::new();
+        let (mut x, mut most_classes) = (5_u64, 0);
+        for step in 0..30_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (entry, heat) = ((x >> 33) as u32 % 200, (x >> 43) % 45);
+            if let Some(at) = model.iter().position(|m| m.1 == entry) {
+                ours.remove(&mut blocks, entry);
+                model.remove(at);
+            } else {
+                let block = blocks.data_mut(entry);
+                (block.heat, block.hits) = (heat as f64, u16::from(x >> 61 == 0));
+                let is_last = x >> 59 & 3 == 0;
+                if is_last {
+                    ours.push_last(&mut blocks, entry);
+                } else {
+                    ours.push(&mut blocks, entry);
+                }
+                let is_first_of_cold = is_last && heat == 0;
+                let ahead = |m: &(u64, Entry)| m.0 < heat || (m.0 == heat && !is_first_of_cold);
+                let at = model.partition_point(ahead);
+                model.insert(at, (heat, entry));
+            }
+            most_classes = most_classes.max(ours.classes.filled.count_ones());
+            assert_eq!(ours.tail(&blocks), model.first().map(|m| m.1), "step {step}");
+            if step % 50 == 0 {
+                let all: Vec<Entry> = model.iter().map(|m| m.1).collect();
+                assert_eq!(ours.tail_first(&blocks), all, "step {step}");
+                let warm = model.iter().rev().filter(|m| m.0 > 0).map(|m| m.1);
+                assert_eq!(ours.warm_from_head(&blocks, 7), warm.take(7).collect::<Vec<_>>());
+                ours.check(&blocks).unwrap();
+                blocks.check().unwrap();
+            }
+        }
+        assert_eq!(most_classes as usize, CLASSES, "they ran out");
+    }
+}

@@ -1,0 +1,116 @@
+//! What the levels of one process have in common: the clock, and one record a block. A block is at
+//! one level at a time, so one record does for all levels of a hierarchy; a level touches those of
+//! the blocks that are its own, and what it knows of its neighbours' blocks came by a message
+//! (`link.rs`). A server, or a client, has the same for the one level that it runs.
+//!
+//! The records are the nodes of an arena of lists; every level has some lists of its own there.
+
+use super::activity::History;
+use crate::Entry;
+use crate::lists::Lists;
+
+/// The records of all blocks, in the lists of all levels.
+pub(super) type Blocks = Lists<Block>;
+
+/// What the level that holds a block knows of it, if there is one. HFA's terms are those of `hfa/`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Block {
+    /// H of HFA, as stored.
+    pub(super) heat: f64,
+    /// When it came, and when its hotness was found last, in references.
+    pub(super) loaded: u64,
+    pub(super) updated: u64,
+    /// Its turn among equally hot blocks of a queue.
+    pub(super) came: u64,
+    /// Its place among the blocks whose hotness is to expire, 0 of none.
+    pub(super) noted: u32,
+    /// Whose it is.
+    pub(super) owner: u16,
+    /// Hits since it came, at most 65,535.
+    pub(super) hits: u16,
+    /// The last moves, as Hint-K remembers them.
+    pub(super) history: History,
+    /// 1 + the number of the level that holds it; 0: none does, and the rest means nothing.
+    pub(super) place: u8,
+    /// Whether it is in the hot queue there.
+    pub(super) is_hot: bool,
+    /// The list of equally hot blocks that it is in, 0 of none.
+    pub(super) class: u8,
+    /// Whether it came from another level.
+    pub(super) moved: bool,
+    /// Whether the level below may remember so many moves of it that it would be hot there. It
+    /// remembers no more of them while the block is here.
+    pub(super) may_be_hot_below: bool,
+}
+
+/// The clock and the records.
+pub(super) struct Shared {
+    pub(super) blocks: Blocks,
+    /// References of clients so far, the one at work included.
+    now: u64,
+    /// Number of the slot that it is in, from 0, and the last reference of that slot.
+    slot: u64,
+    slot_end: u64,
+    /// References in a slot.
+    period: u64,
+}
+
+impl Shared {
+    /// With so many lists, and so many references in a slot.
+    pub(super) fn new(lists: u32, period: u64) -> Self {
+        Self { blocks: Lists::new(lists), now: 0, slot: 0, slot_end: period, period }
+    }
+
+    /// Another length of slots, before the first reference.
+    pub(super) fn set_period(&mut self, period: u64) {
+        debug_assert_eq!(self.now, 0);
+        (self.period, self.slot_end) = (period, period);
+    }
+
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self) -> u64 {
+        self.slot
+    }
+
+    /// References from the one at work, which counts, to the end of the slot.
+    #[inline(always)]
+    pub(super) fn left_in_slot(&self) -> u64 {
+        self.slot_end - self.now + 1
+    }
+
+    /// The next reference begins. True if it is the first of a slot, other than the first slot.
+    #[inline(always)]
+    pub(super) fn tick(&mut self) -> bool {
+        self.now += 1;
+        let begins = self.now > self.slot_end;
+        if begins {
+            self.slot += 1;
+            self.slot_end = self.slot_end.saturating_add(self.period);
+        }
+        begins
+    }
+
+    /// Whether the reference at work is the last one of its slot.
+    #[inline(always)]
+    pub(super) fn ends_slot(&self) -> bool {
+        self.now == self.slot_end
+    }
+
+    /// Up to so many references that neither end a slot nor begin one pass: how many did.
+    pub(super) fn pass_within_slot(&mut self, most: u64) -> u64 {
+        let passed = most.min(self.slot_end - self.now);
+        self.now += passed;
+        passed
+    }
+
+    /// The level that holds a block.
+    #[inline(always)]
+    pub(super) fn level_of(&self, entry: Entry) -> Option<usize> {
+        usize::from(self.blocks.data(entry).place).checked_sub(1)
+    }
+}
