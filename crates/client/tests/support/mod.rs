@@ -382,3 +382,18 @@ pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
 pub(crate) fn counted(counts: &Counts) -> [u64; 5] {
     [counts.reads, counts.read_hits, counts.writes, counts.write_hits, counts.evictions]
 }
+
+/// Whether a program is there; if not, says so.
+pub(crate) fn present(program: &str) -> bool {
+    let found = std::process::Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// How a program ended and what it said.
+pub(crate) fn shown(output: &std::process::Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
