@@ -151,7 +151,6 @@ impl Volume {
                 | Hint::Frequency { .. }
                 | Hint::Ask(_)
                 | Hint::Pass(_)
-                | Hint::Content { .. }
                 | Hint::Digest { .. } => count.ignored_hints += 1,
             }
         }

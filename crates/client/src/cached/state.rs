@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use undercroft_cache::content::{Latencies, Upper};
 use undercroft_cache::{HashedCache, Served, WriteMode};
-use undercroft_nbd::hint::{ClientStat, Follow, Hint, Told};
+use undercroft_nbd::hint::{ClientStat, Follow, Hint, PolicyName, Told};
 
 use undercroft_nbd::{Client, ClientError};
 
@@ -60,6 +60,7 @@ pub(super) struct State {
     hands_over: bool,
     /// Only whole blocks are handed over: those of this length.
     block_bytes: usize,
+    policy: PolicyName,
     stat_due: Option<Instant>,
     messages_refused: u64,
     pub(super) read_us_total: u64,
@@ -94,6 +95,7 @@ impl State {
             tells_evictions: options.report.needs().evict,
             hands_over: options.report == Report::Demotions,
             block_bytes: shape.block as usize,
+            policy: PolicyName::new(options.policy.info().name),
             stat_due,
             messages_refused: 0,
             read_us_total: 0,
@@ -391,6 +393,7 @@ impl State {
             capacity_blocks: stats.capacity_blocks.into(),
             read_us_total: stats.read_us_total,
             tracking: None,
+            policy: self.policy,
         }
     }
 

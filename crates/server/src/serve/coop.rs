@@ -124,7 +124,6 @@ fn abilities(volume: &Volume) -> Abilities {
         stat: true,
         digest: volume.takes_digests(),
         follow: is_cached && !is_level,
-        ..Abilities::default()
     }
 }
 
