@@ -76,6 +76,12 @@ impl Handles {
         Some(self.slot(entry).frame).filter(|&frame| frame != NO_FRAME)
     }
 
+    /// The frame of a block that was found there before, unless that has changed since.
+    #[inline]
+    pub(crate) fn frame_of(&self, block: u64, entry: Entry) -> Option<Frame> {
+        self.frame(entry).filter(|_| self.slot(entry).block == block)
+    }
+
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<Entry> {
         let hash = self.hasher.hash_one(block);

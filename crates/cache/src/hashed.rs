@@ -35,6 +35,13 @@ pub struct Served {
     pub left: Option<Frame>,
 }
 
+/// A resident block that was found: valid until the next call that changes something.
+#[derive(Clone, Copy)]
+pub(crate) struct Resident {
+    entry: Entry,
+    pub(crate) frame: Frame,
+}
+
 /// A block that was evicted, and the frame that it had. The frame may already belong to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
@@ -57,8 +64,8 @@ pub struct HashedCache {
     /// Of the last counted reference, if the block is known.
     last: Option<Entry>,
     is_aware: bool,
-    /// The handles found by [`warm`](Self::warm), kept for their memory.
-    near: Vec<Entry>,
+    /// What [`warm`](Self::warm) found, kept for its memory.
+    near: Vec<Option<Entry>>,
 }
 
 impl HashedCache {
@@ -89,6 +96,7 @@ impl HashedCache {
     }
 
     /// A call begins that may not touch the blocks: nothing is evicted by it until it does.
+    #[inline]
     pub(crate) fn clear_evicted(&mut self) {
         self.evicted.clear();
     }
@@ -98,18 +106,37 @@ impl HashedCache {
         self.handles.frame(self.handles.find(block)?)
     }
 
-    /// Reads what references to these blocks will need, so that it is near by then: one after the
-    /// other, so that the processor overlaps their cache misses. The frames of those that are
-    /// resident are appended to `frames`, for what the caller keeps by frame.
+    /// Finds blocks, each in its place of `found`, and reads what references to them will need, so
+    /// that it is near by then: one after the other, so that the processor overlaps their cache
+    /// misses.
+    pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
+        found.clear();
+        found.extend(blocks.iter().map(|&block| self.find(block)));
+        std::hint::black_box(self.policy.warm_all(found));
+    }
+
+    /// The same without saying where they are. The frames of those that are resident are appended
+    /// to `frames`, for what the caller keeps by frame.
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         let mut near = std::mem::take(&mut self.near);
-        near.clear();
-        near.extend(blocks.iter().filter_map(|&block| self.find(block)));
-        let policy = self.policy.as_ref();
-        std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm(entry)));
-        std::hint::black_box(near.iter().fold(0, |x, &entry| x ^ policy.warm_further(entry)));
-        frames.extend(near.iter().filter_map(|&entry| self.handles.frame(entry)));
+        self.find_all(blocks, &mut near);
+        frames.reserve(near.len());
+        let frame = |&entry: &Entry| self.handles.frame(entry);
+        near.iter().flatten().filter_map(frame).for_each(|frame| frames.push(frame));
         self.near = near;
+    }
+
+    /// A resident block. `at`: where it was found a moment ago, which spares looking for it.
+    #[inline]
+    pub(crate) fn resident(&self, block: u64, at: Option<Entry>) -> Option<Resident> {
+        if let Some(entry) = at {
+            if let Some(frame) = self.handles.frame_of(block, entry) {
+                return Some(Resident { entry, frame });
+            }
+        }
+        let entry = self.find(block)?;
+        let frame = self.handles.frame(entry)?;
+        Some(Resident { entry, frame })
     }
 
     /// A reference: touches a resident block, or admits the block.
@@ -169,11 +196,17 @@ impl HashedCache {
     /// A reference to a block if it is resident: its frame.
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
         self.start();
-        let entry = self.find(block)?;
-        let frame = self.handles.frame(entry)?;
-        self.policy.touch(entry, &mut self.out);
+        let resident = self.resident(block, None)?;
+        self.touch_resident(resident);
+        Some(resident.frame)
+    }
+
+    /// A reference to a resident block.
+    #[inline]
+    pub(crate) fn touch_resident(&mut self, resident: Resident) {
+        self.start();
+        self.policy.touch(resident.entry, &mut self.out);
         self.settle();
-        Some(frame)
     }
 
     /// Places a block that the level above evicted: no access is counted.
@@ -186,16 +219,30 @@ impl HashedCache {
         Found { hit, frame: self.handles.give_frame(entry) }
     }
 
+    /// The same for a resident block.
+    #[inline]
+    pub(crate) fn place_resident(&mut self, resident: Resident) {
+        self.start();
+        self.policy.place(resident.entry, &mut self.out);
+        self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
+    }
+
     /// Takes a resident block away, since it moves up, keeping its history: the frame it had.
     pub fn take(&mut self, block: u64) -> Option<Frame> {
         self.start();
-        let entry = self.find(block)?;
-        let frame = self.handles.frame(entry)?;
+        let resident = self.resident(block, None)?;
+        self.take_resident(resident);
+        Some(resident.frame)
+    }
+
+    /// The same for a resident block.
+    pub(crate) fn take_resident(&mut self, Resident { entry, .. }: Resident) {
+        self.start();
         self.policy.take(entry, &mut self.out);
         self.handles.release(entry);
         self.settle();
         self.drop_if_unknown(entry);
-        Some(frame)
     }
 
     /// Notes a reference to a non-resident block that was served around this cache.
@@ -258,6 +305,7 @@ impl HashedCache {
         self.handles.grow_frames(capacity);
     }
 
+    #[inline]
     fn start(&mut self) {
         self.out.clear();
         self.evicted.clear();
@@ -280,10 +328,14 @@ impl HashedCache {
     }
 
     /// Carries out what the policy let go.
+    #[inline]
     fn settle(&mut self) {
-        if self.out.is_empty() {
-            return;
+        if !self.out.is_empty() {
+            self.let_go();
         }
+    }
+
+    fn let_go(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         for departure in out.iter() {
             let slot = self.handles.slot(departure.entry);

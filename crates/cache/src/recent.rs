@@ -96,11 +96,9 @@ impl<T: Copy + Default> Recent<T> {
         Some(&mut self.slots[slot as usize].1)
     }
 
-    /// Changes what is known of a block, if it is held, which is not used by that.
-    pub(crate) fn set(&mut self, block: u64, known: T) {
-        if let Some(slot) = self.find(block) {
-            self.slots[slot as usize].1 = known;
-        }
+    /// The same, to change.
+    pub(crate) fn get_mut(&mut self, block: u64) -> Option<&mut T> {
+        self.find(block).map(|slot| &mut self.slots[slot as usize].1)
     }
 
     /// Takes a block out: what was known of it.

@@ -9,7 +9,7 @@ mod support;
 use model::Model;
 use serde_json::Value;
 use support::{Random, letters, seeds};
-use undercroft_cache::placement::{Hierarchy, LowerLevel, Move, Placement};
+use undercroft_cache::placement::{Hierarchy, LowerLevel, Move, Placement, Referred};
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Departures, Policy, Reference, WriteMode};
 
@@ -543,7 +543,7 @@ fn staged_data_serves_reads() {
     let mut level = LowerLevel::new(&Spec::parse("lru").unwrap(), 2, &rules, ALLOCATE, 1).unwrap();
     level.write(1);
     let read = level.read(1, false);
-    assert!(read.hit && read.frame.is_none() && !read.stays);
+    assert_eq!(read, Referred { hit: true, before: None, now: None });
     level.write(2);
     assert!(!level.read(1, false).hit);
     assert_eq!(level.placement_counts().staged_hits, 1);

@@ -25,6 +25,8 @@ extern "C" {
 #define UC_ERROR_REFUSED (-3)  /* the server has no such export, or takes no such hints */
 #define UC_ERROR_LOST (-4)     /* the connection is lost, or was never there */
 #define UC_ERROR_INTERNAL (-5) /* a mistake in the library */
+#define UC_ERROR_UNFLUSHED (-6) /* of a flush: the connection was lost, and made again, while writes
+                                 * had been answered and not flushed. They may be lost */
 
 /* The text of the last error on this thread, for people; "" if there was none. It stays until the
  * next error on the same thread. */
@@ -74,8 +76,9 @@ void uc_cct_free(uc_cct *cct);
  * Calls wait until they are done. Any number of threads may use a client at the same time, but for
  * uc_client_close. Operations on common blocks take effect one after another. Writes go to the
  * server before they are answered. While the client is open nobody else may change the volume:
- * the cache would not notice. Once the connection is lost every call fails; close the client, and
- * open another one.
+ * the cache would not notice. When the connection is lost, calls under way fail; the next one
+ * connects again, with an empty cache, and fails if that is not possible. Of writes that had been
+ * answered and not flushed the next flush says that they may be lost.
  */
 typedef struct UcClient uc_client;
 
@@ -113,6 +116,7 @@ typedef struct uc_client_stats {
     uint64_t capacity_blocks;  /* blocks in the cache at most */
     uint64_t resident_blocks;  /* blocks in it now */
     uint64_t read_us_total;    /* time of all reads together, in microseconds */
+    uint64_t reconnections;    /* lost connections that were made again */
     uint64_t messages;         /* messages of hints sent */
     uint64_t messages_refused; /* messages that the server refused */
     uint64_t demotions;        /* blocks whose data was handed over */

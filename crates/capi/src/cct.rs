@@ -83,6 +83,25 @@ fn blocks(first: u64, count: u32) -> Result<impl ExactSizeIterator<Item = u64>, 
     Ok((0..count).map(move |at| first + u64::from(at)))
 }
 
+/// Changes a table, and tells what that has evicted.
+///
+/// # Safety
+/// As [`uc_cct_read`].
+unsafe fn change(
+    cct: *mut UcCct,
+    listener: Listener,
+    change: impl FnOnce(&mut Cct, &mut Vec<u64>) -> Result<(), Failed>,
+) -> c_int {
+    run(|| {
+        let mut gone = Vec::new();
+        // SAFETY: our own caller promises the same; the borrow ends in this line.
+        change(unsafe { table(cct)? }, &mut gone)?;
+        // SAFETY: our own caller promises that it may be called.
+        unsafe { listener.tell(&gone) };
+        Ok(())
+    })
+}
+
 /// A client reads blocks into its memory at `address`.
 ///
 /// # Safety
@@ -97,14 +116,12 @@ pub unsafe extern "C" fn uc_cct_read(
     evicted: UcEvicted,
     context: *mut c_void,
 ) -> c_int {
-    run(|| {
-        let mut gone = Vec::new();
-        // SAFETY: our own caller promises the same; the borrow ends in this line.
-        unsafe { table(cct)? }.read(client, address, blocks(first_block, count)?, &mut gone);
-        // SAFETY: our own caller promises that it may be called.
-        unsafe { Listener { evicted, context }.tell(&gone) };
+    let read = |table: &mut Cct, gone: &mut Vec<u64>| {
+        table.read(client, address, blocks(first_block, count)?, gone);
         Ok(())
-    })
+    };
+    // SAFETY: our own caller promises the same.
+    unsafe { change(cct, Listener { evicted, context }, read) }
 }
 
 /// A client writes blocks from its memory at `address`.
@@ -121,14 +138,12 @@ pub unsafe extern "C" fn uc_cct_write(
     evicted: UcEvicted,
     context: *mut c_void,
 ) -> c_int {
-    run(|| {
-        let mut gone = Vec::new();
-        // SAFETY: our own caller promises the same; the borrow ends in this line.
-        unsafe { table(cct)? }.write(client, address, blocks(first_block, count)?, &mut gone);
-        // SAFETY: our own caller promises that it may be called.
-        unsafe { Listener { evicted, context }.tell(&gone) };
+    let write = |table: &mut Cct, gone: &mut Vec<u64>| {
+        table.write(client, address, blocks(first_block, count)?, gone);
         Ok(())
-    })
+    };
+    // SAFETY: our own caller promises the same.
+    unsafe { change(cct, Listener { evicted, context }, write) }
 }
 
 /// A range of a client's memory is gone, or is used for something else.
@@ -144,16 +159,14 @@ pub unsafe extern "C" fn uc_cct_unmap(
     evicted: UcEvicted,
     context: *mut c_void,
 ) -> c_int {
-    run(|| {
+    let unmap = |table: &mut Cct, gone: &mut Vec<u64>| {
         let end = address.checked_add(length);
         let end = end.ok_or_else(|| Failed::argument("the range passes the end of memory"))?;
-        let mut gone = Vec::new();
-        // SAFETY: our own caller promises the same; the borrow ends in this line.
-        unsafe { table(cct)? }.unmap(client, address..end, &mut gone);
-        // SAFETY: our own caller promises that it may be called.
-        unsafe { Listener { evicted, context }.tell(&gone) };
+        table.unmap(client, address..end, gone);
         Ok(())
-    })
+    };
+    // SAFETY: our own caller promises the same.
+    unsafe { change(cct, Listener { evicted, context }, unmap) }
 }
 
 /// Forgets a client without telling what it held.

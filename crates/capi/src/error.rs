@@ -16,6 +16,8 @@ pub const UC_ERROR_SERVER: c_int = -2;
 pub const UC_ERROR_REFUSED: c_int = -3;
 /// The connection is lost, or was never there.
 pub const UC_ERROR_LOST: c_int = -4;
+/// Of a flush: the connection was lost with changes that were not flushed.
+pub const UC_ERROR_UNFLUSHED: c_int = -6;
 /// A mistake in this library.
 pub const UC_ERROR_INTERNAL: c_int = -5;
 
@@ -42,6 +44,7 @@ impl From<ClientError> for Failed {
             ClientError::Server { .. } => UC_ERROR_SERVER,
             ClientError::Refused(_) => UC_ERROR_REFUSED,
             ClientError::Malformed(_) | ClientError::Lost(_) => UC_ERROR_LOST,
+            ClientError::Unflushed => UC_ERROR_UNFLUSHED,
         };
         Failed { code, text: error.to_string() }
     }

@@ -4,23 +4,9 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use support::{BLOCK, Volume};
-
-/// Whether a program is there; if not, says so.
-fn present(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        println!("skipped: {program} is not installed");
-    }
-    found
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
-}
+use support::{BLOCK, Volume, present, shown};
 
 /// Compiles one of the programs.
 fn compile(folder: &Path, name: &str) -> PathBuf {

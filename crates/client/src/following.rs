@@ -38,6 +38,11 @@ pub(crate) struct News {
 }
 
 impl News {
+    /// Another server may tell from now on.
+    pub(crate) fn begin_anew(&mut self) {
+        self.assembly = Assembly::default();
+    }
+
     /// Takes an answer in: whether nothing was lost. If something was, following is to be begun
     /// anew.
     pub(crate) fn take(&mut self, told: &Told, level: &mut Upper) -> bool {

@@ -394,6 +394,15 @@ async fn ranges_beyond_the_end_and_empty_ones() {
     client.close().await;
 }
 
+/// Waits until a client has noticed that its server is gone.
+async fn notices_loss(client: &CachedClient) {
+    let begin = std::time::Instant::now();
+    while !client.is_lost() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the loss is not noticed");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_lost_connection_fails_everything() {
     let served = Volume::new(50 * BLOCK, 1, ALL, 1).serve().await;
@@ -412,14 +421,101 @@ async fn a_lost_connection_fails_everything() {
         let error = read.await.expect("no panic").expect_err("no server");
         assert!(matches!(error, ClientError::Lost(_) | ClientError::Server { .. }), "{error}");
     }
-    let begin = std::time::Instant::now();
-    while !client.is_lost() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the loss is not noticed");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    notices_loss(&client).await;
     let hit = client.read(0, BLOCK as usize).await;
     assert!(matches!(hit, Err(ClientError::Lost(_))), "{hit:?}");
     let data = Bytes::from_static(b"x");
     assert!(matches!(client.write(0, data, false).await, Err(ClientError::Lost(_))));
     assert!(client.flush().await.is_err());
+}
+
+/// Operations in crowds, while the server dies and comes back without what was not flushed. The
+/// client goes on with what the server has, under another number each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_read_after_a_loss_is_what_the_server_has() {
+    let mut random = Random::seeded();
+    for report in [Report::Nothing, Report::Evictions, Report::Demotions] {
+        let size = 40 * BLOCK;
+        let mut served = Volume::new(size, 512, ALL, random.next()).serve().await;
+        served.volume.disk().delay = Duration::from_micros(200);
+        let mut options = options(30, "lru", report, 4);
+        options.client_id = Some(7);
+        let client = connect(&served, &options).await;
+        let model = vec![None; size as usize];
+        let mut crowd = Crowd { client, model, may_fail: true };
+        for _ in 0..8 {
+            let pause = Duration::from_micros(random.below(20_000));
+            let restart = async {
+                tokio::time::sleep(pause).await;
+                served.stop().await;
+                served.start();
+            };
+            futures_util::join!(restart, crowd.run(&mut random, 100, 8));
+            // In doubt, or of a connection that is not known to be lost yet.
+            let _ = crowd.client.flush().await;
+            crowd.run(&mut random, 50, 8).await;
+            let all = crowd.client.read(0, size as usize).await.expect("a read");
+            let disk = served.volume.disk();
+            assert_eq!(all, disk.bytes, "the cache has other data than the volume");
+            assert!(disk.wrongs.is_empty(), "{:?}", disk.wrongs);
+        }
+        let stats = crowd.client.stats();
+        assert!(stats.reconnections == 8 && stats.read_hits > 0, "{stats:?}");
+        let disk = served.volume.disk();
+        let mut ids: Vec<_> = disk.clients.iter().flatten().collect();
+        ids.dedup();
+        let expected = if report == Report::Nothing { 0 } else { 9 };
+        assert_eq!(ids.len(), expected, "another number for each connection");
+        assert!(report == Report::Nothing || *ids[0] == 7);
+    }
+}
+
+#[tokio::test]
+async fn a_flush_says_once_that_answered_writes_may_be_lost() {
+    let mut served = Volume::new(10 * BLOCK, 1, ALL, 1).serve().await;
+    let client = connect(&served, &options(8, "lru", Report::Evictions, 1)).await;
+    let block = |byte| Bytes::from(vec![byte; BLOCK as usize]);
+    client.write(0, block(1), false).await.expect("a write");
+    client.flush().await.expect("a flush");
+    client.write(BLOCK, block(2), true).await.expect("a durable write");
+    // All of that is durable, and nothing is in doubt.
+    served.stop().await;
+    notices_loss(&client).await;
+    served.start();
+    assert_eq!(client.read(0, BLOCK as usize).await.expect("a read"), block(1));
+    client.flush().await.expect("nothing was lost");
+    client.write(2 * BLOCK, block(3), false).await.expect("a write");
+    served.stop().await;
+    notices_loss(&client).await;
+    // There is no server: also what is in the cache cannot be had.
+    let hit = client.read(2 * BLOCK, 1).await;
+    assert!(matches!(hit, Err(ClientError::Lost(_))), "{hit:?}");
+    served.start();
+    assert_eq!(client.read(2 * BLOCK, 1).await.expect("a read")[..], [0], "it was lost");
+    assert_eq!(client.flush().await, Err(ClientError::Unflushed));
+    client.flush().await.expect("it was said");
+    assert_eq!(client.read(BLOCK, 1).await.expect("a read")[..], [2]);
+    let stats = client.stats();
+    assert_eq!((stats.reconnections, stats.resident_blocks), (2, 2));
+}
+
+#[tokio::test]
+async fn another_export_in_the_place_of_a_lost_one_is_refused() {
+    let mut served = Volume::new(10 * BLOCK, 1, ALL, 1).serve().await;
+    let client = connect(&served, &options(8, "lru", Report::Evictions, 1)).await;
+    client.read(0, 1).await.expect("a read");
+    served.stop().await;
+    notices_loss(&client).await;
+    served.shrink(BLOCK);
+    served.start();
+    let error = client.read(0, 1).await.expect_err("a refusal").to_string();
+    assert_eq!(
+        error,
+        "the server refuses: the export is another one: it was 40960 bytes in blocks of 4096, \
+         requests of 1 to 1048576, now it is 36864 bytes in blocks of 4096, requests of 1 to \
+         1048576"
+    );
+    client.clone().close().await;
+    let closed = client.read(0, 1).await;
+    assert_eq!(closed, Err(ClientError::Lost("it was closed".to_owned())));
 }

@@ -2,9 +2,11 @@
 //!
 //! Here: what a caller sees. Not here: the handshake, and the task that owns the socket.
 
+mod channel;
 mod connection;
 mod error;
 mod handshake;
+mod line;
 mod replies;
 
 use std::future::Future;
@@ -22,7 +24,9 @@ use crate::service::{ExportInfo, Extent, Failure};
 use crate::uri::{Endpoint, Uri};
 use crate::wire::*;
 
+pub use channel::Channel;
 pub use error::ClientError;
+pub use line::Line;
 
 use connection::{Call, Connection, Waiter};
 use handshake::Handshake;

@@ -25,8 +25,6 @@ pub struct Abilities {
     pub promote: bool,
     /// FREQ.
     pub freq: bool,
-    /// CONTENT.
-    pub content: bool,
     /// DIGEST.
     pub digest: bool,
     /// HOLD.
@@ -59,17 +57,16 @@ impl Abilities {
         both
     }
 
-    fn fields(mut self) -> [(&'static str, bool); 9] {
+    fn fields(mut self) -> [(&'static str, bool); 8] {
         self.fields_mut().map(|(name, has)| (name, *has))
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 9] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 8] {
         [
             ("evict", &mut self.evict),
             ("demote", &mut self.demote),
             ("promote", &mut self.promote),
             ("freq", &mut self.freq),
-            ("content", &mut self.content),
             ("digest", &mut self.digest),
             ("hold", &mut self.hold),
             ("stat", &mut self.stat),

@@ -29,7 +29,6 @@ const DEMOTE: u16 = 2;
 const PROMOTE: u16 = 3;
 const HOLD: u16 = 4;
 const FREQUENCY: u16 = 5;
-const CONTENT: u16 = 6;
 const DIGEST: u16 = 7;
 const CLIENT_STAT: u16 = 8;
 const CHANGES: u16 = 9;
@@ -128,6 +127,37 @@ pub struct ClientStat {
     pub read_us_total: u64,
     /// Present if the client does not know its cache, but is watched from outside.
     pub tracking: Option<Tracking>,
+    /// The policy of its cache.
+    pub policy: PolicyName,
+}
+
+/// Bytes of a policy's name.
+const POLICY_BYTES: usize = 24;
+
+/// The name of a policy as a client says it, without parameters; empty if it says none.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct PolicyName([u8; POLICY_BYTES]);
+
+impl PolicyName {
+    /// A name. What is beyond 24 bytes is cut off.
+    pub fn new(name: &str) -> PolicyName {
+        let mut bytes = [0; POLICY_BYTES];
+        bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        PolicyName(bytes)
+    }
+
+    /// The name, up to the first byte that can be in none.
+    pub fn as_str(&self) -> &str {
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+        let length = self.0.iter().take_while(|byte| is_of_name(byte)).count();
+        std::str::from_utf8(&self.0[..length]).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for PolicyName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
 }
 
 /// How well a tracker knows the cache that it watches.
@@ -184,13 +214,6 @@ pub enum Hint {
         last_idle: u32,
         /// Of a block that goes down with the DEMOTE that follows: how it moved between levels.
         moves: Option<Moves>,
-    },
-    /// What a block contains.
-    Content {
-        /// The block, below 2^48.
-        block: u64,
-        /// Blocks of equal content have equal ones.
-        id: [u8; 16],
     },
     /// A part of a Bloom filter of the blocks that the client has.
     Digest {
@@ -312,12 +335,6 @@ impl Hint {
                 moves.iter().for_each(|moves| moves.put(out));
                 (FREQUENCY, 0)
             }
-            Hint::Content { block, id } => {
-                debug_assert!(*block < BLOCKS_MAX);
-                out.put_u64(*block);
-                out.extend_from_slice(id);
-                (CONTENT, 0)
-            }
             Hint::Digest { bits, hashes, seed, part, filter } => {
                 debug_assert_eq!(Some(filter.len()), digest_part_bytes(*bits, *part));
                 out.put_u32(*bits);
@@ -383,6 +400,7 @@ fn put_stat(out: &mut BytesMut, stat: &ClientStat) {
         capacity_blocks,
         read_us_total,
         tracking,
+        policy,
     } = *stat;
     for field in [reads, read_hits, writes, write_hits, evictions, capacity_blocks, read_us_total] {
         out.put_u64(field);
@@ -392,6 +410,9 @@ fn put_stat(out: &mut BytesMut, stat: &ClientStat) {
         for field in [late_evictions, untold_evictions, precision_ppm, recall_ppm] {
             out.put_u64(field);
         }
+    }
+    if policy != PolicyName::default() {
+        out.put_slice(&policy.0);
     }
 }
 

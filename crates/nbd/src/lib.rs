@@ -21,7 +21,7 @@ mod tls;
 mod uri;
 pub mod wire;
 
-pub use client::{Buffer, Client, ClientError, ClientOptions, ReadDone, Remote};
+pub use client::{Buffer, Channel, Client, ClientError, ClientOptions, Line, ReadDone, Remote};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Reply};

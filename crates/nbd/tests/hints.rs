@@ -5,7 +5,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
     Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following,
-    Hint, MESSAGE_BYTES_MAX, Moves, Passed, Told, Tracking, Verdict, parse, parse_told, put_end,
+    Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Told, Tracking, Verdict, parse, parse_told,
+    put_end,
 };
 
 /// SplitMix64.
@@ -50,7 +51,7 @@ impl Random {
     }
 
     fn hint(&mut self) -> Hint {
-        match self.below(12) {
+        match self.below(11) {
             0 => Hint::Evict {
                 age_us: self.next() as u32,
                 sequence: self.next() as u32,
@@ -75,23 +76,18 @@ impl Random {
                 Hint::Frequency { run: self.run(), hits, last_idle, moves }
             }
             5 => {
-                let mut id = [0; 16];
-                id.copy_from_slice(&self.bytes(16));
-                Hint::Content { block: self.below(BLOCKS_MAX), id }
-            }
-            6 => {
                 let bits = 1 + self.below(500) as u32;
                 let (hashes, seed) = (1 + self.below(255) as u8, self.next() as u8);
                 let filter = self.bytes(bits.div_ceil(8) as usize);
                 Hint::Digest { bits, hashes, seed, part: 0, filter }
             }
-            7 => {
+            6 => {
                 let (bits, hashes) = (1 + self.next() as u32 / 2, 1 + self.below(255) as u8);
                 let length = self.below(40) as usize;
                 let (seed, sequence) = (self.next() as u8, self.next() as u32);
                 Hint::Changes { bits, hashes, seed, sequence, positions: self.bytes(length) }
             }
-            8 => Hint::Follow(Follow {
+            7 => Hint::Follow(Follow {
                 what: [Following::Nothing, Following::Blocks, Following::Digest]
                     [self.below(3) as usize],
                 filter_bits: self.next() as u8,
@@ -99,7 +95,7 @@ impl Random {
                 publish_ppm: self.next() as u32,
                 capacity_blocks: self.next(),
             }),
-            9 => Hint::Ask(Asked {
+            8 => Hint::Ask(Asked {
                 block: self.below(BLOCKS_MAX),
                 references: self.next() as u32,
                 life: self.next() as u32,
@@ -109,7 +105,7 @@ impl Random {
                 has_room: self.bit(),
                 is_held: self.bit(),
             }),
-            10 => Hint::Pass(Passed {
+            9 => Hint::Pass(Passed {
                 block: self.below(BLOCKS_MAX),
                 verdict: [Verdict::Fresh, Verdict::Moved, Verdict::Kept, Verdict::Exchanged]
                     [self.below(4) as usize],
@@ -131,6 +127,7 @@ impl Random {
                     precision_ppm: self.next(),
                     recall_ppm: self.next(),
                 }),
+                policy: PolicyName::new(["", "lru", "w-tinylfu"][self.below(3) as usize]),
             })),
         }
     }
@@ -261,7 +258,7 @@ fn what_breaks_the_format_says_where() {
         let head = [&bits.to_be_bytes()[..], &[hashes, 0], &part.to_be_bytes()].concat();
         [head, vec![0; length]].concat()
     };
-    let cases: [(u16, &[u8], usize); 12] = [
+    let cases: [(u16, &[u8], usize); 11] = [
         (1, &[0; 7], 12),
         (1, &[0; 12], 16),
         (2, &[0; 16], 24),
@@ -269,7 +266,6 @@ fn what_breaks_the_format_says_where() {
         (3, &[0; 9], 16),
         (5, &[0; 15], 20),
         (5, &[0; 17], 24),
-        (6, &far, 8),
         (7, &digest(0, 1, 0, 0), 8),
         (7, &digest(9, 1, 0, 1), 8),
         (7, &digest(9, 1, 1, 2), 8),
@@ -301,6 +297,7 @@ fn a_later_stat_is_longer() {
         capacity_blocks: 6,
         read_us_total: 7,
         tracking: None,
+        policy: PolicyName::default(),
     };
     let message = Bytes::from(record(8, 0, &payload));
     assert_eq!(parse(&message), Ok(vec![Hint::ClientStat(Box::new(stat))]));
@@ -342,8 +339,16 @@ fn runs_keep_to_their_ranges() {
 }
 
 #[test]
+fn a_policy_is_a_name_and_nothing_else() {
+    assert_eq!(PolicyName::new("w-tinylfu").as_str(), "w-tinylfu");
+    assert_eq!(PolicyName::new("lru\u{1b}[31m").as_str(), "lru");
+    assert_eq!(PolicyName::new(&"x".repeat(100)).as_str(), "x".repeat(24));
+    assert_eq!(PolicyName::default(), PolicyName::new(""));
+}
+
+#[test]
 fn contexts_are_written_and_read() {
-    let all = "evict,demote,promote,freq,content,digest,hold,stat";
+    let all = "evict,demote,promote,freq,digest,hold,stat";
     assert_eq!(Abilities::parse(all).to_string(), all);
     let some = Abilities::parse("stat,teleport,,evict");
     assert_eq!(some, Abilities { evict: true, stat: true, ..Abilities::default() });

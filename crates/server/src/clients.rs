@@ -59,6 +59,8 @@ pub(crate) struct ClientCache {
     evictions: Option<u64>,
     capacity_blocks: Option<u64>,
     read_us_total: Option<u64>,
+    /// Only if it has said which.
+    policy: Option<String>,
     /// Only if it is watched from outside.
     tracking: Option<Tracked>,
 }
@@ -152,6 +154,9 @@ impl Member {
             evictions: stat.map(|stat| stat.evictions),
             capacity_blocks: stat.map(|stat| stat.capacity_blocks),
             read_us_total: stat.map(|stat| stat.read_us_total),
+            policy: stat
+                .map(|stat| stat.policy.as_str().to_owned())
+                .filter(|name| !name.is_empty()),
             tracking: stat.and_then(|stat| stat.tracking).map(Tracked::from),
         }
     }

@@ -95,35 +95,40 @@ impl Shard {
         }
     }
 
-    /// A client evicted a block.
-    pub(crate) fn evicted(&mut self, block: u64, word: Word, fx: &mut Effects) {
-        if let Some(lower) = self.cache.aware() {
-            match lower.evicted(block, word.client, word.evicted_us, word.connected) {
+    /// A client evicted blocks, in this order. All are judged and looked up before the first one is
+    /// placed, so that the processor overlaps its waits for memory.
+    pub(crate) fn evicted(&mut self, blocks: &[u64], word: Word, fx: &mut Effects) {
+        if self.cache.aware().is_some() {
+            return self.heard_evicted(blocks, word);
+        }
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        let mut near = std::mem::take(&mut self.near);
+        near.blocks.clear();
+        near.blocks.extend_from_slice(blocks);
+        near.blocks.retain(|&block| coop.is_last_holder(block, word));
+        if let Some(level) = self.cache.below() {
+            level.find_all(&near.blocks, &mut near.found);
+        }
+        let (mut blocks, mut found) = (&near.blocks[..], &near.found[..]);
+        while let Some((count, down)) =
+            self.cache.below().and_then(|level| level.evicted_all(blocks, found))
+        {
+            self.go_down(blocks[count - 1], down, fx);
+            (blocks, found) = (&blocks[count..], &found[count..]);
+        }
+        self.near = near;
+    }
+
+    /// The same where the policy is content-aware.
+    fn heard_evicted(&mut self, blocks: &[u64], word: Word) {
+        let Some(lower) = self.cache.aware() else { return };
+        let Word { client, evicted_us, connected, .. } = word;
+        lower.cache().find_all(blocks, &mut self.near.found);
+        for &block in blocks {
+            match lower.evicted(block, client, evicted_us, connected) {
                 Standing::Last => {}
                 Standing::HeldByOthers => self.told.held_by_others += 1,
                 Standing::Stale => self.told.stale_hints += 1,
-            }
-            return;
-        }
-        if self.is_last_holder(block, word) {
-            if let Some(down) = self.cache.below().map(|level| level.evicted(block)) {
-                self.go_down(block, down, fx);
-            }
-        }
-    }
-
-    fn is_last_holder(&mut self, block: u64, word: Word) -> bool {
-        let Some(coop) = self.coop.as_deref_mut() else { return false };
-        let Word { client, evicted_us, connected, .. } = word;
-        match coop.deliveries.evict(block, client, evicted_us, connected) {
-            Standing::Last => true,
-            Standing::HeldByOthers => {
-                coop.counters.held_by_others += 1;
-                false
-            }
-            Standing::Stale => {
-                coop.counters.stale_hints += 1;
-                false
             }
         }
     }
@@ -138,10 +143,10 @@ impl Shard {
         let is_current = coop.deliveries.may_take(block, word.client, word.arrived_us);
         if !(is_quiet && is_current && data.len() == length) {
             coop.counters.demotions_refused += 1;
-            return self.evicted(block, word, fx);
+            return self.evicted(&[block], word, fx);
         }
         coop.counters.demotions_accepted += 1;
-        if !self.is_last_holder(block, word) {
+        if !coop.is_last_holder(block, word) {
             return;
         }
         let Some(level) = self.cache.below() else { return };

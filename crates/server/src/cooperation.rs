@@ -2,7 +2,7 @@
 //! evicted blocks wait to be read back, and what was written last. What it does with that:
 //! `cooperate.rs`.
 
-use undercroft_cache::placement::{Deliveries, Estimator, LowerLevel, ReloadQueue};
+use undercroft_cache::placement::{Deliveries, Estimator, LowerLevel, ReloadQueue, Standing};
 use undercroft_frames::Pool;
 
 use crate::clients::Caller;
@@ -87,6 +87,18 @@ impl Cooperation {
             inferred: Vec::new(),
             counters: CooperationStats::default(),
         }
+    }
+
+    /// A client says that it evicted a block: whether it held it last, as far as is known.
+    #[inline]
+    pub(crate) fn is_last_holder(&mut self, block: u64, word: Word) -> bool {
+        let Word { client, evicted_us, connected, .. } = word;
+        match self.deliveries.evict(block, client, evicted_us, connected) {
+            Standing::Last => return true,
+            Standing::HeldByOthers => self.counters.held_by_others += 1,
+            Standing::Stale => self.counters.stale_hints += 1,
+        }
+        false
     }
 
     /// An operation of the job took effect: if it was a write that the engine's staging area

@@ -6,6 +6,7 @@
 use undercroft_cache::content::{Asking, Lower};
 use undercroft_cache::movement::LinkedCache;
 use undercroft_cache::placement::LowerLevel;
+pub(crate) use undercroft_cache::placement::Referred;
 use undercroft_cache::{Counts, Evicted, Frame, HashedCache, Served, WriteMode};
 
 use crate::clients::Caller;
@@ -21,17 +22,6 @@ pub(crate) enum Directory {
     Below(LowerLevel),
     /// One level of a scheme of movement.
     Linked(LinkedCache),
-}
-
-/// What a counted reference met, and left.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Referred {
-    /// As it is counted. A hit on a block that had no frame found it staged.
-    pub(crate) hit: bool,
-    /// The frame that the block had.
-    pub(crate) before: Option<Frame>,
-    /// The frame that it has now.
-    pub(crate) now: Option<Frame>,
 }
 
 impl Directory {
@@ -55,14 +45,12 @@ impl Directory {
                 referred(lower.reference(block, is_write, mode, asking, cold))
             }
             Self::Below(level) => {
-                let before = level.cache().frame(block);
                 let cold = cold();
-                let hit = match (by_access, is_write) {
-                    (true, _) => level.access(block, is_write, cold).0,
+                match (by_access, is_write) {
+                    (true, _) => level.access(block, is_write, cold),
                     (false, true) => level.write(block),
-                    (false, false) => level.read(block, cold).hit,
-                };
-                Referred { hit, before, now: level.cache().frame(block) }
+                    (false, false) => level.read(block, cold),
+                }
             }
             Self::Linked(level) => {
                 let before = level.frame(block);

@@ -11,21 +11,47 @@ use crate::clients::Caller;
 use crate::cooperation::Word;
 use crate::counters::CooperationStats;
 use crate::feed::received;
-use crate::requests::WARM_BLOCKS_MAX;
 use crate::volume::{Volume, Work};
 
 /// Blocks that one message may speak of; what it says of others is ignored. A message has room for
 /// billions.
 const BLOCKS_MAX: u64 = 1 << 16;
 
+/// Evictions that a shard is told of at once, with its lock held.
+const TOGETHER: usize = 64;
+
 /// What a client said in one message.
 pub struct Heard {
     /// The records, in order.
     pub hints: Vec<Hint>,
+    /// Length of the message; 0 for the rest of one that was heard in part.
+    pub bytes: u64,
     /// When the message came.
     pub arrived: Instant,
     /// Whether data that comes with an evicted block may be taken.
     pub may_demote: bool,
+}
+
+/// Which blocks of a message count.
+struct Known {
+    /// The first block behind the volume.
+    end: u64,
+    /// So many more blocks.
+    left: u64,
+    /// Blocks that did not count. They cost nothing however many they are.
+    ignored: u64,
+}
+
+impl Known {
+    /// The part of a run that counts.
+    fn of(&mut self, run: BlockRun) -> Range<u64> {
+        let run = run.blocks();
+        let first = run.start.min(self.end);
+        let count = (run.end.min(self.end) - first).min(self.left);
+        self.left -= count;
+        self.ignored += run.end - run.start - count;
+        first..first + count
+    }
 }
 
 impl Volume {
@@ -34,35 +60,59 @@ impl Volume {
         if !self.has_clients() {
             return;
         }
-        let Heard { hints, arrived, may_demote } = heard;
-        let mut left = BLOCKS_MAX;
-        let mut word = Word {
+        let Heard { hints, bytes, arrived, may_demote } = heard;
+        let word = Word {
             client: caller.client,
             arrived_us: self.micros(arrived),
             evicted_us: self.micros(arrived),
             connected: self.clients.as_ref().map_or(0, |clients| clients.connected()),
         };
-        let mut count = CooperationStats::default();
+        let mut count = CooperationStats {
+            hint_messages: u64::from(bytes > 0),
+            hint_bytes: bytes,
+            ..CooperationStats::default()
+        };
         let mut work = Work::of_client(self, 0);
         if self.config.scheme.is_some() {
-            return self.hear_level(hints, word, may_demote, work);
+            self.hear_level(hints, word, may_demote, &mut work);
+        } else {
+            self.hear_client(hints, word, may_demote, (&mut count, &mut work));
         }
+        let (shard, _) = work.nth_shard(0);
+        shard.count_cooperation(&count);
+        work.finish();
+    }
+
+    /// What a client says of its cache.
+    fn hear_client(
+        self: &Arc<Self>,
+        hints: Vec<Hint>,
+        mut word: Word,
+        may_demote: bool,
+        (count, work): (&mut CooperationStats, &mut Work<'_>),
+    ) {
+        let mut known = Known { end: self.blocks(), left: BLOCKS_MAX, ignored: 0 };
+        let mut gone = Vec::with_capacity(TOGETHER);
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
                     word.evicted_us = word.arrived_us.saturating_sub(age_us.into());
-                    let runs = self.known_runs(&runs, &mut left, &mut count.ignored_hints);
-                    let told = runs.iter().map(|run| run.end - run.start).sum::<u64>();
-                    count.hints += told;
-                    if flags.late {
-                        count.late_hints += told;
-                        continue;
+                    for run in runs {
+                        let blocks = known.of(run);
+                        count.hints += blocks.end - blocks.start;
+                        if flags.late {
+                            count.late_hints += blocks.end - blocks.start;
+                            continue;
+                        }
+                        for block in blocks {
+                            gone.push(block);
+                            if gone.len() == TOGETHER {
+                                self.evicted(&mut gone, word, work);
+                                work.release();
+                            }
+                        }
                     }
-                    self.warm_runs(&runs, &mut work);
-                    for block in runs.into_iter().flatten() {
-                        let (shard, fx) = work.shard(block);
-                        shard.evicted(block, word, fx);
-                    }
+                    self.evicted(&mut gone, word, work);
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() => {
                     count.hints += 1;
@@ -72,24 +122,26 @@ impl Volume {
                         shard.demoted(block, &data, word, fx);
                     } else {
                         count.demotions_refused += 1;
-                        shard.evicted(block, word, fx);
+                        shard.evicted(&[block], word, fx);
                     }
                 }
                 Hint::Promote(runs) => {
-                    for run in self.known_runs(&runs, &mut left, &mut count.ignored_hints) {
+                    for run in runs {
+                        let run = known.of(run);
                         let blocks = run.end - run.start;
                         count.promoted += blocks;
                         let (offset, length) = (self.geometry.start(run.start), blocks);
                         let length = length << self.geometry.block_bits;
-                        self.prefetch(offset, length, false, &mut work);
+                        self.prefetch(offset, length, false, work);
                     }
                 }
                 Hint::Hold(runs) => {
-                    let runs = self.known_runs(&runs, &mut left, &mut count.ignored_hints);
-                    for block in runs.into_iter().flatten() {
-                        count.held += 1;
-                        let (shard, fx) = work.shard(block);
-                        shard.held(block, word, fx);
+                    for run in runs {
+                        for block in known.of(run) {
+                            count.held += 1;
+                            let (shard, fx) = work.shard(block);
+                            shard.held(block, word, fx);
+                        }
                     }
                 }
                 // Whoever keeps the connection keeps these.
@@ -99,12 +151,10 @@ impl Volume {
                 | Hint::Frequency { .. }
                 | Hint::Ask(_)
                 | Hint::Pass(_)
-                | Hint::Content { .. }
                 | Hint::Digest { .. } => count.ignored_hints += 1,
             }
         }
-        work.finish();
-        self.count_cooperation(&count);
+        count.ignored_hints += known.ignored;
     }
 
     /// A client published what it holds.
@@ -125,7 +175,7 @@ impl Volume {
         hints: Vec<Hint>,
         word: Word,
         may_demote: bool,
-        mut work: Work<'_>,
+        work: &mut Work<'_>,
     ) {
         let mut moves = Moves::default();
         for hint in hints {
@@ -143,7 +193,6 @@ impl Volume {
                 _ => {}
             }
         }
-        work.finish();
     }
 
     /// What is said to a client of blocks that it has asked for, as one level to another.
@@ -173,28 +222,16 @@ impl Volume {
         self.geometry.blocks(offset, length)
     }
 
-    /// Brings near what the shards will need to know of blocks, all together.
-    fn warm_runs(&self, runs: &[Range<u64>], work: &mut Work<'_>) {
-        for index in 0..self.shards.len() {
-            let (shard, _) = work.nth_shard(index);
-            let all = runs.iter().cloned().flatten().take(WARM_BLOCKS_MAX);
-            shard.warm_names(all.filter(|&block| self.geometry.shard_of(block) == index));
+    /// A client evicted blocks, which the list loses: each shard is told of all that are its own.
+    fn evicted(&self, gone: &mut Vec<u64>, word: Word, work: &mut Work<'_>) {
+        let shard_of = |block: &u64| self.geometry.shard_of(*block);
+        // In their order within each.
+        gone.sort_by_key(shard_of);
+        for its in gone.chunk_by(|one, next| shard_of(one) == shard_of(next)) {
+            let (shard, fx) = work.nth_shard(shard_of(&its[0]));
+            shard.evicted(its, word, fx);
         }
-    }
-
-    /// The parts of runs that lie in the volume, as many blocks as are `left` of a message's. The
-    /// others are counted, and cost nothing however many they are.
-    fn known_runs(&self, runs: &[BlockRun], left: &mut u64, ignored: &mut u64) -> Vec<Range<u64>> {
-        let end = self.blocks();
-        let mut known = Vec::with_capacity(runs.len());
-        for run in runs.iter().map(|run| run.blocks()) {
-            let first = run.start.min(end);
-            let count = (run.end.min(end) - first).min(*left);
-            *left -= count;
-            *ignored += run.end - run.start - count;
-            known.extend((count > 0).then_some(first..first + count));
-        }
-        known
+        gone.clear();
     }
 
     fn blocks(&self) -> u64 {

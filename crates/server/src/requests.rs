@@ -8,7 +8,6 @@ use undercroft_nbd::{Command, Failure, Piece, Pieces};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
-use crate::clients::Caller;
 use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
@@ -17,7 +16,7 @@ use crate::volume::{Volume, Work};
 
 /// Blocks of a batch that are brought near before the first is served: what the processor's cache
 /// holds until then.
-pub(crate) const WARM_BLOCKS_MAX: usize = 512;
+const WARM_BLOCKS_MAX: usize = 512;
 
 /// Most bytes that one CACHE request brings in.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
@@ -45,8 +44,9 @@ impl Volume {
         let mut work = Work::of_client(self, asks.len());
         self.pending.fetch_add(asks.len() as u64, Ordering::SeqCst);
         self.warm(asks, &mut work);
+        let asker = self.asker(started);
         for ask in asks.drain(..) {
-            self.begin(ask, started, &mut work);
+            self.begin(ask, started, asker, &mut work);
         }
         work.finish();
     }
@@ -71,7 +71,8 @@ impl Volume {
         }
     }
 
-    fn begin(self: &Arc<Self>, ask: Ask, started: Instant, work: &mut Work<'_>) {
+    /// `asker`: who asks, but for the caller.
+    fn begin(self: &Arc<Self>, ask: Ask, started: Instant, asker: Asker, work: &mut Work<'_>) {
         let operation = operation(&ask.command);
         if let Err(failed) = self.check(&ask) {
             let asked = Asked { responder: ask.responder, operation, started };
@@ -82,7 +83,7 @@ impl Volume {
         }
         let Ask { command, offset, length, durable, caller, responder } = ask;
         let asked = Asked { responder, operation, started };
-        let asker = self.asker(caller, started);
+        let asker = Asker { caller, ..asker };
         match command {
             Command::Flush => {
                 // What was answered by now: the lock must not be held while they are all asked.
@@ -114,11 +115,11 @@ impl Volume {
         }
     }
 
-    /// Who asks, as placement sees it.
-    fn asker(&self, caller: Caller, now: Instant) -> Asker {
-        let Some(clients) = &self.clients else { return Asker { caller, ..Asker::default() } };
+    /// Who asks now, whoever it is.
+    fn asker(&self, now: Instant) -> Asker {
+        let Some(clients) = &self.clients else { return Asker::default() };
         let (now_us, connected) = (self.micros(now), clients.connected());
-        Asker { caller, now_us, connected, by_access: false }
+        Asker { now_us, connected, ..Asker::default() }
     }
 
     fn check(&self, ask: &Ask) -> Result<(), Failed> {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::Frame;
+use undercroft_cache::{Entry, Frame};
 use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
@@ -60,13 +60,15 @@ pub(crate) struct Shard {
     pub(crate) write_outs: u32,
     /// Slots that are unloaded.
     pub(crate) unloaded: u32,
-    near: Near,
+    pub(crate) near: Near,
 }
 
-/// What [`Shard::warm`] works on, kept for its memory.
+/// What is looked up together, kept for its memory.
 #[derive(Default)]
-struct Near {
-    blocks: Vec<u64>,
+pub(crate) struct Near {
+    pub(crate) blocks: Vec<u64>,
+    /// Where they are known.
+    pub(crate) found: Vec<Option<Entry>>,
     frames: Vec<Frame>,
 }
 
@@ -136,21 +138,16 @@ impl Shard {
     /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
     /// memory: the index and the policy first, then the slots, then the counts of the frames.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        self.warm_names(blocks);
-        let slots = self.near.frames.iter().map(|&frame| &self.slots[frame as usize]);
-        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
-    }
-
-    /// As [`warm`](Self::warm), for what concerns no data.
-    pub(crate) fn warm_names(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames }, cache, coop, .. } = self;
+        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, .. } = self;
         all.clear();
-        all.extend(blocks);
+        blocks.for_each(|block| all.push(block));
         frames.clear();
         cache.warm(all, frames);
         if let Some(coop) = coop {
             coop.deliveries.warm(all);
         }
+        let slots = frames.iter().map(|&frame| &slots[frame as usize]);
+        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
     }
 
     /// A write of a block, `is_whole` or in part: whether it hit.
@@ -217,6 +214,7 @@ impl Shard {
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
     }
 
+    #[inline]
     pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
         for i in 0..self.cache.evicted().len() {
             let evicted = self.cache.evicted()[i];

@@ -15,10 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use undercroft_nbd::hint::{ClientStat, PolicyName};
 
 use crate::content::Running;
-use crate::counters::TellStats;
+use crate::counters::{Operation, Source, TellStats};
 use crate::shard::{Effects, Shard};
+use crate::volume::Volume;
 
 /// Who is told what leaves a cache, by the blocks of its volume. Called with locks held: must not
 /// wait, and must not ask the volume anything.
@@ -45,6 +47,26 @@ pub trait Listener: fmt::Debug + Send + Sync {
 
     /// What came of it so far.
     fn told(&self) -> TellStats;
+}
+
+impl Volume {
+    /// What this cache says of itself to a server below.
+    pub(crate) fn client_stat(&self) -> ClientStat {
+        let stats = self.stats();
+        let of = |source| self.latencies.of(Operation::Read, source).sum_ns();
+        let read_ns: u64 = [Source::Hit, Source::Joined, Source::Miss].map(of).iter().sum();
+        ClientStat {
+            reads: stats.reads,
+            read_hits: stats.read_hits,
+            writes: stats.writes,
+            write_hits: stats.write_hits,
+            evictions: stats.evictions,
+            capacity_blocks: stats.capacity_blocks,
+            read_us_total: read_ns / 1000,
+            tracking: None,
+            policy: PolicyName::new(self.config.policy.info().name),
+        }
+    }
 }
 
 impl Shard {

@@ -24,7 +24,7 @@ const BLOCK: u64 = 4096;
 const CLIENT: Caller = Caller { client: 3, tells: true };
 
 fn hear(volume: &Arc<Volume>, hints: Vec<Hint>) {
-    volume.hear(CLIENT, Heard { hints, arrived: Instant::now(), may_demote: true });
+    volume.hear(CLIENT, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true });
 }
 
 fn evict(block: u64) -> Hint {
@@ -444,7 +444,7 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     let arrived = Instant::now();
     settle().await;
     write_as(&volume, CLIENT, 8, 0x88).await;
-    volume.hear(CLIENT, Heard { hints: vec![demote(8, 8)], arrived, may_demote: true });
+    volume.hear(CLIENT, Heard { hints: vec![demote(8, 8)], bytes: 0, arrived, may_demote: true });
     idle(&volume).await;
     assert_eq!(read_as(&volume, CLIENT, 8).await, 0x88);
     volume.validate().unwrap();

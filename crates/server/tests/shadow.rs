@@ -211,7 +211,7 @@ async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth:
         if random.one_in(2) {
             let hints = vec![held.hint(&mut random, world.size.div_ceil(block))];
             let _order = world.order.lock().unwrap();
-            let heard = Heard { hints, arrived: Instant::now(), may_demote: true };
+            let heard = Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
             world.volume.hear(caller, heard);
         }
         let (offset, length) = range(&mut random, &world, block);

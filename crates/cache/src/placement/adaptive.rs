@@ -26,8 +26,6 @@ struct Delivered {
     read: u64,
     /// Whether the client is believed to have it still.
     is_held: bool,
-    /// Whether its last eviction showed only when it was read again.
-    was_late: bool,
 }
 
 /// Bins of ages, four to a doubling.
@@ -73,15 +71,14 @@ impl Foresight {
     /// The client reads a block.
     fn read(&mut self, block: u64) {
         self.reads += 1;
-        let before = self.delivered.get(block).unwrap_or_default();
-        if before.is_held {
-            self.observe_late(self.reads - before.read);
+        let Some(delivered) = self.delivered.touch(block) else { return };
+        let before = std::mem::replace(delivered, Delivered { read: self.reads, is_held: true });
+        if !before.is_held {
+            return;
         }
-        let now = Delivered { read: self.reads, is_held: true, was_late: before.is_held };
-        if let Some(delivered) = self.delivered.touch(block) {
-            *delivered = now;
-        }
-        if now.was_late && self.patience > 0 {
+        // Its eviction shows only now.
+        self.observe_late(self.reads - before.read);
+        if self.patience > 0 {
             self.waiting.push_back((block, self.reads));
             if self.waiting.len() > self.max_waiting {
                 self.waiting.pop_front();
@@ -108,8 +105,8 @@ impl Foresight {
 
     /// It became known that the client evicted a block.
     fn evicted(&mut self, block: u64) {
-        if let Some(delivered) = self.delivered.get(block) {
-            self.delivered.set(block, Delivered { is_held: false, ..delivered });
+        if let Some(delivered) = self.delivered.get_mut(block) {
+            delivered.is_held = false;
         }
     }
 

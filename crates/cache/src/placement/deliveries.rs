@@ -120,6 +120,7 @@ impl Deliveries {
     }
 
     /// A client evicted a block at a time: what that is worth, given who is connected.
+    #[inline]
     pub fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
         let Some(delivery) = self.get_mut(block) else { return Standing::Last };
         if delivery.read_us > at_us.max(1) {

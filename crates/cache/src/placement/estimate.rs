@@ -80,8 +80,8 @@ impl Estimator {
         while self.held.len() > self.size {
             let Some((gone, ())) = self.held.pop_oldest() else { break };
             evicted.push(gone);
-            if let Some((request, _)) = self.asked.get(gone) {
-                self.asked.set(gone, (request, true));
+            if let Some((_, was_evicted)) = self.asked.get_mut(gone) {
+                *was_evicted = true;
             }
         }
         if self.requests % self.period == 0 {

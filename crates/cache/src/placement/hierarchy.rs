@@ -3,7 +3,7 @@
 //! which the global operations of TPDS 2004, section 6, take place; blocks are entries, numbered
 //! densely, and everything that a level asks for happens at once.
 
-use super::lower::{Down, LowerLevel};
+use super::lower::{Down, LowerLevel, Referred};
 use super::rules::{Order, PlacementError, WayDown};
 use crate::level::{Counts, Reference, WriteMode};
 use crate::policy::{Departures, Entry, Policy};
@@ -174,12 +174,12 @@ impl Hierarchy {
         let (block, is_write) = (reference.entry().into(), reference.is_write());
         let mut found = None;
         for (depth, level) in self.lower.iter_mut().enumerate() {
-            let hit = if self.access_based {
-                level.access(block, is_write, cold).0
+            let Referred { hit, .. } = if self.access_based {
+                level.access(block, is_write, cold)
             } else if is_write {
                 level.write(block)
             } else {
-                level.read(block, cold).hit
+                level.read(block, cold)
             };
             self.changed.extend(level.driven_out().iter().map(|gone| gone.block as Entry));
             if hit && found.is_none() {

@@ -18,22 +18,21 @@ use std::sync::Arc;
 use super::adaptive::Adaptive;
 use super::rules::{Eviction, OnHit, Placement, PlacementError, Threshold, WayDown};
 use super::staging::StagingArea;
-use crate::hashed::{Evicted, Found, Frame, HashedCache};
+use crate::hashed::{Evicted, Found, Frame, HashedCache, Resident};
 use crate::level::{Counts, WriteMode};
-use crate::policy::{Context, Spec};
+use crate::policy::{Context, Entry, Spec};
 use crate::recent::Recent;
 
-/// What a read met.
+/// What a counted reference met, and left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// Whether the data was here.
+pub struct Referred {
+    /// Whether the data was here. If so, and the block had no frame, it was in the staging area.
     pub hit: bool,
-    /// Where: the frame of a resident block, or on a miss the one that it was given, to be filled.
-    /// `None` and a hit: the data is in the staging area.
-    pub frame: Option<Frame>,
-    /// Whether the block keeps that frame. If not, the frame is free from now on: deliver from it
-    /// before another block gets it.
-    pub stays: bool,
+    /// The frame that the block had. If it has it no longer, it is free from now on: deliver from
+    /// it before another block gets it.
+    pub before: Option<Frame>,
+    /// The frame that the block has now; to be filled if it had none before.
+    pub now: Option<Frame>,
 }
 
 /// What to do about a block that the client evicted.
@@ -133,64 +132,67 @@ impl LowerLevel {
     }
 
     /// The client asks for a block; `cold`: it is known that nobody referenced it before.
-    pub fn read(&mut self, block: u64, cold: bool) -> Read {
+    pub fn read(&mut self, block: u64, cold: bool) -> Referred {
         self.count_access(block);
         let staged = self.staging.holds(block);
-        let frame = self.cache.frame(block);
+        let resident = self.cache.resident(block, None);
+        let before = resident.map(|resident| resident.frame);
+        let hit = before.is_some() || staged;
         self.counts.reads += 1;
         self.counts.cold_reads += u64::from(cold);
-        self.counts.read_hits += u64::from(frame.is_some() || staged);
-        let staged_hit = staged && frame.is_none();
-        self.placed.staged_hits += u64::from(staged_hit);
-        let hit = frame.is_some() || staged;
+        self.counts.read_hits += u64::from(hit);
+        self.placed.staged_hits += u64::from(staged && before.is_none());
         if self.adaptive.as_mut().is_some_and(|adaptive| adaptive.read(block)) {
             let found = self.cache.access(block);
             self.counts.evictions += self.cache.evicted().len() as u64;
             self.staging.forget(block);
-            return Read { hit, frame: Some(found.frame), stays: true };
+            return Referred { hit, before, now: Some(found.frame) };
         }
-        let stays = frame.is_some() && self.rules.on_hit == OnHit::Keep;
-        if stays {
-            self.cache.touch(block);
-        } else if frame.is_some() {
-            self.cache.take(block);
-        } else {
-            self.cache.note(block);
+        match resident {
+            Some(resident) if self.rules.on_hit == OnHit::Keep => {
+                self.cache.touch_resident(resident);
+                return Referred { hit, before, now: before };
+            }
+            Some(resident) => self.cache.take_resident(resident),
+            None => self.cache.note(block),
         }
-        Read { hit, frame, stays }
+        Referred { hit, before, now: None }
     }
 
     /// After a read: the next block that is taken to have been evicted though nothing says so. Call
     /// it until there is none, and do what [`evicted`](Self::evicted) says of each.
+    #[inline]
     pub fn foreseen(&mut self) -> Option<(u64, Down)> {
-        self.cache.clear_evicted();
         let block = self.adaptive.as_mut()?.foreseen()?;
+        self.cache.clear_evicted();
         self.placed.foreseen += 1;
-        Some((block, self.descend(block)))
+        let resident = self.cache.resident(block, None);
+        Some((block, self.descend(block, resident)))
     }
 
-    /// The client writes a block: whether there is a copy. It is at [`frame`](HashedCache::frame),
-    /// to be updated, unless [`WriteMode::Invalidate`] has given it up.
-    pub fn write(&mut self, block: u64) -> bool {
+    /// The client writes a block. A copy is to be updated, unless [`WriteMode::Invalidate`] has
+    /// given it up.
+    pub fn write(&mut self, block: u64) -> Referred {
         self.cache.clear_evicted();
         self.count_access(block);
-        let frame = self.cache.frame(block);
+        let before = self.cache.frame(block);
+        let hit = before.is_some();
         self.counts.writes += 1;
-        self.counts.write_hits += u64::from(frame.is_some());
+        self.counts.write_hits += u64::from(hit);
         if self.mode == WriteMode::Invalidate {
             self.staging.forget(block);
             self.cache.discard(block);
-        } else {
-            self.staging.write(block);
+            return Referred { hit, before, now: None };
         }
-        frame.is_some()
+        self.staging.write(block);
+        Referred { hit, before, now: before }
     }
 
     /// A reference of a client that says nothing of its evictions, and is served as if placement
-    /// were access-based: whether it hit, and the frame of the block if it is resident now.
-    pub fn access(&mut self, block: u64, is_write: bool, cold: bool) -> (bool, Option<Frame>) {
+    /// were access-based.
+    pub fn access(&mut self, block: u64, is_write: bool, cold: bool) -> Referred {
         if is_write && self.mode != WriteMode::Allocate {
-            return (self.write(block), self.cache.frame(block));
+            return self.write(block);
         }
         self.count_access(block);
         // Resident from now on, so its data need not be staged too.
@@ -207,26 +209,53 @@ impl LowerLevel {
             self.counts.cold_reads += u64::from(cold);
             self.placed.staged_hits += u64::from(staged && !found.hit);
         }
-        (hit, self.cache.frame(block))
+        let before = Some(found.frame).filter(|_| found.hit);
+        Referred { hit, before, now: Some(found.frame) }
     }
 
     /// It became known that the client evicted a block: what to do.
     pub fn evicted(&mut self, block: u64) -> Down {
+        self.evicted_at(block, None)
+    }
+
+    /// The same of many, up to the first of which there is something left to do: how many that
+    /// are, and what to do about the last of them. `found`: where [`find_all`](Self::find_all)
+    /// found each, which spares looking for it.
+    pub fn evicted_all(
+        &mut self,
+        blocks: &[u64],
+        found: &[Option<Entry>],
+    ) -> Option<(usize, Down)> {
+        let mut done = 0;
+        for (&block, &at) in blocks.iter().zip(found) {
+            let down = self.evicted_at(block, at);
+            done += 1;
+            if down != Down::Resident || !self.cache.evicted().is_empty() {
+                return Some((done, down));
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn evicted_at(&mut self, block: u64, at: Option<Entry>) -> Down {
         self.cache.clear_evicted();
         self.placed.known_evictions += 1;
         let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
-        if !is_wanted && self.cache.frame(block).is_none() {
+        let resident = self.cache.resident(block, at);
+        if !is_wanted && resident.is_none() {
             self.placed.skipped += 1;
             return Down::Skip;
         }
-        self.descend(block)
+        self.descend(block, resident)
     }
 
-    fn descend(&mut self, block: u64) -> Down {
+    #[inline(always)]
+    fn descend(&mut self, block: u64, resident: Option<Resident>) -> Down {
         let staged = self.staging.take(block);
-        if self.cache.frame(block).is_some() {
+        if let Some(resident) = resident {
             self.placed.already_here += 1;
-            self.cache.place(block);
+            self.cache.place_resident(resident);
             Down::Resident
         } else if staged {
             self.placed.staged += 1;
@@ -331,6 +360,12 @@ impl LowerLevel {
         &self.cache
     }
 
+    /// Finds blocks, and brings near what [`evicted_all`](Self::evicted_all) will need of them:
+    /// see [`HashedCache::find_all`].
+    pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
+        self.cache.find_all(blocks, found);
+    }
+
     /// Brings near what references to these blocks will need: see [`HashedCache::warm`].
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         self.cache.warm(blocks, frames);
@@ -363,7 +398,7 @@ impl LowerLevel {
     }
 
     /// As [`read`](Self::read), while another client has the block too: what is here stays.
-    pub fn read_shared(&mut self, block: u64, cold: bool) -> Read {
+    pub fn read_shared(&mut self, block: u64, cold: bool) -> Referred {
         let on_hit = std::mem::replace(&mut self.rules.on_hit, OnHit::Keep);
         let read = self.read(block, cold);
         self.rules.on_hit = on_hit;

@@ -24,7 +24,7 @@ pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use estimate::{CONFIDENT, Estimator};
 pub use hierarchy::{Hierarchy, Move};
 pub use holders::{Holders, MAX_HOLDERS};
-pub use lower::{Down, LowerLevel, PlacementCounts, Read};
+pub use lower::{Down, LowerLevel, PlacementCounts, Referred};
 pub use marginal::{Marginal, Shift};
 pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold, WayDown};

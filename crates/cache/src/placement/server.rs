@@ -4,7 +4,7 @@
 //! What each part does with a read, a write and an eviction is in `lower.rs`; how the sizes of the
 //! parts are found in `marginal.rs`.
 
-use super::lower::{Down, LowerLevel, PlacementCounts, Read};
+use super::lower::{Down, LowerLevel, PlacementCounts, Referred};
 use super::marginal::{Marginal, equal_parts};
 use super::rules::{Eviction, OnHit, Placement, PlacementError, WayDown};
 use crate::level::{Counts, WriteMode};
@@ -83,22 +83,21 @@ impl Server {
 
     /// A client asks for a block that it does not have. `is_shared`: another client holds it too,
     /// so that a copy that is here stays. `cold`: it is known that nobody referenced it before.
-    pub fn read(&mut self, client: usize, block: u64, is_shared: bool, cold: bool) -> Read {
+    pub fn read(&mut self, client: usize, block: u64, is_shared: bool, cold: bool) -> Referred {
         let at = self.part(client);
         let part = &mut self.parts[at];
         let read = if self.is_access_based {
-            let (hit, frame) = part.access(block, false, cold);
-            Read { hit, frame, stays: true }
+            part.access(block, false, cold)
         } else if is_shared {
             part.read_shared(block, cold)
         } else {
             part.read(block, cold)
         };
-        let keeps = read.stays || is_shared || part.rules().on_hit == OnHit::Keep;
+        let keeps = read.now.is_some() || is_shared || part.rules().on_hit == OnHit::Keep;
         if let Some(marginal) = &mut self.marginal {
             marginal.read(at, block, keeps);
         }
-        if read.stays {
+        if read.now.is_some() {
             self.note_placed(at, block);
         }
         self.tick();
@@ -110,13 +109,13 @@ impl Server {
         let at = self.part(client);
         let part = &mut self.parts[at];
         let hit = if self.is_access_based {
-            let (hit, frame) = part.access(block, true, cold);
-            if frame.is_some() {
+            let written = part.access(block, true, cold);
+            if written.now.is_some() {
                 self.note_placed(at, block);
             }
-            hit
+            written.hit
         } else {
-            part.write(block)
+            part.write(block).hit
         };
         if let Some(marginal) = self.marginal.as_mut().filter(|_| self.invalidates) {
             marginal.discard(at, block);

@@ -51,10 +51,12 @@ impl StagingArea {
     }
 
     /// Takes a block out that the client evicted: whether its data was here.
+    #[inline]
     pub(super) fn take(&mut self, block: u64) -> bool {
-        if self.written.len() == 0 {
-            return false;
-        }
+        self.written.len() > 0 && self.take_written(block)
+    }
+
+    fn take_written(&mut self, block: u64) -> bool {
         let Some(write) = self.written.remove(block) else { return false };
         let age = self.writes - write;
         if let Some(ages) = &mut self.ages {

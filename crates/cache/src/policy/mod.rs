@@ -252,6 +252,13 @@ pub trait Policy: DynClone + Send {
         0
     }
 
+    /// [`warm`](Self::warm) and [`warm_further`](Self::warm_further) for those of many that there
+    /// are: one after the other, so that the processor overlaps its waits for memory.
+    fn warm_all(&self, entries: &[Option<Entry>]) -> u32 {
+        let read = |x, &entry: &Entry| x ^ self.warm(entry) ^ self.warm_further(entry);
+        entries.iter().flatten().fold(0, read)
+    }
+
     /// Carries what the policy remembers from one life to the next: into `memo`, or out of it into
     /// a policy that is new, of the same parameters and capacity, with enough handles. One that
     /// was loaded and [validates](Self::validate) goes on as the one that was saved.

@@ -217,6 +217,20 @@ impl<N: Neighbour> Mq<N> {
         queue
     }
 
+    /// Moves a block to the tail of the queue that it is in, with its whole life before it.
+    #[inline(always)]
+    fn renew(&mut self, queue: u32, entry: Entry) {
+        let was_head = self.queues.front(queue) == Some(entry);
+        self.neighbour.leaves(&self.queues, entry);
+        self.queues.move_to_back(queue, entry);
+        if was_head {
+            self.note_head(queue);
+        }
+        let expire_time = self.current_time + self.life_time;
+        self.queues.data_mut(entry).expire_time = expire_time;
+        self.due = self.due.min(expire_time);
+    }
+
     /// The head of the lowest queue that is not empty.
     #[inline(always)]
     fn next_victim(&self) -> Option<Entry> {
@@ -327,9 +341,8 @@ impl<N: Neighbour> Policy for Mq<N> {
     /// The block goes where its count belongs; no reference is counted and no time passes.
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            let queue = self.detach(entry);
-            self.append(queue, entry);
-            return;
+            let queue = self.queues.data(entry).queue;
+            return self.renew(queue, entry);
         }
         self.make_room(entry, out);
         let block = self.queues.data_mut(entry);

@@ -193,8 +193,10 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let columns = [
         "volume",
         "client",
+        "policy",
         "blocks",
         "reads",
+        "hits",
         "evictions",
         "late",
         "untold",
@@ -215,11 +217,16 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             let share = |name: &str| tracking[name].as_f64().map(percent);
             let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
             let id = client["client"].as_str().unwrap_or("-");
+            // A cache that is watched from outside does not show what it hits.
+            let reads = client["reads"].as_u64().filter(|&reads| reads > 0 && tracking.is_null());
+            let hits = client["read_hits"].as_u64().zip(reads);
             table.row(vec![
                 name.to_owned(),
                 id.trim_start_matches('0').chars().take(12).collect(),
+                client["policy"].as_str().unwrap_or("-").to_owned(),
                 number(&client["capacity_blocks"]),
                 number(&client["reads"]),
+                or_none(hits.map(|(hits, reads)| percent(hits as f64 / reads as f64))),
                 number(&client["evictions"]),
                 or_none(late),
                 or_none(tracking["untold_evictions"].as_u64().map(count)),

@@ -4,6 +4,7 @@
 //! `crates/store`); here is what only shows when all of it runs as one process that can be
 //! killed, told to stop, and talked to by programs that know nothing of it.
 
+mod again;
 mod ahead;
 mod clean;
 mod clients;

@@ -194,6 +194,34 @@ fn two_servers_count_what_two_levels_count() {
     }
 }
 
+/// The counters of the upper server come down, too, and by themselves if nothing else does.
+#[test]
+fn the_server_below_shows_the_cache_above() {
+    let (trace, above, below) = (Trace::generated(), Place::new(), Place::new());
+    let lower = below.serve(&volume(STORE, SIZES[1], "policy=mq,placement=eviction"));
+    let upper = "policy=arc,report=evictions";
+    let upper = above.serve(&volume(&lower.uri("v"), SIZES[0], upper));
+    trace.play(&upper, "--single");
+    let stats = upper.stats("v");
+    let shown = || lower.stats("v")["client_caches"][0].clone();
+    let deadline = Instant::now() + PATIENCE;
+    while shown()["reads"] != stats["reads"] {
+        assert!(Instant::now() < deadline, "{} of {stats}", shown());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let cache = shown();
+    for name in NAMES {
+        assert!(cache[name] == stats[name] && number(&stats, "", name) > 0, "{name}: {cache}");
+    }
+    assert_eq!((&cache["capacity_blocks"], &cache["policy"]), (&SIZES[0].into(), &"arc".into()));
+    assert!(number(&cache, "", "read_us_total") > 0, "{cache}");
+    let table = text(&below.undercroft(&format!("stats {}", lower.http())).stdout);
+    let row = table.lines().find(|line| line.contains(" arc "));
+    let hits = 100.0 * number(&stats, "", "read_hits") as f64 / number(&stats, "", "reads") as f64;
+    assert!(row.is_some_and(|row| row.contains(&format!(" {hits:.2} %"))), "{hits}: {table}");
+    assert_eq!((upper.stop(), lower.stop()), (0, 0));
+}
+
 /// Three servers: what the middle one is sent and drives out goes down to the last.
 fn three(trace: &Trace, policies: [&str; 3], sizes: [u64; 3], placement: &str) {
     let what = format!("{policies:?}, {placement}");

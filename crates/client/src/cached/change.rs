@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use undercroft_nbd::ClientError;
+use undercroft_nbd::{Client, ClientError};
 
 use super::read::Fetch;
+use super::session::Operation;
 use super::state::{Met, State};
-use super::{News, Shared, Turn};
+use super::{News, Shared};
 use undercroft_nbd::report::Answer;
 
 /// Most bytes of a TRIM or WRITE_ZEROES.
@@ -61,7 +62,7 @@ impl Shared {
         }
     }
 
-    fn begin_write(&self, state: &mut State, content: &Content) -> Begun {
+    fn begin_write(&self, client: &Client, state: &mut State, content: &Content) -> Begun {
         let (now, bytes) = (Instant::now(), &content.bytes);
         let blocks = self.blocks(bytes);
         // Where blocks have to be fetched, those that leave before are told of afterwards.
@@ -83,9 +84,9 @@ impl Shared {
             changed.push(Changed { block, is_kept: met.is_kept, old });
         }
         let answer = state.message(now, false);
-        let fetches: Vec<_> =
-            missing.into_iter().map(|block| self.fetch(block..block + 1)).collect();
-        let written = fetches.is_empty().then(|| self.send(content, &changed));
+        let fetch = |block| self.fetch(client, block..block + 1);
+        let fetches: Vec<_> = missing.into_iter().map(fetch).collect();
+        let written = fetches.is_empty().then(|| self.send(client, content, &changed));
         let news = if fetches.is_empty() { state.ask() } else { None };
         let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
@@ -101,20 +102,15 @@ impl Shared {
 
     /// Whether a range begins or ends within a block where the server cannot write.
     fn is_cut(&self, block: u64, bytes: &Range<u64>) -> bool {
-        let (all, unit) = (self.bytes_of(block), self.unit());
+        let (all, unit) = (self.bytes_of(block), self.shape.unit);
         (bytes.start > all.start && bytes.start % unit != 0)
             || (bytes.end < all.end && bytes.end % unit != 0)
     }
 
-    /// What the server's requests are multiples of, in bytes.
-    fn unit(&self) -> u64 {
-        self.client.remote().info.min_block.into()
-    }
-
     /// Queues the write, with as much of the old content around it as the server needs.
-    fn send(&self, content: &Content, changed: &[Changed]) -> Written {
+    fn send(&self, client: &Client, content: &Content, changed: &[Changed]) -> Written {
         let Content { bytes, data, fua } = content;
-        let unit = self.unit();
+        let unit = self.shape.unit;
         let (from, to) = (bytes.start - bytes.start % unit, bytes.end.next_multiple_of(unit));
         let old = |changed: Option<&Changed>, part: Range<u64>| {
             let changed = changed.filter(|_| !part.is_empty())?;
@@ -125,7 +121,7 @@ impl Shared {
         let before = old(changed.first(), from..bytes.start);
         let behind = old(changed.last(), bytes.end..to);
         let pieces = before.into_iter().chain([data.clone()]).chain(behind).collect();
-        Box::pin(self.client.write(from, pieces, *fua))
+        Box::pin(client.write(from, pieces, *fua))
     }
 
     /// What a block is after a write; none if the rest of it is not known.
@@ -170,7 +166,7 @@ impl Shared {
     }
 }
 
-impl Turn {
+impl Operation {
     /// Writes a range that is not empty.
     pub(super) async fn write(
         &self,
@@ -188,7 +184,8 @@ impl Turn {
     async fn write_stretch(&self, content: Content) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let blocks = shared.blocks(&content.bytes);
-        let begin = |state: &mut State| shared.begin_write(state, &content);
+        let client = &self.channel.client;
+        let begin = |state: &mut State| shared.begin_write(client, state, &content);
         let Begun { mut changed, fetches, written, answer, news } =
             shared.begin_change(&blocks, begin).await;
         let mut result = Ok(());
@@ -203,7 +200,10 @@ impl Turn {
             }
         }
         if result.is_ok() {
-            result = written.unwrap_or_else(|| shared.send(&content, &changed)).await;
+            result = written.unwrap_or_else(|| shared.send(client, &content, &changed)).await;
+        }
+        if result.is_ok() {
+            self.changed(content.fua);
         }
         shared.hear(answer).await;
         // Without it other blocks leave; that is all.
@@ -216,7 +216,7 @@ impl Turn {
     /// Gives up the content of a range that is not empty. What the server cannot trim stays.
     pub(super) async fn trim(&self, bytes: Range<u64>) -> Result<(), ClientError> {
         let shared = &*self.shared;
-        let unit = shared.unit();
+        let unit = shared.shape.unit;
         let inner = bytes.start.next_multiple_of(unit)..bytes.end - bytes.end % unit;
         if inner.is_empty() {
             return Ok(());
@@ -228,7 +228,8 @@ impl Turn {
         };
         shared.begin_change(&blocks, begin).await;
         for (offset, length) in effects(inner) {
-            shared.client.trim(offset, length, false).await?;
+            self.channel.client.trim(offset, length, false).await?;
+            self.changed(false);
         }
         Ok(())
     }
@@ -239,7 +240,7 @@ impl Turn {
         bytes: Range<u64>,
         fua: bool,
     ) -> Result<(), ClientError> {
-        let unit = self.shared.unit();
+        let unit = self.shared.shape.unit;
         let inner = bytes.start.next_multiple_of(unit)..bytes.end - bytes.end % unit;
         let zeroes = |length: u64| Bytes::from(vec![0; length as usize]);
         if inner.is_empty() {
@@ -269,12 +270,13 @@ impl Turn {
         let changed = shared.begin_change(&blocks, begin).await;
         let mut result = Ok(());
         for (offset, length) in effects(bytes.clone()) {
-            result = shared.client.write_zeroes(offset, length, 0, fua).await;
+            result = self.channel.client.write_zeroes(offset, length, 0, fua).await;
             if result.is_err() {
                 break;
             }
+            self.changed(fua);
         }
-        let zeroes = Bytes::from(vec![0; shared.block_bytes as usize]);
+        let zeroes = Bytes::from(vec![0; shared.shape.block as usize]);
         for changed in changed {
             let all = shared.bytes_of(changed.block);
             let part = bytes.start.max(all.start)..bytes.end.min(all.end);

@@ -1,12 +1,14 @@
 //! An NBD client with a cache of its own, which tells the server what leaves the cache.
 //!
-//! Here: what a caller sees. Not here: the order of operations (`gate.rs`), what lies in the cache
-//! and what is said about it (`state.rs`), how a read or a change goes on (`read.rs`, `change.rs`).
+//! Here: what a caller sees. Not here: the connections (`session.rs`), the order of operations
+//! (`gate.rs`), what lies in the cache and what is said about it (`state.rs`), how a read or a
+//! change goes on (`read.rs`, `change.rs`).
 
 mod change;
 mod gate;
 mod options;
 mod read;
+mod session;
 mod state;
 
 use std::ops::Range;
@@ -14,23 +16,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{Notify, oneshot};
-use undercroft_cache::content::{Below, Upper};
+use tokio::sync::{Notify, RwLock, oneshot};
+use undercroft_cache::content::Upper;
 use undercroft_cache::policy::Context;
 use undercroft_nbd::coop::Abilities;
-use undercroft_nbd::{Client, ClientError, Failure, Uri};
-
-use crate::following::follow;
-pub use options::{CachedOptions, CachedStats};
-use state::State;
 use undercroft_nbd::hint::Told;
-use undercroft_nbd::report::{Answer, Mailbox, client_id};
+use undercroft_nbd::report::{Answer, client_id};
+use undercroft_nbd::{ClientError, Failure, Line, Uri};
 
-/// Bytes of a block where no server says it.
-const BLOCK_BYTES: u32 = 4096;
-
-/// Most bytes of a request to the server. Longer operations take several.
-const REQUEST_BYTES: u64 = 1 << 20;
+pub use options::{CachedOptions, CachedStats};
+use session::{Operation, Session, Shape};
+use state::State;
 
 /// A connection with a cache in front. Clones share both. It closes, everything answered, when the
 /// last one is dropped.
@@ -39,8 +35,12 @@ const REQUEST_BYTES: u64 = 1 << 20;
 /// polled; there is no such order between others, and an operation over several blocks is no unit
 /// for another client. One that has begun is carried to its end also if its future is dropped.
 /// Nobody else may change the volume meanwhile: what is in the cache would not be noticed to be
-/// old. After a failed change the cache keeps nothing of the blocks concerned. Once the connection
-/// is lost everything fails, also what the cache could answer.
+/// old. After a failed change the cache keeps nothing of the blocks concerned.
+///
+/// When the connection is lost, what was under way fails. The next operation connects again, and
+/// fails if that is not possible; also what the cache could answer. After that the cache begins
+/// empty, so that what is read is what the server has. If writes had been answered on the lost
+/// connection and not flushed, the next [`flush`](Self::flush) says so.
 #[derive(Clone)]
 pub struct CachedClient {
     shared: Arc<Shared>,
@@ -52,11 +52,14 @@ type News = std::pin::Pin<Box<dyn Future<Output = Result<Told, ClientError>> + S
 /// What callers and operations share.
 struct Shared {
     state: Mutex<State>,
-    client: Client,
-    size: u64,
-    block_bytes: u64,
-    /// Most bytes of a request, whole blocks.
-    request_bytes: u64,
+    /// The server, and what is wanted of it.
+    uri: Uri,
+    options: CachedOptions,
+    line: Line,
+    /// Held by each operation. Who connects again waits until those on the lost connection have
+    /// ended.
+    running: Arc<RwLock<()>>,
+    shape: Shape,
     /// Hints wait without a request that they could go with.
     hints_wait: Arc<Notify>,
 }
@@ -76,55 +79,24 @@ impl CachedClient {
     /// when the policy cannot be made.
     pub async fn connect(uri: &Uri, options: &CachedOptions) -> Result<CachedClient, ClientError> {
         let below = options.below();
-        let follows = matches!(below, Below::Told | Below::Digests);
         let build = || {
             options.awareness().check()?;
             let policy = options.policy.build(&Context::new(options.blocks.max(1)))?;
             Upper::new(policy, options.write_mode, below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
-        let follow = follows.then(|| follow(&options.awareness(), options.blocks.max(1)));
-        let needs = Abilities { follow: follows, ..options.report.needs() };
-        let (client, mailbox, size, block_bytes) = match needs == Abilities::default() {
-            true => {
-                let client = Client::connect(uri, &options.options).await?;
-                let info = &client.remote().info;
-                let (size, preferred) = (info.size, info.preferred_block);
-                let fits = preferred.is_power_of_two() && (512..=64 << 10).contains(&preferred);
-                let block_bytes = if fits { preferred } else { BLOCK_BYTES };
-                let block_bytes = block_bytes.max(info.min_block);
-                (client, None, size, block_bytes)
-            }
-            false => {
-                // The session itself is told of the window, too; the volume's size is another.
-                let size = Client::describe(uri, &options.options).await?.info.size;
-                let id = options.client_id.unwrap_or_else(client_id);
-                let mut mailbox = Mailbox::asking_for(uri, &options.options, needs, id).await?;
-                if let Some(follow) = follow {
-                    mailbox.follow(follow).await?;
-                }
-                let block_bytes = mailbox.grant().block_bytes;
-                (mailbox.client().clone(), Some(mailbox), size, block_bytes)
-            }
-        };
-        let (info, block_bytes) = (&client.remote().info, u64::from(block_bytes));
-        let most = u64::from(info.max_block).min(REQUEST_BYTES);
-        if block_bytes > most || block_bytes % u64::from(info.min_block) != 0 {
-            let unit = info.min_block;
-            let text = format!(
-                "blocks are of {block_bytes} bytes, requests of {most} at most, in units of {unit}"
-            );
-            return Err(ClientError::Refused(text));
-        }
+        let id = options.client_id.unwrap_or_else(client_id);
+        let session = Session::open(uri, options, id).await?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(level, options, mailbox, follow)),
-            client,
-            size,
-            block_bytes,
-            request_bytes: most - most % block_bytes,
+            line: Line::new(uri.to_string(), session.client.clone()),
+            running: Arc::default(),
+            shape: session.shape,
+            state: Mutex::new(State::new(level, options, session)),
+            uri: uri.clone(),
+            options: options.clone(),
             hints_wait: Arc::new(Notify::new()),
         });
-        if needs != Abilities::default() {
+        if options.needs() != Abilities::default() {
             let wait = Arc::clone(&shared.hints_wait);
             tokio::spawn(flush_hints(Arc::downgrade(&shared), wait, options.flush_after));
         }
@@ -133,17 +105,17 @@ impl CachedClient {
 
     /// Bytes of the volume.
     pub fn size(&self) -> u64 {
-        self.shared.size
+        self.shared.shape.size
     }
 
     /// Bytes of a block.
     pub fn block_bytes(&self) -> u32 {
-        self.shared.block_bytes as u32
+        self.shared.shape.block as u32
     }
 
-    /// Whether the connection has ended: every further operation fails.
+    /// Whether the connection has ended: the next operation makes a new one, or fails.
     pub fn is_lost(&self) -> bool {
-        self.shared.client.is_lost()
+        self.shared.lock().is_lost()
     }
 
     /// What was counted.
@@ -164,7 +136,7 @@ impl CachedClient {
             Ok(data)
         } else {
             let turn = Turn::enter(&self.shared, &bytes);
-            finish(async move { turn.wait().await.read(bytes).await }).await
+            finish(async move { turn.begin().await?.read(bytes).await }).await
         };
         let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.shared.lock().read_us_total += took;
@@ -182,15 +154,26 @@ impl CachedClient {
             return Ok(());
         }
         let turn = Turn::enter(&self.shared, &bytes);
-        finish(async move { turn.wait().await.write(bytes, data, fua).await }).await
+        finish(async move { turn.begin().await?.write(bytes, data, fua).await }).await
     }
 
     /// Makes everything durable that was answered before.
     ///
     /// # Errors
-    /// When the server fails.
+    /// When the server fails. [`ClientError::Unflushed`], once, when a connection was lost with
+    /// changes that had been answered and not flushed.
     pub async fn flush(&self) -> Result<(), ClientError> {
-        self.shared.client.flush().await
+        let arrived = Instant::now();
+        self.shared.check(0, 0)?;
+        let shared = Arc::clone(&self.shared);
+        finish(async move {
+            let operation = Operation::begin(shared, None).await?;
+            if operation.shared.line.is_in_doubt(arrived) {
+                return Err(ClientError::Unflushed);
+            }
+            operation.channel.flush().await
+        })
+        .await
     }
 
     /// Says that the content of a range is no longer needed.
@@ -203,7 +186,7 @@ impl CachedClient {
             return Ok(());
         }
         let turn = Turn::enter(&self.shared, &bytes);
-        finish(async move { turn.wait().await.trim(bytes).await }).await
+        finish(async move { turn.begin().await?.trim(bytes).await }).await
     }
 
     /// Makes a range read as zeroes. `fua`: durable before the answer.
@@ -221,17 +204,18 @@ impl CachedClient {
             return Ok(());
         }
         let turn = Turn::enter(&self.shared, &bytes);
-        finish(async move { turn.wait().await.write_zeroes(bytes, fua).await }).await
+        finish(async move { turn.begin().await?.write_zeroes(bytes, fua).await }).await
     }
 
     /// Waits until everything begun is answered, says good-bye and closes. Operations of other
     /// clones that come later fail.
     pub async fn close(self) {
-        self.shared.client.clone().close().await;
+        let client = self.shared.lock().close();
+        client.close().await;
     }
 }
 
-/// Carries an operation to its end, whether or not its caller waits.
+/// Carries an operation to its end, whether or not its caller waits: others may wait for it.
 async fn finish<T: Send + 'static>(
     operation: impl Future<Output = Result<T, ClientError>> + Send + 'static,
 ) -> Result<T, ClientError> {
@@ -254,13 +238,13 @@ impl Turn {
         Turn { shared: Arc::clone(shared), id, turn }
     }
 
-    /// Until the operation may begin.
-    async fn wait(mut self) -> Turn {
+    /// Begins the operation when it is its turn.
+    async fn begin(mut self) -> Result<Operation, ClientError> {
         if let Some(turn) = self.turn.take() {
             // The sender lives as long as the place in the order.
             let _ = turn.await;
         }
-        self
+        Operation::begin(Arc::clone(&self.shared), Some(self)).await
     }
 }
 
@@ -276,13 +260,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The range, if it lies within the volume and the connection stands.
+    /// The range, if it lies within the volume and nobody has closed that.
     fn check(&self, offset: u64, length: u64) -> Result<Range<u64>, ClientError> {
-        let size = self.size;
+        let size = self.shape.size;
         match offset.checked_add(length) {
-            _ if self.client.is_lost() => {
-                Err(ClientError::Lost("it was lost or closed before".to_owned()))
-            }
+            _ if self.lock().is_closed() => Err(state::closed()),
             Some(end) if end <= size => Ok(offset..end),
             _ => {
                 let text = format!("{length} bytes at {offset} pass the end of {size} bytes");
@@ -293,18 +275,18 @@ impl Shared {
 
     /// The blocks that a range of bytes touches.
     fn blocks(&self, bytes: &Range<u64>) -> Range<u64> {
-        bytes.start / self.block_bytes..bytes.end.div_ceil(self.block_bytes)
+        bytes.start / self.shape.block..bytes.end.div_ceil(self.shape.block)
     }
 
     /// The bytes of a block; the last one may be short.
     fn bytes_of(&self, block: u64) -> Range<u64> {
-        let start = block * self.block_bytes;
-        start..self.size.min(start + self.block_bytes)
+        let start = block * self.shape.block;
+        start..self.shape.size.min(start + self.shape.block)
     }
 
     /// The parts of a range that go in one request each, cut at blocks.
     fn stretches(&self, bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-        let request = self.request_bytes;
+        let request = self.shape.request;
         let mut at = bytes.start;
         std::iter::from_fn(move || {
             let start = at;
@@ -316,7 +298,8 @@ impl Shared {
     /// A message was answered, if one was sent.
     async fn hear(&self, answer: Option<Answer>) {
         if let Some(answer) = answer {
-            if answer.await.is_err() {
+            // One that went with its connection was not refused.
+            if let Err(ClientError::Server { .. }) = answer.await {
                 self.lock().refused();
             }
         }

@@ -6,6 +6,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::content::Below;
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_nbd::ClientOptions;
+use undercroft_nbd::coop::Abilities;
 use undercroft_nbd::report::Report;
 
 /// How to connect, and what to keep.
@@ -23,7 +24,8 @@ pub struct CachedOptions {
     pub batch: usize,
     /// Longest time that a hint waits for others.
     pub flush_after: Duration,
-    /// Connections with the same number share one cache; without it a random one.
+    /// Connections with the same number share one cache; without it a random one. When a lost
+    /// connection is made again, it has another number in any case.
     pub client_id: Option<u128>,
     /// Where a content-aware policy knows from what the server holds; none: as its `knows` says,
     /// and with `knows=emulation` it is found out what is to be emulated.
@@ -36,6 +38,12 @@ impl CachedOptions {
     /// In which form the server tells, and is told, what is held.
     pub(super) fn awareness(&self) -> Awareness {
         Awareness::of(&self.policy).unwrap_or_default()
+    }
+
+    /// What the server must grant.
+    pub(super) fn needs(&self) -> Abilities {
+        let follow = matches!(self.below(), Below::Told | Below::Digests);
+        Abilities { follow, ..self.report.needs() }
     }
 
     pub(super) fn below(&self) -> Below {
@@ -84,6 +92,8 @@ pub struct CachedStats {
     pub evictions: u64,
     /// Time that all reads together took, in microseconds.
     pub read_us_total: u64,
+    /// Connections that were made again.
+    pub reconnections: u64,
     /// Messages of hints sent.
     pub messages: u64,
     /// Messages that the server refused.

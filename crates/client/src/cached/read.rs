@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_nbd::{ClientError, ReadDone};
+use undercroft_nbd::{Client, ClientError, ReadDone};
 
+use super::session::Operation;
 use super::state::State;
-use super::{News, Shared, Turn};
+use super::{News, Shared};
 use undercroft_nbd::report::Answer;
 
 /// Blocks that are on their way from the server.
@@ -39,12 +40,12 @@ impl Shared {
     /// The data, if all of it is here and nothing else goes on with it.
     pub(super) fn read_if_here(&self, bytes: &Range<u64>) -> Option<Bytes> {
         let blocks = self.blocks(bytes);
-        if bytes.end - bytes.start > self.request_bytes {
+        if bytes.end - bytes.start > self.shape.request {
             return None;
         }
         let mut state = self.lock();
         let is_here = |block| state.peek(block).is_some();
-        if !state.gate.is_free(&blocks) || !blocks.clone().all(is_here) {
+        if state.is_lost() || !state.gate.is_free(&blocks) || !blocks.clone().all(is_here) {
             return None;
         }
         // Hits drive nothing out.
@@ -55,7 +56,7 @@ impl Shared {
         Some(joined(self.parts(bytes, blocks.start, data?)))
     }
 
-    fn begin_read(&self, blocks: &Range<u64>) -> Begun {
+    fn begin_read(&self, client: &Client, blocks: &Range<u64>) -> Begun {
         let mut state = self.lock();
         let now = Instant::now();
         let (mut missed, mut later) = (Vec::new(), Vec::new());
@@ -75,7 +76,7 @@ impl Shared {
             found.push(met.data);
         }
         let answer = if missed.is_empty() { None } else { state.message(now, false) };
-        let fetches = runs(&missed).map(|run| self.fetch(run)).collect();
+        let fetches = runs(&missed).map(|run| self.fetch(client, run)).collect();
         let news = if missed.is_empty() { None } else { state.ask() };
         let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
@@ -84,11 +85,11 @@ impl Shared {
     }
 
     /// Asks the server for blocks.
-    pub(super) fn fetch(&self, blocks: Range<u64>) -> Fetch {
+    pub(super) fn fetch(&self, client: &Client, blocks: Range<u64>) -> Fetch {
         let start = self.bytes_of(blocks.start).start;
         let length = self.bytes_of(blocks.end - 1).end - start;
         let buffer: Vec<u8> = vec![0; length as usize];
-        let answer = Box::pin(self.client.read(start, vec![Box::new(buffer)]));
+        let answer = Box::pin(client.read(start, vec![Box::new(buffer)]));
         Fetch { blocks, answer, began: Instant::now() }
     }
 
@@ -109,7 +110,7 @@ impl Fetch {
         let (mut buffers, result) = self.answer.await;
         let data = result.map(|()| {
             let all = (**buffers.first_mut().expect("the buffer comes back")).as_mut();
-            all.chunks(shared.block_bytes as usize).map(Bytes::copy_from_slice).collect()
+            all.chunks(shared.shape.block as usize).map(Bytes::copy_from_slice).collect()
         });
         Fetched { blocks: self.blocks, data, took: self.began.elapsed() }
     }
@@ -134,7 +135,7 @@ impl Fetched {
     }
 }
 
-impl Turn {
+impl Operation {
     /// Reads a range that is not empty.
     pub(super) async fn read(&self, bytes: Range<u64>) -> Result<Bytes, ClientError> {
         let mut parts = Vec::new();
@@ -147,7 +148,8 @@ impl Turn {
     async fn read_stretch(&self, bytes: Range<u64>) -> Result<Vec<Bytes>, ClientError> {
         let shared = &*self.shared;
         let blocks = shared.blocks(&bytes);
-        let Begun { mut found, fetches, answer, news, is_late } = shared.begin_read(&blocks);
+        let begun = shared.begin_read(&self.channel.client, &blocks);
+        let Begun { mut found, fetches, answer, news, is_late } = begun;
         let mut fetched = Vec::new();
         for fetch in fetches {
             fetched.push(fetch.finish(shared).await);

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use undercroft_cache::content::{Latencies, Upper};
 use undercroft_cache::{HashedCache, Served, WriteMode};
-use undercroft_nbd::hint::{ClientStat, Follow, Hint, Told};
+use undercroft_nbd::hint::{ClientStat, Follow, Hint, PolicyName, Told};
 
-use undercroft_nbd::ClientError;
+use undercroft_nbd::{Client, ClientError};
 
 use super::gate::Gate;
+use super::session::Session;
 use super::{CachedOptions, CachedStats};
-use crate::following::{NEWS_BYTES, News, Publishing};
+use crate::following::{NEWS_BYTES, News, Publishing, follow};
 use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report};
 
 /// How often the server is told the counters, while there is traffic.
@@ -33,6 +34,10 @@ pub(super) struct Met {
 
 pub(super) struct State {
     pub(super) gate: Gate,
+    /// The connection as it is now.
+    client: Client,
+    is_closed: bool,
+    reconnections: u64,
     level: Upper,
     write_mode: WriteMode,
     /// How the server is to tell what it holds, and what it has told.
@@ -48,31 +53,33 @@ pub(super) struct State {
     frames: Vec<Bytes>,
     /// Where hints go, if anywhere.
     mailbox: Option<Mailbox>,
+    /// Messages of the connections before.
+    messages_before: u64,
     hints: HintQueue,
     tells_evictions: bool,
     hands_over: bool,
     /// Only whole blocks are handed over: those of this length.
     block_bytes: usize,
+    policy: PolicyName,
     stat_due: Option<Instant>,
     messages_refused: u64,
     pub(super) read_us_total: u64,
 }
 
 impl State {
-    pub(super) fn new(
-        level: Upper,
-        options: &CachedOptions,
-        mailbox: Option<Mailbox>,
-        follow: Option<Follow>,
-    ) -> State {
+    pub(super) fn new(level: Upper, options: &CachedOptions, session: Session) -> State {
+        let Session { client, mailbox, shape } = session;
         let capacity = level.cache().policy().capacity();
         let publishes = options.report == Report::Digest;
         let awareness = options.awareness();
         let frames = vec![Bytes::new(); capacity as usize];
-        let block_bytes = mailbox.as_ref().map_or(0, |mailbox| mailbox.grant().block_bytes);
-        let takes_stat = mailbox.as_ref().is_some_and(|mailbox| mailbox.grant().grant.stat);
+        let follow = options.needs().follow.then(|| follow(&awareness, capacity));
+        let stat_due = stat_due(mailbox.as_ref());
         State {
             gate: Gate::default(),
+            client,
+            is_closed: false,
+            reconnections: 0,
             level,
             write_mode: options.write_mode,
             follow,
@@ -83,14 +90,51 @@ impl State {
             ask_every: options.batch.max(1),
             frames,
             mailbox,
+            messages_before: 0,
             hints: HintQueue::new(options.batch),
             tells_evictions: options.report.needs().evict,
             hands_over: options.report == Report::Demotions,
-            block_bytes: block_bytes as usize,
-            stat_due: takes_stat.then(|| Instant::now() + STAT_EVERY),
+            block_bytes: shape.block as usize,
+            policy: PolicyName::new(options.policy.info().name),
+            stat_due,
             messages_refused: 0,
             read_us_total: 0,
         }
+    }
+
+    /// Another connection takes the place of the last one, which was lost, when nothing goes on any
+    /// more. The cache begins empty, and so does what each side knows of the other.
+    pub(super) fn begin_anew(&mut self, session: Session) -> Result<(), ClientError> {
+        if self.is_closed {
+            return Err(closed());
+        }
+        self.resident(&(0..u64::MAX)).into_iter().for_each(|block| self.forget(block));
+        self.level.lost();
+        self.news.begin_anew();
+        self.unasked = 0;
+        self.hints.clear();
+        if let Some(publishing) = &mut self.publishing {
+            publishing.refused();
+        }
+        self.messages_before += self.mailbox.as_ref().map_or(0, Mailbox::messages);
+        self.stat_due = stat_due(session.mailbox.as_ref());
+        (self.client, self.mailbox) = (session.client, session.mailbox);
+        self.reconnections += 1;
+        Ok(())
+    }
+
+    /// No connection is made any more: the last one.
+    pub(super) fn close(&mut self) -> Client {
+        self.is_closed = true;
+        self.client.clone()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.client.is_lost()
     }
 
     fn cache(&self) -> &HashedCache {
@@ -349,6 +393,7 @@ impl State {
             capacity_blocks: stats.capacity_blocks.into(),
             read_us_total: stats.read_us_total,
             tracking: None,
+            policy: self.policy,
         }
     }
 
@@ -365,7 +410,8 @@ impl State {
             write_hits: counts.write_hits,
             evictions: counts.evictions,
             read_us_total: self.read_us_total,
-            messages: self.mailbox.as_ref().map_or(0, Mailbox::messages),
+            reconnections: self.reconnections,
+            messages: self.messages_before + self.mailbox.as_ref().map_or(0, Mailbox::messages),
             messages_refused: self.messages_refused,
             demotions: hints.handed_over,
             hints_lost: hints.lost,
@@ -377,4 +423,14 @@ impl State {
             published: self.publishing.as_ref().map_or(0, |publishing| publishing.published),
         }
     }
+}
+
+fn stat_due(mailbox: Option<&Mailbox>) -> Option<Instant> {
+    let takes_stat = mailbox.is_some_and(|mailbox| mailbox.grant().grant.stat);
+    takes_stat.then(|| Instant::now() + STAT_EVERY)
+}
+
+/// The error of everything that comes later.
+pub(super) fn closed() -> ClientError {
+    ClientError::Lost("it was closed".to_owned())
 }

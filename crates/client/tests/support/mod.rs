@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use undercroft_cache::Counts;
 use undercroft_cache::placement::{Down, LowerLevel};
 use undercroft_nbd::coop::{Abilities, Grant, NAME, Query};
@@ -56,6 +57,8 @@ pub(crate) enum Event {
 
 pub(crate) struct Disk {
     pub(crate) bytes: Vec<u8>,
+    /// What of that would survive a crash.
+    durable: Vec<u8>,
     pub(crate) events: Vec<Event>,
     /// Changes that were begun and not answered.
     changing: Vec<Range<u64>>,
@@ -87,6 +90,7 @@ pub(crate) struct Served {
     pub(crate) volume: Volume,
     pub(crate) uri: Uri,
     pub(crate) server: Server,
+    listening: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
@@ -94,6 +98,7 @@ impl Volume {
     pub(crate) fn new(size: u64, min_block: u32, grants: &str, seed: u64) -> Volume {
         let disk = Disk {
             bytes: vec![0; size as usize],
+            durable: vec![0; size as usize],
             events: Vec::new(),
             changing: Vec::new(),
             wrongs: Vec::new(),
@@ -121,16 +126,44 @@ impl Volume {
     pub(crate) async fn serve(self) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let socket: PathBuf = folder.path().join("nbd.sock");
-        let listener = Listener::unix(socket.to_str().expect("UTF-8")).expect("a socket");
+        let (server, listening) = self.listen(&socket);
+        let uri = Uri { endpoint: Endpoint::Unix(socket), export: "v".to_owned(), tls: false };
+        Served { volume: self, uri, server, listening, _folder: folder }
+    }
+
+    fn listen(&self, socket: &Path) -> (Server, JoinHandle<()>) {
+        let listener = Listener::unix(socket).expect("a socket");
         let server = Server::new(Arc::new(self.clone()), ServerOptions::default());
         let listening = server.clone();
-        tokio::spawn(async move { listening.listen(listener).await });
-        let uri = Uri { endpoint: Endpoint::Unix(socket), export: "v".to_owned(), tls: false };
-        Served { volume: self, uri, server, _folder: folder }
+        (server, tokio::spawn(async move { listening.listen(listener).await }))
     }
 
     fn base(&self) -> u64 {
         self.size.next_multiple_of(1 << 20)
+    }
+}
+
+impl Served {
+    /// The server goes away. What it was doing still happens; then what is not durable is lost.
+    pub(crate) async fn stop(&mut self) {
+        self.server.shutdown(Duration::ZERO).await;
+        (&mut self.listening).await.expect("no panic");
+        while !self.volume.disk().is_quiet() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut disk = self.volume.disk();
+        disk.bytes = disk.durable.clone();
+    }
+
+    /// It comes back, in the same place.
+    pub(crate) fn start(&mut self) {
+        let Endpoint::Unix(socket) = &self.uri.endpoint else { panic!("no socket") };
+        (self.server, self.listening) = self.volume.listen(socket);
+    }
+
+    /// As if it served a smaller volume.
+    pub(crate) fn shrink(&mut self, bytes: u64) {
+        self.volume.size -= bytes;
     }
 }
 
@@ -211,7 +244,12 @@ impl Session for Volume {
             let read = if fails && !is_after {
                 Vec::new()
             } else {
-                shared.lock().expect("no panic").carry_out(&request.command, &range)
+                let mut disk = shared.lock().expect("no panic");
+                let read = disk.carry_out(&request.command, &range);
+                if request.durable || matches!(request.command, Command::Flush) {
+                    disk.durable = disk.bytes.clone();
+                }
+                read
             };
             if !delay.is_zero() {
                 tokio::time::sleep(delay / 2).await;
@@ -236,6 +274,10 @@ fn changes(command: &Command) -> bool {
 }
 
 impl Disk {
+    fn is_quiet(&self) -> bool {
+        self.changing.is_empty() && self.messages_in_flight == 0
+    }
+
     fn random_delay(&mut self) -> Duration {
         if self.delay.is_zero() {
             return Duration::ZERO;
@@ -339,4 +381,19 @@ pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
 /// Without the cold reads, which the events do not tell.
 pub(crate) fn counted(counts: &Counts) -> [u64; 5] {
     [counts.reads, counts.read_hits, counts.writes, counts.write_hits, counts.evictions]
+}
+
+/// Whether a program is there; if not, says so.
+pub(crate) fn present(program: &str) -> bool {
+    let found = std::process::Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// How a program ended and what it said.
+pub(crate) fn shown(output: &std::process::Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }

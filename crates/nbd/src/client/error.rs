@@ -26,6 +26,13 @@ pub enum ClientError {
     /// There is no connection, or none any more.
     #[error("the connection is lost: {0}")]
     Lost(String),
+    /// Of a FLUSH: a connection was lost with changes that were answered and not flushed. They may
+    /// be lost, or not.
+    #[error(
+        "the connection was lost with changes that were not flushed; the server may have lost \
+         them too"
+    )]
+    Unflushed,
 }
 
 impl From<io::Error> for ClientError {
@@ -54,6 +61,7 @@ impl From<ClientError> for io::Error {
             ClientError::Refused(_) => io::ErrorKind::ConnectionRefused,
             ClientError::Malformed(_) => io::ErrorKind::InvalidData,
             ClientError::Lost(_) => io::ErrorKind::NotConnected,
+            ClientError::Unflushed => io::ErrorKind::ConnectionReset,
         };
         io::Error::new(kind, error)
     }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::level::{Asked, MOVES_BYTES, Moves, Passed};
 use super::{
-    ASK, BLOCKS_MAX, BlockRun, CHANGES, CLIENT_STAT, CONTENT, ClientStat, DEMOTE, DIGEST, EVICT,
-    EvictFlags, FOLLOW, FREQUENCY, Follow, Following, HOLD, Hint, MESSAGE_BYTES_MAX, MORE, PASS,
-    PROMOTE, RIDES, Tracking, digest_part_bytes,
+    ASK, BLOCKS_MAX, BlockRun, CHANGES, CLIENT_STAT, ClientStat, DEMOTE, DIGEST, EVICT, EvictFlags,
+    FOLLOW, FREQUENCY, Follow, Following, HOLD, Hint, MESSAGE_BYTES_MAX, MORE, PASS, POLICY_BYTES,
+    PROMOTE, PolicyName, RIDES, Tracking, digest_part_bytes,
 };
 
 /// Bytes of a record's head, and what records are padded to.
@@ -139,11 +139,6 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
             }
             Hint::Frequency { run, hits, last_idle, moves }
         }
-        CONTENT => {
-            let (block, id) = (reader.block()?, reader.array()?);
-            reader.done()?;
-            Hint::Content { block, id }
-        }
         DIGEST => digest(reader)?,
         CLIENT_STAT => Hint::ClientStat(Box::new(client_stat(reader)?)),
         CHANGES => changes(reader)?,
@@ -226,6 +221,11 @@ fn client_stat(reader: &mut Reader<'_>) -> Result<ClientStat, Malformed> {
             None
         } else {
             Some(tracking(reader)?)
+        },
+        policy: if reader.end - reader.at < POLICY_BYTES {
+            PolicyName::default()
+        } else {
+            PolicyName(reader.array()?)
         },
     })
 }

@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use support::{BLOCK, Event, Random, Served, Volume};
+use support::{BLOCK, Event, Random, Served, Volume, present, shown};
 use undercroft_cache::{Cct, Frames};
 use undercroft_nbd::hint::Hint;
 
@@ -26,19 +26,6 @@ const BLOCKS: u64 = 256;
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a file");
     test.with_file_name("libundercroft_cct.so")
-}
-
-fn present(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        println!("skipped: {program} is not installed");
-    }
-    found
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// One of the programs, compiled once.

@@ -124,7 +124,6 @@ fn abilities(volume: &Volume) -> Abilities {
         stat: true,
         digest: volume.takes_digests(),
         follow: is_cached && !is_level,
-        ..Abilities::default()
     }
 }
 
@@ -240,19 +239,17 @@ impl CoopSession {
         }
         self.unanswered = Some(reply);
         self.answers.message(&heard.hints);
-        let waits = self.reads_first;
         let rides = |hint: &Hint| match hint {
-            Hint::Evict { flags, .. } => waits && flags.rides,
-            Hint::Demote { rides, .. } => waits && *rides,
+            Hint::Evict { flags, .. } => flags.rides,
+            Hint::Demote { rides, .. } => *rides,
             _ => false,
         };
-        let (riding, others): (Vec<_>, Vec<_>) = heard.hints.into_iter().partition(rides);
-        if !others.is_empty() {
-            self.window.hear(Heard { hints: others, ..heard });
+        if !(self.reads_first && heard.hints.iter().any(rides)) {
+            return self.window.hear(heard);
         }
-        if !riding.is_empty() {
-            self.riding = Some((Heard { hints: riding, ..heard }, false));
-        }
+        let (riding, others) = heard.hints.into_iter().partition(rides);
+        self.riding = Some((Heard { hints: riding, bytes: 0, ..heard }, false));
+        self.window.hear(Heard { hints: others, ..heard });
     }
 
     /// What is answered there depends on what the volume is.

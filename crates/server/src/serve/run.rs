@@ -226,8 +226,12 @@ pub(super) async fn open_volume(
     })?;
     let mut config = planned.config.clone();
     config.seed = rand_seed();
+    let mut teller = None;
     match voice {
-        Some(Voice::Tells(teller)) => config.listener = Some(teller),
+        Some(Voice::Tells(tells)) => {
+            config.listener = Some(Arc::clone(&tells) as _);
+            teller = Some(tells);
+        }
         Some(Voice::Moves(mover)) => config.lower = Some(Arc::new(upstream::Below(mover))),
         None => {}
     }
@@ -236,7 +240,11 @@ pub(super) async fn open_volume(
     })?;
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
-    volume.map_err(|error| ServeError::Plan(error.to_string()))
+    let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
+    if let Some(teller) = teller {
+        teller.tell_of(&volume);
+    }
+    Ok(volume)
 }
 
 /// A seed that clients cannot know, from the standard library's own randomness.

@@ -64,13 +64,7 @@ impl Window {
             Command::Write { data } => match hint::parse(&joined(data)) {
                 Ok(hints) => {
                     let (arrived, may_demote) = (Instant::now(), self.granted.demote);
-                    let count = CooperationStats {
-                        hint_messages: 1,
-                        hint_bytes: length,
-                        ..Default::default()
-                    };
-                    self.volume.count_cooperation(&count);
-                    Some((Heard { hints, arrived, may_demote }, reply))
+                    Some((Heard { hints, bytes: length, arrived, may_demote }, reply))
                 }
                 Err(malformed) => {
                     let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };

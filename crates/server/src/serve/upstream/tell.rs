@@ -1,6 +1,9 @@
 //! Telling another server what leaves the cache of the volume that it is the store of: hints wait
 //! here, and go in front of requests. While the server below takes none, nothing is kept.
 //!
+//! The counters of the cache go the same way, once a second while they change, so that the server
+//! below can show them.
+//!
 //! Every connection has a client id of its own: data that an old connection still holds is not
 //! taken for that of the new one, which may have changed the block since.
 
@@ -11,15 +14,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use undercroft_nbd::hint::{ClientStat, Hint};
 use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report, client_id};
 use undercroft_nbd::{Client, ClientError};
 
 use crate::counters::TellStats;
 use crate::serve::reporting::Reporting;
 use crate::tell::Listener;
+use crate::volume::Volume;
 
 /// Longest time that a hint waits for others.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
+
+/// How often the server below is told the counters.
+const STAT_EVERY: Duration = Duration::from_secs(1);
 
 /// What is to be told, and the way to whom.
 pub(in crate::serve) struct Teller {
@@ -35,6 +43,9 @@ struct State {
     hints: HintQueue,
     /// Of the connection as it is now, while the server takes hints.
     mailbox: Option<Mailbox>,
+    /// Counters that go with the next message, and those that went last on this connection.
+    stat: Option<ClientStat>,
+    told_stat: Option<ClientStat>,
     /// Messages of the connections before.
     messages_before: u64,
     messages_refused: u64,
@@ -78,6 +89,8 @@ impl Teller {
         let state = State {
             hints: HintQueue::new(how.batch),
             mailbox: None,
+            stat: None,
+            told_stat: None,
             messages_before: 0,
             messages_refused: 0,
             unheard: 0,
@@ -117,6 +130,7 @@ impl Teller {
         let mut state = self.lock();
         // The server may be another one now, or have forgotten what it delivered.
         state.hints.keep_data(&(0..u64::MAX));
+        state.told_stat = None;
         state.messages_before += state.mailbox.as_ref().map_or(0, Mailbox::messages);
         match opened {
             Ok(mailbox) => {
@@ -194,6 +208,11 @@ impl Teller {
         tokio::spawn(flush_hints(Arc::downgrade(self), Arc::clone(&self.hints_wait)));
     }
 
+    /// Begins to tell the counters of the volume; to be called once.
+    pub(in crate::serve) fn tell_of(self: &Arc<Self>, volume: &Arc<Volume>) {
+        tokio::spawn(tell_counters(Arc::downgrade(self), Arc::downgrade(volume)));
+    }
+
     /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -231,9 +250,29 @@ impl State {
             hints.cancel_within(blocks);
         }
         let pressing = hints.waits_since(now) >= FLUSH_AFTER;
-        let answer = mailbox.send(hints, now, Vec::new(), pressing);
-        hints.depart();
+        let answer = self.send(now, pressing);
+        self.hints.depart();
         Step::Go(answer)
+    }
+
+    /// Sends what is due, with the counters if they are.
+    fn send(&mut self, now: Instant, pressing: bool) -> Option<Answer> {
+        let mailbox = self.mailbox.as_mut().filter(|mailbox| !mailbox.is_away())?;
+        let stat = self.stat.take();
+        self.told_stat = stat.or(self.told_stat);
+        let extra = stat.map(|stat| Hint::ClientStat(Box::new(stat))).into_iter().collect();
+        mailbox.send(&mut self.hints, now, extra, pressing)
+    }
+
+    /// The counters are to be told, if they are other ones: by themselves if no request is about
+    /// to go.
+    fn count(&mut self, stat: ClientStat) -> Option<Answer> {
+        let takes_stat = self.mailbox.as_ref().is_some_and(|mailbox| mailbox.grant().grant.stat);
+        if !takes_stat || self.told_stat == Some(stat) {
+            return None;
+        }
+        self.stat = Some(stat);
+        if self.is_fresh || self.waiting > 0 { None } else { self.send(Instant::now(), false) }
     }
 
     /// A message of what has waited long enough, if that may go by itself.
@@ -301,6 +340,18 @@ impl Drop for Teller {
     fn drop(&mut self) {
         // The flusher finds nobody left.
         self.hints_wait.notify_one();
+    }
+}
+
+/// Tells the counters now and then.
+async fn tell_counters(teller: Weak<Teller>, volume: Weak<Volume>) {
+    loop {
+        tokio::time::sleep(STAT_EVERY).await;
+        let (Some(teller), Some(volume)) = (teller.upgrade(), volume.upgrade()) else { return };
+        let stat = volume.client_stat();
+        drop(volume);
+        let answer = teller.lock().count(stat);
+        teller.heard(answer).await;
     }
 }
 
