@@ -5,10 +5,14 @@
 //! where in the log the entry stands. What comes to the front is found by reading the log in order,
 //! some entries at a time, without a branch for each: which of them still count, nobody can foretell.
 //!
+//! What does not count any more is closed up now and then, from the end of the log on toward its
+//! front, in small steps: nobody waits for the whole of a large log, as a client of a server would.
+//!
 //! Invariants (checked by [`Recency::check`]):
 //! 1. `place[e]` is the slot of an entry that is in the order, which holds `e`; there are `len`;
 //! 2. all these slots lie from position `oldest` to `end`, at most the log's length;
-//! 3. those before position `scanned` are in `coming`, from `next` on, in order.
+//! 3. those before position `scanned` are in `coming`, from `next` on, in order;
+//! 4. while gaps are closed, nothing between the positions `left` and `right` counts.
 
 use crate::Entry;
 
@@ -17,6 +21,10 @@ const NOWHERE: u32 = u32::MAX;
 
 /// Positions that are looked at together for what comes to the front.
 const AHEAD: u32 = 32;
+
+/// Positions that are closed up at each use while that goes on. It begins when three quarters of
+/// the log are used, and has to end before the last one is.
+const STEPS: u32 = 4;
 
 /// The order of entries `0..entries`. The front is the one used longest ago.
 #[derive(Clone, Debug)]
@@ -32,6 +40,10 @@ pub(crate) struct Recency {
     coming: [(u32, Entry); AHEAD as usize],
     next: usize,
     found: usize,
+    /// Gaps are being closed: those from `right` on are, and `left` is the next to look at.
+    closing: bool,
+    left: u32,
+    right: u32,
     len: u32,
 }
 
@@ -47,6 +59,9 @@ impl Recency {
             coming: [(0, 0); AHEAD as usize],
             next: 0,
             found: 0,
+            closing: false,
+            left: 0,
+            right: 0,
             len: 0,
         }
     }
@@ -81,7 +96,8 @@ impl Recency {
     /// Writes a use at the end.
     #[inline(always)]
     fn note(&mut self, entry: Entry) {
-        if self.end.wrapping_sub(self.oldest) == self.log.len() as u32 {
+        let slots = self.log.len() as u32;
+        if self.closing || self.end.wrapping_sub(self.oldest) >= slots - slots / 4 {
             self.make_room();
         }
         let slot = self.slot(self.end);
@@ -167,20 +183,73 @@ impl Recency {
         slots.filter(|&(slot, entry)| self.place[entry as usize] == slot).map(|(_, entry)| entry)
     }
 
-    /// Writes the log anew, without what does not count: into a quarter of it at most.
-    #[cold]
+    /// Closes some gaps; or writes all into a longer log, where less than three quarters are gaps.
     fn make_room(&mut self) {
-        let order: Vec<Entry> = self.iter().collect();
-        let slots = (4 * order.len()).next_power_of_two();
-        if slots > self.log.len() {
-            self.log = vec![0; slots];
+        if 4 * self.len as usize > self.log.len() {
+            return self.lengthen();
         }
-        for (slot, &entry) in order.iter().enumerate() {
-            self.log[slot] = entry;
-            self.place[entry as usize] = slot as u32;
+        if !self.closing {
+            (self.closing, self.left, self.right) = (true, self.end, self.end);
+        }
+        for _ in 0..STEPS {
+            // Before `scanned` only what is in `coming` counts.
+            if self.is_before(self.left, self.scanned) || self.left == self.scanned {
+                return self.close_last();
+            }
+            self.left = self.left.wrapping_sub(1);
+            let from = self.slot(self.left);
+            let entry = self.log[from as usize];
+            if self.place[entry as usize] == from {
+                self.right = self.right.wrapping_sub(1);
+                self.put(entry, self.right);
+            }
+        }
+    }
+
+    /// Whether a position is further from the end than another.
+    fn is_before(&self, position: u32, other: u32) -> bool {
+        self.end.wrapping_sub(position) > self.end.wrapping_sub(other)
+    }
+
+    /// Moves what is in `coming` up to the rest. Where that was looked at already there is nothing
+    /// left to close.
+    fn close_last(&mut self) {
+        self.closing = false;
+        if self.is_before(self.right, self.scanned) {
+            return;
+        }
+        (self.scanned, self.oldest) = (self.right, self.right);
+        // Those that do not count any more go: their slots will be used again.
+        let mut next = self.found;
+        for i in (self.next..self.found).rev() {
+            let (slot, entry) = self.coming[i];
+            if self.place[entry as usize] == slot {
+                self.oldest = self.oldest.wrapping_sub(1);
+                next -= 1;
+                self.coming[next] = (self.put(entry, self.oldest), entry);
+            }
+        }
+        self.next = next;
+    }
+
+    /// Moves an entry to a position: its slot.
+    fn put(&mut self, entry: Entry, position: u32) -> u32 {
+        let slot = self.slot(position);
+        self.log[slot as usize] = entry;
+        self.place[entry as usize] = slot;
+        slot
+    }
+
+    /// Makes the log four times as long as the order.
+    #[cold]
+    fn lengthen(&mut self) {
+        let order: Vec<Entry> = self.iter().collect();
+        self.log = vec![0; (4 * order.len()).next_power_of_two()];
+        for (&entry, position) in order.iter().zip(0..) {
+            self.put(entry, position);
         }
         (self.oldest, self.scanned, self.end) = (0, 0, order.len() as u32);
-        (self.next, self.found) = (0, 0);
+        (self.next, self.found, self.closing) = (0, 0, false);
     }
 
     /// Checks the invariants in the head of this file.
@@ -204,6 +273,11 @@ impl Recency {
             .map(|i| self.slot(self.oldest.wrapping_add(i)))
             .map(|slot| (slot, self.log[slot as usize]))
             .filter(counts);
+        let gap = if self.closing { self.right.wrapping_sub(self.left) } else { 0 };
+        let gap = (0..gap).map(|i| self.slot(self.left.wrapping_add(i)));
+        if gap.map(|slot| (slot, self.log[slot as usize])).any(|it| counts(&it)) {
+            return Err("recency: what counts lies where gaps were closed".into());
+        }
         if !coming.copied().eq(scanned) {
             return Err("recency: what comes to the front is not what was found".into());
         }
@@ -219,27 +293,36 @@ mod tests {
     #[test]
     fn agrees_with_a_list() {
         let mut x = 5_u64;
-        for (capacity, start) in [(1, 0), (2, u32::MAX - 100), (20, 0), (39, u32::MAX - 4000)] {
+        let mut closed = 0;
+        for (entries, capacity, start) in [
+            (40, 1, 0),
+            (40, 2, u32::MAX - 100),
+            (40, 20, 0),
+            (40, 39, u32::MAX - 4000),
+            (700, 300, u32::MAX - 20_000),
+        ] {
             let mut ours = Recency::new();
             (ours.oldest, ours.scanned, ours.end) = (start, start, start);
-            ours.grow(40);
+            ours.grow(entries);
             let mut model: Vec<u32> = Vec::new();
-            for step in 0..12_000 {
+            for step in 0..24_000 {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 // Few entries in some stretches: hits, and a log that fills with what is stale.
-                let entry = (x >> 33) as u32 % if step % 2000 < 1000 { 40 } else { 3 };
+                let range = [entries, capacity as u32, 3][step / 1000 % 3];
+                let entry = (x >> 33) as u32 % range.max(3);
                 let held = model.iter().position(|&e| e == entry);
                 assert_eq!(ours.contains(entry), held.is_some());
                 if let Some(at) = held {
                     model.remove(at);
                 }
+                let was_closing = ours.closing;
                 match held {
-                    Some(_) if x >> 61 == 0 => ours.remove(entry),
+                    Some(_) if x >> 59 == 0 => ours.remove(entry),
                     _ if held.is_none() && model.len() < capacity => {
                         ours.push_back(entry);
                         model.push(entry);
                     }
-                    Some(_) if x >> 63 == 0 => {
+                    Some(_) if x >> 62 == 0 => {
                         ours.renew(entry);
                         model.push(entry);
                     }
@@ -252,11 +335,15 @@ mod tests {
                         model.push(entry);
                     }
                 }
-                assert!(ours.iter().eq(model.iter().copied()));
-                assert_eq!(ours.clone().front(), model.first().copied());
+                closed += u32::from(was_closing && !ours.closing);
                 assert_eq!(ours.len() as usize, model.len());
-                ours.check().unwrap();
+                if entries == 40 || step % 16 == 0 {
+                    assert!(ours.iter().eq(model.iter().copied()));
+                    assert_eq!(ours.clone().front(), model.first().copied());
+                    ours.check().unwrap();
+                }
             }
         }
+        assert!(closed > 100, "{closed}");
     }
 }
