@@ -10,30 +10,57 @@ use bytes::Bytes;
 use super::{Buffer, Client, ClientError};
 use crate::wire::{SEND_FLUSH, SEND_FUA};
 
-/// A connection, and the number of changes answered on it that no FLUSH has covered.
+/// A connection, and which of the changes answered on it no FLUSH has covered.
 #[derive(Clone, Debug)]
 pub struct Channel {
     /// The connection.
     pub client: Client,
-    unflushed: Arc<AtomicU64>,
+    changes: Arc<Changes>,
+}
+
+/// Changes in the order of their answers. Both numbers only rise, so that FLUSHes may overlap.
+#[derive(Debug, Default)]
+struct Changes {
+    answered: AtomicU64,
+    /// So many of the first ones are covered.
+    flushed: AtomicU64,
+}
+
+impl Changes {
+    fn add(&self) {
+        self.answered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What a FLUSH that begins now will cover.
+    fn to_cover(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    fn cover(&self, changes: u64) {
+        self.flushed.fetch_max(changes, Ordering::SeqCst);
+    }
+
+    fn any_left(&self) -> bool {
+        self.flushed.load(Ordering::SeqCst) < self.answered.load(Ordering::SeqCst)
+    }
 }
 
 impl Channel {
     pub(super) fn new(client: Client) -> Channel {
-        Channel { client, unflushed: Arc::default() }
+        Channel { client, changes: Arc::default() }
     }
 
     /// The same changes over another connection.
     pub(super) fn over(&self, client: Client) -> Channel {
-        Channel { client, unflushed: Arc::clone(&self.unflushed) }
+        Channel { client, changes: Arc::clone(&self.changes) }
     }
 
     pub(super) fn add_unflushed(&self) {
-        self.unflushed.fetch_add(1, Ordering::SeqCst);
+        self.changes.add();
     }
 
     pub(super) fn has_unflushed(&self) -> bool {
-        self.unflushed.load(Ordering::SeqCst) > 0
+        self.changes.any_left()
     }
 
     /// Whether the export offers all of these transmission flags.
@@ -64,11 +91,11 @@ impl Channel {
     /// # Errors
     /// The FLUSH failed.
     pub async fn flush(&self) -> Result<(), ClientError> {
-        let covered = self.unflushed.load(Ordering::SeqCst);
+        let covered = self.changes.to_cover();
         if self.offers(SEND_FLUSH) {
             self.client.flush().await?;
         }
-        self.unflushed.fetch_sub(covered, Ordering::SeqCst);
+        self.changes.cover(covered);
         Ok(())
     }
 
@@ -151,5 +178,25 @@ impl Channel {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Changes;
+
+    /// Two FLUSHes that began together cover the same changes, and not twice as many.
+    #[test]
+    fn flushes_may_overlap() {
+        let changes = Changes::default();
+        (0..3).for_each(|_| changes.add());
+        let (first, second) = (changes.to_cover(), changes.to_cover());
+        changes.cover(first);
+        assert!(!changes.any_left());
+        (0..3).for_each(|_| changes.add());
+        changes.cover(second);
+        assert!(changes.any_left());
+        changes.cover(changes.to_cover());
+        assert!(!changes.any_left());
     }
 }

@@ -37,6 +37,15 @@ impl Running {
         Running { child, lines, segment }
     }
 
+    /// Block 0 is read, and the server of the volume knows the program.
+    async fn connected(replay: &Path, place: &Place, served: &Served) -> Running {
+        let command = place.tracked(replay, &served.uri.to_string());
+        let mut running = Running::start(command, place).await;
+        running.say("r 0 0 1\n");
+        assert!(running.until(|status| status.connections == 1).await, "{}", place.log());
+        running
+    }
+
     fn say(&mut self, lines: &str) {
         self.lines.as_mut().expect("it runs").write_all(lines.as_bytes()).expect("taken");
     }
@@ -70,10 +79,7 @@ async fn a_full_ring_drops_and_the_program_goes_on() {
     let served = serve().await;
     // Answers take up to two seconds; meanwhile more leaves than the ring has room for.
     served.volume.disk().delay = Duration::from_secs(2);
-    let command = place.tracked(&replay, &served.uri.to_string());
-    let mut running = Running::start(command, &place).await;
-    running.say("r 0 0 1\n");
-    assert!(running.until(|status| status.connections == 1).await, "{}", place.log());
+    let mut running = Running::connected(&replay, &place, &served).await;
     running.say("r 0 1 1\n");
     assert!(running.until(|_| !told(&served).0.is_empty()).await, "{}", place.log());
     let mut list = String::new();
@@ -140,10 +146,7 @@ async fn without_an_id_the_client_is_that_of_connections_that_name_none() {
     let Some(replay) = program("replay") else { return };
     let place = Place::new();
     let served = serve().await;
-    let command = place.tracked(&replay, &served.uri.to_string());
-    let mut running = Running::start(command, &place).await;
-    running.say("r 0 0 1\n");
-    assert!(running.until(|status| status.connections == 1).await, "{}", place.log());
+    let running = Running::connected(&replay, &place, &served).await;
     running.end().await;
     let clients = served.volume.disk().clients.clone();
     assert!(!clients.is_empty() && clients.iter().all(Option::is_none), "{clients:x?}");
@@ -232,10 +235,7 @@ async fn a_page_that_was_made_in_a_frame_never_read_into_is_told_when_it_leaves(
     let Some(replay) = program("replay") else { return };
     let place = Place::new();
     let served = serve().await;
-    let command = place.tracked(&replay, &served.uri.to_string());
-    let mut running = Running::start(command, &place).await;
-    running.say("r 0 0 1\n");
-    assert!(running.until(|status| status.connections == 1).await, "{}", place.log());
+    let mut running = Running::connected(&replay, &place, &served).await;
     // Before there is a pool this says nothing.
     running.say("w 300 17 1\n");
     assert!(running.until(|status| status.no_frame == 1).await);
