@@ -3,13 +3,15 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, ToSocketAddrs, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, UnixListener, UnixStream};
 
 use super::Server;
+use super::busy_poll::Watched;
 use crate::link::{Transport, prepare_tcp};
 use crate::mailbox::Stop;
 use crate::service::Peer;
@@ -84,20 +86,46 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Box<dyn Transport>, Peer)> {
+    async fn accept(&self) -> io::Result<(Accepted, Peer)> {
         match &self.kind {
             Kind::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 prepare_tcp(&stream)?;
                 let peer = Peer { address: address.to_string(), ..Peer::default() };
-                Ok((Box::new(stream), peer))
+                Ok((Accepted::Tcp(stream.into_std()?), peer))
             }
             Kind::Unix(listener, file) => {
                 let (stream, _) = listener.accept().await?;
                 let address = unix_peer(&stream, &file.path);
-                Ok((Box::new(stream), Peer { address, ..Peer::default() }))
+                let peer = Peer { address, ..Peer::default() };
+                Ok((Accepted::Unix(stream.into_std()?), peer))
             }
         }
+    }
+}
+
+/// A connection on its way to the thread that it will run on.
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Accepted {
+    /// This thread looks at it before it sleeps; not if descriptors are short.
+    fn watch(&self) -> Option<Watched> {
+        let again = match self {
+            Accepted::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
+            Accepted::Unix(stream) => stream.as_fd().try_clone_to_owned(),
+        };
+        again.ok().map(Watched::new)
+    }
+
+    /// Waits with the reactor of this thread from here on.
+    fn attach(self) -> io::Result<Box<dyn Transport>> {
+        Ok(match self {
+            Accepted::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
+            Accepted::Unix(stream) => Box::new(UnixStream::from_std(stream)?),
+        })
     }
 }
 
@@ -123,7 +151,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 impl Server {
-    /// Accepts clients until the server is shut down; each gets a task of its own.
+    /// Accepts clients until the server is shut down; each is served on one of the server's threads.
     pub async fn listen(&self, listener: Listener) {
         let mut stop = self.inner.stop.subscribe();
         loop {
@@ -132,20 +160,27 @@ impl Server {
                 _ = stop.wait_for(|stop| *stop != Stop::No) => return,
             };
             match accepted {
-                Ok((transport, peer)) => {
-                    let server = self.clone();
-                    tokio::spawn(async move {
-                        let address = peer.address.clone();
-                        if let Err(error) = server.attend(transport, peer).await {
-                            tracing::info!(peer = address, "connection ended: {error}");
-                        }
-                    });
-                }
+                Ok((accepted, peer)) => self.begin(accepted, peer),
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
         }
+    }
+
+    fn begin(&self, accepted: Accepted, peer: Peer) {
+        let server = self.clone();
+        self.inner.threads.run(async move {
+            let address = peer.address.clone();
+            let _watched = accepted.watch();
+            let ended = match accepted.attach() {
+                Ok(transport) => server.attend(transport, peer).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = ended {
+                tracing::info!(peer = address, "connection ended: {error}");
+            }
+        });
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::ServerOptions;
+use super::busy_poll;
 use super::encode::{put_answer, put_failure};
 use super::inbox::{Inbox, Incoming};
 use super::offer::{Checked, Offer};
@@ -93,6 +94,7 @@ impl Transmission {
             }
             let progress = read || answered || sent;
             if !progress && self.mailbox.sleep(cx.waker(), self.stop) {
+                busy_poll::waits_for_others(!idle);
                 return Poll::Pending;
             }
         }

@@ -17,6 +17,8 @@ use crate::config::{VolumeConfig, Write};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
+/// About what it takes to wake a thread.
+const DEFAULT_BUSY_POLL_US: u64 = 50;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +135,8 @@ pub struct Plan {
     pub max_bytes: u64,
     /// Time that a handshake may take.
     pub handshake_timeout: Duration,
+    /// Longest time that a thread looks at its socket before it sleeps.
+    pub busy_poll: Duration,
 }
 
 impl Plan {
@@ -176,6 +180,7 @@ impl Plan {
             max_requests: limits.requests.unwrap_or(1024).max(1),
             max_bytes,
             handshake_timeout: Duration::from_secs(limits.handshake_s.unwrap_or(20).max(1)),
+            busy_poll: busy_poll(limits.busy_poll_us)?,
         })
     }
 }
@@ -213,6 +218,14 @@ fn upstream_tls(tls: &TlsSettings) -> Result<Option<ClientTlsFiles>, String> {
         (Some(roots), identity) => Ok(Some(ClientTlsFiles { roots, identity })),
         (None, None) => Ok(None),
         (None, Some(_)) => Err("tls: upstream-roots are missing".to_owned()),
+    }
+}
+
+/// Longer than a hundredth of a second is a processor lost, and no use to anybody.
+fn busy_poll(us: Option<u64>) -> Result<Duration, String> {
+    match us.unwrap_or(DEFAULT_BUSY_POLL_US) {
+        us @ 0..=10_000 => Ok(Duration::from_micros(us)),
+        us => Err(format!("limits.busy-poll-us {us}: expected 0 (never) to 10000")),
     }
 }
 
@@ -436,6 +449,19 @@ mod tests {
         .unwrap();
         let blocks: Vec<_> = plan.volumes.iter().map(|v| v.config.cache_blocks).collect();
         assert_eq!(blocks, [256, 256, 16, 0]);
+    }
+
+    #[test]
+    fn busy_polling_is_bounded() {
+        let with = |us| {
+            let limits = crate::serve::LimitSettings { busy_poll_us: us, ..Default::default() };
+            let volumes =
+                volumes_ok(vec![VolumeSettings::parse("a=mem:,size=1MiB")].into_iter().collect());
+            Plan::new(&Settings { volumes, limits, ..Settings::default() }).map(|p| p.busy_poll)
+        };
+        assert_eq!(with(None), Ok(Duration::from_micros(50)));
+        assert_eq!(with(Some(0)), Ok(Duration::ZERO));
+        assert!(with(Some(10_001)).is_err_and(|text| text.contains("busy-poll-us 10001")));
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Running {
             max_connections: plan.max_connections,
             max_requests: plan.max_requests,
             max_bytes: plan.max_bytes,
+            busy_poll: plan.busy_poll,
         };
         let server = Server::new(Arc::clone(&doors) as _, options);
         let mut listeners = Vec::new();

@@ -71,6 +71,8 @@ pub struct LimitSettings {
     pub bytes: Option<String>,
     /// Seconds that a handshake may take.
     pub handshake_s: Option<u64>,
+    /// Microseconds that a thread may look at its socket before it sleeps.
+    pub busy_poll_us: Option<u64>,
 }
 
 /// Settings of a volume; in the file a table `[[volume]]`.
@@ -316,6 +318,7 @@ impl Settings {
                 requests: self.limits.requests.or(then.limits.requests),
                 bytes: self.limits.bytes.or(then.limits.bytes),
                 handshake_s: self.limits.handshake_s.or(then.limits.handshake_s),
+                busy_poll_us: self.limits.busy_poll_us.or(then.limits.busy_poll_us),
             },
         }
     }

@@ -1,0 +1,156 @@
+//! The threads that connections run on. Each has a reactor of its own and the connections that it
+//! was given, for as long as they last.
+//!
+//! Threads that share connections, and take tasks from each other, wake each other for nothing when
+//! one connection at a time has something to do: a fifth of the processor time of a cached read
+//! (docs/performance.md). Here a thread sleeps until one of its own sockets has something.
+
+use std::future::Future;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::busy_poll;
+
+/// Threads for each processor. More than one, so that the system can spread the connections that
+/// are busy just now.
+const PER_PROCESSOR: usize = 4;
+
+/// The threads of a server, begun as they are needed.
+#[derive(Debug)]
+pub(super) struct Threads {
+    list: Mutex<Vec<Thread>>,
+    /// Longest time that a thread looks for something before it sleeps.
+    busy_poll: Duration,
+}
+
+/// It ends when this is dropped, and so do the connections that it still has.
+#[derive(Debug)]
+struct Thread {
+    reactor: Handle,
+    /// Held once here and once by each of its connections.
+    seat: Arc<()>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Threads {
+    /// None yet.
+    pub(super) fn new(busy_poll: Duration) -> Threads {
+        Threads { list: Mutex::default(), busy_poll }
+    }
+
+    /// Runs a connection on the thread that has the fewest. If the system refuses the first thread,
+    /// it is a task like others.
+    pub(super) fn run(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = list.iter().any(|thread| thread.connections() == 0);
+        let most = PER_PROCESSOR * thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        if !idle && list.len() < most {
+            match Thread::begin(list.len(), self.busy_poll) {
+                Ok(thread) => list.push(thread),
+                Err(error) => tracing::warn!("no thread more for connections: {error}"),
+            }
+        }
+        match list.iter().min_by_key(|thread| thread.connections()) {
+            Some(thread) => thread.run(connection),
+            None => drop(tokio::spawn(connection)),
+        }
+    }
+}
+
+impl Thread {
+    fn begin(number: usize, busy_poll: Duration) -> io::Result<Thread> {
+        let mut reactor = Builder::new_current_thread();
+        if !busy_poll.is_zero() {
+            reactor
+                .on_thread_park(move || busy_poll::before_sleep(busy_poll))
+                .on_thread_unpark(move || busy_poll::after_sleep(busy_poll));
+        }
+        let reactor = reactor.enable_all().build()?;
+        let handle = reactor.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let name = format!("connections-{number}");
+        thread::Builder::new().name(name).spawn(move || drop(reactor.block_on(ended)))?;
+        Ok(Thread { reactor: handle, seat: Arc::default(), _end: end })
+    }
+
+    fn connections(&self) -> usize {
+        Arc::strong_count(&self.seat) - 1
+    }
+
+    fn run(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        let seat = Arc::clone(&self.seat);
+        self.reactor.spawn(async move {
+            connection.await;
+            drop(seat);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const BUSY_POLL: Duration = Duration::from_micros(50);
+
+    fn counts(threads: &Threads) -> Vec<usize> {
+        threads.list.lock().unwrap().iter().map(Thread::connections).collect()
+    }
+
+    /// Each of the first connections has a thread for itself; a thread that is free again is used.
+    #[tokio::test]
+    async fn connections_are_spread() {
+        let threads = Threads::new(BUSY_POLL);
+        let most = PER_PROCESSOR * thread::available_parallelism().unwrap().get();
+        let mut open = Vec::new();
+        let mut seen = HashSet::new();
+        for _ in 0..most {
+            let (name, end) = connect(&threads).await;
+            seen.insert(name);
+            open.push(end);
+        }
+        assert_eq!(seen.len(), most);
+        open.push(connect(&threads).await.1);
+        assert_eq!(counts(&threads).iter().sum::<usize>(), most + 1);
+        assert_eq!(counts(&threads).len(), most);
+
+        drop(open.remove(1));
+        while !counts(&threads).contains(&0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        open.push(connect(&threads).await.1);
+        assert!(!counts(&threads).contains(&0));
+    }
+
+    /// The name of its thread, and what ends it when dropped.
+    async fn connect(threads: &Threads) -> (String, oneshot::Sender<()>) {
+        let (tell, told) = oneshot::channel();
+        let (ends, ended) = oneshot::channel::<()>();
+        threads.run(async move {
+            tell.send(thread::current().name().unwrap_or_default().to_owned()).unwrap();
+            let _ = ended.await;
+        });
+        (told.await.unwrap(), ends)
+    }
+
+    #[tokio::test]
+    async fn what_runs_ends_with_the_threads() {
+        let threads = Threads::new(BUSY_POLL);
+        let (gone, is_gone) = oneshot::channel::<()>();
+        threads.run(async move {
+            let _gone = gone;
+            std::future::pending().await
+        });
+        drop(threads);
+        is_gone.await.unwrap_err();
+    }
+}
