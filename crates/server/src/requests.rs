@@ -51,22 +51,25 @@ impl Volume {
         work.finish();
     }
 
-    /// Brings near what reads will need of their shards, all together: what one block after
-    /// another would wait for.
+    /// Brings near what reads and writes will need of their shards, all together: what one block
+    /// after another would wait for.
     fn warm(&self, asks: &[Ask], work: &mut Work<'_>) {
         let geometry = &*self.geometry;
-        let read = |ask: &&Ask| matches!(ask.command, Command::Read { .. }) && ask.length > 0;
+        let refers = |ask: &&Ask| {
+            let refers = matches!(ask.command, Command::Read { .. } | Command::Write { .. });
+            refers && ask.length > 0
+        };
         let blocks = |ask: &Ask| {
             let last = ask.offset.saturating_add(ask.length - 1);
             geometry.block_of(ask.offset)..=geometry.block_of(last)
         };
         let single = |ask: &Ask| blocks(ask).count() == 1;
-        if asks.len() == 1 && asks.iter().filter(read).all(single) {
+        if asks.len() == 1 && asks.iter().filter(refers).all(single) {
             return;
         }
         for index in 0..self.shards.len() {
             let (shard, _) = work.nth_shard(index);
-            let all = asks.iter().filter(read).flat_map(blocks).take(WARM_BLOCKS_MAX);
+            let all = asks.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
             shard.warm(all.filter(|&block| geometry.shard_of(block) == index));
         }
     }
