@@ -46,26 +46,27 @@ impl<N: Neighbour> Clock<N> {
         Self { capacity, max: 1 << bits, ring: Ring::new(), neighbour }
     }
 
-    /// In the order in which they would be evicted: each turn of the hand takes one from every
-    /// counter.
-    fn order(&self) -> impl Iterator<Item = Entry> + '_ {
-        let turn = move |mark| self.ring.iter().filter(move |&e| self.ring.mark(e) == mark);
-        (1..=self.max).flat_map(turn)
-    }
-
-    /// The first that the neighbour holds. O(capacity) at worst.
+    /// The first that the hand would not spare, and that the neighbour holds. O(capacity) at worst.
     #[inline(always)]
     fn preferred(&self) -> Option<Entry> {
-        if N::IS_KNOWN { self.neighbour.first_held(self.order()) } else { None }
+        if !N::IS_KNOWN {
+            return None;
+        }
+        self.neighbour.first_held(self.ring.iter(), |entry| self.ring.mark(entry) == 1)
     }
 
     fn evict(&mut self, out: &mut Departures) {
-        let preferred = self.preferred();
+        if let Some(victim) = self.preferred() {
+            let own = self.ring.iter().find(|&entry| self.ring.mark(entry) == 1);
+            if own != Some(victim) {
+                self.ring.remove(victim);
+                out.push(victim, Fate::Evicted);
+                return;
+            }
+        }
         while let Some(slot) = self.ring.front() {
-            let is_passed =
-                N::IS_KNOWN && preferred.is_some_and(|victim| victim != self.ring.entry_in(slot));
             let mark = self.ring.mark_in(slot);
-            if *mark == 1 && !is_passed {
+            if *mark == 1 {
                 let victim = self.ring.entry_in(slot);
                 self.ring.pop_front();
                 out.push(victim, Fate::Evicted);

@@ -1,10 +1,13 @@
-//! CLOCK-CA: CLOCK, but of the blocks that the hand would evict next the first goes that the
-//! neighbouring cache holds too. The hand passes those before it as CLOCK's does: they get another
-//! turn. Where no such block is found within the window, it is CLOCK.
+//! CLOCK-CA: CLOCK, but of the blocks from the hand on, as far as the window goes, the first goes
+//! whose bit is clear and that the neighbouring cache holds too. Where there is no such block, or
+//! it is the one that CLOCK would evict, it is CLOCK.
 //!
-//! The poster says "also for CLOCK" and no more; the rest is ours. The hand does not move, and
-//! clears no bit, before it is known which block it will come to rest at: bits that are cleared in
-//! a search that finds nothing would make it another policy than CLOCK.
+//! The poster says "also for CLOCK" and no more; the rest is ours. A block that is found is taken
+//! from its place: the hand stays and no bit is cleared. A hand that went there would pass all that
+//! came before and give it another turn, though nobody referenced it, and would come to rest among
+//! the newest blocks, which the neighbour holds; so the window is counted in places, too, and
+//! not in blocks whose bit is clear. What else was tried, and what it costs, is in
+//! `docs/reproduction/content-aware.md`.
 
 use super::awareness::{ALPHA, FILTER_BITS, HASHES, KNOWS, PUBLISH};
 use super::clock::Clock;

@@ -58,11 +58,15 @@ pub(crate) trait Neighbour: Clone + Send + 'static {
         let entries = order.flat_map(|part| {
             lists.iter(part.list).skip(part.from as usize).take((part.to - part.from) as usize)
         });
-        self.first_held(entries)
+        self.first_held(entries, |_| true)
     }
 
-    /// The first of these that the neighbour holds, within the window.
-    fn first_held(&self, entries: impl Iterator<Item = Entry>) -> Option<Entry>;
+    /// The first of these, within the window, that may go and that the neighbour holds.
+    fn first_held(
+        &self,
+        entries: impl Iterator<Item = Entry>,
+        may_go: impl Fn(Entry) -> bool,
+    ) -> Option<Entry>;
 
     /// Checks the invariants in the head of this file.
     fn check<T: Copy + Default>(&self, lists: &Lists<T>) -> Result<(), String>;
@@ -130,7 +134,11 @@ impl Neighbour for Alone {
     }
 
     #[inline(always)]
-    fn first_held(&self, _: impl Iterator<Item = Entry>) -> Option<Entry> {
+    fn first_held(
+        &self,
+        _: impl Iterator<Item = Entry>,
+        _: impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
         None
     }
 
@@ -275,9 +283,13 @@ impl Neighbour for Held {
         None
     }
 
-    fn first_held(&self, entries: impl Iterator<Item = Entry>) -> Option<Entry> {
+    fn first_held(
+        &self,
+        entries: impl Iterator<Item = Entry>,
+        may_go: impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
         let mut first = entries.take(self.window as usize);
-        first.find(|&entry| self.marks[entry as usize] == HELD)
+        first.find(|&entry| self.marks[entry as usize] == HELD && may_go(entry))
     }
 
     fn check<T: Copy + Default>(&self, lists: &Lists<T>) -> Result<(), String> {

@@ -1,5 +1,6 @@
-//! CLOCK-CA: the hand goes round on a copy, and only if it finds a block of the neighbour among
-//! those that it may look at is the copy what happened. Else CLOCK's hand goes round.
+//! CLOCK-CA: a block of the neighbour without the bit, among those from the hand on that may be
+//! looked at, is taken from where it is. Else, or if it is CLOCK's own victim, CLOCK's hand goes
+//! round.
 
 use super::aware::Aware;
 use super::{Block, Model, Step, name, sorted};
@@ -19,18 +20,13 @@ impl ClockCa {
     }
 
     fn evict_held(&mut self) -> Option<Block> {
-        let mut ring = self.ring.clone();
-        let mut seen = Vec::new();
-        while seen.len() < self.aware.window(self.c).min(self.ring.len()) {
-            let (b, bit) = ring.remove(0);
+        let mut passed_clear = false;
+        for at in 0..self.aware.window(self.c).min(self.ring.len()) {
+            let (b, bit) = self.ring[at];
             if !bit && self.aware.holds(b) {
-                self.ring = ring;
-                return Some(b);
+                return passed_clear.then(|| self.ring.remove(at).0);
             }
-            if !bit && !seen.contains(&b) {
-                seen.push(b);
-            }
-            ring.push((b, false));
+            passed_clear |= !bit;
         }
         None
     }
