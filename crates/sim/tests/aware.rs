@@ -108,7 +108,7 @@ fn disk_reads_on_real_traces_stay_as_they_are() {
                 (4000, "lru-ca,knows=emulation", 4000, "lru", 394_522),
                 (4000, "lru", 4000, "lru-ca", 446_708),
                 (4000, "lru-ca", 4000, "lru-ca", 388_436),
-                (4000, "clock-ca", 4000, "lru", 403_777),
+                (4000, "clock-ca", 4000, "lru", 403_900),
                 (1000, "lru", 4000, "clock-ca", 446_671),
                 (4000, "mq,ca=yes", 4000, "mq", 374_847),
             ],
