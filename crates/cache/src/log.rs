@@ -37,9 +37,10 @@ pub(crate) trait Places {
 /// Positions that are looked at together for what comes to the front.
 const AHEAD: u32 = 32;
 
-/// Positions that are closed up at each use while that goes on. It begins when three quarters of
-/// the log are used, and has to end before the last one is.
-const STEPS: u32 = 4;
+/// Positions that are closed up together, and after how many uses the next are. It begins when three
+/// quarters of the log are used, and has to end before the last one is.
+const STEPS: u32 = 32;
+const PAUSE: u32 = 8;
 
 /// One order, with something to keep for each mention of an entry. The front is what was put there
 /// longest ago.
@@ -114,8 +115,7 @@ impl<D: Copy + Default> Log<D> {
         self.len += 1;
     }
 
-    /// Moves an entry of this log to the back. Its place should not be this any more, or gaps are
-    /// closed around what is one in a moment.
+    /// Moves an entry of this log to the back.
     #[inline(always)]
     pub(crate) fn renew(&mut self, places: &mut impl Places, entry: Entry, data: D) {
         if self.end == self.limit {
@@ -127,7 +127,7 @@ impl<D: Copy + Default> Log<D> {
         self.end = self.end.wrapping_add(1);
     }
 
-    /// An entry that was in this log is placed elsewhere now, or nowhere.
+    /// An entry that was in this log is placed nowhere, or will be elsewhere in a moment.
     #[inline(always)]
     pub(crate) fn left(&mut self) {
         self.len -= 1;
@@ -149,6 +149,21 @@ impl<D: Copy + Default> Log<D> {
             }
             self.look_ahead(places);
         }
+    }
+
+    /// The front, with what is kept for it.
+    #[inline(always)]
+    pub(crate) fn front_with(&mut self, places: &impl Places) -> Option<(Entry, D)> {
+        self.front(places)?;
+        let (slot, _) = self.coming[self.next];
+        Some(self.slots[slot as usize])
+    }
+
+    /// Whether what was in a slot may have been the front. If it may, ask for the new front at once:
+    /// by that one the next is told.
+    #[inline(always)]
+    pub(crate) fn may_be_front(&self, slot: u32) -> bool {
+        self.next == self.found || self.coming[self.next].0 == slot
     }
 
     /// Moves an entry of this log to the back, or puts one there in the place of the front, which
@@ -191,17 +206,22 @@ impl<D: Copy + Default> Log<D> {
 
     /// Closes some gaps, if it is time; or writes all into a longer log, where too many slots count.
     fn make_room(&mut self, places: &mut impl Places) {
-        let slots = self.slots.len() as u32;
-        let enough = slots - slots / 4;
-        if self.closing || self.used() >= enough {
+        if self.closing || self.used() >= self.enough() {
             if self.is_short(places) {
                 self.rewrite(places);
             } else {
                 self.close_some(places);
             }
         }
-        let room = if self.closing { 1 } else { enough.saturating_sub(self.used()).max(1) };
-        self.limit = self.end.wrapping_add(room);
+        let slots = self.slots.len() as u32;
+        let until = if self.closing { slots.min(self.used() + PAUSE) } else { self.enough() };
+        self.limit = self.end.wrapping_add(until.saturating_sub(self.used()).max(1));
+    }
+
+    /// Positions used before gaps are closed.
+    fn enough(&self) -> u32 {
+        let slots = self.slots.len() as u32;
+        slots - slots / 4
     }
 
     /// Positions to be looked at.
@@ -221,11 +241,10 @@ impl<D: Copy + Default> Log<D> {
         if !self.closing {
             (self.closing, self.left, self.right) = (true, self.end, self.end);
         }
-        for _ in 0..STEPS {
-            // Before `scanned` only what is in `coming` counts.
-            if self.is_before(self.left, self.scanned) || self.left == self.scanned {
-                return self.close_last(places);
-            }
+        // Before `scanned` only what is in `coming` counts.
+        let unscanned = self.end.wrapping_sub(self.scanned);
+        let to_look_at = unscanned.saturating_sub(self.end.wrapping_sub(self.left));
+        for _ in 0..to_look_at.min(STEPS) {
             self.left = self.left.wrapping_sub(1);
             let from = self.slot(self.left);
             // In the last gap, if there is one, is room: no branch for whether it is needed.
@@ -234,6 +253,9 @@ impl<D: Copy + Default> Log<D> {
             self.slots[to as usize] = mention;
             let counts = places.shift(mention.0, self.list, from, to);
             self.right = self.right.wrapping_sub(u32::from(counts));
+        }
+        if to_look_at <= STEPS {
+            self.close_last(places);
         }
     }
 
@@ -318,15 +340,4 @@ impl<D: Copy + Default> Log<D> {
 }
 
 #[cfg(test)]
-impl<D> Log<D> {
-    /// Lets the positions of an empty log begin elsewhere: near the end, they wrap around soon.
-    pub(crate) fn start_at(&mut self, position: u32) {
-        (self.oldest, self.scanned, self.end, self.limit) =
-            (position, position, position, position);
-    }
-
-    /// Whether gaps are being closed.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing
-    }
-}
+mod tests;

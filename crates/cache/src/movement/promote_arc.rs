@@ -95,7 +95,7 @@ impl PromoteArc {
     }
 
     fn use_at(&mut self, node: usize, entry: Entry) {
-        self.directories[node].shift(T2, entry);
+        self.directories[node].lists.shift(T2, entry);
         self.last[entry as usize] = self.now;
     }
 

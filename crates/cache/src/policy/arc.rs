@@ -154,7 +154,7 @@ impl<L: Orders> Policy for Arc<L> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.directory.shift(T2, entry);
+        self.directory.lists.shift(T2, entry);
     }
 
     #[inline(always)]

@@ -52,7 +52,7 @@ impl Car {
                 self.directory.lists.evict(clock, ghosts_of(clock), out);
                 return;
             }
-            self.directory.shift(T2, at_hand);
+            self.directory.lists.shift(T2, at_hand);
         }
     }
 
@@ -70,7 +70,7 @@ impl Car {
         if counts {
             self.directory.adapt(ghosts, false);
         }
-        self.directory.shift(T2, entry);
+        self.directory.lists.shift(T2, entry);
     }
 }
 

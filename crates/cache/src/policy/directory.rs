@@ -55,13 +55,6 @@ impl<L: Orders> Directory<L> {
         self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
     }
 
-    /// Moves an entry to the newest end of `list`, wherever it was.
-    #[inline(always)]
-    pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
-        self.lists.remove(entry);
-        self.lists.push(list, entry);
-    }
-
     /// Moves `p` for a reference to an entry of the list `ghosts`, which is still in it.
     pub(crate) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
         let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
@@ -89,7 +82,7 @@ impl<L: Orders> Directory<L> {
     pub(crate) fn take(&mut self, entry: Entry) {
         if self.contains(entry) {
             let list = if self.lists.is_in(T1, entry) { T1 } else { T2 };
-            self.shift(ghosts_of(list), entry);
+            self.lists.shift(ghosts_of(list), entry);
         }
     }
 

@@ -122,8 +122,16 @@ impl Orders for Logs {
 
     #[inline(always)]
     fn renew(&mut self, list: u32, entry: Entry) {
-        self.seats.0[entry as usize] = NOWHERE;
         self.logs[list as usize].renew(&mut self.seats, entry, ());
+    }
+
+    /// What is still said while gaps are closed does no harm: it is not true for long.
+    #[inline(always)]
+    fn shift(&mut self, list: u32, entry: Entry) {
+        if let Some(from) = self.list_of(entry) {
+            self.logs[from as usize].left();
+        }
+        self.logs[list as usize].push(&mut self.seats, entry, ());
     }
 
     #[inline(always)]

@@ -50,6 +50,13 @@ pub(crate) trait Orders: Clone + Send + 'static {
     /// Moves an entry of `list` to its newest end.
     fn renew(&mut self, list: u32, entry: Entry);
 
+    /// Moves an entry to the newest end of `list`, wherever it was.
+    #[inline(always)]
+    fn shift(&mut self, list: u32, entry: Entry) {
+        self.remove(entry);
+        self.push(list, entry);
+    }
+
     /// See [`Policy::warm`](super::Policy::warm).
     fn warm(&self, entry: Entry) -> u32;
 
