@@ -3,10 +3,10 @@
 //!
 //! Beside a linked list, whose entries have four scattered places that a use changes, this has one:
 //! where in which log the entry stands. That is not kept here but with what else is known of an
-//! entry ([`Places`]), so that several logs can share it: an entry that moves from the middle of one
-//! order to the back of another is one scattered write. What comes to the front is found by reading
-//! the log in order, some entries at a time, without a branch for each: which of them still count,
-//! nobody can foretell.
+//! entry ([`Places`]), so that several logs can share it: an entry that moves from the middle of
+//! one order to the back of another is one scattered write. What comes to the front is found by
+//! reading the log in order, some entries at a time, without a branch for each: which of them still
+//! count, nobody can foretell.
 //!
 //! What does not count any more is closed up now and then, from the end of the log on toward its
 //! front, in small steps: nobody waits for the whole of a large log, as a client of a server would.
@@ -30,15 +30,16 @@ pub(crate) trait Places {
     /// Says that it is there, and nowhere else.
     fn put(&mut self, entry: Entry, list: u32, slot: u32);
 
-    /// Says that an entry is in another slot, if it is in the slot `from`: was it? Without a branch.
+    /// Says that an entry is in another slot, if it is in the slot `from`: was it? Without a
+    /// branch.
     fn shift(&mut self, entry: Entry, list: u32, from: u32, to: u32) -> bool;
 }
 
 /// Positions that are looked at together for what comes to the front.
 const AHEAD: u32 = 32;
 
-/// Positions that are closed up together, and after how many uses the next are. It begins when three
-/// quarters of the log are used, and has to end before the last one is.
+/// Positions that are closed up together, and after how many uses the next are. It begins when
+/// three quarters of the log are used, and has to end before the last one is.
 const STEPS: u32 = 32;
 const PAUSE: u32 = 8;
 
@@ -70,8 +71,8 @@ pub(crate) struct Log<D = ()> {
 }
 
 impl<D: Copy + Default> Log<D> {
-    /// An empty log, which [`Places`] know as `list`. It has from `spread` slots an entry to twice as
-    /// many: 2 where few entries leave but from the front, 4 where most do.
+    /// An empty log, which [`Places`] know as `list`. It has from `spread` slots an entry to twice
+    /// as many: 2 where few entries leave but from the front, 4 where most do.
     pub(crate) fn new(list: u32, spread: u32) -> Self {
         Self {
             list,
@@ -159,8 +160,8 @@ impl<D: Copy + Default> Log<D> {
         Some(self.slots[slot as usize])
     }
 
-    /// Whether what was in a slot may have been the front. If it may, ask for the new front at once:
-    /// by that one the next is told.
+    /// Whether what was in a slot may have been the front. If it may, ask for the new front at
+    /// once: by that one the next is told.
     #[inline(always)]
     pub(crate) fn may_be_front(&self, slot: u32) -> bool {
         self.next == self.found || self.coming[self.next].0 == slot
@@ -204,7 +205,8 @@ impl<D: Copy + Default> Log<D> {
         counting.map(|slot| self.slots[slot as usize])
     }
 
-    /// Closes some gaps, if it is time; or writes all into a longer log, where too many slots count.
+    /// Closes some gaps, if it is time; or writes all into a longer log, where too many slots
+    /// count.
     fn make_room(&mut self, places: &mut impl Places) {
         if self.closing || self.used() >= self.enough() {
             if self.is_short(places) {

@@ -72,7 +72,8 @@ impl Ghosts {
         self.keep(lists, entry, out);
     }
 
-    /// Makes an entry of no list the newest ghost, if there are any; else it is unknown from now on.
+    /// Makes an entry of no list the newest ghost, if there are any; else it is unknown from now
+    /// on.
     #[inline(always)]
     pub(super) fn keep(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Departures) {
         if self.max > 0 {

@@ -44,8 +44,8 @@ impl Places for Seats {
     }
 }
 
-/// Four lists, not all of which need be used. The last is never among those that [`is_below`](Orders::is_below) is asked
-/// about.
+/// Four lists, not all of which need be used. The last is never among those that
+/// [`is_below`](Orders::is_below) is asked about.
 #[derive(Clone)]
 pub(super) struct Logs {
     logs: [Log; LISTS as usize],
@@ -125,7 +125,7 @@ impl Orders for Logs {
         self.logs[list as usize].renew(&mut self.seats, entry, ());
     }
 
-    /// What is still said while gaps are closed does no harm: it is not true for long.
+    /// While `list` makes room the entry still says that it is where it was, which does no harm.
     #[inline(always)]
     fn shift(&mut self, list: u32, entry: Entry) {
         if let Some(from) = self.list_of(entry) {

@@ -90,8 +90,9 @@ pub(crate) trait Orders: Clone + Send + 'static {
         }
     }
 
-    /// Of the order where `first` gives up what it has too much, then `second` all that it has, then
-    /// `first` the rest: the entry that the neighbour holds, if one is to be preferred to the next.
+    /// Of the order where `first` gives up what it has too much, then `second` all that it has,
+    /// then `first` the rest: the entry that the neighbour holds, if one is to be preferred to the
+    /// next.
     #[inline(always)]
     fn prefer(&mut self, _first: u32, _too_much: u32, _second: u32) -> Option<Entry> {
         None
