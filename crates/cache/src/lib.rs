@@ -20,6 +20,7 @@ mod hashed;
 mod heap;
 mod level;
 mod lists;
+mod log;
 mod memo;
 pub mod movement;
 pub mod placement;

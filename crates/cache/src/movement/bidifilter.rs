@@ -15,7 +15,7 @@
 use super::registry::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
 use crate::policy::neighbour::Alone;
-use crate::policy::queues::Queues;
+use crate::policy::queues::{Orders, Queues};
 use crate::policy::sketch::Sketch;
 use crate::policy::{Arguments, Kind, Parameter, SpecError};
 use crate::{Entry, Reference};

@@ -14,7 +14,7 @@ use super::coins::Coins;
 use super::registry::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme, Topology, promote_arc};
 use crate::policy::neighbour::Alone;
-use crate::policy::queues::Queues;
+use crate::policy::queues::{Orders, Queues};
 use crate::policy::{Arguments, Kind, Parameter, SpecError};
 use crate::{Entry, Reference};
 

@@ -14,6 +14,7 @@ use super::{Gauges, Move, Scheme, Topology};
 use crate::policy::Departures;
 use crate::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use crate::policy::neighbour::Alone;
+use crate::policy::queues::{Orders, Queues};
 use crate::{Entry, Reference};
 
 pub(super) struct PromoteArc {
@@ -28,7 +29,7 @@ pub(super) struct PromoteArc {
 impl PromoteArc {
     pub(super) fn new(topology: Topology, chances: Chances) -> Self {
         let directories = (0..topology.nodes())
-            .map(|node| Directory::new(topology.capacity(node), Alone))
+            .map(|node| Directory::new(topology.capacity(node), Queues::new(4, Alone)))
             .collect();
         Self { topology, directories, last: Vec::new(), chances, now: 0, out: Departures::new() }
     }
@@ -94,7 +95,7 @@ impl PromoteArc {
     }
 
     fn use_at(&mut self, node: usize, entry: Entry) {
-        self.directories[node].shift(T2, entry);
+        self.directories[node].lists.shift(T2, entry);
         self.last[entry as usize] = self.now;
     }
 

@@ -12,7 +12,7 @@
 use crate::Entry;
 use crate::lists::Lists;
 use crate::policy::neighbour::Alone;
-use crate::policy::queues::Queues;
+use crate::policy::queues::{Orders, Queues};
 
 const SEGMENTS: usize = 10;
 

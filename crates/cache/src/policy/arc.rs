@@ -15,7 +15,8 @@
 
 use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use super::neighbour::{Alone, Neighbour};
+use super::logs::Logs;
+use super::queues::{Orders, Queues};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::memo::{Carried, Memo};
@@ -43,20 +44,26 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |arguments, context| {
         let (whole_steps, c) = (arguments.word("step") == "whole", context.capacity);
         Ok(match held(arguments, c) {
-            Some(held) => Box::new(Arc { whole_steps, directory: Directory::new(c, held) }),
-            None => Box::new(Arc { whole_steps, directory: Directory::new(c, Alone) }),
+            Some(held) => {
+                let lists = Queues::new(4, held);
+                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
+            }
+            None => {
+                let lists = Logs::new([4, 4, 2, 2]);
+                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
+            }
         })
     },
 };
 
 #[derive(Clone)]
-struct Arc<N> {
+struct Arc<L> {
     whole_steps: bool,
     /// Front of each list: least recently used.
-    directory: Directory<N>,
+    directory: Directory<L>,
 }
 
-impl<N: Neighbour> Arc<N> {
+impl<L: Orders> Arc<L> {
     /// The list that REPLACE takes from.
     #[inline(always)]
     fn victim_list(&self, for_b2: bool) -> u32 {
@@ -78,7 +85,7 @@ impl<N: Neighbour> Arc<N> {
     /// REPLACE of the paper.
     #[inline(always)]
     fn replace(&mut self, for_b2: bool, out: &mut Departures) {
-        if N::IS_KNOWN {
+        if L::IS_AWARE {
             let too_much = self.too_much(for_b2);
             let lists = &mut self.directory.lists;
             if let Some(victim) = lists.prefer(T1, too_much, T2) {
@@ -113,15 +120,15 @@ impl<N: Neighbour> Arc<N> {
     fn drop_from_t1(&mut self, out: &mut Departures) {
         let lists = &mut self.directory.lists;
         // T2 is empty.
-        let preferred = if N::IS_KNOWN { lists.prefer(T1, 0, T2) } else { None };
-        if let Some(victim) = preferred.or_else(|| lists.front(T1)) {
-            lists.remove(victim);
+        let preferred = lists.prefer(T1, 0, T2);
+        preferred.into_iter().for_each(|victim| lists.remove(victim));
+        if let Some(victim) = preferred.or_else(|| lists.pop(T1)) {
             out.push(victim, Fate::Evicted);
         }
     }
 }
 
-impl<N: Neighbour> Policy for Arc<N> {
+impl<L: Orders> Policy for Arc<L> {
     fn capacity(&self) -> u32 {
         self.directory.capacity
     }
@@ -147,7 +154,7 @@ impl<N: Neighbour> Policy for Arc<N> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.directory.shift(T2, entry);
+        self.directory.lists.shift(T2, entry);
     }
 
     #[inline(always)]
@@ -196,7 +203,7 @@ impl<N: Neighbour> Policy for Arc<N> {
     }
 
     fn asks_neighbour(&self) -> bool {
-        N::IS_KNOWN
+        L::IS_AWARE
     }
 
     fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
@@ -213,11 +220,11 @@ impl<N: Neighbour> Policy for Arc<N> {
     }
 
     fn warm_further(&self, entry: Entry) -> u32 {
-        self.directory.lists.warm_beside(entry)
+        self.directory.lists.warm_further(entry)
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        self.directory.carry(memo, false)
+        self.directory.carry(memo, |lists, list, memo| lists.carry(list, memo))
     }
 
     fn validate(&self) -> Result<(), String> {

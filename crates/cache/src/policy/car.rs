@@ -7,10 +7,11 @@
 //! Deviation: the directory is kept within its bounds at every miss of an unknown page and not only
 //! when the cache is full, since `take` makes ghosts while it makes room.
 //!
-//! Invariants: those of the directory; a page's reference bit is its mark.
+//! Invariants: those of the directory; a page's reference bit is its mark, and ghosts have none.
 
-use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use super::directory::{B1, B2, Directory, RESIDENT, T1, T2, ghosts_of};
 use super::neighbour::Alone;
+use super::queues::{Orders, Queues};
 use super::registry::PolicyInfo;
 use super::{Departures, Entry, Policy};
 use crate::memo::{Carried, Memo};
@@ -21,7 +22,10 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "ARC with clocks: hits only set a bit",
     source: "Bansal & Modha, FAST 2004",
     parameters: &[],
-    build: |_, context| Ok(Box::new(Car { directory: Directory::new(context.capacity, Alone) })),
+    build: |_, context| {
+        let lists = Queues::new(4, Alone);
+        Ok(Box::new(Car { directory: Directory::new(context.capacity, lists) }))
+    },
 };
 
 #[derive(Clone)]
@@ -48,7 +52,7 @@ impl Car {
                 self.directory.lists.evict(clock, ghosts_of(clock), out);
                 return;
             }
-            self.directory.shift(T2, at_hand);
+            self.directory.lists.shift(T2, at_hand);
         }
     }
 
@@ -66,7 +70,7 @@ impl Car {
         if counts {
             self.directory.adapt(ghosts, false);
         }
-        self.directory.shift(T2, entry);
+        self.directory.lists.shift(T2, entry);
     }
 }
 
@@ -160,10 +164,17 @@ impl Policy for Car {
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        self.directory.carry(memo, true)
+        self.directory.carry(memo, |lists, list, memo| match list {
+            ..RESIDENT => lists.carry_marked(list, memo),
+            _ => lists.carry(list, memo),
+        })
     }
 
     fn validate(&self) -> Result<(), String> {
+        let lists = &self.directory.lists;
+        if lists.iter(B1).chain(lists.iter(B2)).any(|ghost| lists.is_marked(ghost)) {
+            return Err("a ghost is marked".into());
+        }
         self.directory.validate()
     }
 

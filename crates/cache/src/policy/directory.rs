@@ -2,10 +2,9 @@
 //! often), the ghost list of each, B1 and B2, and the target size `p` of T1.
 //!
 //! Invariants (checked by [`Directory::validate`]): `|T1| + |T2|` and `|T1| + |B1|` are at most the
-//! capacity, all four lists together at most twice; 0 <= p <= capacity; ghosts are not marked.
+//! capacity, all four lists together at most twice; 0 <= p <= capacity.
 
-use super::neighbour::{Alone, Neighbour};
-use super::queues::Queues;
+use super::queues::{Orders, Queues};
 use super::{Departures, Entry};
 use crate::memo::{Carried, Memo};
 
@@ -13,7 +12,7 @@ pub(crate) const T1: u32 = 0;
 pub(crate) const T2: u32 = 1;
 pub(crate) const B1: u32 = 2;
 pub(crate) const B2: u32 = 3;
-const RESIDENT: u32 = 2;
+pub(super) const RESIDENT: u32 = 2;
 
 /// The ghost list of T1 or T2.
 #[inline(always)]
@@ -22,17 +21,18 @@ pub(crate) fn ghosts_of(list: u32) -> u32 {
 }
 
 #[derive(Clone)]
-pub(crate) struct Directory<N = Alone> {
+pub(crate) struct Directory<L = Queues> {
     pub(crate) capacity: u32,
     /// Target size of T1.
     pub(crate) p: f64,
     /// Front: the oldest in the order of the policy.
-    pub(crate) lists: Queues<N>,
+    pub(crate) lists: L,
 }
 
-impl<N: Neighbour> Directory<N> {
-    pub(crate) fn new(capacity: u32, neighbour: N) -> Self {
-        Self { capacity, p: 0.0, lists: Queues::new(4, neighbour) }
+impl<L: Orders> Directory<L> {
+    /// With four empty lists.
+    pub(crate) fn new(capacity: u32, lists: L) -> Self {
+        Self { capacity, p: 0.0, lists }
     }
 
     #[inline(always)]
@@ -55,13 +55,6 @@ impl<N: Neighbour> Directory<N> {
         self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
     }
 
-    /// Moves an entry to the newest end of `list`, unmarked, wherever it was.
-    #[inline(always)]
-    pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
-        self.lists.remove(entry);
-        self.lists.push(list, entry);
-    }
-
     /// Moves `p` for a reference to an entry of the list `ghosts`, which is still in it.
     pub(crate) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
         let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
@@ -78,10 +71,10 @@ impl<N: Neighbour> Directory<N> {
     /// be called when T1 alone fills the capacity.
     #[inline(always)]
     pub(crate) fn make_room_for_unknown(&mut self, out: &mut Departures) {
-        if self.lists.len(T1) + self.lists.len(B1) == self.capacity {
-            self.lists.forget(B1, out);
-        } else if self.total() == 2 * u64::from(self.capacity) {
-            self.lists.forget(B2, out);
+        // Nearly always one of the two must go, and which cannot be foretold: no branch.
+        let is_once_full = self.lists.len(T1) + self.lists.len(B1) == self.capacity;
+        if is_once_full | (self.total() == 2 * u64::from(self.capacity)) {
+            self.lists.forget(if is_once_full { B1 } else { B2 }, out);
         }
     }
 
@@ -89,7 +82,7 @@ impl<N: Neighbour> Directory<N> {
     pub(crate) fn take(&mut self, entry: Entry) {
         if self.contains(entry) {
             let list = if self.lists.is_in(T1, entry) { T1 } else { T2 };
-            self.shift(ghosts_of(list), entry);
+            self.lists.shift(ghosts_of(list), entry);
         }
     }
 
@@ -122,10 +115,14 @@ impl<N: Neighbour> Directory<N> {
         self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
     }
 
-    /// Carries the lists, those of residents with their marks if there are any, and the target.
-    pub(crate) fn carry(&mut self, memo: &mut Memo<'_>, marked: bool) -> Carried {
+    /// Carries the target, and the lists each as `carry` says.
+    pub(super) fn carry(
+        &mut self,
+        memo: &mut Memo<'_>,
+        mut carry: impl FnMut(&mut L, u32, &mut Memo<'_>) -> Carried,
+    ) -> Carried {
         memo.real(&mut self.p, 0.0..=f64::from(self.capacity))?;
-        (T1..=B2).try_for_each(|list| self.lists.carry(list, memo, marked && list < RESIDENT))
+        (T1..=B2).try_for_each(|list| carry(&mut self.lists, list, memo))
     }
 
     /// Checks the invariants in the head of this file.
@@ -138,21 +135,19 @@ impl<N: Neighbour> Directory<N> {
         if !(0.0..=f64::from(c)).contains(&self.p) {
             return Err(format!("target {} for a capacity of {c}", self.p));
         }
-        if self.lists.iter(B1).chain(self.lists.iter(B2)).any(|e| self.lists.is_marked(e)) {
-            return Err("a ghost is marked".into());
-        }
         self.lists.check()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::neighbour::Alone;
     use super::*;
 
     #[test]
     fn steps_are_real_or_cut() {
         for (whole_steps, up, down) in [(false, 1.5, 0.5), (true, 1.0, 0.0)] {
-            let mut directory = Directory::new(8, Alone);
+            let mut directory = Directory::new(8, Queues::new(4, Alone));
             directory.lists.grow(8);
             for (entry, list) in [B1, B1, B2, B2, B2].into_iter().enumerate() {
                 directory.lists.push(list, entry as Entry);

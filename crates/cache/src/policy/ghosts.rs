@@ -1,6 +1,6 @@
 //! A ghost memory: what LFU, FBR, LRU-K, LFRU and MQ (there called Q_out) keep of the blocks that
-//! they no longer hold. A bounded FIFO, one list of the policy's own arena; what is remembered
-//! about a block stays in the payload of its node, whose default means "unknown".
+//! they no longer hold. A bounded FIFO, one list of the policy's own; what is remembered about a
+//! block stays with the policy's other knowledge of it, until it is forgotten.
 
 use super::registry::{Kind, Parameter};
 use super::{Departures, Entry, Fate};
@@ -13,6 +13,43 @@ pub(super) const GHOST: Parameter = Parameter {
     default: "4",
     help: "evicted blocks remembered, times the capacity; 0 remembers none",
 };
+
+/// Lists of which one may be a ghost memory.
+pub(super) trait GhostList {
+    /// Number of entries in `list`.
+    fn len(&self, list: u32) -> u32;
+
+    /// Puts an entry that is in no list at the newest end of `list`.
+    fn remember(&mut self, list: u32, entry: Entry);
+
+    /// Takes the oldest entry out of `list`.
+    fn pop(&mut self, list: u32) -> Option<Entry>;
+
+    /// Nothing is known any more of an entry that is in no list.
+    fn forget(&mut self, entry: Entry);
+}
+
+impl<T: Copy + Default> GhostList for Lists<T> {
+    #[inline(always)]
+    fn len(&self, list: u32) -> u32 {
+        self.len(list)
+    }
+
+    #[inline(always)]
+    fn remember(&mut self, list: u32, entry: Entry) {
+        self.push_back(list, entry);
+    }
+
+    #[inline(always)]
+    fn pop(&mut self, list: u32) -> Option<Entry> {
+        self.pop_front(list)
+    }
+
+    #[inline(always)]
+    fn forget(&mut self, entry: Entry) {
+        *self.data_mut(entry) = T::default();
+    }
+}
 
 /// The bound of a ghost memory, and the list that it is.
 #[derive(Clone)]
@@ -28,51 +65,48 @@ impl Ghosts {
         Self { list, times, max: (times * f64::from(capacity)) as u32 }
     }
 
-    /// An unlinked entry was evicted: it becomes the newest ghost, if there are any.
+    /// An entry, by now in no list, was evicted: it becomes the newest ghost, if there are any.
     #[inline(always)]
-    pub(super) fn evict<T>(&self, lists: &mut Lists<T>, entry: Entry, out: &mut Departures)
-    where
-        T: Copy + Default,
-    {
+    pub(super) fn evict(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Departures) {
         out.push(entry, if self.max > 0 { Fate::Remembered } else { Fate::Evicted });
         self.keep(lists, entry, out);
     }
 
-    /// Makes an unlinked entry the newest ghost, if there are any; else it is unknown from now on.
+    /// Makes an entry of no list the newest ghost, if there are any; else it is unknown from now
+    /// on.
     #[inline(always)]
-    pub(super) fn keep<T>(&self, lists: &mut Lists<T>, entry: Entry, out: &mut Departures)
-    where
-        T: Copy + Default,
-    {
+    pub(super) fn keep(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Departures) {
         if self.max > 0 {
-            lists.push_back(self.list, entry);
+            lists.remember(self.list, entry);
             self.trim(lists, out);
         } else {
-            *lists.data_mut(entry) = T::default();
+            lists.forget(entry);
         }
     }
 
     /// Adopts another capacity of the cache and drops the oldest ghosts that are now too many.
-    pub(super) fn resize<T>(&mut self, lists: &mut Lists<T>, capacity: u32, out: &mut Departures)
-    where
-        T: Copy + Default,
-    {
+    pub(super) fn resize(
+        &mut self,
+        lists: &mut impl GhostList,
+        capacity: u32,
+        out: &mut Departures,
+    ) {
         self.max = Self::new(self.list, self.times, capacity).max;
         self.trim(lists, out);
     }
 
     #[inline(always)]
-    fn trim<T: Copy + Default>(&self, lists: &mut Lists<T>, out: &mut Departures) {
+    fn trim(&self, lists: &mut impl GhostList, out: &mut Departures) {
         while lists.len(self.list) > self.max {
-            if let Some(oldest) = lists.pop_front(self.list) {
-                *lists.data_mut(oldest) = T::default();
+            if let Some(oldest) = lists.pop(self.list) {
+                lists.forget(oldest);
                 out.push(oldest, Fate::Forgotten);
             }
         }
     }
 
     /// Checks the bound.
-    pub(super) fn check<T: Copy + Default>(&self, lists: &Lists<T>) -> Result<(), String> {
+    pub(super) fn check(&self, lists: &impl GhostList) -> Result<(), String> {
         match lists.len(self.list) {
             len if len > self.max => Err(format!("{len} ghosts, {} allowed", self.max)),
             _ => Ok(()),

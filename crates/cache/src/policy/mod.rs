@@ -19,6 +19,7 @@ mod ghosts;
 mod lfru;
 mod lfu;
 mod lirs;
+mod logs;
 mod lru;
 mod lru_ca;
 mod lru_k;

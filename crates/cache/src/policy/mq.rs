@@ -14,27 +14,33 @@
 //!   the cache that most references have; how it is estimated here is said at [`PeakDistance`].
 //! * Counts stop at 2^32 - 1.
 //!
-//! Content-aware (`ca=yes`): the victims are looked at from the head of the lowest queue on.
+//! Content-aware (`ca=yes`): the victims are looked at from the head of the lowest queue on. The
+//! queues are linked then (`linked.rs`), and logs of uses if not (`logged.rs`).
 //!
 //! Below another cache that keeps what it takes (TPDS 2004, section 6) the references that `take`
 //! and `note` report count like any other, though the block itself is then only in `Q_out`.
 //!
 //! Invariants:
-//! 1. an entry is linked in the queue that its block names, and in none if unknown, with count 0;
+//! 1. those of the queues (`queues.rs`); what is in none has no count;
 //! 2. a block of `Q_0` to `Q_(m-1)` is resident and was referenced; `Q_out` keeps to its bound;
 //! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future;
-//! 4. no head of `Q_1` to `Q_(m-1)` expires before `due`.
+//! 4. `falls` are the expiry times of the heads of `Q_1` to `Q_(m-1)`, and none is before `due`.
+
+mod linked;
+mod logged;
+mod queues;
 
 use std::collections::BTreeMap;
 
+use self::linked::Linked;
+use self::logged::Logged;
+use self::queues::{Queues, Uses};
 use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::ghosts::Ghosts;
-use super::neighbour::{Alone, Neighbour, Stretch, whole};
 use super::peak_distance::PeakDistance;
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Policy};
-use crate::lists::Lists;
-use crate::memo::{CLOCK_MAX, Carried, Memo};
+use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "mq",
@@ -67,69 +73,52 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         let life_time = arguments.integer_or_word("lifetime");
         let (c, q_out) = (context.capacity, arguments.real("qout"));
         Ok(match held(arguments, c) {
-            Some(held) => Box::new(Mq::new(c, m, life_time, q_out, held)),
-            None => Box::new(Mq::new(c, m, life_time, q_out, Alone)),
+            Some(held) => Box::new(Mq::new(c, life_time, q_out, Linked::new(m, held))),
+            None => Box::new(Mq::new(c, life_time, q_out, Logged::new(m))),
         })
     },
 };
 
-/// What is known of a block. The default is that nothing is.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    /// When an unreferenced block falls: the queues below the head may have it in any order.
-    expire_time: u64,
-    /// When it was last referenced.
-    last: u64,
-    /// Number of references.
-    count: u32,
-    /// The queue it is in; `m` is `Q_out`.
-    queue: u32,
-}
-
-const NOWHERE: u32 = u32::MAX;
-
-impl Default for Block {
-    fn default() -> Self {
-        Self { expire_time: 0, last: 0, count: 0, queue: NOWHERE }
-    }
-}
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
 
 #[derive(Clone)]
-struct Mq<N> {
+struct Mq<Q> {
     capacity: u32,
     /// Number of queues of residents.
     m: u32,
-    /// `Q_0` to `Q_(m-1)`, then `Q_out`; heads at the front.
-    queues: Lists<Block>,
+    queues: Q,
     q_out: Ghosts,
     resident: u32,
     /// References so far.
     current_time: u64,
     life_time: u64,
+    /// When the head of each queue falls, if there is one: never from `Q_0`.
+    falls: Vec<u64>,
     /// Up to this time `Adjust` finds nothing to do.
     due: u64,
     /// What adapts `life_time`, unless it is fixed.
     peak_distance: Option<PeakDistance>,
-    neighbour: N,
 }
 
 /// The figure's procedures.
-impl<N: Neighbour> Mq<N> {
+impl<Q: Queues> Mq<Q> {
     /// `life_time` is adaptive if not given; `q_out` is in multiples of the capacity.
-    fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64, neighbour: N) -> Self {
+    fn new(capacity: u32, life_time: Option<u64>, q_out: f64, queues: Q) -> Self {
         let peak_distance =
             if life_time.is_none() { Some(PeakDistance::new(capacity)) } else { None };
+        let m = queues.m();
         Self {
             capacity,
             m,
-            queues: Lists::new(m + 1),
+            queues,
             q_out: Ghosts::new(m, q_out, capacity),
             resident: 0,
             current_time: 0,
             life_time: life_time.unwrap_or(u64::from(capacity)),
-            due: u64::MAX,
+            falls: vec![NEVER; m as usize],
+            due: NEVER,
             peak_distance,
-            neighbour,
         }
     }
 
@@ -138,28 +127,28 @@ impl<N: Neighbour> Mq<N> {
         count.ilog2().min(self.m - 1)
     }
 
-    /// Puts an unlinked block at the tail of `Q_queue`, with its whole life before it.
+    /// Puts a block that is in no queue at the tail of `Q_queue`, with its whole life before it.
     #[inline(always)]
     fn append(&mut self, queue: u32, entry: Entry) {
-        self.queues.push_back(queue, entry);
-        let block = self.queues.data_mut(entry);
-        block.queue = queue;
-        block.expire_time = self.current_time + self.life_time;
-        self.due = self.due.min(block.expire_time);
+        let expire_time = self.current_time + self.life_time;
+        self.queues.push(queue, entry, expire_time);
+        if self.queues.len(queue) == 1 {
+            self.note_head(queue);
+        }
     }
 
     /// Counts the reference to a block: how long since the last one, and one more.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
-        let block = self.queues.data_mut(entry);
+        let Uses { count, last } = self.queues.uses(entry);
         if let Some(peak) = &mut self.peak_distance {
-            let distance = self.current_time - block.last;
-            let known = block.count > 0;
+            let distance = self.current_time - last;
+            let known = count > 0;
             peak.observe(distance, known & (distance > u64::from(self.capacity)));
         }
-        block.last = self.current_time;
-        block.count = block.count.saturating_add(1);
-        block.count
+        let count = count.saturating_add(1);
+        self.queues.set_uses(entry, Uses { count, last: self.current_time });
+        count
     }
 
     /// The tail of the procedure for a reference, from `b.reference++` on.
@@ -184,78 +173,53 @@ impl<N: Neighbour> Mq<N> {
     /// The loop of `Adjust`: each head that has expired falls by one queue.
     #[inline(never)]
     fn demote_expired(&mut self) {
-        self.due = u64::MAX;
         for k in 1..self.m {
-            let Some(head) = self.queues.front(k) else { continue };
-            if self.queues.data(head).expire_time < self.current_time {
-                self.neighbour.leaves(&self.queues, head);
-                self.queues.remove(k, head);
+            if self.falls[k as usize] >= self.current_time {
+                continue;
+            }
+            if let Some((head, _)) = self.queues.front(k) {
+                self.queues.remove(head);
                 self.append(k - 1, head);
             }
             self.note_head(k);
         }
+        self.due = self.falls.iter().fold(NEVER, |due, &falls| due.min(falls));
     }
 
     /// The head of a queue may be another than before, and expire earlier: lifeTime changes.
     #[inline(always)]
     fn note_head(&mut self, queue: u32) {
-        if let Some(head) = self.queues.front(queue) {
-            self.due = self.due.min(self.queues.data(head).expire_time);
+        if (1..self.m).contains(&queue) {
+            let falls = self.queues.front(queue).map_or(NEVER, |(_, expire_time)| expire_time);
+            self.falls[queue as usize] = falls;
+            self.due = self.due.min(falls);
         }
     }
 
-    /// Takes a block out of the queue that it is in: which one?
+    /// Takes a block out of the queue that it is in.
     #[inline(always)]
-    fn detach(&mut self, entry: Entry) -> u32 {
-        let queue = self.queues.data(entry).queue;
-        let was_head = self.queues.front(queue) == Some(entry);
-        self.neighbour.leaves(&self.queues, entry);
-        self.queues.remove(queue, entry);
+    fn detach(&mut self, entry: Entry) {
+        let queue = self.queues.queue_of(entry);
+        let was_head = self.queues.remove(entry);
         if was_head {
             self.note_head(queue);
         }
-        queue
-    }
-
-    /// Moves a block to the tail of the queue that it is in, with its whole life before it.
-    #[inline(always)]
-    fn renew(&mut self, queue: u32, entry: Entry) {
-        let was_head = self.queues.front(queue) == Some(entry);
-        self.neighbour.leaves(&self.queues, entry);
-        self.queues.move_to_back(queue, entry);
-        if was_head {
-            self.note_head(queue);
-        }
-        let expire_time = self.current_time + self.life_time;
-        self.queues.data_mut(entry).expire_time = expire_time;
-        self.due = self.due.min(expire_time);
-    }
-
-    /// The head of the lowest queue that is not empty.
-    #[inline(always)]
-    fn next_victim(&self) -> Option<Entry> {
-        (0..self.m).find_map(|k| self.queues.front(k))
     }
 
     #[inline(always)]
     fn evict_block(&mut self, out: &mut Departures) {
-        let preferred = if N::IS_KNOWN {
-            let order = order(&self.queues, self.m);
-            self.neighbour.prefer(&self.queues, order)
-        } else {
-            None
-        };
-        if let Some(victim) = preferred.or_else(|| self.next_victim()) {
+        let preferred = self.queues.prefer();
+        let head = |queues: &mut Q| (0..self.m).find_map(|k| queues.front(k));
+        if let Some(victim) = preferred.or_else(|| head(&mut self.queues).map(|(e, _)| e)) {
             self.leave(victim);
             self.q_out.evict(&mut self.queues, victim, out);
         }
     }
 
-    /// Unlinks a resident block that is about to enter `Q_out`.
+    /// Takes out a resident block that is about to enter `Q_out`.
     #[inline(always)]
     fn leave(&mut self, entry: Entry) {
         self.detach(entry);
-        self.queues.data_mut(entry).queue = self.m;
         self.resident -= 1;
     }
 
@@ -263,7 +227,7 @@ impl<N: Neighbour> Mq<N> {
     #[inline(always)]
     fn make_room(&mut self, entry: Entry, out: &mut Departures) {
         if self.remembers(entry) {
-            self.queues.remove(self.m, entry);
+            self.queues.remove(entry);
         }
         if self.resident == self.capacity {
             self.evict_block(out);
@@ -272,12 +236,7 @@ impl<N: Neighbour> Mq<N> {
     }
 }
 
-/// The queues from the lowest on.
-fn order(queues: &Lists<Block>, m: u32) -> impl Iterator<Item = Stretch> + '_ {
-    (0..m).map(|k| whole(queues, k))
-}
-
-impl<N: Neighbour> Policy for Mq<N> {
+impl<Q: Queues> Policy for Mq<Q> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -289,17 +248,16 @@ impl<N: Neighbour> Policy for Mq<N> {
 
     fn grow(&mut self, entries: u32) {
         self.queues.grow(entries);
-        self.neighbour.grow(entries);
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.queues.data(entry).queue < self.m
+        self.queues.queue_of(entry) < self.m
     }
 
     #[inline(always)]
     fn remembers(&self, entry: Entry) -> bool {
-        self.queues.data(entry).queue == self.m
+        self.queues.queue_of(entry) == self.m
     }
 
     #[inline(always)]
@@ -330,9 +288,8 @@ impl<N: Neighbour> Policy for Mq<N> {
             return;
         }
         if self.remembers(entry) {
-            self.queues.remove(self.m, entry);
+            self.queues.remove(entry);
         }
-        self.queues.data_mut(entry).queue = self.m;
         self.count(entry);
         self.q_out.keep(&mut self.queues, entry, out);
         self.adjust();
@@ -341,24 +298,26 @@ impl<N: Neighbour> Policy for Mq<N> {
     /// The block goes where its count belongs; no reference is counted and no time passes.
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            let queue = self.queues.data(entry).queue;
-            return self.renew(queue, entry);
+            let queue = self.queues.queue_of(entry);
+            self.detach(entry);
+            return self.append(queue, entry);
         }
         self.make_room(entry, out);
-        let block = self.queues.data_mut(entry);
-        if block.count == 0 {
-            (block.count, block.last) = (1, self.current_time);
+        let mut uses = self.queues.uses(entry);
+        if uses.count == 0 {
+            uses = Uses { count: 1, last: self.current_time };
+            self.queues.set_uses(entry, uses);
         }
-        let queue = self.queue_num(self.queues.data(entry).count);
-        self.append(queue, entry);
+        self.append(self.queue_num(uses.count), entry);
     }
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
-        let queue = self.queues.data(entry).queue;
-        if queue != NOWHERE {
-            self.resident -= u32::from(queue < self.m);
-            self.detach(entry);
-            *self.queues.data_mut(entry) = Block::default();
+        if self.contains(entry) {
+            self.leave(entry);
+            self.queues.forget(entry);
+        } else if self.remembers(entry) {
+            self.queues.remove(entry);
+            self.queues.forget(entry);
         }
     }
 
@@ -366,14 +325,14 @@ impl<N: Neighbour> Policy for Mq<N> {
         if self.resident < self.capacity {
             return None;
         }
-        let preferred = self.neighbour.would_prefer(&self.queues, order(&self.queues, self.m));
-        preferred.or_else(|| self.next_victim())
+        let head = || (0..self.m).find_map(|k| self.queues.iter(k).next());
+        self.queues.would_prefer().or_else(|| head().map(|(entry, _)| entry))
     }
 
     /// lifeTime stays what it is until it is next reviewed.
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
         self.capacity = capacity;
-        self.neighbour.adopt(capacity);
+        self.queues.adopt(capacity);
         if let Some(peak) = &mut self.peak_distance {
             peak.adopt(capacity, self.current_time);
         }
@@ -385,19 +344,19 @@ impl<N: Neighbour> Policy for Mq<N> {
 
     /// Lowest queue first, each from its head.
     fn residents(&self) -> Vec<Entry> {
-        (0..self.m).flat_map(|k| self.queues.iter(k)).collect()
+        (0..self.m).flat_map(|k| self.queues.iter(k)).map(|(entry, _)| entry).collect()
     }
 
     fn asks_neighbour(&self) -> bool {
-        N::IS_KNOWN
+        Q::IS_AWARE
     }
 
     fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
-        self.neighbour.learn(&self.queues, entry, holds);
+        self.queues.learn(entry, holds);
     }
 
     fn neighbour_has(&self, entry: Entry) -> bool {
-        self.neighbour.has(entry)
+        self.queues.neighbour_has(entry)
     }
 
     #[inline(always)]
@@ -406,11 +365,11 @@ impl<N: Neighbour> Policy for Mq<N> {
     }
 
     fn warm_further(&self, entry: Entry) -> u32 {
-        self.queues.warm_beside(entry)
+        self.queues.warm_further(entry)
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.clock(&mut self.current_time)?;
+        memo.number(&mut self.current_time, 0..=Q::TIME_MAX)?;
         let now = self.current_time;
         if let Some(peak) = &mut self.peak_distance {
             memo.number(&mut self.life_time, 1..=CLOCK_MAX)?;
@@ -418,14 +377,21 @@ impl<N: Neighbour> Policy for Mq<N> {
             peak.adopt(self.capacity, now);
         }
         for queue in 0..=self.m {
-            let resident = queue < self.m;
-            self.queues.carry(queue, memo, |memo, block| {
-                block.queue = queue;
-                memo.number(&mut block.count, 1..=u32::MAX)?;
-                memo.number(&mut block.last, 0..=now)?;
-                let expires = &mut block.expire_time;
-                if resident { memo.number(expires, 0..=2 * CLOCK_MAX) } else { Ok(()) }
-            })?;
+            let saved =
+                self.queues.iter(queue).map(|(e, expires)| (e, (self.queues.uses(e), expires)));
+            let blocks =
+                memo.sequence(self.queues.len(queue), saved, |memo, (uses, expires)| {
+                    memo.number(&mut uses.count, 1..=u32::MAX)?;
+                    memo.number(&mut uses.last, 0..=now)?;
+                    if queue < self.m { memo.number(expires, 0..=2 * CLOCK_MAX) } else { Ok(()) }
+                })?;
+            for (entry, (uses, expires)) in blocks {
+                if self.queues.queue_of(entry) <= self.m {
+                    return Err(Refused::twice(entry));
+                }
+                self.queues.set_uses(entry, uses);
+                self.queues.push(queue, entry, expires);
+            }
         }
         self.resident = (0..self.m).map(|k| self.queues.len(k)).sum();
         (1..self.m).for_each(|k| self.note_head(k));
@@ -433,46 +399,43 @@ impl<N: Neighbour> Policy for Mq<N> {
     }
 
     fn validate(&self) -> Result<(), String> {
-        let mut heads = (1..self.m).filter_map(|k| self.queues.front(k));
-        if heads.any(|head| self.queues.data(head).expire_time < self.due) {
-            return Err(format!("a head expires before {}", self.due));
+        let head = |k| self.queues.iter(k).next().map_or(NEVER, |(_, expire_time)| expire_time);
+        let falls: Vec<u64> = (0..self.m).map(|k| if k > 0 { head(k) } else { NEVER }).collect();
+        if self.falls != falls || falls.iter().any(|&falls| falls < self.due) {
+            return Err(format!("heads fall at {falls:?}, not {:?}, due {}", self.falls, self.due));
         }
         let held: u32 = (0..self.m).map(|k| self.queues.len(k)).sum();
         if held != self.resident || held > self.capacity {
             return Err(format!("{held} held, {} counted", self.resident));
         }
         for queue in 0..=self.m {
-            for entry in self.queues.iter(queue) {
-                let block = self.queues.data(entry);
-                let due =
-                    block.count > 0 && (queue == self.m || queue <= self.queue_num(block.count));
-                if block.queue != queue || !due || block.last > self.current_time {
-                    return Err(format!("entry {entry} in queue {queue}: {block:?}"));
+            for (entry, _) in self.queues.iter(queue) {
+                let Uses { count, last } = self.queues.uses(entry);
+                let due = count > 0 && (queue == self.m || queue <= self.queue_num(count));
+                if !due || last > self.current_time {
+                    return Err(format!("entry {entry} in queue {queue}: {count} uses, at {last}"));
                 }
             }
         }
-        let unknown = |e: &Entry| !self.queues.linked(*e);
-        match (0..self.queues.entries())
-            .filter(unknown)
-            .map(|e| self.queues.data(e))
-            .find(|b| b.queue != NOWHERE || b.count != 0)
-        {
-            Some(block) => Err(format!("a block in no queue: {block:?}")),
-            None => {
-                self.q_out.check(&self.queues)?;
-                self.neighbour.check(&self.queues)?;
-                self.queues.check()
-            }
+        let entries = 0..self.queues.entries();
+        let mut unknown = entries.filter(|&entry| self.queues.queue_of(entry) > self.m);
+        if let Some(entry) = unknown.find(|&entry| self.queues.uses(entry).count > 0) {
+            return Err(format!("entry {entry} is in no queue, but was counted"));
         }
+        self.q_out.check(&self.queues)?;
+        self.queues.check()
     }
 
     fn describe(&self) -> Vec<(&'static str, String)> {
-        let queues: Vec<Vec<_>> = (0..self.m).map(|k| self.queues.iter(k).collect()).collect();
-        let block = |e: Entry| (e, self.queues.data(e));
-        let residents = || self.residents().into_iter().map(block);
-        let state = residents().map(|(e, b)| (e, [b.count.into(), b.queue.into(), b.expire_time]));
-        let counts = residents().map(|(e, b)| (e, b.count));
-        let q_out = self.queues.iter(self.m).map(block).map(|(e, b)| (e, b.count));
+        let entries = |queue| self.queues.iter(queue).map(|(entry, _)| entry).collect::<Vec<_>>();
+        let queues: Vec<_> = (0..self.m).map(entries).collect();
+        let count = |entry| self.queues.uses(entry).count;
+        let state = (0..self.m).flat_map(|queue| {
+            let state = move |(e, expires)| (e, [count(e).into(), queue.into(), expires]);
+            self.queues.iter(queue).map(state)
+        });
+        let counts = self.residents().into_iter().map(|entry| (entry, count(entry)));
+        let q_out = entries(self.m).into_iter().map(|entry| (entry, count(entry)));
         let bins = self.peak_distance.iter().flat_map(PeakDistance::filled);
         vec![
             ("queues", format!("{queues:?}")),
@@ -493,7 +456,7 @@ mod tests {
     /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.
     #[test]
     fn life_time_finds_the_distance_of_a_loop() {
-        let mut mq = Mq::new(2, 8, None, 4.0, Alone);
+        let mut mq = Mq::new(2, None, 4.0, Logged::new(8));
         mq.peak_distance.as_mut().expect("adaptive by default").period = Period::new(8, 0);
         mq.grow(3);
         for entry in [0, 1, 2].repeat(4) {

@@ -14,8 +14,8 @@
 //! Invariants: `|A1in| + |Am|` is at most the capacity, `|A1out|` at most `kout_bound`.
 
 use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
-use super::neighbour::{Alone, Neighbour};
-use super::queues::Queues;
+use super::logs::Logs;
+use super::queues::{Orders, Queues};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
 use crate::memo::{Carried, Memo};
@@ -48,8 +48,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |arguments, context| {
         let (kin, kout) = (arguments.real("kin"), arguments.real("kout"));
         Ok(match held(arguments, context.capacity) {
-            Some(held) => Box::new(TwoQ::new(context.capacity, kin, kout, held)),
-            None => Box::new(TwoQ::new(context.capacity, kin, kout, Alone)),
+            Some(held) => Box::new(TwoQ::new(context.capacity, kin, kout, Queues::new(3, held))),
+            None => Box::new(TwoQ::new(context.capacity, kin, kout, Logs::new([2, 4, 2, 2]))),
         })
     },
 };
@@ -63,19 +63,18 @@ const A1OUT: u32 = 2;
 const RESIDENT: u32 = 2;
 
 #[derive(Clone)]
-struct TwoQ<N> {
+struct TwoQ<L> {
     capacity: u32,
     kin: f64,
     kout: f64,
     kin_target: u32,
     kout_bound: u32,
-    queues: Queues<N>,
+    queues: L,
 }
 
-impl<N: Neighbour> TwoQ<N> {
+impl<L: Orders> TwoQ<L> {
     /// A queue A1in of `kin` times the capacity, and `kout` times as many ids.
-    fn new(capacity: u32, kin: f64, kout: f64, neighbour: N) -> Self {
-        let queues = Queues::new(3, neighbour);
+    fn new(capacity: u32, kin: f64, kout: f64, queues: L) -> Self {
         let mut policy = Self { capacity, kin, kout, kin_target: 0, kout_bound: 0, queues };
         policy.derive_sizes(capacity);
         policy
@@ -98,7 +97,7 @@ impl<N: Neighbour> TwoQ<N> {
     /// The paper's "reclaim": frees one frame.
     #[inline(always)]
     fn reclaim(&mut self, out: &mut Departures) {
-        if N::IS_KNOWN {
+        if L::IS_AWARE {
             if let Some(victim) = self.queues.prefer(A1IN, self.too_much(), AM) {
                 self.reclaim_this(victim, out);
                 return;
@@ -135,7 +134,7 @@ impl<N: Neighbour> TwoQ<N> {
     }
 }
 
-impl<N: Neighbour> Policy for TwoQ<N> {
+impl<L: Orders> Policy for TwoQ<L> {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -216,7 +215,7 @@ impl<N: Neighbour> Policy for TwoQ<N> {
     }
 
     fn asks_neighbour(&self) -> bool {
-        N::IS_KNOWN
+        L::IS_AWARE
     }
 
     fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
@@ -233,11 +232,11 @@ impl<N: Neighbour> Policy for TwoQ<N> {
     }
 
     fn warm_further(&self, entry: Entry) -> u32 {
-        self.queues.warm_beside(entry)
+        self.queues.warm_further(entry)
     }
 
     fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.carry(list, memo, false))
+        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.carry(list, memo))
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -1,0 +1,345 @@
+//! A log of uses: entries in the order of their last use, of which each use is written at the end,
+//! and what was written for the entry before does not count any more.
+//!
+//! Beside a linked list, whose entries have four scattered places that a use changes, this has one:
+//! where in which log the entry stands. That is not kept here but with what else is known of an
+//! entry ([`Places`]), so that several logs can share it: an entry that moves from the middle of
+//! one order to the back of another is one scattered write. What comes to the front is found by
+//! reading the log in order, some entries at a time, without a branch for each: which of them still
+//! count, nobody can foretell.
+//!
+//! What does not count any more is closed up now and then, from the end of the log on toward its
+//! front, in small steps: nobody waits for the whole of a large log, as a client of a server would.
+//!
+//! Invariants (checked by [`Log::check`]), where a slot counts if the entry in it is placed there:
+//! 1. `len` slots count from position `oldest` to `end`, which is at most the log's length; that no
+//!    others do is for who owns the places to check, by counting them;
+//! 2. those before position `scanned` are in `coming`, from `next` on, in order;
+//! 3. while gaps are closed, nothing between the positions `left` and `right` counts.
+
+use crate::Entry;
+
+/// Where entries are.
+pub(crate) trait Places {
+    /// Slots that a log may have at most, a power of two: more could not be told apart.
+    const SLOTS: u32;
+
+    /// Whether an entry is in a slot of the log of `list`.
+    fn is_at(&self, entry: Entry, list: u32, slot: u32) -> bool;
+
+    /// Says that it is there, and nowhere else.
+    fn put(&mut self, entry: Entry, list: u32, slot: u32);
+
+    /// Says that an entry is in another slot, if it is in the slot `from`: was it? Without a
+    /// branch.
+    fn shift(&mut self, entry: Entry, list: u32, from: u32, to: u32) -> bool;
+}
+
+/// Positions that are looked at together for what comes to the front.
+const AHEAD: u32 = 32;
+
+/// Positions that are closed up together, and after how many uses the next are. It begins when
+/// three quarters of the log are used, and has to end before the last one is.
+const STEPS: u32 = 32;
+const PAUSE: u32 = 8;
+
+/// One order, with something to keep for each mention of an entry. The front is what was put there
+/// longest ago.
+#[derive(Clone, Debug)]
+pub(crate) struct Log<D = ()> {
+    /// The name under which [`Places`] know this log.
+    list: u32,
+    /// The least number of slots for each entry, 2 at least.
+    spread: u32,
+    /// A power of two of slots, at least `AHEAD`; position `p` is in slot `p % slots`.
+    slots: Vec<(Entry, D)>,
+    /// Positions in the log. They wrap around.
+    oldest: u32,
+    scanned: u32,
+    end: u32,
+    /// Where `end` will be when room has to be made, or thought to be made.
+    limit: u32,
+    /// Slots with entries that counted when they were looked at, `next..found` of them.
+    coming: [(u32, Entry); AHEAD as usize],
+    next: usize,
+    found: usize,
+    /// Gaps are being closed: those from `right` on are, and `left` is the next to look at.
+    closing: bool,
+    left: u32,
+    right: u32,
+    len: u32,
+}
+
+impl<D: Copy + Default> Log<D> {
+    /// An empty log, which [`Places`] know as `list`. It has from `spread` slots an entry to twice
+    /// as many: 2 where few entries leave but from the front, 4 where most do.
+    pub(crate) fn new(list: u32, spread: u32) -> Self {
+        Self {
+            list,
+            spread,
+            slots: vec![Default::default(); AHEAD as usize],
+            oldest: 0,
+            scanned: 0,
+            end: 0,
+            limit: 0,
+            coming: [(0, 0); AHEAD as usize],
+            next: 0,
+            found: 0,
+            closing: false,
+            left: 0,
+            right: 0,
+            len: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u32) -> u32 {
+        position & (self.slots.len() as u32 - 1)
+    }
+
+    /// Whether the entry in a slot is placed there: the entry, if so.
+    #[inline(always)]
+    fn counts(&self, places: &impl Places, slot: u32) -> Option<Entry> {
+        let entry = self.slots[slot as usize].0;
+        places.is_at(entry, self.list, slot).then_some(entry)
+    }
+
+    /// Puts an entry that is placed nowhere at the back.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, places: &mut impl Places, entry: Entry, data: D) {
+        self.renew(places, entry, data);
+        self.len += 1;
+    }
+
+    /// Moves an entry of this log to the back.
+    #[inline(always)]
+    pub(crate) fn renew(&mut self, places: &mut impl Places, entry: Entry, data: D) {
+        if self.end == self.limit {
+            self.make_room(places);
+        }
+        let slot = self.slot(self.end);
+        self.slots[slot as usize] = (entry, data);
+        places.put(entry, self.list, slot);
+        self.end = self.end.wrapping_add(1);
+    }
+
+    /// An entry that was in this log is placed nowhere, or will be elsewhere in a moment.
+    #[inline(always)]
+    pub(crate) fn left(&mut self) {
+        self.len -= 1;
+    }
+
+    /// The front.
+    #[inline(always)]
+    pub(crate) fn front(&mut self, places: &impl Places) -> Option<Entry> {
+        loop {
+            while self.next < self.found {
+                let (slot, entry) = self.coming[self.next];
+                if places.is_at(entry, self.list, slot) {
+                    return Some(entry);
+                }
+                self.next += 1;
+            }
+            if self.scanned == self.end {
+                return None;
+            }
+            self.look_ahead(places);
+        }
+    }
+
+    /// The front, with what is kept for it.
+    #[inline(always)]
+    pub(crate) fn front_with(&mut self, places: &impl Places) -> Option<(Entry, D)> {
+        self.front(places)?;
+        let (slot, _) = self.coming[self.next];
+        Some(self.slots[slot as usize])
+    }
+
+    /// Whether what was in a slot may have been the front. If it may, ask for the new front at
+    /// once: by that one the next is told.
+    #[inline(always)]
+    pub(crate) fn may_be_front(&self, slot: u32) -> bool {
+        self.next == self.found || self.coming[self.next].0 == slot
+    }
+
+    /// Moves an entry of this log to the back, or puts one there in the place of the front, which
+    /// was just asked for. Which of the two cannot be foretold, and is no branch. The one or the
+    /// other is placed nowhere already.
+    #[inline(always)]
+    pub(crate) fn replace_front(
+        &mut self,
+        places: &mut impl Places,
+        entry: Entry,
+        is_in: bool,
+        data: D,
+    ) {
+        self.next += usize::from(!is_in);
+        self.renew(places, entry, data);
+    }
+
+    /// Looks for what counts in the next positions; all found before is used up.
+    #[inline(always)]
+    fn look_ahead(&mut self, places: &impl Places) {
+        self.oldest = self.scanned;
+        let positions = AHEAD.min(self.end.wrapping_sub(self.scanned));
+        let mut found = 0;
+        for i in 0..positions {
+            let slot = self.slot(self.scanned.wrapping_add(i));
+            let entry = self.slots[slot as usize].0;
+            self.coming[found] = (slot, entry);
+            found += usize::from(places.is_at(entry, self.list, slot));
+        }
+        self.scanned = self.scanned.wrapping_add(positions);
+        (self.next, self.found) = (0, found);
+    }
+
+    /// From the front to the back.
+    pub(crate) fn iter(&self, places: &impl Places) -> impl Iterator<Item = (Entry, D)> {
+        let slots = (0..self.used()).map(|i| self.slot(self.oldest.wrapping_add(i)));
+        let counting = slots.filter(|&slot| self.counts(places, slot).is_some());
+        counting.map(|slot| self.slots[slot as usize])
+    }
+
+    /// Closes some gaps, if it is time; or writes all into a longer log, where too many slots
+    /// count.
+    fn make_room(&mut self, places: &mut impl Places) {
+        if self.closing || self.used() >= self.enough() {
+            if self.is_short(places) {
+                self.rewrite(places);
+            } else {
+                self.close_some(places);
+            }
+        }
+        let slots = self.slots.len() as u32;
+        let until = if self.closing { slots.min(self.used() + PAUSE) } else { self.enough() };
+        self.limit = self.end.wrapping_add(until.saturating_sub(self.used()).max(1));
+    }
+
+    /// Positions used before gaps are closed.
+    fn enough(&self) -> u32 {
+        let slots = self.slots.len() as u32;
+        slots - slots / 4
+    }
+
+    /// Positions to be looked at.
+    fn used(&self) -> u32 {
+        self.end.wrapping_sub(self.oldest)
+    }
+
+    /// Whether closing gaps would not do: there are few, or none is left to write to.
+    fn is_short<P: Places>(&self, _: &P) -> bool {
+        let slots = self.slots.len() as u32;
+        let is_dense = u64::from(self.spread) * u64::from(self.len) > u64::from(slots);
+        self.used() == slots || (is_dense && slots < P::SLOTS)
+    }
+
+    /// Closes some gaps.
+    fn close_some(&mut self, places: &mut impl Places) {
+        if !self.closing {
+            (self.closing, self.left, self.right) = (true, self.end, self.end);
+        }
+        // Before `scanned` only what is in `coming` counts.
+        let unscanned = self.end.wrapping_sub(self.scanned);
+        let to_look_at = unscanned.saturating_sub(self.end.wrapping_sub(self.left));
+        for _ in 0..to_look_at.min(STEPS) {
+            self.left = self.left.wrapping_sub(1);
+            let from = self.slot(self.left);
+            // In the last gap, if there is one, is room: no branch for whether it is needed.
+            let to = self.slot(self.right.wrapping_sub(1));
+            let mention = self.slots[from as usize];
+            self.slots[to as usize] = mention;
+            let counts = places.shift(mention.0, self.list, from, to);
+            self.right = self.right.wrapping_sub(u32::from(counts));
+        }
+        if to_look_at <= STEPS {
+            self.close_last(places);
+        }
+    }
+
+    /// Whether a position is further from the end than another.
+    fn is_before(&self, position: u32, other: u32) -> bool {
+        self.end.wrapping_sub(position) > self.end.wrapping_sub(other)
+    }
+
+    /// Moves what is in `coming` up to the rest. Where that was looked at already there is nothing
+    /// left to close.
+    fn close_last(&mut self, places: &mut impl Places) {
+        self.closing = false;
+        if self.is_before(self.right, self.scanned) {
+            return;
+        }
+        (self.scanned, self.oldest) = (self.right, self.right);
+        // Those that do not count any more go: their slots will be used again.
+        let mut next = self.found;
+        for i in (self.next..self.found).rev() {
+            let (slot, entry) = self.coming[i];
+            if places.is_at(entry, self.list, slot) {
+                self.oldest = self.oldest.wrapping_sub(1);
+                next -= 1;
+                self.coming[next] = (self.put(places, slot, self.oldest), entry);
+            }
+        }
+        self.next = next;
+    }
+
+    /// Moves what is in a slot to a position: its slot.
+    fn put(&mut self, places: &mut impl Places, from: u32, position: u32) -> u32 {
+        let slot = self.slot(position);
+        let mention = self.slots[from as usize];
+        self.slots[slot as usize] = mention;
+        places.put(mention.0, self.list, slot);
+        slot
+    }
+
+    /// Makes the log as long as it has to be, without gaps.
+    #[cold]
+    fn rewrite<P: Places>(&mut self, places: &mut P) {
+        let order: Vec<(Entry, D)> = self.iter(places).collect();
+        let wanted = (self.spread as usize * order.len()).next_power_of_two();
+        let slots = wanted.clamp(self.slots.len(), P::SLOTS as usize);
+        assert!(order.len() < slots, "at most {slots} entries in one order");
+        self.slots = vec![Default::default(); slots];
+        for ((slot, &mention), to) in (0..).zip(&order).zip(&mut self.slots) {
+            *to = mention;
+            places.put(mention.0, self.list, slot);
+        }
+        (self.oldest, self.scanned, self.end) = (0, 0, order.len() as u32);
+        (self.next, self.found, self.closing) = (0, 0, false);
+    }
+
+    /// Checks the invariants in the head of this file.
+    pub(crate) fn check(&self, places: &impl Places) -> Result<(), String> {
+        let list = self.list;
+        let used = self.used();
+        let unscanned = self.end.wrapping_sub(self.scanned);
+        if used as usize > self.slots.len() || unscanned > used {
+            return Err(format!("log {list}: {used} positions, {unscanned} not looked at"));
+        }
+        let there = self.iter(places).count() as u32;
+        if there != self.len {
+            return Err(format!("log {list}: {there} there, {} counted", self.len));
+        }
+        let counting = |from: u32, positions: u32| {
+            let slots = (0..positions).map(move |i| self.slot(from.wrapping_add(i)));
+            slots.filter_map(|slot| self.counts(places, slot).map(|entry| (slot, entry)))
+        };
+        let gap = if self.closing { self.right.wrapping_sub(self.left) } else { 0 };
+        if counting(self.left, gap).next().is_some() {
+            return Err(format!("log {list}: what counts lies where gaps were closed"));
+        }
+        let coming = self.coming[self.next..self.found].iter().copied();
+        let coming = coming.filter(|&(slot, entry)| places.is_at(entry, list, slot));
+        if !coming.eq(counting(self.oldest, used - unscanned)) {
+            return Err(format!("log {list}: what comes to the front is not what was found"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

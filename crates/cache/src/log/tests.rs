@@ -1,0 +1,96 @@
+//! Several logs beside several lists, and what tests of a log need.
+
+use super::{Entry, Log, Places};
+
+impl<D> Log<D> {
+    /// Lets the positions of an empty log begin elsewhere: near the end, they wrap around soon.
+    pub(crate) fn start_at(&mut self, position: u32) {
+        (self.oldest, self.scanned, self.end, self.limit) =
+            (position, position, position, position);
+    }
+
+    /// Whether gaps are being closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+}
+
+/// Lists and slots in full, few of which are allowed.
+struct Seats(Vec<Option<(u32, u32)>>);
+
+impl Places for Seats {
+    const SLOTS: u32 = 128;
+
+    fn is_at(&self, entry: Entry, list: u32, slot: u32) -> bool {
+        self.0[entry as usize] == Some((list, slot))
+    }
+
+    fn put(&mut self, entry: Entry, list: u32, slot: u32) {
+        self.0[entry as usize] = Some((list, slot));
+    }
+
+    fn shift(&mut self, entry: Entry, list: u32, from: u32, to: u32) -> bool {
+        let is_there = self.is_at(entry, list, from);
+        if is_there {
+            self.put(entry, list, to);
+        }
+        is_there
+    }
+}
+
+/// Entries that move between three logs at random; in some stretches nearly all are in one, which
+/// becomes as long as it may and holds up to all but one of its slots.
+#[test]
+fn several_agree_with_lists() {
+    let mut x = 7_u64;
+    for (entries, start) in [(5, 0), (60, u32::MAX - 3000), (127, u32::MAX - 30_000)] {
+        let mut seats = Seats(vec![None; entries]);
+        let mut logs: [Log<u64>; 3] = [(0, 2), (1, 4), (2, 2)].map(|(l, s)| Log::new(l, s));
+        logs.iter_mut().for_each(|log| log.start_at(start));
+        let mut model: [Vec<(Entry, u64)>; 3] = Default::default();
+        for step in 0..40_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let entry = (x >> 33) as u32 % entries as u32;
+            let to = (x >> 20) as usize % 3;
+            let to = if x >> 61 == 0 { to } else { step / 5000 % 3 };
+            if x >> 56 & 7 == 0 {
+                let front = logs[to].front_with(&seats);
+                assert_eq!(front, model[to].first().copied());
+                if let Some((front, _)) = front {
+                    model[to].remove(0);
+                    seats.0[front as usize] = None;
+                    logs[to].left();
+                    logs[to].front(&seats);
+                }
+                continue;
+            }
+            if let Some((list, slot)) = seats.0[entry as usize] {
+                let from = list as usize;
+                let at = model[from].iter().position(|it| it.0 == entry).unwrap();
+                model[from].remove(at);
+                let was_front = logs[from].may_be_front(slot);
+                assert!(was_front || at > 0);
+                // What is still placed there while gaps are closed does no harm.
+                if from == to && x >> 40 & 1 == 0 {
+                    logs[to].renew(&mut seats, entry, x);
+                    model[to].push((entry, x));
+                } else {
+                    seats.0[entry as usize] = None;
+                    logs[from].left();
+                }
+                if was_front {
+                    logs[from].front(&seats);
+                }
+            }
+            if seats.0[entry as usize].is_none() && x >> 50 & 15 > 0 {
+                logs[to].push(&mut seats, entry, x);
+                model[to].push((entry, x));
+            }
+            for (log, list) in logs.iter().zip(&model) {
+                assert!(log.iter(&seats).eq(list.iter().copied()));
+                log.check(&seats).unwrap();
+            }
+        }
+        assert!(logs.iter().all(|log| log.slots.len() <= Seats::SLOTS as usize));
+    }
+}
