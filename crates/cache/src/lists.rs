@@ -85,6 +85,12 @@ impl<T: Copy + Default> Lists<T> {
         self.nodes[self.node_of(entry) as usize].data
     }
 
+    /// The payload where it lies.
+    #[inline(always)]
+    pub(crate) fn get(&self, entry: Entry) -> &T {
+        &self.nodes[self.node_of(entry) as usize].data
+    }
+
     #[inline(always)]
     pub(crate) fn data_mut(&mut self, entry: Entry) -> &mut T {
         let node = self.node_of(entry) as usize;

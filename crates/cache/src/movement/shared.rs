@@ -12,7 +12,8 @@ use crate::lists::Lists;
 /// The records of all blocks, in the lists of all levels.
 pub(super) type Blocks = Lists<Block>;
 
-/// What the level that holds a block knows of it, if there is one. HFA's terms are those of `hfa/`.
+/// What the level that holds a block knows of it, if there is one. All levels' is `remembered` alone:
+/// there each has a bit of its own. HFA's terms are those of `hfa/`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
     /// H of HFA, as stored.
@@ -24,6 +25,8 @@ pub(super) struct Block {
     pub(super) came: u64,
     /// Its place among the blocks whose hotness is to expire, 0 of none.
     pub(super) noted: u32,
+    /// A bit for each level that remembers moves of it, whoever holds it.
+    pub(super) remembered: u32,
     /// Whose it is.
     pub(super) owner: u16,
     /// Hits since it came, at most 65,535.

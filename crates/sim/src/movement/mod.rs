@@ -13,6 +13,7 @@ use std::time::Instant;
 use undercroft_cache::movement::{Build, Gauges, Scheme, SchemeSpec, Topology};
 use undercroft_cache::{Counts, Reference, WriteMode};
 
+use crate::clients::ClientRef;
 use crate::hierarchy::thread_cpu_time;
 use crate::{Costs, DemotionCost, Error, Outcome, Population};
 use account::Account;
@@ -114,14 +115,17 @@ pub fn simulate_movement(
     while let Some((start, chunk)) = chunks.next()? {
         let mut at = start;
         for batch in chunk.chunks(BATCH) {
+            let mut resolved = [ClientRef::default(); BATCH];
             let mut blocks = [0; BATCH];
-            batch.iter().zip(&mut blocks).for_each(|(&r, b)| *b = population.resolve(r).block);
+            for (i, &r) in batch.iter().enumerate() {
+                resolved[i] = population.resolve(r);
+                blocks[i] = resolved[i].block;
+            }
             scheme.warm(&blocks[..batch.len()]);
-            for &r in batch {
+            for r in &resolved[..batch.len()] {
                 if at == warmup {
                     account.restart(scheme.as_ref());
                 }
-                let r = population.resolve(r);
                 moves.clear();
                 let reference = Reference::new(r.block, r.is_write);
                 let found = scheme.reference(r.client, reference, &mut moves);

@@ -5,7 +5,7 @@
 //! Q1 no more than its target; `cold_in_hot`, `warm_in_base` and the tally of hits agree with the
 //! blocks in the queues, and the sums with what they will be at the end of the slot.
 
-use super::super::shared::{Block, Shared};
+use super::super::shared::{Block, Blocks, Shared};
 use super::Variant;
 use super::expiry::Expiry;
 use super::foretold::Foretold;
@@ -22,25 +22,34 @@ pub(super) enum Hints {
 
 impl Hints {
     #[inline(always)]
-    pub(super) fn frequency(&mut self, entry: Entry, slot: u64) -> f64 {
+    pub(super) fn frequency(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> f64 {
         match self {
-            Self::Table(table) => table.frequency(entry, slot),
+            Self::Table(table) => table.frequency(blocks, entry, slot),
+            Self::Foretold(foretold) => foretold.frequency(entry, slot),
+        }
+    }
+
+    /// One more move of a block: F with it.
+    #[inline(always)]
+    pub(super) fn count(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+        match self {
+            Self::Table(table) => table.count(blocks, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot),
         }
     }
 
     /// Whether there is any record of a block, old or not.
-    pub(super) fn knows(&self, entry: Entry) -> bool {
+    pub(super) fn knows(&self, blocks: &Blocks, entry: Entry) -> bool {
         match self {
-            Self::Table(table) => table.knows(entry),
+            Self::Table(table) => table.knows(blocks, entry),
             Self::Foretold(_) => true,
         }
     }
 
     #[inline(always)]
-    pub(super) fn remembers(&mut self, entry: Entry, slot: u64) -> bool {
+    pub(super) fn remembers(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> bool {
         match self {
-            Self::Table(table) => table.remembers(entry, slot),
+            Self::Table(table) => table.remembers(blocks, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot) > 0.0,
         }
     }
@@ -293,7 +302,7 @@ impl<V: Variant> Level<V> {
             return Err("blocks that were hit in Q2 are counted otherwise".into());
         }
         if let Hints::Table(table) = &self.hints {
-            table.validate()?;
+            table.validate(blocks)?;
         }
         if let Some(expiry) = &self.expiry {
             let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();

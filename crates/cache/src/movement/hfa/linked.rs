@@ -22,14 +22,6 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.level.grow(entries);
     }
 
-    #[inline]
-    fn warm(&self, entry: Entry) -> u32 {
-        match &self.level.hints {
-            Hints::Table(table) => table.warm(entry),
-            Hints::Foretold(_) => 0,
-        }
-    }
-
     fn begin_slot(&mut self, shared: &mut Shared) {
         self.expire(shared);
     }
@@ -157,8 +149,8 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         shared.blocks.data_mut(entry).place = 0;
     }
 
-    fn remembers(&self, entry: Entry) -> bool {
-        self.level.hints.knows(entry)
+    fn remembers(&self, shared: &Shared, entry: Entry) -> bool {
+        self.level.hints.knows(&shared.blocks, entry)
     }
 
     fn len(&self) -> u32 {

@@ -134,7 +134,7 @@ impl<V: Variant> Hfa<V> {
             Some((log, node)) => {
                 Hints::Foretold(Foretold::new(log, node, settings.k, settings.decay))
             }
-            None => Hints::Table(TOut::new(entries, settings.k, settings.decay)),
+            None => Hints::Table(TOut::new(1 << number, entries, settings.k, settings.decay)),
         };
         let place = number + 1;
         let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
@@ -171,7 +171,7 @@ impl<V: Variant> Hfa<V> {
 
     #[inline(always)]
     fn frequency(&mut self, shared: &Shared, entry: Entry) -> f64 {
-        self.level.hints.frequency(entry, shared.slot())
+        self.level.hints.frequency(&shared.blocks, entry, shared.slot())
     }
 
     /// H at the cache, found anew.
@@ -207,6 +207,7 @@ impl<V: Variant> Hfa<V> {
             place: self.place,
             owner,
             moved,
+            remembered: shared.blocks.get(entry).remembered,
             history: self.steps.within(load.history),
             may_be_hot_below: true,
             ..Block::default()
@@ -215,7 +216,7 @@ impl<V: Variant> Hfa<V> {
         let is_hot = self.level.target > 0
             && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => self.level.hints.remembers(entry, shared.slot()),
+                Base::HintK => self.level.hints.remembers(&shared.blocks, entry, shared.slot()),
             };
         let victim = if is_hot {
             self.insert_hot(shared, entry)
@@ -292,20 +293,18 @@ impl<V: Variant> Hfa<V> {
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
     #[inline(always)]
-    fn depart(&mut self, shared: &Shared, entry: Entry, moved: bool) -> f64 {
-        if moved {
-            self.count_move(shared, entry);
-        }
-        self.frequency(shared, entry)
+    fn depart(&mut self, shared: &mut Shared, entry: Entry, moved: bool) -> f64 {
+        if moved { self.count_move(shared, entry) } else { self.frequency(shared, entry) }
     }
 
-    fn count_move(&mut self, shared: &Shared, entry: Entry) {
+    /// A block has moved: F with that.
+    #[inline(always)]
+    fn count_move(&mut self, shared: &mut Shared, entry: Entry) -> f64 {
+        let slot = shared.slot();
         if let Some(log) = &mut self.log {
-            log.push((entry, shared.slot()));
+            log.push((entry, slot));
         }
-        if let Hints::Table(table) = &mut self.level.hints {
-            table.count(entry, shared.slot());
-        }
+        self.level.hints.count(&mut shared.blocks, entry, slot)
     }
 
     /// The cache gives a block up to one above it: what goes with it.

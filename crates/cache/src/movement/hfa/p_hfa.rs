@@ -128,7 +128,7 @@ impl<V: Variant> Hfa<V> {
 
     /// Whether a block that comes up is owned here, and counts as one that moves if not. What is
     /// written is owned by the first cache.
-    pub(super) fn owns(&mut self, shared: &Shared, passing: Passing) -> bool {
+    pub(super) fn owns(&mut self, shared: &mut Shared, passing: Passing) -> bool {
         let Passing { entry, is_write, upper, .. } = passing;
         let Some(upper) = upper else { return true };
         if is_write {

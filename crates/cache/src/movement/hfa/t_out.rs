@@ -9,13 +9,15 @@
 //! Most blocks move once in a slot, so the records of one move are a list, in the order of their
 //! insertion; only the others are in a heap.
 //!
-//! The records of a block are a chain, newest slot first. The oldest of a chain always goes first,
-//! and nobody is told: what leads to a record is believed only if that is still of the block, and
-//! older than the one that leads there.
+//! The records of a block are a chain, newest slot first. Whether there is any is a mark in the record
+//! that all levels have of the block (`shared.rs`), since of most blocks there is none. The oldest of
+//! a chain always goes first, and the one that leads to it is not told: what an earlier record is
+//! said to be is believed only if that is still of the block, and older.
 //!
 //! Invariants: every record is in the list or in the heap, as its count says, and in the chain of
-//! its block.
+//! its block; just the blocks with a chain have the mark.
 
+use super::super::shared::Blocks;
 use crate::Entry;
 use crate::heap::Heap;
 use crate::lists::Lists;
@@ -40,6 +42,8 @@ struct Record {
 
 /// The table of one cache.
 pub(super) struct TOut {
+    /// The cache's mark in the records of blocks.
+    mark: u32,
     slots: u64,
     /// Worth of a move by its age in slots, as far back as moves count.
     weights: Vec<f64>,
@@ -47,7 +51,7 @@ pub(super) struct TOut {
     /// All records; those of one move are in a list. Front: inserted first, so of the oldest slot.
     records: Lists<Record>,
     free: Vec<u32>,
-    /// Where the newest record of each block is or was.
+    /// Where the newest record is of each block that has the mark.
     newest: Vec<u32>,
     /// Records of more moves by slot, count and age: the first goes first.
     more: Heap<(u64, u32, u64)>,
@@ -56,8 +60,10 @@ pub(super) struct TOut {
 
 impl TOut {
     /// At most `max` entries; moves count for `slots` slots. With 0 of either it holds nothing.
-    pub(super) fn new(max: u32, slots: u64, decay: f64) -> Self {
+    /// `mark`: a bit that no other table uses.
+    pub(super) fn new(mark: u32, max: u32, slots: u64, decay: f64) -> Self {
         Self {
+            mark,
             slots,
             weights: (0..slots).map(|age| decay.powi(age as i32)).collect(),
             max: if slots == 0 { 0 } else { max },
@@ -73,11 +79,6 @@ impl TOut {
         self.newest.resize(self.newest.len().max(entries as usize), NONE);
     }
 
-    /// As [`LinkedLevel::warm`](super::super::link::LinkedLevel::warm).
-    pub(super) fn warm(&self, entry: Entry) -> u32 {
-        self.newest[entry as usize]
-    }
-
     pub(super) fn bytes(&self) -> u64 {
         u64::from(self.max) * ENTRY_BYTES
     }
@@ -86,46 +87,78 @@ impl TOut {
         self.records.len(ONES) + self.more.len()
     }
 
+    /// Whether there is a record of a block, of whatever age.
+    #[inline(always)]
+    pub(super) fn knows(&self, blocks: &Blocks, entry: Entry) -> bool {
+        blocks.get(entry).remembered & self.mark != 0
+    }
+
     /// The record there, if it is one of the block made before `before`.
     #[inline(always)]
-    fn record(&self, id: u32, entry: Entry, before: u64) -> Option<Record> {
+    fn record(&self, id: u32, entry: Entry, before: u64) -> Option<&Record> {
         if id == NONE {
             return None;
         }
-        let record = self.records.data(id);
+        let record = self.records.get(id);
         let is_right = record.entry == entry && record.count > 0 && record.inserted < before;
         is_right.then_some(record)
     }
 
     /// The newest record of a block.
     #[inline(always)]
-    fn newest(&self, entry: Entry) -> Option<Record> {
-        self.record(self.newest[entry as usize], entry, u64::MAX)
+    fn newest(&self, blocks: &Blocks, entry: Entry) -> Option<&Record> {
+        let id = self.newest[entry as usize];
+        self.knows(blocks, entry).then(|| self.records.get(id))
     }
 
-    /// One more move of a block.
+    /// One more move of a block: F of the paper with it.
     #[inline(always)]
-    pub(super) fn count(&mut self, entry: Entry, slot: u64) {
-        if self.newest(entry).is_some_and(|record| record.slot == slot) {
-            self.count_again(self.newest[entry as usize]);
-        } else if self.max > 0 {
-            self.insert(entry, slot);
+    pub(super) fn count(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+        if self.knows(blocks, entry) {
+            return self.count_known(blocks, entry, slot);
         }
+        if self.max == 0 {
+            return 0.0;
+        }
+        self.insert(blocks, entry, slot, NONE);
+        self.weights[0]
     }
 
-    fn insert(&mut self, entry: Entry, slot: u64) {
-        let room = if self.len() == self.max { self.make_room(slot) } else { self.free.pop() };
-        let id = room.unwrap_or_else(|| {
+    fn count_known(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+        let newest = self.newest[entry as usize];
+        if self.records.get(newest).slot == slot {
+            self.count_again(newest);
+        } else {
+            self.insert(blocks, entry, slot, newest);
+        }
+        self.sum(entry, slot)
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64, earlier: u32) {
+        let id = if self.len() == self.max {
+            self.make_room(blocks, slot)
+        } else {
+            self.take_free()
+        };
+        self.inserted += 1;
+        let inserted = self.inserted;
+        *self.records.data_mut(id) = Record { slot, inserted, entry, count: 1, earlier };
+        self.newest[entry as usize] = id;
+        blocks.data_mut(entry).remembered |= self.mark;
+    }
+
+    /// A free record, at the end of the list of those of one move.
+    #[cold]
+    fn take_free(&mut self) -> u32 {
+        let id = self.free.pop().unwrap_or_else(|| {
             let id = self.records.entries();
             self.records.grow(id + 1);
             self.more.grow(id + 1);
             id
         });
-        self.inserted += 1;
-        let earlier = std::mem::replace(&mut self.newest[entry as usize], id);
-        let inserted = self.inserted;
-        *self.records.data_mut(id) = Record { slot, inserted, entry, count: 1, earlier };
         self.records.push_back(ONES, id);
+        id
     }
 
     fn count_again(&mut self, id: u32) {
@@ -140,10 +173,46 @@ impl TOut {
         }
     }
 
-    /// The record that goes first, and its slot.
+    /// The table is full: drops what is too old to count, or else the record that goes first. One
+    /// that is free then, at the end of the list of those of one move.
     #[inline(always)]
+    fn make_room(&mut self, blocks: &mut Blocks, slot: u64) -> u32 {
+        // Nearly always that is one of one move, which still counts.
+        if let Some(id) = self.records.front(ONES) {
+            let oldest = self.records.get(id).slot;
+            let is_first = self.more.first().is_none_or(|((more, ..), _)| more >= oldest);
+            if is_first && oldest + self.slots > slot {
+                self.unmark(blocks, id);
+                self.records.move_to_back(ONES, id);
+                return id;
+            }
+        }
+        self.drop_old(blocks, slot);
+        self.take_free()
+    }
+
+    /// Drops what is too old to count, or else the record that goes first.
+    #[cold]
+    fn drop_old(&mut self, blocks: &mut Blocks, slot: u64) {
+        while let Some((oldest, id)) = self.first() {
+            let is_old = oldest + self.slots <= slot;
+            if !is_old && self.len() < self.max {
+                return;
+            }
+            self.unmark(blocks, id);
+            let count = std::mem::take(&mut self.records.data_mut(id).count);
+            if count == 1 {
+                self.records.remove(ONES, id);
+            } else {
+                self.more.remove(id);
+            }
+            self.free.push(id);
+        }
+    }
+
+    /// The record that goes first, and its slot.
     fn first(&self) -> Option<(u64, u32)> {
-        let one = self.records.front(ONES).map(|id| (self.records.data(id).slot, id));
+        let one = self.records.front(ONES).map(|id| (self.records.get(id).slot, id));
         let more = self.more.first().map(|((slot, ..), id)| (slot, id));
         match (one, more) {
             (Some(one), Some(more)) => Some(if more.0 < one.0 { more } else { one }),
@@ -151,68 +220,43 @@ impl TOut {
         }
     }
 
-    /// Drops what is too old to count, or else the record that goes first: one that is free then.
+    /// A record goes. If it is the newest of its block, there is none left.
     #[inline(always)]
-    fn make_room(&mut self, slot: u64) -> Option<u32> {
-        let (mut oldest, mut id) = self.first()?;
-        loop {
-            self.drop_record(id);
-            if oldest + self.slots > slot {
-                return Some(id);
-            }
-            match self.first() {
-                Some(next) if next.0 + self.slots <= slot => {
-                    self.free.push(id);
-                    (oldest, id) = next;
-                }
-                _ => return Some(id),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn drop_record(&mut self, id: u32) {
-        let count = std::mem::take(&mut self.records.data_mut(id).count);
-        if count == 1 {
-            self.records.remove(ONES, id);
-        } else {
-            self.more.remove(id);
-        }
-    }
-
-    /// The records of a block that count, newest first.
-    #[inline(always)]
-    fn live(&self, entry: Entry, slot: u64) -> impl Iterator<Item = Record> + '_ {
-        let next = move |r: &Record| self.record(r.earlier, entry, r.inserted);
-        let all = std::iter::successors(self.newest(entry), next);
-        all.take_while(move |r| slot - r.slot < self.slots)
+    fn unmark(&self, blocks: &mut Blocks, id: u32) {
+        let entry = self.records.get(id).entry;
+        let is_last = self.newest[entry as usize] == id;
+        let mark = if is_last { self.mark } else { 0 };
+        blocks.data_mut(entry).remembered &= !mark;
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
     #[inline(always)]
-    pub(super) fn frequency(&self, entry: Entry, slot: u64) -> f64 {
-        if self.knows(entry) { self.sum(entry, slot) } else { 0.0 }
+    pub(super) fn frequency(&self, blocks: &Blocks, entry: Entry, slot: u64) -> f64 {
+        if self.knows(blocks, entry) { self.sum(entry, slot) } else { 0.0 }
     }
 
+    /// The same of a block that has the mark.
     fn sum(&self, entry: Entry, slot: u64) -> f64 {
-        let worth = |r: Record| self.weights[(slot - r.slot) as usize] * f64::from(r.count);
-        self.live(entry, slot).map(worth).sum()
+        let mut next = Some(self.records.get(self.newest[entry as usize]));
+        let mut sum = 0.0;
+        while let Some(record) = next {
+            // Those that are too old to count have no weight.
+            let Some(weight) = self.weights.get((slot - record.slot) as usize) else { break };
+            sum += weight * f64::from(record.count);
+            next = self.record(record.earlier, entry, record.inserted);
+        }
+        sum
     }
 
-    /// Whether there is a record of a block, of whatever age.
+    /// Whether any move of a block counts.
     #[inline(always)]
-    pub(super) fn knows(&self, entry: Entry) -> bool {
-        self.newest(entry).is_some()
+    pub(super) fn remembers(&self, blocks: &Blocks, entry: Entry, slot: u64) -> bool {
+        self.newest(blocks, entry).is_some_and(|record| slot - record.slot < self.slots)
     }
 
     /// Most entries.
     pub(super) fn max(&self) -> u32 {
         self.max
-    }
-
-    /// Whether any move of a block counts.
-    pub(super) fn remembers(&self, entry: Entry, slot: u64) -> bool {
-        self.live(entry, slot).next().is_some()
     }
 
     /// (block, slot, count), by slot and block.
@@ -227,10 +271,10 @@ impl TOut {
         all
     }
 
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(super) fn validate(&self, blocks: &Blocks) -> Result<(), String> {
         let chained = (0..self.newest.len() as u32).map(|entry| {
-            let next = |r: &Record| self.record(r.earlier, entry, r.inserted);
-            let chain = std::iter::successors(self.newest(entry), next);
+            let next = |r: &&Record| self.record(r.earlier, entry, r.inserted);
+            let chain = std::iter::successors(self.newest(blocks, entry), next);
             let slots: Vec<u64> = chain.map(|r| r.slot).collect();
             (slots.len(), slots.is_sorted_by(|a, b| a > b))
         });
@@ -255,27 +299,36 @@ impl TOut {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::shared::Blocks;
     use super::TOut;
+
+    fn table(max: u32, slots: u64) -> (TOut, Blocks) {
+        let (mut table, mut blocks) = (TOut::new(4, max, slots, 0.5), Blocks::new(1));
+        table.grow(9);
+        blocks.grow(9);
+        (table, blocks)
+    }
 
     /// `hfa-eq-1` of the specification.
     #[test]
     fn frequency_as_in_the_worked_example() {
-        let mut table = TOut::new(8, 6, 0.5);
-        table.grow(1);
-        [0, 1, 1, 2].into_iter().for_each(|slot| table.count(0, slot));
-        let f = table.frequency(0, 2);
+        let (mut table, mut blocks) = table(8, 6);
+        let counted = [0, 1, 1, 2].map(|slot| table.count(&mut blocks, 0, slot));
+        let f = table.frequency(&blocks, 0, 2);
+        assert_eq!(counted, [1.0, 1.5, 2.5, f]);
         assert_eq!((f, f / 24.0 + 3.0 / 6.0), (2.25, 0.59375));
     }
 
     #[test]
     fn a_full_table_drops_the_oldest_slot_first_and_there_the_fewest_moves() {
-        let mut table = TOut::new(3, 2, 0.5);
-        table.grow(9);
-        [(0, 0), (0, 0), (1, 0), (2, 1)].into_iter().for_each(|(e, s)| table.count(e, s));
-        table.count(3, 1);
-        assert_eq!(table.entries(), [(0, 0, 2), (2, 1, 1), (3, 1, 1)], "fewest moves");
-        table.count(4, 3);
-        assert_eq!(table.entries(), [(4, 3, 1)], "older than two slots");
-        table.validate().unwrap();
+        let (mut table, mut blocks) = table(3, 2);
+        let mut count = |entry, slot| {
+            table.count(&mut blocks, entry, slot);
+            table.validate(&blocks).unwrap();
+            table.entries()
+        };
+        [(0, 0), (0, 0), (1, 0), (2, 1)].into_iter().for_each(|(e, s)| _ = count(e, s));
+        assert_eq!(count(3, 1), [(0, 0, 2), (2, 1, 1), (3, 1, 1)], "fewest moves");
+        assert_eq!(count(4, 3), [(4, 3, 1)], "older than two slots");
     }
 }
