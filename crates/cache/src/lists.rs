@@ -85,12 +85,6 @@ impl<T: Copy + Default> Lists<T> {
         self.nodes[self.node_of(entry) as usize].data
     }
 
-    /// The payload where it lies.
-    #[inline(always)]
-    pub(crate) fn get(&self, entry: Entry) -> &T {
-        &self.nodes[self.node_of(entry) as usize].data
-    }
-
     #[inline(always)]
     pub(crate) fn data_mut(&mut self, entry: Entry) -> &mut T {
         let node = self.node_of(entry) as usize;
@@ -184,11 +178,6 @@ impl<T: Copy + Default> Lists<T> {
     /// The entries of `list`, front to back.
     pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
-    }
-
-    /// The entries of `list`, back to front.
-    pub(crate) fn iter_back(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::successors(self.back(list), |&entry| self.prev(entry))
     }
 
     /// Carries `list`, with what `data` says of each payload.

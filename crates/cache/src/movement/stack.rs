@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
 use super::registry::Build;
-use super::shared::{Block, Shared};
+use super::shared::Shared;
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
@@ -101,6 +101,7 @@ impl<L: LinkedLevel> Caches<L> {
     }
 
     /// A block came down to a cache as hot as that: what goes up for it.
+    #[inline(never)]
     fn exchange(&mut self, below: usize, entry: Entry, heat: f64, moves: &mut Vec<Move>) {
         // It goes back to where it came from, which another client may be above.
         let topology = &self.topology;
@@ -228,13 +229,8 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
     }
 
     fn warm(&self, entries: &[Entry]) {
-        let shared = &self.caches.shared;
-        let record = |entry: Entry| {
-            // A record may lie in two lines of the processor's cache.
-            let Block { place, updated, .. } = shared.blocks.data(entry);
-            u32::from(place) ^ updated as u32 ^ shared.blocks.warm(entry)
-        };
-        black_box(entries.iter().fold(0, |x, &entry| x ^ record(entry)));
+        let blocks = &self.caches.shared.blocks;
+        black_box(entries.iter().fold(0, |x, &entry| x ^ blocks.get(entry).place));
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {

@@ -115,6 +115,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         (further, false)
     }
 
+    #[inline(always)]
     fn demoted(
         &mut self,
         shared: &mut Shared,
@@ -124,8 +125,9 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         exchanges: bool,
         left: &mut Option<Left>,
     ) -> Option<f64> {
-        self.receive(shared, entry, Arrival { moved: true, load, exchanges, owner }, left);
-        let block = shared.blocks.data(entry);
+        let arrival = Arrival { moved: true, load, exchanges, may_be_hot_below: true, owner };
+        self.receive(shared, entry, arrival, left);
+        let block = shared.blocks.get(entry);
         (exchanges && V::BASE == Base::Demote && block.is_hot).then_some(block.heat)
     }
 
@@ -141,12 +143,14 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
 
     fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
-        self.receive(shared, entry, Arrival { moved: true, load, exchanges: false, owner }, left);
+        let (moved, exchanges, may_be_hot_below) = (true, false, true);
+        let arrival = Arrival { moved, load, exchanges, may_be_hot_below, owner };
+        self.receive(shared, entry, arrival, left);
     }
 
     fn forget(&mut self, shared: &mut Shared, entry: Entry) {
         self.level.pull(shared, entry);
-        shared.blocks.data_mut(entry).place = 0;
+        shared.blocks.get_mut(entry).place = 0;
     }
 
     fn remembers(&self, shared: &Shared, entry: Entry) -> bool {
@@ -192,7 +196,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
     fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
         let blocks = &shared.blocks;
         let (hot, base) = (self.level.hot.tail_first(blocks), self.level.base.tail_first(blocks));
-        let khv = |&entry: &Entry| (entry, self.steps.real(blocks.data(entry).history));
+        let khv = |&entry: &Entry| (entry, self.steps.real(blocks.get(entry).history));
         let khv: Vec<_> = hot.iter().chain(&base).map(khv).collect();
         let table = match &self.level.hints {
             Hints::Table(table) => format!("{:?}", table.entries()),

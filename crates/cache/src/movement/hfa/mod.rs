@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 use super::activity::{ByActivity, Steps};
 use super::link::{Left, Load, Pass, Passing, Standing};
-use super::shared::{Block, Shared};
+use super::records::Block;
+use super::shared::Shared;
 use crate::Entry;
 use crate::policy::Arguments;
 use by_heat::ByHeat;
@@ -95,6 +96,8 @@ struct Arrival {
     load: Load,
     /// Whether it may drive the hottest block of the cache below up.
     exchanges: bool,
+    /// Whether the level below may remember so many moves of it that it would be hot there.
+    may_be_hot_below: bool,
     owner: u16,
 }
 
@@ -140,7 +143,7 @@ impl<V: Variant> Hfa<V> {
         let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
         // Only blocks with a cache above can be exchanged.
         level.hottest = (V::BASE == Base::Demote && standing.has_upper).then(Hottest::new);
-        level.expiry = settings.expires.then(|| Expiry::new(place, capacity));
+        level.expiry = settings.expires.then(|| Expiry::new(place));
         let chances = Chances::new(arguments, V::BASE, standing, draws);
         let log = logs.then(Vec::new);
         Self { place, settings, steps, level, chances, has_lower, log }
@@ -178,12 +181,12 @@ impl<V: Variant> Hfa<V> {
     fn find_heat(&mut self, shared: &mut Shared, entry: Entry) {
         let f = self.frequency(shared, entry);
         let now = shared.now();
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         let stay = (now - block.loaded).max(1);
         let heat = self.settings.heat(f, block.hits, stay);
         (block.heat, block.updated) = (heat, now);
         let noted = self.level.note_heat(shared, entry, heat);
-        shared.blocks.data_mut(entry).noted = noted;
+        shared.blocks.get_mut(entry).noted = noted;
     }
 
     /// A block comes to the cache.
@@ -195,24 +198,17 @@ impl<V: Variant> Hfa<V> {
         arrival: Arrival,
         left: &mut Option<Left>,
     ) {
-        let Arrival { moved, load, exchanges, owner } = arrival;
+        let Arrival { moved, load, exchanges, may_be_hot_below, owner } = arrival;
         let own = self.frequency(shared, entry);
         let f = if own < load.frequency { load.frequency } else { own };
         let heat = self.settings.heat_of_moves(f);
-        let block = Block {
-            heat,
-            loaded: shared.now(),
-            updated: shared.now(),
-            noted: self.level.note_heat(shared, entry, heat),
-            place: self.place,
-            owner,
-            moved,
-            remembered: shared.blocks.get(entry).remembered,
-            history: self.steps.within(load.history),
-            may_be_hot_below: true,
-            ..Block::default()
-        };
-        *shared.blocks.data_mut(entry) = block;
+        let (now, noted) = (shared.now(), self.level.note_heat(shared, entry, heat));
+        let history = self.steps.within(load.history);
+        let block = shared.blocks.get_mut(entry);
+        (block.place, block.owner, block.history) = (self.place, owner, history);
+        (block.heat, block.hits, block.noted) = (heat, 0, noted);
+        (block.loaded, block.updated) = (now, now);
+        (block.moved, block.may_be_hot_below) = (moved, may_be_hot_below);
         let is_hot = self.level.target > 0
             && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
@@ -236,9 +232,10 @@ impl<V: Variant> Hfa<V> {
             Pass::Fresh { nearest } => (false, Load::default(), nearest),
             Pass::Kept => return,
         };
-        self.receive(shared, entry, Arrival { moved, load, exchanges: true, owner }, left);
         let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
-        shared.blocks.data_mut(entry).may_be_hot_below = is_foretold || below > self.settings.least;
+        let may_be_hot_below = is_foretold || below > self.settings.least;
+        let arrival = Arrival { moved, load, exchanges: true, may_be_hot_below, owner };
+        self.receive(shared, entry, arrival, left);
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
@@ -256,7 +253,7 @@ impl<V: Variant> Hfa<V> {
             level.push_base(shared, tail);
             return None;
         }
-        if shared.blocks.data(tail).hits <= level.least_base_hits() {
+        if shared.blocks.get(tail).hits <= level.least_base_hits() {
             return Some(tail);
         }
         let victim = self.pull_victim(shared);
@@ -274,15 +271,16 @@ impl<V: Variant> Hfa<V> {
         left: &mut Option<Left>,
     ) {
         let Some(entry) = victim else { return };
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.place = 0;
         let Block { owner, history, may_be_hot_below, moved, .. } = *block;
-        let goes_down = self.has_lower && V::BASE != Base::Promote;
-        let load = goes_down.then(|| {
+        let load = if self.has_lower && V::BASE != Base::Promote {
             let is_hint_k = V::BASE == Base::HintK;
             let history = if is_hint_k { self.steps.push(history, false) } else { history };
-            Load { frequency: self.depart(shared, entry, moved), history }
-        });
+            Some(Load { frequency: self.depart(shared, entry, moved), history })
+        } else {
+            None
+        };
         let frequency = load.map_or(0.0, |load| load.frequency);
         let may_be_hot = may_be_hot_below || frequency > self.settings.least;
         let exchanges = exchanges && V::BASE == Base::Demote && load.is_some();
@@ -311,7 +309,7 @@ impl<V: Variant> Hfa<V> {
     #[inline(always)]
     fn give_up(&mut self, shared: &mut Shared, entry: Entry) -> Load {
         self.level.pull(shared, entry);
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.place = 0;
         let Block { moved, history, .. } = *block;
         Load { frequency: self.depart(shared, entry, moved), history }
@@ -321,7 +319,7 @@ impl<V: Variant> Hfa<V> {
     #[inline(always)]
     fn hit(&mut self, shared: &mut Shared, entry: Entry, left: &mut Option<Left>) {
         self.level.pull(shared, entry);
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.hits = block.hits.saturating_add(1);
         let was_hot = block.is_hot;
         self.find_heat(shared, entry);

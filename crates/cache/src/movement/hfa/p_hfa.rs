@@ -96,7 +96,7 @@ impl<V: Variant> Hfa<V> {
         if !self.chances.is_adaptive || !self.level.is_full() {
             return 0;
         }
-        let used = |entry: Entry| shared.blocks.data(entry).updated;
+        let used = |entry: Entry| shared.blocks.get(entry).updated;
         let ends = self.level.base.ends(&shared.blocks);
         ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
@@ -121,7 +121,7 @@ impl<V: Variant> Hfa<V> {
             return None;
         }
         self.level.pull(shared, entry);
-        shared.blocks.data_mut(entry).place = 0;
+        shared.blocks.get_mut(entry).place = 0;
         self.count_move(shared, entry);
         Some(Load::default())
     }

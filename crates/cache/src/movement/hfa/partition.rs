@@ -49,7 +49,7 @@ impl<V: Variant> Hfa<V> {
     pub(super) fn expire(&mut self, shared: &mut Shared) {
         while let Some(expiry) = &mut self.level.expiry {
             let Some(entry) = expiry.front(&shared.blocks) else { break };
-            let found = (shared.blocks.data(entry).updated - 1) / self.settings.period;
+            let found = (shared.blocks.get(entry).updated - 1) / self.settings.period;
             if found + self.settings.k > shared.slot() {
                 break;
             }
@@ -60,7 +60,7 @@ impl<V: Variant> Hfa<V> {
     /// A block is no longer hot: it stands where a cold one would that was used when it was.
     fn cool(&mut self, shared: &mut Shared, entry: Entry) {
         let level = &mut self.level;
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.noted = 0;
         let (is_hot, before) = (block.is_hot, block.heat);
         match (V::BASE, is_hot) {
@@ -69,14 +69,9 @@ impl<V: Variant> Hfa<V> {
                 block.heat = 0.0;
                 level.reheat_hot(shared, entry, before);
             }
-            (Base::Demote, false) => {
-                level.pull(shared, entry);
-                shared.blocks.data_mut(entry).heat = 0.0;
-                level.push_base(shared, entry);
-            }
             (_, true) => {
                 level.pull(shared, entry);
-                shared.blocks.data_mut(entry).heat = 0.0;
+                shared.blocks.get_mut(entry).heat = 0.0;
                 level.push_hot(shared, entry, true);
             }
             (_, false) => level.cool_base(shared, entry),

@@ -6,27 +6,29 @@
 //! The frequency of a block is the sum of its moves in the last k slots, those of each slot worth
 //! delta times those of the one after it.
 //!
-//! Most blocks move once in a slot, so the records of one move are a list, in the order of their
-//! insertion; only the others are in a heap.
+//! Most blocks move once in a slot. The records of one move are a ring, in the order of their
+//! insertion; the others are in a heap. A record that becomes one of more moves leaves its place in
+//! the ring empty. What was inserted after the oldest record of one move is all still there, since
+//! none of it goes before that one: so the ring needs no more places than the table has entries.
 //!
 //! The records of a block are a chain, newest slot first. Whether there is any is a mark in the record
 //! that all levels have of the block (`shared.rs`), since of most blocks there is none. The oldest of
 //! a chain always goes first, and the one that leads to it is not told: what an earlier record is
 //! said to be is believed only if that is still of the block, and older.
 //!
-//! Invariants: every record is in the list or in the heap, as its count says, and in the chain of
+//! Invariants: every record is in the ring or in the heap, as its count says, and in the chain of
 //! its block; just the blocks with a chain have the mark.
 
-use super::super::shared::Blocks;
+use super::super::records::Blocks;
 use crate::Entry;
 use crate::heap::Heap;
-use crate::lists::Lists;
 
 /// Bytes of an entry: block, slot, count, and the links that find them.
 pub(super) const ENTRY_BYTES: u64 = 24;
 
+/// What says where a record is: a place in the ring, or with this bit a place beside it.
+const SEVERAL: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
-const ONES: u32 = 0;
 
 #[derive(Clone, Copy, Default)]
 struct Record {
@@ -34,7 +36,7 @@ struct Record {
     /// Records made up to it.
     inserted: u64,
     entry: Entry,
-    /// Moves; none: the record is free.
+    /// Moves; none: there is no record here.
     count: u32,
     /// Where the block's record of an earlier slot is or was.
     earlier: u32,
@@ -48,13 +50,18 @@ pub(super) struct TOut {
     /// Worth of a move by its age in slots, as far back as moves count.
     weights: Vec<f64>,
     max: u32,
-    /// All records; those of one move are in a list. Front: inserted first, so of the oldest slot.
-    records: Lists<Record>,
+    /// The records of one move: `ones` of them, the first at `front`, the next one comes to `back`.
+    ring: Vec<Record>,
+    front: u32,
+    back: u32,
+    ones: u32,
+    /// Those of more, and the places there that are free.
+    several: Vec<Record>,
     free: Vec<u32>,
+    /// The same by slot, count and age: the first goes first.
+    more: Heap<(u64, u32, u64)>,
     /// Where the newest record is of each block that has the mark.
     newest: Vec<u32>,
-    /// Records of more moves by slot, count and age: the first goes first.
-    more: Heap<(u64, u32, u64)>,
     inserted: u64,
 }
 
@@ -67,10 +74,14 @@ impl TOut {
             slots,
             weights: (0..slots).map(|age| decay.powi(age as i32)).collect(),
             max: if slots == 0 { 0 } else { max },
-            records: Lists::new(1),
+            ring: Vec::new(),
+            front: 0,
+            back: 0,
+            ones: 0,
+            several: Vec::new(),
             free: Vec::new(),
-            newest: Vec::new(),
             more: Heap::new(),
+            newest: Vec::new(),
             inserted: 0,
         }
     }
@@ -84,7 +95,7 @@ impl TOut {
     }
 
     fn len(&self) -> u32 {
-        self.records.len(ONES) + self.more.len()
+        self.ones + self.more.len()
     }
 
     /// Whether there is a record of a block, of whatever age.
@@ -93,13 +104,18 @@ impl TOut {
         blocks.get(entry).remembered & self.mark != 0
     }
 
+    #[inline(always)]
+    fn at(&self, id: u32) -> &Record {
+        if id < SEVERAL { &self.ring[id as usize] } else { &self.several[(id ^ SEVERAL) as usize] }
+    }
+
     /// The record there, if it is one of the block made before `before`.
     #[inline(always)]
     fn record(&self, id: u32, entry: Entry, before: u64) -> Option<&Record> {
         if id == NONE {
             return None;
         }
-        let record = self.records.get(id);
+        let record = self.at(id);
         let is_right = record.entry == entry && record.count > 0 && record.inserted < before;
         is_right.then_some(record)
     }
@@ -107,8 +123,7 @@ impl TOut {
     /// The newest record of a block.
     #[inline(always)]
     fn newest(&self, blocks: &Blocks, entry: Entry) -> Option<&Record> {
-        let id = self.newest[entry as usize];
-        self.knows(blocks, entry).then(|| self.records.get(id))
+        self.knows(blocks, entry).then(|| self.at(self.newest[entry as usize]))
     }
 
     /// One more move of a block: F of the paper with it.
@@ -124,10 +139,11 @@ impl TOut {
         self.weights[0]
     }
 
+    #[inline(never)]
     fn count_known(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
         let newest = self.newest[entry as usize];
-        if self.records.get(newest).slot == slot {
-            self.count_again(newest);
+        if self.at(newest).slot == slot {
+            self.count_again(newest, entry);
         } else {
             self.insert(blocks, entry, slot, newest);
         }
@@ -136,62 +152,77 @@ impl TOut {
 
     #[inline(always)]
     fn insert(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64, earlier: u32) {
-        let id = if self.len() == self.max {
-            self.make_room(blocks, slot)
-        } else {
-            self.take_free()
-        };
-        self.inserted += 1;
-        let inserted = self.inserted;
-        *self.records.data_mut(id) = Record { slot, inserted, entry, count: 1, earlier };
-        self.newest[entry as usize] = id;
-        blocks.data_mut(entry).remembered |= self.mark;
-    }
-
-    /// A free record, at the end of the list of those of one move.
-    #[cold]
-    fn take_free(&mut self) -> u32 {
-        let id = self.free.pop().unwrap_or_else(|| {
-            let id = self.records.entries();
-            self.records.grow(id + 1);
-            self.more.grow(id + 1);
-            id
-        });
-        self.records.push_back(ONES, id);
-        id
-    }
-
-    fn count_again(&mut self, id: u32) {
-        let record = self.records.data_mut(id);
-        record.count += 1;
-        let key = (record.slot, record.count, record.inserted);
-        if record.count == 2 {
-            self.records.remove(ONES, id);
-            self.more.push(key, id);
-        } else {
-            self.more.update(key, id);
+        if self.len() == self.max {
+            self.make_room(blocks, slot);
         }
+        self.inserted += 1;
+        let record = Record { slot, inserted: self.inserted, entry, count: 1, earlier };
+        let id = self.back;
+        match self.ring.get_mut(id as usize) {
+            Some(place) => *place = record,
+            None => self.ring.push(record),
+        }
+        self.back = self.after(id);
+        self.front = if self.ones == 0 { id } else { self.front };
+        self.ones += 1;
+        self.newest[entry as usize] = id;
+        blocks.get_mut(entry).remembered |= self.mark;
     }
 
-    /// The table is full: drops what is too old to count, or else the record that goes first. One
-    /// that is free then, at the end of the list of those of one move.
+    /// The place behind one in the ring.
     #[inline(always)]
-    fn make_room(&mut self, blocks: &mut Blocks, slot: u64) -> u32 {
-        // Nearly always that is one of one move, which still counts.
-        if let Some(id) = self.records.front(ONES) {
-            let oldest = self.records.get(id).slot;
-            let is_first = self.more.first().is_none_or(|((more, ..), _)| more >= oldest);
-            if is_first && oldest + self.slots > slot {
-                self.unmark(blocks, id);
-                self.records.move_to_back(ONES, id);
-                return id;
+    fn after(&self, place: u32) -> u32 {
+        if place + 1 == self.max { 0 } else { place + 1 }
+    }
+
+    /// Takes a record out of the ring.
+    #[inline(always)]
+    fn take_one(&mut self, place: u32) -> Record {
+        let record = self.ring[place as usize];
+        self.ring[place as usize].count = 0;
+        self.ones -= 1;
+        if place == self.front && self.ones > 0 {
+            self.front = self.after(place);
+            while self.ring[self.front as usize].count == 0 {
+                self.front = self.after(self.front);
             }
         }
-        self.drop_old(blocks, slot);
-        self.take_free()
+        record
     }
 
-    /// Drops what is too old to count, or else the record that goes first.
+    fn count_again(&mut self, id: u32, entry: Entry) {
+        if id < SEVERAL {
+            let record = Record { count: 2, ..self.take_one(id) };
+            let place = self.free.pop().unwrap_or(self.several.len() as u32);
+            if place as usize == self.several.len() {
+                self.several.push(record);
+                self.more.grow(place + 1);
+            } else {
+                self.several[place as usize] = record;
+            }
+            self.more.push((record.slot, 2, record.inserted), place);
+            self.newest[entry as usize] = SEVERAL | place;
+        } else {
+            let record = &mut self.several[(id ^ SEVERAL) as usize];
+            record.count += 1;
+            let key = (record.slot, record.count, record.inserted);
+            self.more.update(key, id ^ SEVERAL);
+        }
+    }
+
+    /// The table is full: drops what is too old to count, or else the record that goes first.
+    #[inline(always)]
+    fn make_room(&mut self, blocks: &mut Blocks, slot: u64) {
+        // Nearly always that is one of one move, which still counts.
+        match self.first() {
+            Some((oldest, id)) if id < SEVERAL && oldest + self.slots > slot => {
+                let record = self.take_one(id);
+                self.unmark(blocks, record.entry, id);
+            }
+            _ => self.drop_old(blocks, slot),
+        }
+    }
+
     #[cold]
     fn drop_old(&mut self, blocks: &mut Blocks, slot: u64) {
         while let Some((oldest, id)) = self.first() {
@@ -199,34 +230,34 @@ impl TOut {
             if !is_old && self.len() < self.max {
                 return;
             }
-            self.unmark(blocks, id);
-            let count = std::mem::take(&mut self.records.data_mut(id).count);
-            if count == 1 {
-                self.records.remove(ONES, id);
+            let record = if id < SEVERAL {
+                self.take_one(id)
             } else {
-                self.more.remove(id);
-            }
-            self.free.push(id);
+                self.more.remove(id ^ SEVERAL);
+                self.free.push(id ^ SEVERAL);
+                std::mem::take(&mut self.several[(id ^ SEVERAL) as usize])
+            };
+            self.unmark(blocks, record.entry, id);
         }
     }
 
     /// The record that goes first, and its slot.
+    #[inline(always)]
     fn first(&self) -> Option<(u64, u32)> {
-        let one = self.records.front(ONES).map(|id| (self.records.get(id).slot, id));
-        let more = self.more.first().map(|((slot, ..), id)| (slot, id));
-        match (one, more) {
-            (Some(one), Some(more)) => Some(if more.0 < one.0 { more } else { one }),
-            (one, more) => one.or(more),
+        let more = self.more.first().map(|((slot, ..), place)| (slot, SEVERAL | place));
+        if self.ones == 0 {
+            return more;
         }
+        let one = self.ring[self.front as usize].slot;
+        Some(more.filter(|more| more.0 < one).unwrap_or((one, self.front)))
     }
 
-    /// A record goes. If it is the newest of its block, there is none left.
+    /// The record there, of a block, has gone. If it was the newest there is none left.
     #[inline(always)]
-    fn unmark(&self, blocks: &mut Blocks, id: u32) {
-        let entry = self.records.get(id).entry;
+    fn unmark(&self, blocks: &mut Blocks, entry: Entry, id: u32) {
         let is_last = self.newest[entry as usize] == id;
         let mark = if is_last { self.mark } else { 0 };
-        blocks.data_mut(entry).remembered &= !mark;
+        blocks.get_mut(entry).remembered &= !mark;
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
@@ -237,7 +268,7 @@ impl TOut {
 
     /// The same of a block that has the mark.
     fn sum(&self, entry: Entry, slot: u64) -> f64 {
-        let mut next = Some(self.records.get(self.newest[entry as usize]));
+        let mut next = Some(self.at(self.newest[entry as usize]));
         let mut sum = 0.0;
         while let Some(record) = next {
             // Those that are too old to count have no weight.
@@ -261,12 +292,8 @@ impl TOut {
 
     /// (block, slot, count), by slot and block.
     pub(super) fn entries(&self) -> Vec<(Entry, u64, u32)> {
-        let more = self.more.iter().map(|(_, id)| id);
-        let record = |id: u32| {
-            let r = self.records.data(id);
-            (r.entry, r.slot, r.count)
-        };
-        let mut all: Vec<_> = self.records.iter(ONES).chain(more).map(record).collect();
+        let all = self.ring.iter().chain(&self.several).filter(|record| record.count > 0);
+        let mut all: Vec<_> = all.map(|r| (r.entry, r.slot, r.count)).collect();
         all.sort_unstable_by_key(|&(entry, slot, _)| (slot, entry));
         all
     }
@@ -283,23 +310,25 @@ impl TOut {
         if !is_sorted || count != self.len() as usize || self.len() > self.max {
             return Err(format!("T_out: {count} chained, {} ordered", self.len()));
         }
-        let ones = || self.records.iter(ONES).map(|id| self.records.data(id));
-        let aged = ones().map(|r| r.inserted).is_sorted();
-        let mores = self.more.iter().all(|((slot, count, inserted), id)| {
-            let r = self.records.data(id);
+        let (behind, ahead) = self.ring.split_at(self.front as usize);
+        let ones: Vec<&Record> = ahead.iter().chain(behind).filter(|r| r.count > 0).collect();
+        let is_front = ones.is_empty() || self.ring[self.front as usize].count > 0;
+        let aged = ones.iter().map(|r| r.inserted).is_sorted();
+        let mores = self.more.iter().all(|((slot, count, inserted), place)| {
+            let r = self.several[place as usize];
             count > 1 && (r.slot, r.count, r.inserted) == (slot, count, inserted)
         });
-        if !aged || !ones().all(|r| r.count == 1) || !mores {
+        let is_counted = ones.len() == self.ones as usize && ones.iter().all(|r| r.count == 1);
+        if !is_front || !aged || !is_counted || !mores {
             return Err("T_out: a record is not where its count and age say".into());
         }
-        self.records.check()?;
         self.more.check()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shared::Blocks;
+    use super::super::super::records::Blocks;
     use super::TOut;
 
     fn table(max: u32, slots: u64) -> (TOut, Blocks) {
