@@ -38,6 +38,26 @@ struct Served {
     cold_reads: u64,
 }
 
+/// Kinds of moves, by what is counted of them.
+const ENTERED: usize = 0;
+const PROMOTED: usize = 1;
+const DEMOTED: usize = 2;
+const RESENT: usize = 3;
+const DROPPED: usize = 4;
+const KINDS: usize = 5;
+
+/// The kind of a move, the block and the cache.
+#[inline(always)]
+fn parts(one: Move) -> (usize, u32, usize) {
+    match one {
+        Move::Filled(entry, node) | Move::Copied(entry, node) => (ENTERED, entry, node),
+        Move::Promoted(entry, node) => (PROMOTED, entry, node),
+        Move::Demoted(entry, node) => (DEMOTED, entry, node),
+        Move::Resent(entry, node) => (RESENT, entry, node),
+        Move::Dropped(entry, node) => (DROPPED, entry, node),
+    }
+}
+
 /// A reference adds to few numbers; what they mean for each cache is found when somebody asks.
 pub(super) struct Account<'a> {
     topology: &'a Topology,
@@ -45,11 +65,10 @@ pub(super) struct Account<'a> {
     demotion_cost: DemotionCost,
     /// By client and cache; the last of a client's row is the disk.
     served: Vec<Served>,
-    /// Blocks that came down, by the client whose reference it was and the cache that they came to.
-    demoted: Vec<u64>,
-    /// Blocks that came from the disk, were written or were copied, by cache.
-    filled: Vec<u64>,
-    /// The counts but for `demotions_in`.
+    /// Moves by their kind, the client whose reference it was, and the cache.
+    moved: Vec<u64>,
+    clients: usize,
+    /// Of the counts, those that are not just moves of a kind.
     nodes: Vec<NodeCounts>,
     held_before: Vec<u64>,
     seen: Vec<bool>,
@@ -70,8 +89,8 @@ impl<'a> Account<'a> {
             costs: &config.costs,
             demotion_cost: config.demotion_cost,
             served: vec![Served::default(); clients * (nodes + 1)],
-            demoted: vec![0; clients * nodes],
-            filled: vec![0; nodes],
+            moved: vec![0; KINDS * clients * nodes],
+            clients,
             nodes: vec![NodeCounts::default(); nodes],
             held_before: vec![0; nodes],
             seen: vec![false; unique as usize],
@@ -86,8 +105,7 @@ impl<'a> Account<'a> {
     pub(super) fn restart(&mut self, scheme: &dyn Scheme) {
         let nodes = self.nodes.len();
         self.served.fill(Served::default());
-        self.demoted.fill(0);
-        self.filled.fill(0);
+        self.moved.fill(0);
         self.nodes = vec![NodeCounts::default(); nodes];
         self.held_before = (0..nodes).map(|node| scheme.len(node).into()).collect();
         self.links.restart();
@@ -112,18 +130,13 @@ impl<'a> Account<'a> {
         served.writes += u64::from(is_write);
         served.cold_reads += u64::from(cold && !is_write);
         for &one in moves {
-            match one {
-                Move::Filled(_, node) | Move::Copied(_, node) => self.filled[node] += 1,
-                Move::Demoted(_, node) => self.demoted[client * nodes + node] += 1,
-                Move::Resent(_, node) => self.nodes[node].resent_in += 1,
-                Move::Promoted(other, node) => {
-                    self.nodes[node].promotions_in += 1;
-                    self.nodes[node].exchanges_in += u64::from(other != entry);
-                    if let Some(from) = self.came_from(entry, found, (other, node)) {
-                        self.nodes[from].promotions_out += 1;
-                    }
+            let (kind, other, node) = parts(one);
+            self.moved[(kind * self.clients + client) * nodes + node] += 1;
+            if kind == PROMOTED {
+                self.nodes[node].exchanges_in += u64::from(other != entry);
+                if let Some(from) = self.came_from(entry, found, (other, node)) {
+                    self.nodes[from].promotions_out += 1;
                 }
-                Move::Dropped(..) => (),
             }
         }
         if self.distances.is_some() {
@@ -198,10 +211,16 @@ impl<'a> Account<'a> {
         })
     }
 
-    /// Clients and caches, with the blocks that came down there.
-    fn demotions(&self) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
-        let nodes = self.nodes.len();
-        self.demoted.iter().enumerate().map(move |(at, &blocks)| (at / nodes, at % nodes, blocks))
+    /// Clients and caches, with the moves of a kind there.
+    fn moved(&self, kind: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+        let (nodes, all) = (self.nodes.len(), self.clients * self.nodes.len());
+        let moved = self.moved[kind * all..][..all].iter().enumerate();
+        moved.map(move |(at, &moves)| (at / nodes, at % nodes, moves))
+    }
+
+    /// Moves of a kind to a cache.
+    fn moved_to(&self, kind: usize, node: usize) -> u64 {
+        self.moved(kind).filter(|at| at.1 == node).map(|at| at.2).sum()
     }
 
     /// What demotions charged to reads, where they cost a round trip.
@@ -213,7 +232,7 @@ impl<'a> Account<'a> {
             let above = self.demoted_from(client, node).filter(|_| blocks > 0)?;
             Some(blocks as f64 * (self.costs.levels_ms[node] - self.costs.levels_ms[above]))
         };
-        self.demotions().filter_map(charge).sum()
+        self.moved(DEMOTED).filter_map(charge).sum()
     }
 
     /// What each cache was asked for and had.
@@ -264,19 +283,18 @@ impl<'a> Account<'a> {
     pub(super) fn finish(mut self, scheme: &dyn Scheme) -> (Vec<Counts>, MovementOutcome) {
         let mut all = self.counts();
         let charged_ms = self.charged_ms();
-        let demotions: Vec<_> = self.demotions().collect();
-        for (_, node, blocks) in demotions {
-            self.nodes[node].demotions_in += blocks;
-        }
         for node in 0..self.nodes.len() {
+            let [entered, demoted, promoted, resent] =
+                [ENTERED, DEMOTED, PROMOTED, RESENT].map(|kind| self.moved_to(kind, node));
             let counts = &mut self.nodes[node];
+            (counts.demotions_in, counts.promotions_in) = (demoted, promoted);
+            counts.resent_in = resent;
             counts.overhead_bytes = scheme.overhead_bytes(node);
             if let Some(distances) = &self.distances {
                 counts.hint_distances = Some(distances[node].by_frequency());
             }
             // What came and is not there any more, and did not go up, was driven out.
-            let entered = self.filled[node] + counts.demotions_in + counts.promotions_in;
-            let came = self.held_before[node] + entered;
+            let came = self.held_before[node] + entered + demoted + promoted;
             let left = u64::from(scheme.len(node)) + counts.promotions_out;
             all[node].evictions = came - left;
         }

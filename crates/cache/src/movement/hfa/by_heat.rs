@@ -59,10 +59,16 @@ impl Classes {
     /// The list for a hotness; none: there is none left.
     #[inline(always)]
     fn enter(&mut self, heat: u64) -> Option<u8> {
-        let (known, at) = self.found[Self::hash(heat)];
-        let at = if known == heat { at.into() } else { self.find(heat)? };
+        let at = self.place(heat)?;
         self.filled |= 1 << at;
         Some(self.lists[at].1)
+    }
+
+    /// Where the list for a hotness is.
+    #[inline(always)]
+    fn place(&mut self, heat: u64) -> Option<usize> {
+        let (known, at) = self.found[Self::hash(heat)];
+        if known == heat { Some(at.into()) } else { self.find(heat) }
     }
 
     #[inline(never)]
@@ -98,7 +104,7 @@ impl Classes {
 
     /// A list is empty now.
     fn empty(&mut self, heat: u64) {
-        if let Some(at) = self.find(heat) {
+        if let Some(at) = self.place(heat) {
             self.filled &= !(1 << at);
         }
     }

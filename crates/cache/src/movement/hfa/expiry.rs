@@ -8,7 +8,7 @@ use super::super::records::{Block, Blocks};
 use crate::Entry;
 
 /// Places at the start. When they run out, those that say nothing are taken out, and there are
-/// twice as many if that leaves more than half.
+/// twice as many if that leaves more than a quarter.
 const PLACES: usize = 64;
 
 /// Numbers of places are below this.
@@ -78,7 +78,7 @@ impl Expiry {
             .filter(|&(number, entry)| self.says_something(blocks.get(entry), number))
             .map(|(_, entry)| entry)
             .collect();
-        if kept.len() > self.ring.len() / 2 {
+        if kept.len() > self.ring.len() / 4 {
             self.ring.resize(2 * self.ring.len(), 0);
         }
         (self.first, self.end) = (1, 1);

@@ -64,6 +64,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.settings.measure_way(blocks);
     }
 
+    #[inline(always)]
     fn serve(
         &mut self,
         shared: &mut Shared,

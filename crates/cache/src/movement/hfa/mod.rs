@@ -225,6 +225,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// A block comes up to stay.
+    #[inline(always)]
     fn take(&mut self, shared: &mut Shared, passing: Passing, pass: Pass, left: &mut Option<Left>) {
         let Passing { entry, owner, .. } = passing;
         let (moved, load, below) = match pass {
