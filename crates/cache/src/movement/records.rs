@@ -1,6 +1,7 @@
-//! The records of all blocks of a process, in doubly linked lists: what [`Lists`](crate::lists::Lists)
-//! are, but that a record with its two links fills one line of the processor's cache, and that lists
-//! do not count what they hold. Every level has some lists of its own there.
+//! The records of all blocks of a process, in doubly linked lists: what
+//! [`Lists`](crate::lists::Lists) are, but that a record with its two links fills one line of the
+//! processor's cache, and that lists do not count what they hold. Every level has some lists of its
+//! own there.
 //!
 //! Every list is a ring closed by a record that stands for no block; these come first.
 //!
@@ -13,8 +14,8 @@ use crate::Entry;
 /// `next` of a block that is in no list.
 const UNLINKED: u32 = u32::MAX;
 
-/// What the level that holds a block knows of it, if there is one. All levels' is `remembered` alone:
-/// there each has a bit of its own. HFA's terms are those of `hfa/`.
+/// What the level that holds a block knows of it, if there is one. All levels' is `remembered`
+/// alone: there each has a bit of its own. HFA's terms are those of `hfa/`.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Block {
@@ -195,6 +196,53 @@ impl Blocks {
         match blocks.clone().find(|&i| says(&self.records[i]) != is_listed[i]) {
             Some(i) => Err(format!("record {i}: whether it is in a list is said otherwise there")),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, Blocks};
+    use crate::Entry;
+
+    #[test]
+    fn a_record_fills_a_line_of_the_cache() {
+        assert_eq!((size_of::<Block>(), align_of::<Block>()), (64, 64));
+    }
+
+    #[test]
+    fn lists_agree_with_arrays() {
+        let (lists, entries) = (3, 20);
+        let mut ours = Blocks::new(lists);
+        ours.grow(entries);
+        let mut model: Vec<Vec<Entry>> = vec![Vec::new(); lists as usize];
+        let mut x = 3_u64;
+        for step in 0..5000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (entry, list) = ((x >> 33) as u32 % entries, (x >> 50) as u32 % lists);
+            let held = model.iter_mut().find_map(|m| {
+                let at = m.iter().position(|&e| e == entry)?;
+                Some(m.remove(at))
+            });
+            match held {
+                Some(entry) => ours.remove(entry),
+                None if x >> 63 == 0 => {
+                    ours.push_back(list, entry);
+                    model[list as usize].push(entry);
+                }
+                None => {
+                    ours.push_front(list, entry);
+                    model[list as usize].insert(0, entry);
+                }
+            }
+            for (list, model) in (0..).zip(&model) {
+                assert_eq!(ours.iter(list).collect::<Vec<_>>(), *model, "step {step}");
+                assert!(ours.iter_back(list).eq(model.iter().rev().copied()));
+                let ends = (ours.front(list), ours.back(list), ours.is_empty(list));
+                let expected = (model.first().copied(), model.last().copied(), model.is_empty());
+                assert_eq!(ends, expected);
+            }
+            ours.check().unwrap();
         }
     }
 }

@@ -73,11 +73,12 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         upper: Option<Upper>,
         left: &mut Option<Left>,
     ) -> Pass {
-        let load = upper.and_then(|upper| match V::BASE {
-            Base::Demote => Some(self.give_up(shared, entry)),
-            Base::Promote => self.promote(shared, entry, is_write, upper),
-            Base::HintK => self.rise(shared, entry, upper),
-        });
+        let load = match (upper, V::BASE) {
+            (None, _) => None,
+            (Some(_), Base::Demote) => Some(self.give_up(shared, entry)),
+            (Some(upper), Base::Promote) => self.promote(shared, entry, is_write, upper),
+            (Some(upper), Base::HintK) => self.rise(shared, entry, upper),
+        };
         match load {
             Some(load) => Pass::Moved { load, nearest: load.frequency },
             None => {

@@ -275,17 +275,17 @@ impl<V: Variant> Hfa<V> {
         let block = shared.blocks.get_mut(entry);
         block.place = 0;
         let Block { owner, history, may_be_hot_below, moved, .. } = *block;
-        let load = if self.has_lower && V::BASE != Base::Promote {
-            let is_hint_k = V::BASE == Base::HintK;
-            let history = if is_hint_k { self.steps.push(history, false) } else { history };
-            Some(Load { frequency: self.depart(shared, entry, moved), history })
-        } else {
-            None
-        };
-        let frequency = load.map_or(0.0, |load| load.frequency);
-        let may_be_hot = may_be_hot_below || frequency > self.settings.least;
-        let exchanges = exchanges && V::BASE == Base::Demote && load.is_some();
-        let awaits = exchanges && may_be_hot;
+        let goes_down = self.has_lower && V::BASE != Base::Promote;
+        let mut load = Load { frequency: 0.0, history };
+        if goes_down {
+            load.frequency = self.depart(shared, entry, moved);
+            if V::BASE == Base::HintK {
+                load.history = self.steps.push(history, false);
+            }
+        }
+        let exchanges = exchanges && V::BASE == Base::Demote && goes_down;
+        let awaits = exchanges && (may_be_hot_below || load.frequency > self.settings.least);
+        let load = goes_down.then_some(load);
         *left = Some(Left { entry, load, exchanges, awaits, owner });
     }
 

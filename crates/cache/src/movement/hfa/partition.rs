@@ -47,10 +47,11 @@ impl<V: Variant> Hfa<V> {
 
     /// A slot begins: hotness that was found k slots ago or earlier is over.
     pub(super) fn expire(&mut self, shared: &mut Shared) {
+        // The last reference of the last slot that is that long ago, from 1; 0: there is none.
+        let last = (shared.slot() + 1).saturating_sub(self.settings.k) * self.settings.period;
         while let Some(expiry) = &mut self.level.expiry {
             let Some(entry) = expiry.front(&shared.blocks) else { break };
-            let found = (shared.blocks.get(entry).updated - 1) / self.settings.period;
-            if found + self.settings.k > shared.slot() {
+            if shared.blocks.get(entry).updated > last {
                 break;
             }
             self.cool(shared, entry);

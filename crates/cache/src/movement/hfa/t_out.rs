@@ -11,10 +11,10 @@
 //! the ring empty. What was inserted after the oldest record of one move is all still there, since
 //! none of it goes before that one: so the ring needs no more places than the table has entries.
 //!
-//! The records of a block are a chain, newest slot first. Whether there is any is a mark in the record
-//! that all levels have of the block (`shared.rs`), since of most blocks there is none. The oldest of
-//! a chain always goes first, and the one that leads to it is not told: what an earlier record is
-//! said to be is believed only if that is still of the block, and older.
+//! The records of a block are a chain, newest slot first. Whether there is any is a mark in the
+//! record that all levels have of the block (`records.rs`), since of most blocks there is none. The
+//! oldest of a chain always goes first, and the one that leads to it is not told: what an earlier
+//! record is said to be is believed only if that is still of the block, and older.
 //!
 //! Invariants: every record is in the ring or in the heap, as its count says, and in the chain of
 //! its block; just the blocks with a chain have the mark.
@@ -214,13 +214,15 @@ impl TOut {
     #[inline(always)]
     fn make_room(&mut self, blocks: &mut Blocks, slot: u64) {
         // Nearly always that is one of one move, which still counts.
-        match self.first() {
-            Some((oldest, id)) if id < SEVERAL && oldest + self.slots > slot => {
-                let record = self.take_one(id);
-                self.unmark(blocks, record.entry, id);
+        if self.ones > 0 {
+            let (front, oldest) = (self.front, self.ring[self.front as usize].slot);
+            let goes_first = self.more.first().is_none_or(|((more, ..), _)| more >= oldest);
+            if goes_first && oldest + self.slots > slot {
+                let record = self.take_one(front);
+                return self.unmark(blocks, record.entry, front);
             }
-            _ => self.drop_old(blocks, slot),
         }
+        self.drop_old(blocks, slot);
     }
 
     #[cold]
@@ -242,7 +244,6 @@ impl TOut {
     }
 
     /// The record that goes first, and its slot.
-    #[inline(always)]
     fn first(&self) -> Option<(u64, u32)> {
         let more = self.more.first().map(|((slot, ..), place)| (slot, SEVERAL | place));
         if self.ones == 0 {
@@ -359,5 +360,63 @@ mod tests {
         [(0, 0), (0, 0), (1, 0), (2, 1)].into_iter().for_each(|(e, s)| _ = count(e, s));
         assert_eq!(count(3, 1), [(0, 0, 2), (2, 1, 1), (3, 1, 1)], "fewest moves");
         assert_eq!(count(4, 3), [(4, 3, 1)], "older than two slots");
+    }
+
+    /// The table as the head of this file says it, entry by entry.
+    #[derive(Default)]
+    struct Plain {
+        /// (slot, count, when inserted, block).
+        all: Vec<(u64, u32, u64, u32)>,
+        inserted: u64,
+    }
+
+    impl Plain {
+        fn count(&mut self, (max, slots): (usize, u64), entry: u32, slot: u64) {
+            self.inserted += 1;
+            if let Some(known) = self.all.iter_mut().find(|r| (r.0, r.3) == (slot, entry)) {
+                known.1 += 1;
+                return;
+            }
+            if self.all.len() == max {
+                self.all.retain(|r| r.0 + slots > slot);
+            }
+            if self.all.len() == max {
+                let first = self.all.iter().min().copied();
+                self.all.retain(|&r| Some(r) != first);
+            }
+            self.all.push((slot, 1, self.inserted, entry));
+        }
+
+        fn frequency(&self, slots: u64, entry: u32, slot: u64) -> f64 {
+            let own = self.all.iter().filter(|r| r.3 == entry && r.0 + slots > slot);
+            own.map(|r| 0.5_f64.powi((slot - r.0) as i32) * f64::from(r.1)).sum()
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_plain_table() {
+        let mut x = 11_u64;
+        for (max, slots) in [(1, 1), (1, 3), (2, 2), (3, 6), (5, 2), (8, 3), (40, 4)] {
+            let (mut table, mut blocks) = table(max, slots);
+            let (mut plain, mut slot) = (Plain::default(), 0);
+            for step in 0..4000 {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let entry = (x >> 33) as u32 % 9;
+                slot += u64::from(x >> 59 == 0) * (1 + (x >> 50 & 3));
+                let f = table.count(&mut blocks, entry, slot);
+                plain.count((max as usize, slots), entry, slot);
+                // Sums of halves are exact in any order.
+                assert_eq!(f, plain.frequency(slots, entry, slot), "{max} {slots}, step {step}");
+                for entry in 0..9 {
+                    let f = table.frequency(&blocks, entry, slot);
+                    assert_eq!(f, plain.frequency(slots, entry, slot));
+                    assert_eq!(table.remembers(&blocks, entry, slot), f > 0.0);
+                }
+                let mut all: Vec<_> = plain.all.iter().map(|r| (r.3, r.0, r.1)).collect();
+                all.sort_unstable_by_key(|&(entry, slot, _)| (slot, entry));
+                assert_eq!(table.entries(), all, "{max} {slots}, step {step}");
+                table.validate(&blocks).unwrap();
+            }
+        }
     }
 }
