@@ -113,22 +113,29 @@ impl<'a> Account<'a> {
         self.looked = (0, vec![0; nodes]);
     }
 
+    /// Whether nobody referenced a block before. References are told in their order, but may be so
+    /// ahead of being counted.
+    #[inline(always)]
+    pub(super) fn is_cold(&mut self, block: u32) -> bool {
+        !std::mem::replace(&mut self.seen[block as usize], true)
+    }
+
     /// Takes one reference of a client into account, and what it moved.
     #[inline]
     pub(super) fn count(
         &mut self,
         client: usize,
         reference: Reference,
+        is_cold: bool,
         found: Option<usize>,
         moves: &[Move],
     ) {
         let (entry, is_write) = (reference.entry(), reference.is_write());
-        let cold = !std::mem::replace(&mut self.seen[entry as usize], true);
         let nodes = self.nodes.len();
         let served = &mut self.served[client * (nodes + 1) + found.unwrap_or(nodes)];
         served.reads += u64::from(!is_write);
         served.writes += u64::from(is_write);
-        served.cold_reads += u64::from(cold && !is_write);
+        served.cold_reads += u64::from(is_cold && !is_write);
         for &one in moves {
             let (kind, other, node) = parts(one);
             self.moved[(kind * self.clients + client) * nodes + node] += 1;

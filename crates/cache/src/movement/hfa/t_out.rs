@@ -40,6 +40,8 @@ struct Record {
     count: u32,
     /// Where the block's record of an earlier slot is or was.
     earlier: u32,
+    /// Whether there is one of a later slot.
+    is_followed: bool,
 }
 
 /// The table of one cache.
@@ -109,6 +111,14 @@ impl TOut {
         if id < SEVERAL { &self.ring[id as usize] } else { &self.several[(id ^ SEVERAL) as usize] }
     }
 
+    fn at_mut(&mut self, id: u32) -> &mut Record {
+        if id < SEVERAL {
+            &mut self.ring[id as usize]
+        } else {
+            &mut self.several[(id ^ SEVERAL) as usize]
+        }
+    }
+
     /// The record there, if it is one of the block made before `before`.
     #[inline(always)]
     fn record(&self, id: u32, entry: Entry, before: u64) -> Option<&Record> {
@@ -145,6 +155,7 @@ impl TOut {
         if self.at(newest).slot == slot {
             self.count_again(newest, entry);
         } else {
+            self.at_mut(newest).is_followed = true;
             self.insert(blocks, entry, slot, newest);
         }
         self.sum(entry, slot)
@@ -156,7 +167,8 @@ impl TOut {
             self.make_room(blocks, slot);
         }
         self.inserted += 1;
-        let record = Record { slot, inserted: self.inserted, entry, count: 1, earlier };
+        let inserted = self.inserted;
+        let record = Record { slot, inserted, entry, count: 1, earlier, is_followed: false };
         let id = self.back;
         match self.ring.get_mut(id as usize) {
             Some(place) => *place = record,
@@ -219,7 +231,7 @@ impl TOut {
             let goes_first = self.more.first().is_none_or(|((more, ..), _)| more >= oldest);
             if goes_first && oldest + self.slots > slot {
                 let record = self.take_one(front);
-                return self.unmark(blocks, record.entry, front);
+                return self.unmark(blocks, record);
             }
         }
         self.drop_old(blocks, slot);
@@ -239,7 +251,7 @@ impl TOut {
                 self.free.push(id ^ SEVERAL);
                 std::mem::take(&mut self.several[(id ^ SEVERAL) as usize])
             };
-            self.unmark(blocks, record.entry, id);
+            self.unmark(blocks, record);
         }
     }
 
@@ -253,12 +265,11 @@ impl TOut {
         Some(more.filter(|more| more.0 < one).unwrap_or((one, self.front)))
     }
 
-    /// The record there, of a block, has gone. If it was the newest there is none left.
+    /// A record of a block has gone. If none follows it, there is none left.
     #[inline(always)]
-    fn unmark(&self, blocks: &mut Blocks, entry: Entry, id: u32) {
-        let is_last = self.newest[entry as usize] == id;
-        let mark = if is_last { self.mark } else { 0 };
-        blocks.get_mut(entry).remembered &= !mark;
+    fn unmark(&self, blocks: &mut Blocks, gone: Record) {
+        let mark = if gone.is_followed { 0 } else { self.mark };
+        blocks.get_mut(gone.entry).remembered &= !mark;
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
@@ -303,8 +314,9 @@ impl TOut {
         let chained = (0..self.newest.len() as u32).map(|entry| {
             let next = |r: &&Record| self.record(r.earlier, entry, r.inserted);
             let chain = std::iter::successors(self.newest(blocks, entry), next);
-            let slots: Vec<u64> = chain.map(|r| r.slot).collect();
-            (slots.len(), slots.is_sorted_by(|a, b| a > b))
+            let chain: Vec<&Record> = chain.collect();
+            let is_right = chain.iter().enumerate().all(|(i, r)| r.is_followed == (i > 0));
+            (chain.len(), is_right && chain.is_sorted_by(|a, b| a.slot > b.slot))
         });
         let (mut count, mut is_sorted) = (0, true);
         chained.for_each(|(len, sorted)| (count, is_sorted) = (count + len, is_sorted && sorted));
