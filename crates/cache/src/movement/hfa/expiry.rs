@@ -4,17 +4,12 @@
 //! there, so that one whose hotness was found anew, or that has left, leaves a place behind that
 //! says nothing.
 
-use std::hint::black_box;
-
 use super::super::records::{Block, Blocks};
 use crate::Entry;
 
 /// Places at the start. When they run out, those that say nothing are taken out, and there are
 /// twice as many if that leaves more than a quarter.
 const PLACES: usize = 64;
-
-/// How far ahead of the front records are brought near.
-const AHEAD: u32 = 8;
 
 /// Numbers of places are below this.
 const NUMBERS: u32 = u32::MAX / 2;
@@ -64,9 +59,6 @@ impl Expiry {
     pub(super) fn front(&mut self, blocks: &Blocks) -> Option<Entry> {
         while self.first < self.end {
             let entry = self.ring[self.at(self.first)];
-            // Its record was last near k slots ago: those of the next ones are waited for at once.
-            let next = self.ring[self.at(self.first.saturating_add(AHEAD))];
-            black_box(blocks.get(next).noted);
             if self.says_something(blocks.get(entry), self.first) {
                 return Some(entry);
             }
