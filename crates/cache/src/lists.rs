@@ -180,11 +180,6 @@ impl<T: Copy + Default> Lists<T> {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
     }
 
-    /// The entries of `list`, back to front.
-    pub(crate) fn iter_back(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::successors(self.back(list), |&entry| self.prev(entry))
-    }
-
     /// Carries `list`, with what `data` says of each payload.
     pub(crate) fn carry(
         &mut self,

@@ -5,7 +5,7 @@
 //! and 2 if it was a promotion, and each move before it half as much as the same move after it.
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
-use super::shared::Blocks;
+use super::records::Blocks;
 use crate::Entry;
 
 /// Most moves that can be remembered: the values then fit in the bits of a word.
@@ -101,7 +101,7 @@ impl ByActivity {
 
     #[inline(always)]
     fn value(&self, blocks: &Blocks, entry: Entry) -> u32 {
-        self.steps.value(blocks.data(entry).history)
+        self.steps.value(blocks.get(entry).history)
     }
 
     /// Puts a block in as the one used last of its value.
@@ -116,17 +116,17 @@ impl ByActivity {
     #[inline(always)]
     pub(super) fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
         let value = self.value(blocks, entry);
-        blocks.remove(self.first + value, entry);
-        if blocks.len(self.first + value) == 0 {
-            self.filled &= !(1 << value);
-        }
+        blocks.remove(entry);
+        let is_empty = blocks.is_empty(self.first + value);
+        self.filled &= !(u64::from(is_empty) << value);
         self.len -= 1;
     }
 
     /// Makes a block the one used last of its value.
     #[inline(always)]
     pub(super) fn renew(&mut self, blocks: &mut Blocks, entry: Entry) {
-        blocks.move_to_back(self.first + self.value(blocks, entry), entry);
+        blocks.remove(entry);
+        blocks.push_back(self.first + self.value(blocks, entry), entry);
     }
 
     /// The smallest value.
@@ -159,9 +159,9 @@ impl ByActivity {
     }
 
     pub(super) fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        let holds = |&list: &u32| blocks.len(list) > 0;
+        let holds = |&list: &u32| !blocks.is_empty(list);
         let filled = self.lists().filter(holds).fold(0, |f, list| f | 1 << (list - self.first));
-        let len: u32 = self.lists().map(|list| blocks.len(list)).sum();
+        let len = self.lists().map(|list| blocks.iter(list).count() as u32).sum::<u32>();
         if (filled, len) != (self.filled, self.len) {
             return Err("activity: marks or length do not agree with the lists".into());
         }

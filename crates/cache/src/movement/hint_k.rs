@@ -8,8 +8,9 @@
 
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
+use super::records::Blocks;
 use super::registry::SchemeInfo;
-use super::shared::{Blocks, Shared};
+use super::shared::Shared;
 use super::stack::Stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
@@ -71,7 +72,7 @@ impl HintK {
                 *left = Some(Left { entry: victim, load, exchanges, awaits, owner });
             }
         }
-        let block = blocks.data_mut(entry);
+        let block = blocks.get_mut(entry);
         (block.place, block.owner) = (self.place, owner);
         block.history = self.steps.within(history);
         self.cache.push(blocks, entry);
@@ -81,7 +82,7 @@ impl HintK {
     #[inline(always)]
     fn take(&mut self, blocks: &mut Blocks, entry: Entry) -> (History, u16) {
         self.cache.remove(blocks, entry);
-        let block = blocks.data_mut(entry);
+        let block = blocks.get_mut(entry);
         block.place = 0;
         (block.history, block.owner)
     }
@@ -110,7 +111,7 @@ impl LinkedLevel for HintK {
         _: &mut Option<Left>,
     ) -> Pass {
         let blocks = &mut shared.blocks;
-        let value = self.steps.value(blocks.data(entry).history);
+        let value = self.steps.value(blocks.get(entry).history);
         let rises = upper.is_some_and(|Upper { bid, .. }| {
             bid.has_room || bid.least.is_some_and(|least| value > least)
         });
@@ -178,7 +179,7 @@ impl LinkedLevel for HintK {
 
     fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
         let queue = self.residents(shared);
-        let value = |&e: &Entry| (e, self.steps.real(shared.blocks.data(e).history));
+        let value = |&e: &Entry| (e, self.steps.real(shared.blocks.get(e).history));
         let values: Vec<_> = queue.iter().map(value).collect();
         vec![("queue", format!("{queue:?}")), ("khv", format!("{values:?}"))]
     }

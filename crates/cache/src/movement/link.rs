@@ -121,7 +121,8 @@ pub(super) struct Standing {
 /// One level of a scheme.
 ///
 /// Contract: a block that is told to be taken is here afterwards; at most one block leaves at a
-/// call; a level changes the records of its own blocks only, and of one that is told to be taken.
+/// call; a level changes the records of its own blocks only, and of one that is told to be taken,
+/// but for the bit that says whether it remembers a block.
 /// Time is references of clients, wherever they are served, and comes in slots.
 pub(super) trait LinkedLevel: Send {
     /// Lists that it keeps blocks in: as many for every level of the scheme, so that its first one
@@ -135,12 +136,6 @@ pub(super) trait LinkedLevel: Send {
 
     /// Makes entries below `entries` valid.
     fn grow(&mut self, entries: u32);
-
-    /// A value that depends on what is remembered of a block: reading it early brings that near.
-    fn warm(&self, entry: Entry) -> u32 {
-        let _ = entry;
-        0
-    }
 
     /// The first reference of a slot begins, other than the first slot.
     fn begin_slot(&mut self, shared: &mut Shared) {
@@ -242,8 +237,8 @@ pub(super) trait LinkedLevel: Send {
     fn forget(&mut self, shared: &mut Shared, entry: Entry);
 
     /// Whether anything is remembered of a block that is not here.
-    fn remembers(&self, entry: Entry) -> bool {
-        let _ = entry;
+    fn remembers(&self, shared: &Shared, entry: Entry) -> bool {
+        let _ = (shared, entry);
         false
     }
 

@@ -419,7 +419,7 @@ impl LinkedCache {
     fn enter(&mut self, block: u64) -> Entry {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
         let (level, shared) = (&self.level, &self.shared);
-        let knows = |entry| shared.level_of(entry).is_some() || level.remembers(entry);
+        let knows = |entry| shared.level_of(entry).is_some() || level.remembers(shared, entry);
         self.handles.sweep(used, knows);
         let (entry, _) = self.handles.enter(block);
         self.level.grow(self.handles.count());
@@ -437,7 +437,7 @@ impl LinkedCache {
     }
 
     fn drop_if_unknown(&mut self, entry: Entry) {
-        if !self.is_held(entry) && !self.level.remembers(entry) {
+        if !self.is_held(entry) && !self.level.remembers(&self.shared, entry) {
             self.handles.drop_handle(entry);
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! A scheme whose levels know nothing of each other but messages (`link.rs`) comes in two ways:
 //! composed (`stack.rs`), and level by level, each in a process of its own (`linked.rs`).
-//! The levels of a process share its clock and one record a block (`shared.rs`).
+//! The levels of a process share its clock (`shared.rs`) and one record a block (`records.rs`).
 //!
 //! Placement at the access and below unmodified clients is not here: see `placement`.
 
@@ -22,6 +22,7 @@ mod link;
 mod linked;
 mod promote;
 mod promote_arc;
+mod records;
 mod registry;
 mod segments;
 mod shared;

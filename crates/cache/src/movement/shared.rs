@@ -3,45 +3,10 @@
 //! the blocks that are its own, and what it knows of its neighbours' blocks came by a message
 //! (`link.rs`). A server, or a client, has the same for the one level that it runs.
 //!
-//! The records are the nodes of an arena of lists; every level has some lists of its own there.
+//! What a record is, and the lists that records are in, is in `records.rs`.
 
-use super::activity::History;
+use super::records::Blocks;
 use crate::Entry;
-use crate::lists::Lists;
-
-/// The records of all blocks, in the lists of all levels.
-pub(super) type Blocks = Lists<Block>;
-
-/// What the level that holds a block knows of it, if there is one. HFA's terms are those of `hfa/`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Block {
-    /// H of HFA, as stored.
-    pub(super) heat: f64,
-    /// When it came, and when its hotness was found last, in references.
-    pub(super) loaded: u64,
-    pub(super) updated: u64,
-    /// Its turn among equally hot blocks of a queue.
-    pub(super) came: u64,
-    /// Its place among the blocks whose hotness is to expire, 0 of none.
-    pub(super) noted: u32,
-    /// Whose it is.
-    pub(super) owner: u16,
-    /// Hits since it came, at most 65,535.
-    pub(super) hits: u16,
-    /// The last moves, as Hint-K remembers them.
-    pub(super) history: History,
-    /// 1 + the number of the level that holds it; 0: none does, and the rest means nothing.
-    pub(super) place: u8,
-    /// Whether it is in the hot queue there.
-    pub(super) is_hot: bool,
-    /// The list of equally hot blocks that it is in, 0 of none.
-    pub(super) class: u8,
-    /// Whether it came from another level.
-    pub(super) moved: bool,
-    /// Whether the level below may remember so many moves of it that it would be hot there. It
-    /// remembers no more of them while the block is here.
-    pub(super) may_be_hot_below: bool,
-}
 
 /// The clock and the records.
 pub(super) struct Shared {
@@ -58,7 +23,7 @@ pub(super) struct Shared {
 impl Shared {
     /// With so many lists, and so many references in a slot.
     pub(super) fn new(lists: u32, period: u64) -> Self {
-        Self { blocks: Lists::new(lists), now: 0, slot: 0, slot_end: period, period }
+        Self { blocks: Blocks::new(lists), now: 0, slot: 0, slot_end: period, period }
     }
 
     /// Another length of slots, before the first reference.
@@ -111,6 +76,6 @@ impl Shared {
     /// The level that holds a block.
     #[inline(always)]
     pub(super) fn level_of(&self, entry: Entry) -> Option<usize> {
-        usize::from(self.blocks.data(entry).place).checked_sub(1)
+        usize::from(self.blocks.get(entry).place).checked_sub(1)
     }
 }

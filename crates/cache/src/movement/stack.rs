@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
 use super::registry::Build;
-use super::shared::{Block, Shared};
+use super::shared::Shared;
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
@@ -101,6 +101,7 @@ impl<L: LinkedLevel> Caches<L> {
     }
 
     /// A block came down to a cache as hot as that: what goes up for it.
+    #[inline(never)]
     fn exchange(&mut self, below: usize, entry: Entry, heat: f64, moves: &mut Vec<Move>) {
         // It goes back to where it came from, which another client may be above.
         let topology = &self.topology;
@@ -153,22 +154,27 @@ impl<L: LinkedLevel> Caches<L> {
         pass
     }
 
-    /// A block comes up through a cache: what that says upwards. `came` is the move that it is if
-    /// it stays.
+    /// A block comes up through a cache, from another one if it `was_found` there: what that says
+    /// upwards.
     #[inline(always)]
     fn pass(
         &mut self,
         node: usize,
         passing: Passing,
         pass: Pass,
-        came: fn(Entry, usize) -> Move,
+        was_found: bool,
         moves: &mut Vec<Move>,
     ) -> Pass {
         let mut left = None;
         let (level, shared) = (&mut self.levels[node], &mut self.shared);
         let (further, stays) = level.pass(shared, passing, pass, &mut left);
         if stays {
-            moves.push(came(passing.entry, node));
+            let entry = passing.entry;
+            moves.push(if was_found {
+                Move::Promoted(entry, node)
+            } else {
+                Move::Filled(entry, node)
+            });
         }
         if let Some(left) = left {
             self.leave(node, left, moves);
@@ -214,12 +220,11 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
                 pass = caches.serve((node, upper), (entry, is_write), moves);
             }
         }
-        let came = if found.is_some() { Move::Promoted } else { Move::Filled };
         while above > 0 && pass != Pass::Kept {
             above -= 1;
             let upper = above.checked_sub(1).map(|i| way[i] as u16);
             let passing = Passing { entry, is_write, upper, owner: client as u16 };
-            pass = caches.pass(way[above], passing, pass, came, moves);
+            pass = caches.pass(way[above], passing, pass, found.is_some(), moves);
         }
         if caches.shared.ends_slot() {
             caches.levels.iter_mut().for_each(|level| level.end_slot(&mut caches.shared));
@@ -228,14 +233,8 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
     }
 
     fn warm(&self, entries: &[Entry]) {
-        let Caches { levels, shared, .. } = &self.caches;
-        let record = |entry: Entry| {
-            // A record may lie in two lines of the processor's cache.
-            let Block { place, updated, .. } = shared.blocks.data(entry);
-            u32::from(place) ^ updated as u32 ^ shared.blocks.warm(entry)
-        };
-        let all = |entry: Entry| levels.iter().fold(record(entry), |x, l| x ^ l.warm(entry));
-        black_box(entries.iter().fold(0, |x, &entry| x ^ all(entry)));
+        let blocks = &self.caches.shared.blocks;
+        black_box(entries.iter().fold(0, |x, &entry| x ^ blocks.get(entry).place));
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {

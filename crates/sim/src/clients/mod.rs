@@ -13,7 +13,7 @@ use undercroft_cache::placement::{
     WayDown,
 };
 
-pub(crate) use population::OfClient;
+pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
 

@@ -21,7 +21,7 @@ pub enum Data {
 }
 
 /// One reference of one client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientRef {
     pub(crate) client: usize,
     pub(crate) block: u32,
@@ -147,10 +147,14 @@ impl Population {
         self.unique
     }
 
+    #[inline]
     pub(crate) fn resolve(&self, r: Ref) -> ClientRef {
         let number = r.block() as usize;
         let block = self.block_of.as_ref().map_or(r.block(), |block_of| block_of[number]);
-        ClientRef { client: self.client_of[number].into(), block, is_write: r.is_write() }
+        // Of one client everything is, and need not be looked up.
+        let is_one = self.names.len() == 1;
+        let client = if is_one { 0 } else { self.client_of[number].into() };
+        ClientRef { client, block, is_write: r.is_write() }
     }
 
     /// The client of a block; where data is shared the first.

@@ -29,178 +29,288 @@ pub struct NodeCounts {
     pub hint_distances: Option<Vec<(u32, f64)>>,
 }
 
+/// References that were served at one place.
+#[derive(Clone, Copy, Default)]
+struct Served {
+    reads: u64,
+    writes: u64,
+    /// Of the reads, first ones of their blocks.
+    cold_reads: u64,
+}
+
+/// Kinds of moves, by what is counted of them.
+const ENTERED: usize = 0;
+const PROMOTED: usize = 1;
+const DEMOTED: usize = 2;
+const RESENT: usize = 3;
+const DROPPED: usize = 4;
+const KINDS: usize = 5;
+
+/// The kind of a move, the block and the cache.
+#[inline(always)]
+fn parts(one: Move) -> (usize, u32, usize) {
+    match one {
+        Move::Filled(entry, node) | Move::Copied(entry, node) => (ENTERED, entry, node),
+        Move::Promoted(entry, node) => (PROMOTED, entry, node),
+        Move::Demoted(entry, node) => (DEMOTED, entry, node),
+        Move::Resent(entry, node) => (RESENT, entry, node),
+        Move::Dropped(entry, node) => (DROPPED, entry, node),
+    }
+}
+
+/// A reference adds to few numbers; what they mean for each cache is found when somebody asks.
 pub(super) struct Account<'a> {
     topology: &'a Topology,
     costs: &'a Costs,
     demotion_cost: DemotionCost,
-    counts: Vec<Counts>,
+    /// By client and cache; the last of a client's row is the disk.
+    served: Vec<Served>,
+    /// Moves by their kind, the client whose reference it was, and the cache.
+    moved: Vec<u64>,
+    clients: usize,
+    /// Of the counts, those that are not just moves of a kind.
     nodes: Vec<NodeCounts>,
-    entered: Vec<u64>,
     held_before: Vec<u64>,
     seen: Vec<bool>,
     links: Links,
-    charged_ms: f64,
     distances: Option<Vec<HintDistances>>,
     samples: Vec<Sample>,
-    since: (u64, Vec<u64>),
+    /// Reads, and those that each cache served, at the last look.
+    looked: (u64, Vec<u64>),
 }
 
 impl<'a> Account<'a> {
     pub(super) fn new(population: &Population, config: &'a MovementConfig) -> Self {
-        let nodes = config.topology.nodes();
+        let (nodes, clients) = (config.topology.nodes(), config.topology.clients());
         let unique = population.unique();
         let distances = || (0..nodes).map(|_| HintDistances::new(unique)).collect();
         Self {
             topology: &config.topology,
             costs: &config.costs,
             demotion_cost: config.demotion_cost,
-            counts: zeroed(nodes),
+            served: vec![Served::default(); clients * (nodes + 1)],
+            moved: vec![0; KINDS * clients * nodes],
+            clients,
             nodes: vec![NodeCounts::default(); nodes],
-            entered: vec![0; nodes],
             held_before: vec![0; nodes],
             seen: vec![false; unique as usize],
             links: Links::new(nodes, config.demotion_cost),
-            charged_ms: 0.0,
             distances: config.hint_distances.then(distances),
             samples: Vec::new(),
-            since: (0, vec![0; nodes]),
+            looked: (0, vec![0; nodes]),
         }
     }
 
     /// The warm-up is over: what was counted is forgotten, not what was seen.
     pub(super) fn restart(&mut self, scheme: &dyn Scheme) {
         let nodes = self.nodes.len();
-        self.counts = zeroed(nodes);
+        self.served.fill(Served::default());
+        self.moved.fill(0);
         self.nodes = vec![NodeCounts::default(); nodes];
-        self.entered = vec![0; nodes];
         self.held_before = (0..nodes).map(|node| scheme.len(node).into()).collect();
-        self.charged_ms = 0.0;
         self.links.restart();
         self.samples.clear();
-        self.since = (0, vec![0; nodes]);
+        self.looked = (0, vec![0; nodes]);
+    }
+
+    /// Whether nobody referenced a block before. References are told in their order, but may be so
+    /// ahead of being counted.
+    #[inline(always)]
+    pub(super) fn is_cold(&mut self, block: u32) -> bool {
+        !std::mem::replace(&mut self.seen[block as usize], true)
     }
 
     /// Takes one reference of a client into account, and what it moved.
+    #[inline]
     pub(super) fn count(
+        &mut self,
+        client: usize,
+        reference: Reference,
+        is_cold: bool,
+        found: Option<usize>,
+        moves: &[Move],
+    ) {
+        let (entry, is_write) = (reference.entry(), reference.is_write());
+        let nodes = self.nodes.len();
+        let served = &mut self.served[client * (nodes + 1) + found.unwrap_or(nodes)];
+        served.reads += u64::from(!is_write);
+        served.writes += u64::from(is_write);
+        served.cold_reads += u64::from(is_cold && !is_write);
+        for &one in moves {
+            let (kind, other, node) = parts(one);
+            self.moved[(kind * self.clients + client) * nodes + node] += 1;
+            if kind == PROMOTED {
+                self.nodes[node].exchanges_in += u64::from(other != entry);
+                if let Some(from) = self.came_from(entry, found, (other, node)) {
+                    self.nodes[from].promotions_out += 1;
+                }
+            }
+        }
+        if self.distances.is_some() {
+            self.measure_distances(client, reference, found, moves);
+        }
+        if let DemotionCost::Link(_) = self.demotion_cost {
+            self.cross_links(client, is_write, found, moves);
+        }
+    }
+
+    /// Where a block that was promoted to a cache came from.
+    #[inline(always)]
+    fn came_from(
+        &self,
+        referenced: u32,
+        found: Option<usize>,
+        (entry, node): (u32, usize),
+    ) -> Option<usize> {
+        if entry == referenced { found } else { self.topology.below(node) }
+    }
+
+    fn measure_distances(
         &mut self,
         client: usize,
         reference: Reference,
         found: Option<usize>,
         moves: &[Move],
     ) {
-        let (entry, is_write) = (reference.entry(), reference.is_write());
-        let cold = !std::mem::replace(&mut self.seen[entry as usize], true);
+        let Some(mut distances) = self.distances.take() else { return };
         for &node in self.topology.path(client) {
-            let (counts, hit) = (&mut self.counts[node], found == Some(node));
-            if is_write {
-                counts.writes += 1;
-                counts.write_hits += u64::from(hit);
-            } else {
-                counts.reads += 1;
-                counts.read_hits += u64::from(hit);
-                counts.cold_reads += u64::from(cold);
-            }
-            if let Some(distances) = &mut self.distances {
-                distances[node].reference(entry);
-            }
+            distances[node].reference(reference.entry());
             // Every level is write-through: a write goes on to the disk.
-            if hit && !is_write {
+            if found == Some(node) && !reference.is_write() {
                 break;
             }
         }
         for &one in moves {
-            self.count_move(entry, found, one);
+            match one {
+                Move::Demoted(entry, node) => distances[node].demoted(entry),
+                Move::Promoted(entry, node) => {
+                    if let Some(from) = self.came_from(reference.entry(), found, (entry, node)) {
+                        distances[from].promoted(entry);
+                    }
+                }
+                _ => (),
+            }
         }
+        self.distances = Some(distances);
+    }
+
+    fn cross_links(&mut self, client: usize, is_write: bool, found: Option<usize>, moves: &[Move]) {
         if !is_write {
-            self.since.0 += 1;
-            let own_ms = found.map_or(self.costs.disk_ms, |node| {
-                self.since.1[node] += 1;
-                self.costs.levels_ms[node]
-            });
+            let own_ms = found.map_or(self.costs.disk_ms, |node| self.costs.levels_ms[node]);
             self.links.read(self.topology.path(client), found, own_ms);
         }
         for &one in moves {
             if let Move::Demoted(_, node) = one {
-                self.charge(client, node);
-            }
-        }
-    }
-
-    /// A demotion into a cache costs time.
-    fn charge(&mut self, client: usize, node: usize) {
-        let path = self.topology.path(client);
-        let on_the_way = path.iter().position(|&n| n == node).filter(|&i| i > 0);
-        let above = match on_the_way {
-            Some(i) => path[i - 1],
-            // An exchange drove it out of a cache of another client.
-            None => match (0..self.nodes.len()).find(|&n| self.topology.below(n) == Some(node)) {
-                Some(above) => above,
-                None => return,
-            },
-        };
-        match self.demotion_cost {
-            DemotionCost::Free => (),
-            DemotionCost::RoundTrip => {
-                self.charged_ms += self.costs.levels_ms[node] - self.costs.levels_ms[above];
-            }
-            DemotionCost::Link(_) => self.links.demote(above),
-        }
-    }
-
-    fn count_move(&mut self, referenced: u32, found: Option<usize>, one: Move) {
-        let distances = self.distances.as_mut();
-        match one {
-            Move::Filled(_, node) | Move::Copied(_, node) => self.entered[node] += 1,
-            Move::Demoted(entry, node) => {
-                self.entered[node] += 1;
-                self.nodes[node].demotions_in += 1;
-                if let Some(distances) = distances {
-                    distances[node].demoted(entry);
+                if let Some(above) = self.demoted_from(client, node) {
+                    self.links.demote(above);
                 }
             }
-            Move::Resent(_, node) => self.nodes[node].resent_in += 1,
-            Move::Promoted(entry, node) => {
-                self.entered[node] += 1;
-                self.nodes[node].promotions_in += 1;
-                self.nodes[node].exchanges_in += u64::from(entry != referenced);
-                let from = if entry == referenced { found } else { self.topology.below(node) };
-                if let Some(from) = from {
-                    self.nodes[from].promotions_out += 1;
-                    if let Some(distances) = distances {
-                        distances[from].promoted(entry);
+        }
+    }
+
+    /// The cache that a block came down from which a reference of a client drove into a cache.
+    fn demoted_from(&self, client: usize, node: usize) -> Option<usize> {
+        let path = self.topology.path(client);
+        let on_the_way = path.iter().position(|&n| n == node).filter(|&i| i > 0);
+        on_the_way.map(|i| path[i - 1]).or_else(|| {
+            // An exchange drove it out of a cache of another client.
+            (0..self.nodes.len()).find(|&n| self.topology.below(n) == Some(node))
+        })
+    }
+
+    /// Clients and caches, with the moves of a kind there.
+    fn moved(&self, kind: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+        let (nodes, all) = (self.nodes.len(), self.clients * self.nodes.len());
+        let moved = self.moved[kind * all..][..all].iter().enumerate();
+        moved.map(move |(at, &moves)| (at / nodes, at % nodes, moves))
+    }
+
+    /// Moves of a kind to a cache.
+    fn moved_to(&self, kind: usize, node: usize) -> u64 {
+        self.moved(kind).filter(|at| at.1 == node).map(|at| at.2).sum()
+    }
+
+    /// What demotions charged to reads, where they cost a round trip.
+    fn charged_ms(&self) -> f64 {
+        if self.demotion_cost != DemotionCost::RoundTrip {
+            return 0.0;
+        }
+        let charge = |(client, node, blocks): (usize, usize, u64)| {
+            let above = self.demoted_from(client, node).filter(|_| blocks > 0)?;
+            Some(blocks as f64 * (self.costs.levels_ms[node] - self.costs.levels_ms[above]))
+        };
+        self.moved(DEMOTED).filter_map(charge).sum()
+    }
+
+    /// What each cache was asked for and had.
+    fn counts(&self) -> Vec<Counts> {
+        let nodes = self.nodes.len();
+        let mut counts = zeroed(nodes);
+        for (client, row) in self.served.chunks(nodes + 1).enumerate() {
+            for (place, served) in row.iter().enumerate() {
+                // Reads that somebody above has served do not come to a cache. Every level is
+                // write-through: a write goes on to the disk.
+                let mut reads = *served;
+                for &node in self.topology.path(client) {
+                    let counts = &mut counts[node];
+                    counts.reads += reads.reads;
+                    counts.cold_reads += reads.cold_reads;
+                    counts.writes += served.writes;
+                    if place == node {
+                        counts.read_hits += served.reads;
+                        counts.write_hits += served.writes;
+                        reads = Served::default();
                     }
                 }
             }
-            Move::Dropped(..) => (),
         }
+        counts
+    }
+
+    /// Reads of the clients, and those that each cache served.
+    fn reads(&self) -> (u64, Vec<u64>) {
+        let nodes = self.nodes.len();
+        let mut by_node = vec![0; nodes];
+        for row in self.served.chunks(nodes + 1) {
+            by_node.iter_mut().zip(row).for_each(|(reads, served)| *reads += served.reads);
+        }
+        (self.served.iter().map(|served| served.reads).sum(), by_node)
     }
 
     /// Looks at the caches.
     pub(super) fn sample(&mut self, references: u64, scheme: &dyn Scheme) {
-        let nodes = self.nodes.len();
-        let (reads, read_hits) = std::mem::replace(&mut self.since, (0, vec![0; nodes]));
-        let gauges = (0..nodes).map(|node| scheme.gauges(node)).collect();
+        let now = self.reads();
+        let since = now.1.iter().zip(&self.looked.1).map(|(now, before)| now - before);
+        let (reads, read_hits) = (now.0 - self.looked.0, since.collect());
+        let gauges = (0..self.nodes.len()).map(|node| scheme.gauges(node)).collect();
         self.samples.push(Sample { references, reads, read_hits, gauges });
+        self.looked = now;
     }
 
     pub(super) fn finish(mut self, scheme: &dyn Scheme) -> (Vec<Counts>, MovementOutcome) {
+        let mut all = self.counts();
+        let charged_ms = self.charged_ms();
         for node in 0..self.nodes.len() {
+            let [entered, demoted, promoted, resent] =
+                [ENTERED, DEMOTED, PROMOTED, RESENT].map(|kind| self.moved_to(kind, node));
             let counts = &mut self.nodes[node];
+            (counts.demotions_in, counts.promotions_in) = (demoted, promoted);
+            counts.resent_in = resent;
             counts.overhead_bytes = scheme.overhead_bytes(node);
             if let Some(distances) = &self.distances {
                 counts.hint_distances = Some(distances[node].by_frequency());
             }
             // What came and is not there any more, and did not go up, was driven out.
-            let came = self.held_before[node] + self.entered[node];
+            let came = self.held_before[node] + entered + demoted + promoted;
             let left = u64::from(scheme.len(node)) + counts.promotions_out;
-            self.counts[node].evictions = came - left;
+            all[node].evictions = came - left;
         }
         let outcome = MovementOutcome {
             nodes: self.nodes,
             waited_ms: self.links.waited_ms(),
-            charged_ms: self.charged_ms,
+            charged_ms,
             samples: self.samples,
         };
-        (self.counts, outcome)
+        (all, outcome)
     }
 }

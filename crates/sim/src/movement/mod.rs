@@ -13,6 +13,7 @@ use std::time::Instant;
 use undercroft_cache::movement::{Build, Gauges, Scheme, SchemeSpec, Topology};
 use undercroft_cache::{Counts, Reference, WriteMode};
 
+use crate::clients::ClientRef;
 use crate::hierarchy::thread_cpu_time;
 use crate::{Costs, DemotionCost, Error, Outcome, Population};
 use account::Account;
@@ -114,18 +115,22 @@ pub fn simulate_movement(
     while let Some((start, chunk)) = chunks.next()? {
         let mut at = start;
         for batch in chunk.chunks(BATCH) {
-            let mut blocks = [0; BATCH];
-            batch.iter().zip(&mut blocks).for_each(|(&r, b)| *b = population.resolve(r).block);
+            let mut resolved = [ClientRef::default(); BATCH];
+            let (mut blocks, mut are_cold) = ([0; BATCH], [false; BATCH]);
+            for (i, &r) in batch.iter().enumerate() {
+                resolved[i] = population.resolve(r);
+                blocks[i] = resolved[i].block;
+                are_cold[i] = account.is_cold(blocks[i]);
+            }
             scheme.warm(&blocks[..batch.len()]);
-            for &r in batch {
+            for (r, is_cold) in resolved[..batch.len()].iter().zip(are_cold) {
                 if at == warmup {
                     account.restart(scheme.as_ref());
                 }
-                let r = population.resolve(r);
                 moves.clear();
                 let reference = Reference::new(r.block, r.is_write);
                 let found = scheme.reference(r.client, reference, &mut moves);
-                account.count(r.client, reference, found, &moves);
+                account.count(r.client, reference, is_cold, found, &moves);
                 at += 1;
                 if config.samples > 0 && at % every == 0 {
                     account.sample(at, scheme.as_ref());

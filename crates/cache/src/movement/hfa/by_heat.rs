@@ -9,21 +9,24 @@
 //! hold a block; a class holds blocks of one hotness, in the order in which they came.
 
 use super::super::activity::Steps;
-use super::super::shared::Blocks;
+use super::super::records::{Block, Blocks};
 use super::queue::Queue;
 use crate::Entry;
 use crate::heap::{LazyHeap, Words};
 
-/// Lists for equally hot blocks: what one move is worth over six slots, halved from each to the one
-/// before, and what is less than two of them.
-const CLASSES: usize = 31;
+/// Lists for equally hot blocks: for those without hotness, for what one move is worth over six
+/// slots, halved from each to the one before, and for what is less than two of them.
+const CLASSES: usize = 32;
 
 /// `class` of a block in the heap.
-const IN_HEAP: u8 = 0;
+const IN_HEAP: u8 = u8::MAX;
+
+/// Where a value of hotness was found last, by a hash of it.
+const FOUND: usize = 64;
 
 pub(super) struct ByHeat {
-    /// The list of those without hotness; those of the classes follow. Front: came first.
-    cold: u32,
+    /// The list of those without hotness; those of the other classes follow. Front: came first.
+    first: u32,
     classes: Classes,
     heap: LazyHeap<Words>,
     came: u64,
@@ -32,38 +35,58 @@ pub(super) struct ByHeat {
 
 /// Which list is for which hotness.
 struct Classes {
-    /// Hotness in bits and the list for it, from 1 on, by rising hotness.
+    /// Hotness in bits and the list for it, by rising hotness: the first is that of none.
     lists: Vec<(u64, u8)>,
     /// A bit for each of them whose list is not empty.
     filled: u32,
+    /// Hotness in bits, and its place among them.
+    found: [(u64, u8); FOUND],
 }
 
 impl Classes {
-    /// Where the class for a hotness is, or behind which place it would be. Looks from the hottest
-    /// on, which most blocks are of that moved just now.
+    fn new() -> Self {
+        let mut lists = Vec::with_capacity(CLASSES);
+        lists.push((0, 0));
+        Self { lists, filled: 0, found: [(0, 0); FOUND] }
+    }
+
+    /// Where in `found` a hotness is looked for: its bits mixed by the golden ratio.
     #[inline(always)]
-    fn place_of(&self, heat: u64) -> Option<usize> {
-        self.lists.iter().rposition(|&(other, _)| other <= heat)
+    fn hash(heat: u64) -> usize {
+        (heat.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % FOUND
     }
 
     /// The list for a hotness; none: there is none left.
     #[inline(always)]
     fn enter(&mut self, heat: u64) -> Option<u8> {
-        let at = self.place_of(heat);
-        match at.map(|at| (at, self.lists[at])) {
-            Some((at, (other, list))) if other == heat => {
-                self.filled |= 1 << at;
-                Some(list)
-            }
-            _ => self.add(at.map_or(0, |at| at + 1), heat),
-        }
+        let at = self.place(heat)?;
+        self.filled |= 1 << at;
+        Some(self.lists[at].1)
+    }
+
+    /// Where the list for a hotness is.
+    #[inline(always)]
+    fn place(&mut self, heat: u64) -> Option<usize> {
+        let (known, at) = self.found[Self::hash(heat)];
+        if known == heat { Some(at.into()) } else { self.find(heat) }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, heat: u64) -> Option<usize> {
+        let at = match self.lists.binary_search_by_key(&heat, |&(other, _)| other) {
+            Ok(at) => at,
+            Err(at) => self.add(at, heat)?,
+        };
+        self.found[Self::hash(heat)] = (heat, at as u8);
+        Some(at)
     }
 
     #[cold]
-    fn add(&mut self, mut at: usize, heat: u64) -> Option<u8> {
-        let mut list = self.lists.len() as u8 + 1;
+    fn add(&mut self, mut at: usize, heat: u64) -> Option<usize> {
+        let mut list = self.lists.len() as u8;
         if self.lists.len() == CLASSES {
-            let idle = self.filled.trailing_ones() as usize;
+            // The list of no hotness stays.
+            let idle = (self.filled | 1).trailing_ones() as usize;
             if idle == CLASSES {
                 return None;
             }
@@ -73,13 +96,15 @@ impl Classes {
         }
         self.lists.insert(at, (heat, list));
         let below = (1 << at) - 1;
-        self.filled = self.filled & below | (self.filled & !below) << 1 | 1 << at;
-        Some(list)
+        self.filled = self.filled & below | (self.filled & !below) << 1;
+        // Places have changed.
+        self.found = [(0, 0); FOUND];
+        Some(at)
     }
 
     /// A list is empty now.
     fn empty(&mut self, heat: u64) {
-        if let Some(at) = self.place_of(heat) {
+        if let Some(at) = self.place(heat) {
             self.filled &= !(1 << at);
         }
     }
@@ -100,24 +125,23 @@ impl ByHeat {
     /// What a warm block is ordered by. Numbers that are not negative are in the order of their
     /// bits.
     fn key(blocks: &Blocks, entry: Entry) -> Words {
-        let block = blocks.data(entry);
+        let block = blocks.get(entry);
         Words(block.heat.to_bits(), block.came)
     }
 
-    /// The lists of the classes, the hottest first.
-    fn class_lists(&self) -> impl Iterator<Item = u32> + '_ {
-        self.classes.lists.iter().rev().map(|&(_, list)| self.cold + u32::from(list))
+    /// The lists of the classes with hotness, the hottest first.
+    fn warm_lists(&self) -> impl Iterator<Item = u32> + '_ {
+        self.classes.lists[1..].iter().rev().map(|&(_, list)| self.first + u32::from(list))
     }
 }
 
 impl Queue for ByHeat {
     fn lists(_: &Steps) -> u32 {
-        CLASSES as u32 + 1
+        CLASSES as u32
     }
 
     fn new(first: u32, _: &Steps) -> Self {
-        let classes = Classes { lists: Vec::with_capacity(CLASSES), filled: 0 };
-        Self { cold: first, classes, heap: LazyHeap::new(), came: 0, len: 0 }
+        Self { first, classes: Classes::new(), heap: LazyHeap::new(), came: 0, len: 0 }
     }
 
     fn grow(&mut self, entries: u32) {
@@ -132,53 +156,52 @@ impl Queue for ByHeat {
     #[inline(always)]
     fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
         self.len += 1;
-        let block = blocks.data_mut(entry);
-        if block.heat == 0.0 {
-            blocks.push_back(self.cold, entry);
-            return;
-        }
         self.came += 1;
+        let block = blocks.get_mut(entry);
         let heat = block.heat.to_bits();
-        let class = if block.hits == 0 { self.classes.enter(heat) } else { None };
+        let has_class = block.hits == 0 || heat == 0;
+        let class = if has_class { self.classes.enter(heat) } else { None };
         (block.came, block.class) = (self.came, class.unwrap_or(IN_HEAP));
         match class {
-            Some(class) => blocks.push_back(self.cold + u32::from(class), entry),
+            Some(class) => blocks.push_back(self.first + u32::from(class), entry),
             None => self.heap.push(Words(heat, self.came), entry),
         }
     }
 
     fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
-        if blocks.data(entry).heat == 0.0 {
-            self.len += 1;
-            blocks.push_front(self.cold, entry);
-        } else {
-            self.push(blocks, entry);
+        self.push(blocks, entry);
+        if blocks.get(entry).heat == 0.0 {
+            blocks.remove(entry);
+            blocks.push_front(self.first, entry);
         }
     }
 
     #[inline(always)]
     fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
         self.len -= 1;
-        let block = blocks.data(entry);
-        if block.heat == 0.0 {
-            blocks.remove(self.cold, entry);
-        } else if block.class != IN_HEAP {
-            let list = self.cold + u32::from(block.class);
-            blocks.remove(list, entry);
-            if blocks.len(list) == 0 {
-                self.classes.empty(block.heat.to_bits());
-            }
-        } else {
-            self.heap.remove(entry);
+        let Block { class, heat, .. } = *blocks.get(entry);
+        if class == IN_HEAP {
+            return self.heap.remove(entry);
         }
+        blocks.remove(entry);
+        if blocks.is_empty(self.first + u32::from(class)) {
+            self.classes.empty(heat.to_bits());
+        }
+    }
+
+    fn cool(&mut self, blocks: &mut Blocks, entry: Entry) {
+        self.remove(blocks, entry);
+        blocks.get_mut(entry).heat = 0.0;
+        self.push(blocks, entry);
     }
 
     #[inline(always)]
     fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
-        if let Some(entry) = blocks.front(self.cold) {
-            return Some(entry);
+        let oldest = self.classes.first().and_then(|list| blocks.front(self.first + list));
+        // Nothing in the heap is as cold as that.
+        if self.classes.filled & 1 == 1 {
+            return oldest;
         }
-        let oldest = self.classes.first().and_then(|list| blocks.front(self.cold + list));
         match (oldest, self.heap.first()) {
             (Some(entry), Some((key, other))) => {
                 Some(if Self::key(blocks, entry) < key { entry } else { other })
@@ -189,7 +212,7 @@ impl Queue for ByHeat {
 
     fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
         let word = |Words(heat, came): Words, entry| (heat, came, entry);
-        let classed = self.class_lists().flat_map(|list| blocks.iter_back(list));
+        let classed = self.warm_lists().flat_map(|list| blocks.iter_back(list));
         let classed = classed.map(|entry| word(Self::key(blocks, entry), entry)).take(count);
         let mut all: Vec<_> = classed.chain(self.heap.iter().map(|(k, e)| word(k, e))).collect();
         let colder = all.len().saturating_sub(count);
@@ -203,21 +226,23 @@ impl Queue for ByHeat {
     fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
         let mut warm = self.warm_from_head(blocks, self.len as usize);
         warm.reverse();
-        blocks.iter(self.cold).chain(warm).collect()
+        blocks.iter(self.first).chain(warm).collect()
     }
 
     fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        let mut held = blocks.len(self.cold) + self.heap.len();
+        let mut held = self.heap.len();
         for (at, &(heat, class)) in self.classes.lists.iter().enumerate() {
-            let list = self.cold + u32::from(class);
-            held += blocks.len(list);
+            let list = self.first + u32::from(class);
             let keys: Vec<_> = blocks.iter(list).map(|entry| Self::key(blocks, entry)).collect();
-            let is_right = keys.iter().all(|key| key.0 == heat) && keys.is_sorted();
-            if !is_right || (blocks.len(list) > 0) != (self.classes.filled >> at & 1 == 1) {
+            held += keys.len() as u32;
+            let is_right = keys.iter().all(|key| key.0 == heat);
+            // One without hotness may have been put in front.
+            let is_sorted = at == 0 || keys.is_sorted();
+            if !is_right || !is_sorted || keys.is_empty() == (self.classes.filled >> at & 1 == 1) {
                 return Err(format!("blocks of hotness {}: not in order", f64::from_bits(heat)));
             }
         }
-        if held != self.len || !self.classes.lists.is_sorted() {
+        if held != self.len || self.classes.lists[0] != (0, 0) || !self.classes.lists.is_sorted() {
             return Err(format!("a queue by hotness of {held} counts {}", self.len));
         }
         self.heap.check()
@@ -227,7 +252,7 @@ impl Queue for ByHeat {
 #[cfg(test)]
 mod tests {
     use super::super::super::activity::Steps;
-    use super::super::super::shared::Blocks;
+    use super::super::super::records::Blocks;
     use super::{ByHeat, CLASSES, Queue};
     use crate::Entry;
 
@@ -250,7 +275,7 @@ mod tests {
                 ours.remove(&mut blocks, entry);
                 model.remove(at);
             } else {
-                let block = blocks.data_mut(entry);
+                let block = blocks.get_mut(entry);
                 (block.heat, block.hits) = (heat as f64, u16::from(x >> 61 == 0));
                 let is_last = x >> 59 & 3 == 0;
                 if is_last {

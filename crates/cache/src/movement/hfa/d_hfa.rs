@@ -6,6 +6,7 @@
 //! from the log. No procedure is published; ours is an approximation, not a bound.
 
 use super::super::link::{Passing, Risen};
+use super::super::records::Block;
 use super::super::shared::Shared;
 use super::level::Hottest;
 use super::{Hfa, Variant};
@@ -27,20 +28,20 @@ impl<V: Variant> Hfa<V> {
         rises: &dyn Fn(u16) -> bool,
     ) -> Option<Risen> {
         let hottest = self.level.hottest.as_mut().and_then(Hottest::first)?;
-        if shared.now() - shared.blocks.data(hottest).updated > self.settings.period {
+        if shared.now() - shared.blocks.get(hottest).updated > self.settings.period {
             self.refresh_hot(shared, hottest);
         }
-        let block = shared.blocks.data(hottest);
-        if hottest == entry || block.heat <= came_with || !rises(block.owner) {
+        let Block { heat, owner, .. } = *shared.blocks.get(hottest);
+        if hottest == entry || heat <= came_with || !rises(owner) {
             return None;
         }
         let load = self.give_up(shared, hottest);
-        Some(Risen { entry: hottest, owner: block.owner, load })
+        Some(Risen { entry: hottest, owner, load })
     }
 
     /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
     fn refresh_hot(&mut self, shared: &mut Shared, entry: Entry) {
-        let before = shared.blocks.data(entry).heat;
+        let before = shared.blocks.get(entry).heat;
         self.find_heat(shared, entry);
         self.level.reheat_hot(shared, entry, before);
     }

@@ -1,47 +1,54 @@
 //! Blocks with hotness by when it was found: after so many slots it is over.
 //!
-//! An array that is added to at its end and read from its front. A block's record has its place
+//! A ring that is added to at its end and read from its front. A block's record has its place
 //! there, so that one whose hotness was found anew, or that has left, leaves a place behind that
 //! says nothing.
 
-use std::collections::VecDeque;
-
-use super::super::shared::{Block, Blocks};
+use super::super::records::{Block, Blocks};
 use crate::Entry;
 
-/// Places that may say nothing, for each block of the level; and more of them for a small level.
-const IDLE_PER_BLOCK: usize = 2;
-const IDLE: usize = 64;
+/// Places at the start. When they run out, those that say nothing are taken out, and there are
+/// twice as many if that leaves more than a quarter.
+const PLACES: usize = 64;
 
-/// Numbers of places are small enough below this to go on for as long as the array may become.
+/// Numbers of places are below this.
 const NUMBERS: u32 = u32::MAX / 2;
 
 pub(super) struct Expiry {
     /// The mark of the level's blocks.
     place: u8,
-    /// Most places.
-    most: usize,
-    queue: VecDeque<Entry>,
+    /// By the number of a place, modulo their count, which is a power of two.
+    ring: Vec<Entry>,
     /// Number of the place at the front, from 1: 0 stands for none in a record.
     first: u32,
+    /// Number of the next place, and of the first one that there may be no room for.
+    end: u32,
+    limit: u32,
 }
 
 impl Expiry {
-    /// For a level of so many blocks with this mark.
-    pub(super) fn new(place: u8, capacity: u32) -> Self {
-        let most = ((1 + IDLE_PER_BLOCK) * capacity as usize + IDLE).min(NUMBERS as usize);
-        Self { place, most, queue: VecDeque::new(), first: 1 }
+    /// For a level whose blocks have this mark.
+    pub(super) fn new(place: u8) -> Self {
+        Self { place, ring: vec![0; PLACES], first: 1, end: 1, limit: 1 + PLACES as u32 }
     }
 
-    /// The hotness of a block was found just now: what its record is to say of its place.
     #[inline(always)]
-    pub(super) fn note(&mut self, blocks: &mut Blocks, entry: Entry) -> u32 {
-        if self.queue.len() >= self.most || self.first > NUMBERS {
-            self.compact(blocks);
+    fn at(&self, number: u32) -> usize {
+        number as usize & (self.ring.len() - 1)
+    }
+
+    /// The hotness of a block was found just now, and `expires` if there is any: what its record is
+    /// to say of its place.
+    #[inline(always)]
+    pub(super) fn note(&mut self, blocks: &mut Blocks, entry: Entry, expires: bool) -> u32 {
+        if self.end == self.limit {
+            self.make_room(blocks);
         }
-        let number = self.first + self.queue.len() as u32;
-        self.queue.push_back(entry);
-        number
+        // Whether there is any cannot be foretold: a place is written, and counts or not.
+        let (number, at) = (self.end, self.at(self.end));
+        self.ring[at] = entry;
+        self.end += u32::from(expires);
+        if expires { number } else { 0 }
     }
 
     fn says_something(&self, block: &Block, number: u32) -> bool {
@@ -50,40 +57,52 @@ impl Expiry {
 
     /// The block whose hotness was found longest ago.
     pub(super) fn front(&mut self, blocks: &Blocks) -> Option<Entry> {
-        while let Some(&entry) = self.queue.front() {
-            if self.says_something(&blocks.data(entry), self.first) {
+        while self.first < self.end {
+            let entry = self.ring[self.at(self.first)];
+            if self.says_something(blocks.get(entry), self.first) {
                 return Some(entry);
             }
-            self.queue.pop_front();
             self.first += 1;
         }
         None
     }
 
     #[cold]
-    fn compact(&mut self, blocks: &mut Blocks) {
-        let mut kept = 0;
-        for i in 0..self.queue.len() {
-            let entry = self.queue[i];
-            if self.says_something(&blocks.data(entry), self.first + i as u32) {
-                self.queue[kept] = entry;
-                kept += 1;
-            }
+    fn make_room(&mut self, blocks: &mut Blocks) {
+        self.set_limit();
+        if self.end < self.limit {
+            return;
         }
-        self.queue.truncate(kept);
-        self.first = 1;
-        for (number, &entry) in (self.first..).zip(&self.queue) {
-            blocks.data_mut(entry).noted = number;
+        let kept: Vec<Entry> = (self.first..self.end)
+            .map(|number| (number, self.ring[self.at(number)]))
+            .filter(|&(number, entry)| self.says_something(blocks.get(entry), number))
+            .map(|(_, entry)| entry)
+            .collect();
+        if kept.len() > self.ring.len() / 4 {
+            self.ring.resize(2 * self.ring.len(), 0);
         }
+        (self.first, self.end) = (1, 1);
+        for entry in kept {
+            let at = self.at(self.end);
+            self.ring[at] = entry;
+            blocks.get_mut(entry).noted = self.end;
+            self.end += 1;
+        }
+        self.set_limit();
+    }
+
+    fn set_limit(&mut self) {
+        self.limit = self.first.saturating_add(self.ring.len() as u32).min(NUMBERS);
     }
 
     /// Checks that just the blocks of the level that say so are noted.
     pub(super) fn check(&self, blocks: &Blocks, residents: &[Entry]) -> Result<(), String> {
-        let noted = |entry: &Entry| blocks.data(*entry).noted;
-        let at = |entry: &Entry| noted(entry).checked_sub(self.first).map(|i| i as usize);
+        let noted = |entry: &Entry| blocks.get(*entry).noted;
+        let places = self.first..self.end;
         let warm = residents.iter().filter(|&entry| noted(entry) > 0);
         for entry in warm {
-            if at(entry).and_then(|at| self.queue.get(at)) != Some(entry) {
+            let number = noted(entry);
+            if !places.contains(&number) || self.ring[self.at(number)] != *entry {
                 return Err(format!("entry {entry} is to expire and is not noted"));
             }
         }
@@ -93,8 +112,8 @@ impl Expiry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shared::Blocks;
-    use super::Expiry;
+    use super::super::super::records::Blocks;
+    use super::{Expiry, PLACES};
     use crate::Entry;
 
     /// Blocks that leave, and whose hotness is found anew, many times more than there are places.
@@ -103,7 +122,7 @@ mod tests {
         let (capacity, entries) = (5, 20);
         let mut blocks = Blocks::new(1);
         blocks.grow(entries);
-        let mut ours = Expiry::new(3, capacity);
+        let mut ours = Expiry::new(3);
         let mut model: Vec<Entry> = Vec::new();
         let mut x = 9_u64;
         for step in 0..20_000 {
@@ -115,12 +134,12 @@ mod tests {
             }
             if held.is_some() && x >> 62 == 0 || held.is_none() && model.len() == capacity as usize
             {
-                blocks.data_mut(entry).place = 0;
+                blocks.get_mut(entry).place = 0;
             } else {
-                blocks.data_mut(entry).place = 3;
-                blocks.data_mut(entry).noted = 0;
-                let noted = ours.note(&mut blocks, entry);
-                blocks.data_mut(entry).noted = noted;
+                blocks.get_mut(entry).place = 3;
+                blocks.get_mut(entry).noted = 0;
+                let noted = ours.note(&mut blocks, entry, true);
+                blocks.get_mut(entry).noted = noted;
                 model.push(entry);
             }
             // Only now and then, so that places that say nothing pile up.
@@ -128,7 +147,7 @@ mod tests {
                 assert_eq!(ours.front(&blocks), model.first().copied(), "step {step}");
                 ours.check(&blocks, &model).unwrap();
             }
-            assert!(ours.queue.len() <= ours.most);
+            assert_eq!(ours.ring.len(), PLACES, "no more than it needs");
         }
     }
 }

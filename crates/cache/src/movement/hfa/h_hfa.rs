@@ -10,7 +10,7 @@ use crate::Entry;
 impl<V: Variant> Hfa<V> {
     /// A block that was found here moves one level up, if it is active enough for that.
     pub(super) fn rise(&mut self, shared: &mut Shared, entry: Entry, upper: Upper) -> Option<Load> {
-        let value = self.steps.value(shared.blocks.data(entry).history);
+        let value = self.steps.value(shared.blocks.get(entry).history);
         if !upper.bid.has_room && upper.bid.least.is_none_or(|least| value <= least) {
             return None;
         }

@@ -5,7 +5,8 @@
 //! Q1 no more than its target; `cold_in_hot`, `warm_in_base` and the tally of hits agree with the
 //! blocks in the queues, and the sums with what they will be at the end of the slot.
 
-use super::super::shared::{Block, Shared};
+use super::super::records::{Block, Blocks};
+use super::super::shared::Shared;
 use super::Variant;
 use super::expiry::Expiry;
 use super::foretold::Foretold;
@@ -22,25 +23,34 @@ pub(super) enum Hints {
 
 impl Hints {
     #[inline(always)]
-    pub(super) fn frequency(&mut self, entry: Entry, slot: u64) -> f64 {
+    pub(super) fn frequency(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> f64 {
         match self {
-            Self::Table(table) => table.frequency(entry, slot),
+            Self::Table(table) => table.frequency(blocks, entry, slot),
+            Self::Foretold(foretold) => foretold.frequency(entry, slot),
+        }
+    }
+
+    /// One more move of a block: F with it.
+    #[inline(always)]
+    pub(super) fn count(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+        match self {
+            Self::Table(table) => table.count(blocks, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot),
         }
     }
 
     /// Whether there is any record of a block, old or not.
-    pub(super) fn knows(&self, entry: Entry) -> bool {
+    pub(super) fn knows(&self, blocks: &Blocks, entry: Entry) -> bool {
         match self {
-            Self::Table(table) => table.knows(entry),
+            Self::Table(table) => table.knows(blocks, entry),
             Self::Foretold(_) => true,
         }
     }
 
     #[inline(always)]
-    pub(super) fn remembers(&mut self, entry: Entry, slot: u64) -> bool {
+    pub(super) fn remembers(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> bool {
         match self {
-            Self::Table(table) => table.remembers(entry, slot),
+            Self::Table(table) => table.remembers(blocks, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot) > 0.0,
         }
     }
@@ -152,7 +162,7 @@ impl<V: Variant> Level<V> {
     /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
     #[inline(always)]
     pub(super) fn push_hot(&mut self, shared: &mut Shared, entry: Entry, at_head: bool) {
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.is_hot = true;
         let heat = block.heat;
         if at_head {
@@ -160,9 +170,7 @@ impl<V: Variant> Level<V> {
         } else {
             self.hot.push_last(&mut shared.blocks, entry);
         }
-        if heat == 0.0 {
-            self.add_cold(shared);
-        }
+        self.count_cold(shared, heat == 0.0, false);
         if let Some(hottest) = &mut self.hottest {
             hottest.push(entry, heat, at_head);
         }
@@ -171,14 +179,11 @@ impl<V: Variant> Level<V> {
     /// Puts a block, which is in no queue, into Q2.
     #[inline(always)]
     pub(super) fn push_base(&mut self, shared: &mut Shared, entry: Entry) {
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.is_hot = false;
         let (heat, hits) = (block.heat, usize::from(block.hits));
         self.base.push(&mut shared.blocks, entry);
-        if heat > 0.0 {
-            self.warm_in_base += 1;
-            self.warm_sum = self.warm_sum.wrapping_add(shared.left_in_slot());
-        }
+        self.count_warm(shared, heat > 0.0, false);
         if hits > 0 {
             self.hit_in_base += 1;
             if self.base_hits.len() <= hits {
@@ -191,13 +196,10 @@ impl<V: Variant> Level<V> {
     /// Takes a block out of its queue; it is in none then, and still here.
     #[inline(always)]
     pub(super) fn pull(&mut self, shared: &mut Shared, entry: Entry) {
-        let Block { heat, hits, is_hot, .. } = shared.blocks.data(entry);
+        let Block { heat, hits, is_hot, .. } = *shared.blocks.get(entry);
         if is_hot {
             self.hot.remove(&mut shared.blocks, entry);
-            if heat == 0.0 {
-                self.cold_in_hot -= 1;
-                self.cold_sum = self.cold_sum.wrapping_sub(shared.left_in_slot());
-            }
+            self.count_cold(shared, false, heat == 0.0);
             if let Some(hottest) = &mut self.hottest {
                 hottest.heap.remove(entry);
             }
@@ -207,42 +209,41 @@ impl<V: Variant> Level<V> {
                 self.hit_in_base -= 1;
                 self.base_hits[usize::from(hits)] -= 1;
             }
-            if heat > 0.0 {
-                self.remove_warm(shared);
-            }
+            self.count_warm(shared, false, heat > 0.0);
         }
     }
 
-    fn add_cold(&mut self, shared: &Shared) {
-        self.cold_in_hot += 1;
-        self.cold_sum = self.cold_sum.wrapping_add(shared.left_in_slot());
+    /// A block of Q1 has no hotness where it had, or the other way round.
+    #[inline(always)]
+    fn count_cold(&mut self, shared: &Shared, comes: bool, goes: bool) {
+        let change = u64::from(comes).wrapping_sub(u64::from(goes));
+        self.cold_in_hot = self.cold_in_hot.wrapping_add(change as u32);
+        let sum = change.wrapping_mul(shared.left_in_slot());
+        self.cold_sum = self.cold_sum.wrapping_add(sum);
     }
 
-    fn remove_warm(&mut self, shared: &Shared) {
-        self.warm_in_base -= 1;
-        self.warm_sum = self.warm_sum.wrapping_sub(shared.left_in_slot());
+    /// The same of blocks of Q2 with hotness.
+    #[inline(always)]
+    fn count_warm(&mut self, shared: &Shared, comes: bool, goes: bool) {
+        let change = u64::from(comes).wrapping_sub(u64::from(goes));
+        self.warm_in_base = self.warm_in_base.wrapping_add(change as u32);
+        let sum = change.wrapping_mul(shared.left_in_slot());
+        self.warm_sum = self.warm_sum.wrapping_add(sum);
     }
 
     /// A block of Q1 by recency has another hotness, where it stands.
     pub(super) fn reheat_hot(&mut self, shared: &mut Shared, entry: Entry, before: f64) {
-        let heat = shared.blocks.data(entry).heat;
-        match (before == 0.0, heat == 0.0) {
-            (false, true) => self.add_cold(shared),
-            (true, false) => {
-                self.cold_in_hot -= 1;
-                self.cold_sum = self.cold_sum.wrapping_sub(shared.left_in_slot());
-            }
-            _ => (),
-        }
+        let heat = shared.blocks.get(entry).heat;
+        self.count_cold(shared, heat == 0.0, before == 0.0);
         if let Some(hottest) = &mut self.hottest {
             hottest.change(entry, heat);
         }
     }
 
-    /// A block of a Q2 that does not go by hotness has none any more.
+    /// A block of Q2 has no hotness any more.
     pub(super) fn cool_base(&mut self, shared: &mut Shared, entry: Entry) {
-        shared.blocks.data_mut(entry).heat = 0.0;
-        self.remove_warm(shared);
+        self.base.cool(&mut shared.blocks, entry);
+        self.count_warm(shared, false, true);
     }
 
     /// The sums of the slot to come, if nothing changes in it.
@@ -256,8 +257,8 @@ impl<V: Variant> Level<V> {
     #[inline(always)]
     pub(super) fn note_heat(&mut self, shared: &mut Shared, entry: Entry, heat: f64) -> u32 {
         match &mut self.expiry {
-            Some(expiry) if heat > 0.0 => expiry.note(&mut shared.blocks, entry),
-            _ => 0,
+            Some(expiry) => expiry.note(&mut shared.blocks, entry, heat > 0.0),
+            None => 0,
         }
     }
 
@@ -273,27 +274,27 @@ impl<V: Variant> Level<V> {
         let blocks = &shared.blocks;
         let (hot, base) = (self.hot.tail_first(blocks), self.base.tail_first(blocks));
         for (queue, is_hot) in [(&hot, true), (&base, false)] {
-            if queue.iter().any(|&entry| blocks.data(entry).is_hot != is_hot) {
+            if queue.iter().any(|&entry| blocks.get(entry).is_hot != is_hot) {
                 return Err("a block says that it is elsewhere".into());
             }
         }
         if self.hot.len() > self.target || self.len() > self.capacity {
             return Err(format!("{} hot of {}, {} in all", hot.len(), self.target, self.len()));
         }
-        let is_warm = |entry: &&Entry| blocks.data(**entry).heat > 0.0;
+        let is_warm = |entry: &&Entry| blocks.get(**entry).heat > 0.0;
         let cold = hot.iter().filter(|entry| !is_warm(entry)).count();
         let warm = base.iter().filter(is_warm).count();
         if (cold, warm) != (self.cold_in_hot as usize, self.warm_in_base as usize) {
             return Err(format!("{cold} cold in Q1 and {warm} warm in Q2 are counted otherwise"));
         }
         let mut base_hits = vec![0; self.base_hits.len()];
-        let hits = base.iter().map(|&entry| usize::from(blocks.data(entry).hits));
+        let hits = base.iter().map(|&entry| usize::from(blocks.get(entry).hits));
         hits.filter(|&hits| hits > 0).for_each(|hits| base_hits[hits] += 1);
         if base_hits != self.base_hits || self.hit_in_base != base_hits.iter().sum() {
             return Err("blocks that were hit in Q2 are counted otherwise".into());
         }
         if let Hints::Table(table) = &self.hints {
-            table.validate()?;
+            table.validate(blocks)?;
         }
         if let Some(expiry) = &self.expiry {
             let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();

@@ -22,14 +22,6 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.level.grow(entries);
     }
 
-    #[inline]
-    fn warm(&self, entry: Entry) -> u32 {
-        match &self.level.hints {
-            Hints::Table(table) => table.warm(entry),
-            Hints::Foretold(_) => 0,
-        }
-    }
-
     fn begin_slot(&mut self, shared: &mut Shared) {
         self.expire(shared);
     }
@@ -72,6 +64,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.settings.measure_way(blocks);
     }
 
+    #[inline(always)]
     fn serve(
         &mut self,
         shared: &mut Shared,
@@ -80,11 +73,12 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         upper: Option<Upper>,
         left: &mut Option<Left>,
     ) -> Pass {
-        let load = upper.and_then(|upper| match V::BASE {
-            Base::Demote => Some(self.give_up(shared, entry)),
-            Base::Promote => self.promote(shared, entry, is_write, upper),
-            Base::HintK => self.rise(shared, entry, upper),
-        });
+        let load = match (upper, V::BASE) {
+            (None, _) => None,
+            (Some(_), Base::Demote) => Some(self.give_up(shared, entry)),
+            (Some(upper), Base::Promote) => self.promote(shared, entry, is_write, upper),
+            (Some(upper), Base::HintK) => self.rise(shared, entry, upper),
+        };
         match load {
             Some(load) => Pass::Moved { load, nearest: load.frequency },
             None => {
@@ -123,6 +117,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         (further, false)
     }
 
+    #[inline(always)]
     fn demoted(
         &mut self,
         shared: &mut Shared,
@@ -132,8 +127,9 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         exchanges: bool,
         left: &mut Option<Left>,
     ) -> Option<f64> {
-        self.receive(shared, entry, Arrival { moved: true, load, exchanges, owner }, left);
-        let block = shared.blocks.data(entry);
+        let arrival = Arrival { moved: true, load, exchanges, may_be_hot_below: true, owner };
+        self.receive(shared, entry, arrival, left);
+        let block = shared.blocks.get(entry);
         (exchanges && V::BASE == Base::Demote && block.is_hot).then_some(block.heat)
     }
 
@@ -149,16 +145,18 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
 
     fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
-        self.receive(shared, entry, Arrival { moved: true, load, exchanges: false, owner }, left);
+        let (moved, exchanges, may_be_hot_below) = (true, false, true);
+        let arrival = Arrival { moved, load, exchanges, may_be_hot_below, owner };
+        self.receive(shared, entry, arrival, left);
     }
 
     fn forget(&mut self, shared: &mut Shared, entry: Entry) {
         self.level.pull(shared, entry);
-        shared.blocks.data_mut(entry).place = 0;
+        shared.blocks.get_mut(entry).place = 0;
     }
 
-    fn remembers(&self, entry: Entry) -> bool {
-        self.level.hints.knows(entry)
+    fn remembers(&self, shared: &Shared, entry: Entry) -> bool {
+        self.level.hints.knows(&shared.blocks, entry)
     }
 
     fn len(&self) -> u32 {
@@ -200,7 +198,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
     fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
         let blocks = &shared.blocks;
         let (hot, base) = (self.level.hot.tail_first(blocks), self.level.base.tail_first(blocks));
-        let khv = |&entry: &Entry| (entry, self.steps.real(blocks.data(entry).history));
+        let khv = |&entry: &Entry| (entry, self.steps.real(blocks.get(entry).history));
         let khv: Vec<_> = hot.iter().chain(&base).map(khv).collect();
         let table = match &self.level.hints {
             Hints::Table(table) => format!("{:?}", table.entries()),

@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 use super::activity::{ByActivity, Steps};
 use super::link::{Left, Load, Pass, Passing, Standing};
-use super::shared::{Block, Shared};
+use super::records::Block;
+use super::shared::Shared;
 use crate::Entry;
 use crate::policy::Arguments;
 use by_heat::ByHeat;
@@ -95,6 +96,8 @@ struct Arrival {
     load: Load,
     /// Whether it may drive the hottest block of the cache below up.
     exchanges: bool,
+    /// Whether the level below may remember so many moves of it that it would be hot there.
+    may_be_hot_below: bool,
     owner: u16,
 }
 
@@ -134,13 +137,13 @@ impl<V: Variant> Hfa<V> {
             Some((log, node)) => {
                 Hints::Foretold(Foretold::new(log, node, settings.k, settings.decay))
             }
-            None => Hints::Table(TOut::new(entries, settings.k, settings.decay)),
+            None => Hints::Table(TOut::new(1 << number, entries, settings.k, settings.decay)),
         };
         let place = number + 1;
         let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
         // Only blocks with a cache above can be exchanged.
         level.hottest = (V::BASE == Base::Demote && standing.has_upper).then(Hottest::new);
-        level.expiry = settings.expires.then(|| Expiry::new(place, capacity));
+        level.expiry = settings.expires.then(|| Expiry::new(place));
         let chances = Chances::new(arguments, V::BASE, standing, draws);
         let log = logs.then(Vec::new);
         Self { place, settings, steps, level, chances, has_lower, log }
@@ -171,19 +174,19 @@ impl<V: Variant> Hfa<V> {
 
     #[inline(always)]
     fn frequency(&mut self, shared: &Shared, entry: Entry) -> f64 {
-        self.level.hints.frequency(entry, shared.slot())
+        self.level.hints.frequency(&shared.blocks, entry, shared.slot())
     }
 
     /// H at the cache, found anew.
     fn find_heat(&mut self, shared: &mut Shared, entry: Entry) {
         let f = self.frequency(shared, entry);
         let now = shared.now();
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         let stay = (now - block.loaded).max(1);
         let heat = self.settings.heat(f, block.hits, stay);
         (block.heat, block.updated) = (heat, now);
         let noted = self.level.note_heat(shared, entry, heat);
-        shared.blocks.data_mut(entry).noted = noted;
+        shared.blocks.get_mut(entry).noted = noted;
     }
 
     /// A block comes to the cache.
@@ -195,27 +198,21 @@ impl<V: Variant> Hfa<V> {
         arrival: Arrival,
         left: &mut Option<Left>,
     ) {
-        let Arrival { moved, load, exchanges, owner } = arrival;
+        let Arrival { moved, load, exchanges, may_be_hot_below, owner } = arrival;
         let own = self.frequency(shared, entry);
         let f = if own < load.frequency { load.frequency } else { own };
         let heat = self.settings.heat_of_moves(f);
-        let block = Block {
-            heat,
-            loaded: shared.now(),
-            updated: shared.now(),
-            noted: self.level.note_heat(shared, entry, heat),
-            place: self.place,
-            owner,
-            moved,
-            history: self.steps.within(load.history),
-            may_be_hot_below: true,
-            ..Block::default()
-        };
-        *shared.blocks.data_mut(entry) = block;
+        let (now, noted) = (shared.now(), self.level.note_heat(shared, entry, heat));
+        let history = self.steps.within(load.history);
+        let block = shared.blocks.get_mut(entry);
+        (block.place, block.owner, block.history) = (self.place, owner, history);
+        (block.heat, block.hits, block.noted) = (heat, 0, noted);
+        (block.loaded, block.updated) = (now, now);
+        (block.moved, block.may_be_hot_below) = (moved, may_be_hot_below);
         let is_hot = self.level.target > 0
             && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => self.level.hints.remembers(entry, shared.slot()),
+                Base::HintK => self.level.hints.remembers(&shared.blocks, entry, shared.slot()),
             };
         let victim = if is_hot {
             self.insert_hot(shared, entry)
@@ -228,6 +225,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// A block comes up to stay.
+    #[inline(always)]
     fn take(&mut self, shared: &mut Shared, passing: Passing, pass: Pass, left: &mut Option<Left>) {
         let Passing { entry, owner, .. } = passing;
         let (moved, load, below) = match pass {
@@ -235,9 +233,10 @@ impl<V: Variant> Hfa<V> {
             Pass::Fresh { nearest } => (false, Load::default(), nearest),
             Pass::Kept => return,
         };
-        self.receive(shared, entry, Arrival { moved, load, exchanges: true, owner }, left);
         let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
-        shared.blocks.data_mut(entry).may_be_hot_below = is_foretold || below > self.settings.least;
+        let may_be_hot_below = is_foretold || below > self.settings.least;
+        let arrival = Arrival { moved, load, exchanges: true, may_be_hot_below, owner };
+        self.receive(shared, entry, arrival, left);
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
@@ -255,7 +254,7 @@ impl<V: Variant> Hfa<V> {
             level.push_base(shared, tail);
             return None;
         }
-        if shared.blocks.data(tail).hits <= level.least_base_hits() {
+        if shared.blocks.get(tail).hits <= level.least_base_hits() {
             return Some(tail);
         }
         let victim = self.pull_victim(shared);
@@ -273,46 +272,45 @@ impl<V: Variant> Hfa<V> {
         left: &mut Option<Left>,
     ) {
         let Some(entry) = victim else { return };
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.place = 0;
         let Block { owner, history, may_be_hot_below, moved, .. } = *block;
         let goes_down = self.has_lower && V::BASE != Base::Promote;
-        let load = goes_down.then(|| {
-            let is_hint_k = V::BASE == Base::HintK;
-            let history = if is_hint_k { self.steps.push(history, false) } else { history };
-            Load { frequency: self.depart(shared, entry, moved), history }
-        });
-        let frequency = load.map_or(0.0, |load| load.frequency);
-        let may_be_hot = may_be_hot_below || frequency > self.settings.least;
-        let exchanges = exchanges && V::BASE == Base::Demote && load.is_some();
-        let awaits = exchanges && may_be_hot;
+        let mut load = Load { frequency: 0.0, history };
+        if goes_down {
+            load.frequency = self.depart(shared, entry, moved);
+            if V::BASE == Base::HintK {
+                load.history = self.steps.push(history, false);
+            }
+        }
+        let exchanges = exchanges && V::BASE == Base::Demote && goes_down;
+        let awaits = exchanges && (may_be_hot_below || load.frequency > self.settings.least);
+        let load = goes_down.then_some(load);
         *left = Some(Left { entry, load, exchanges, awaits, owner });
     }
 
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
     #[inline(always)]
-    fn depart(&mut self, shared: &Shared, entry: Entry, moved: bool) -> f64 {
-        if moved {
-            self.count_move(shared, entry);
-        }
-        self.frequency(shared, entry)
+    fn depart(&mut self, shared: &mut Shared, entry: Entry, moved: bool) -> f64 {
+        if moved { self.count_move(shared, entry) } else { self.frequency(shared, entry) }
     }
 
-    fn count_move(&mut self, shared: &Shared, entry: Entry) {
+    /// A block has moved: F with that.
+    #[inline(always)]
+    fn count_move(&mut self, shared: &mut Shared, entry: Entry) -> f64 {
+        let slot = shared.slot();
         if let Some(log) = &mut self.log {
-            log.push((entry, shared.slot()));
+            log.push((entry, slot));
         }
-        if let Hints::Table(table) = &mut self.level.hints {
-            table.count(entry, shared.slot());
-        }
+        self.level.hints.count(&mut shared.blocks, entry, slot)
     }
 
     /// The cache gives a block up to one above it: what goes with it.
     #[inline(always)]
     fn give_up(&mut self, shared: &mut Shared, entry: Entry) -> Load {
         self.level.pull(shared, entry);
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.place = 0;
         let Block { moved, history, .. } = *block;
         Load { frequency: self.depart(shared, entry, moved), history }
@@ -322,7 +320,7 @@ impl<V: Variant> Hfa<V> {
     #[inline(always)]
     fn hit(&mut self, shared: &mut Shared, entry: Entry, left: &mut Option<Left>) {
         self.level.pull(shared, entry);
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.hits = block.hits.saturating_add(1);
         let was_hot = block.is_hot;
         self.find_heat(shared, entry);

@@ -96,7 +96,7 @@ impl<V: Variant> Hfa<V> {
         if !self.chances.is_adaptive || !self.level.is_full() {
             return 0;
         }
-        let used = |entry: Entry| shared.blocks.data(entry).updated;
+        let used = |entry: Entry| shared.blocks.get(entry).updated;
         let ends = self.level.base.ends(&shared.blocks);
         ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
@@ -121,14 +121,14 @@ impl<V: Variant> Hfa<V> {
             return None;
         }
         self.level.pull(shared, entry);
-        shared.blocks.data_mut(entry).place = 0;
+        shared.blocks.get_mut(entry).place = 0;
         self.count_move(shared, entry);
         Some(Load::default())
     }
 
     /// Whether a block that comes up is owned here, and counts as one that moves if not. What is
     /// written is owned by the first cache.
-    pub(super) fn owns(&mut self, shared: &Shared, passing: Passing) -> bool {
+    pub(super) fn owns(&mut self, shared: &mut Shared, passing: Passing) -> bool {
         let Passing { entry, is_write, upper, .. } = passing;
         let Some(upper) = upper else { return true };
         if is_write {

@@ -47,10 +47,11 @@ impl<V: Variant> Hfa<V> {
 
     /// A slot begins: hotness that was found k slots ago or earlier is over.
     pub(super) fn expire(&mut self, shared: &mut Shared) {
+        // The last reference of the last slot that is that long ago, from 1; 0: there is none.
+        let last = (shared.slot() + 1).saturating_sub(self.settings.k) * self.settings.period;
         while let Some(expiry) = &mut self.level.expiry {
             let Some(entry) = expiry.front(&shared.blocks) else { break };
-            let found = (shared.blocks.data(entry).updated - 1) / self.settings.period;
-            if found + self.settings.k > shared.slot() {
+            if shared.blocks.get(entry).updated > last {
                 break;
             }
             self.cool(shared, entry);
@@ -60,7 +61,7 @@ impl<V: Variant> Hfa<V> {
     /// A block is no longer hot: it stands where a cold one would that was used when it was.
     fn cool(&mut self, shared: &mut Shared, entry: Entry) {
         let level = &mut self.level;
-        let block = shared.blocks.data_mut(entry);
+        let block = shared.blocks.get_mut(entry);
         block.noted = 0;
         let (is_hot, before) = (block.is_hot, block.heat);
         match (V::BASE, is_hot) {
@@ -69,14 +70,9 @@ impl<V: Variant> Hfa<V> {
                 block.heat = 0.0;
                 level.reheat_hot(shared, entry, before);
             }
-            (Base::Demote, false) => {
-                level.pull(shared, entry);
-                shared.blocks.data_mut(entry).heat = 0.0;
-                level.push_base(shared, entry);
-            }
             (_, true) => {
                 level.pull(shared, entry);
-                shared.blocks.data_mut(entry).heat = 0.0;
+                shared.blocks.get_mut(entry).heat = 0.0;
                 level.push_hot(shared, entry, true);
             }
             (_, false) => level.cool_base(shared, entry),

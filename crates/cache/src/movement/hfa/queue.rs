@@ -3,7 +3,7 @@
 //! block's record, and stands there unchanged as long as the block is in the queue.
 
 use super::super::activity::{ByActivity, Steps};
-use super::super::shared::Blocks;
+use super::super::records::Blocks;
 use crate::Entry;
 
 pub(super) trait Queue: Send {
@@ -27,6 +27,11 @@ pub(super) trait Queue: Send {
     fn push_last(&mut self, blocks: &mut Blocks, entry: Entry);
 
     fn remove(&mut self, blocks: &mut Blocks, entry: Entry);
+
+    /// A block is not hot any more: it stands where it would if it had come so.
+    fn cool(&mut self, blocks: &mut Blocks, entry: Entry) {
+        blocks.get_mut(entry).heat = 0.0;
+    }
 
     /// The block that gives way next.
     fn tail(&mut self, blocks: &Blocks) -> Option<Entry>;
@@ -53,7 +58,7 @@ pub(super) trait Queue: Send {
 
 /// Up to `count` of these blocks that are warm.
 fn warm(blocks: &Blocks, all: impl Iterator<Item = Entry>, count: usize) -> Vec<Entry> {
-    all.filter(|&entry| blocks.data(entry).heat > 0.0).take(count).collect()
+    all.filter(|&entry| blocks.get(entry).heat > 0.0).take(count).collect()
 }
 
 /// By recency: a list.
@@ -90,7 +95,7 @@ impl Queue for ByRecency {
 
     #[inline(always)]
     fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
-        blocks.remove(self.list, entry);
+        blocks.remove(entry);
         self.len -= 1;
     }
 
@@ -112,10 +117,10 @@ impl Queue for ByRecency {
     }
 
     fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        if self.len == blocks.len(self.list) {
-            return Ok(());
+        match blocks.iter(self.list).count() as u32 {
+            len if len == self.len => Ok(()),
+            len => Err(format!("a queue of {len} counts {}", self.len)),
         }
-        Err(format!("a queue of {} counts {}", blocks.len(self.list), self.len))
     }
 }
 
