@@ -363,3 +363,6 @@ pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<Strin
     let text = String::from_utf8(bytes).map_err(|e| failed(&e))?;
     Ok(text.trim_end().to_owned())
 }
+
+#[cfg(test)]
+mod tests;
