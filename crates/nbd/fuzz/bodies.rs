@@ -117,10 +117,16 @@ pub(crate) fn client(bytes: &[u8]) {
 }
 
 /// The bytes are a mailbox message. What is understood of it, written down again, is understood
-/// as the same.
+/// as the same; and evictions read where they lie are the same.
 pub(crate) fn hints(bytes: &[u8]) {
     let message = Bytes::copy_from_slice(bytes);
-    let Ok(hints) = hint::parse(&message) else { return };
+    let evictions = hint::parse_evictions(&message);
+    let Ok(hints) = hint::parse(&message) else { return assert!(evictions.is_none()) };
+    if let Some(found) = evictions {
+        let (age_us, sequence, flags) = (found.age_us, found.sequence, found.flags);
+        let runs = found.runs().collect();
+        assert_eq!(hints, [hint::Hint::Evict { age_us, sequence, flags, runs }]);
+    }
     let mut again = BytesMut::new();
     hints.iter().for_each(|hint| hint.put(&mut again));
     assert_eq!(hint::parse(&again.freeze()), Ok(hints));

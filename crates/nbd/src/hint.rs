@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 pub use digest::{Assembly, Body, Summary};
 pub use level::{Asked, Moves, Passed, Verdict};
-pub use parse::{Malformed, Told, parse, parse_told};
+pub use parse::{Evictions, Malformed, Told, parse, parse_evictions, parse_told};
 
 /// Most bytes of a message. A server's window is no smaller.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

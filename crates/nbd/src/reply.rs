@@ -58,18 +58,30 @@ enum Way {
 /// than was asked) reaches the client as EIO.
 pub struct Reply {
     way: Option<Way>,
+    /// The way of another answer, that the request is done, which goes with it.
+    rider: Option<Box<Way>>,
 }
 
 impl Reply {
     pub(crate) fn new(answers: Arc<Answers>, ticket: Ticket) -> Reply {
-        Reply { way: Some(Way::Connection(answers, ticket)) }
+        Reply { way: Some(Way::Connection(answers, ticket)), rider: None }
     }
 
     /// A handle without any connection, and its answer to wait for: for callers of a
     /// [`Session`](crate::Session) other than the protocol, tests above all.
     pub fn detached() -> (Reply, Awaited) {
         let (sender, receiver) = oneshot::channel();
-        (Reply { way: Some(Way::Awaited(sender)) }, Awaited { receiver })
+        (Reply { way: Some(Way::Awaited(sender)), rider: None }, Awaited { receiver })
+    }
+
+    /// The other request is done, and told so together with this answer, whatever that is: an
+    /// answer that nobody waits for is not worth a packet of its own. One only rides on a handle.
+    pub fn with(mut self, mut done: Reply) -> Reply {
+        for before in [self.rider.take(), done.rider.take()].into_iter().flatten() {
+            before.send(Answer::Done);
+        }
+        self.rider = done.way.take().map(Box::new);
+        self
     }
 
     /// Done; no data.
@@ -117,14 +129,30 @@ impl Reply {
                     continue;
                 }
             };
-            let mut together = Vec::with_capacity(1 + rest.size_hint().1.unwrap_or(0));
+            let count = 1 + rest.size_hint().1.unwrap_or(0);
+            // With room for some that ride.
+            let mut together = Vec::with_capacity(count + count / 8);
             together.push((ticket, answer));
+            reply.join_rider(&mailbox, &mut together);
             while let Some((mut next, answer)) = rest.next_if(|(next, _)| next.goes_to(&mailbox)) {
                 if let Some(Way::Connection(_, ticket)) = next.way.take() {
                     together.push((ticket, answer));
                 }
+                next.join_rider(&mailbox, &mut together);
             }
             mailbox.push_all(together);
+        }
+    }
+
+    /// The answer that rides takes its place among others that go to the same connection.
+    #[inline]
+    fn join_rider(&mut self, mailbox: &Arc<Answers>, together: &mut Vec<(Ticket, Answer)>) {
+        let Some(rider) = self.rider.take() else { return };
+        match *rider {
+            Way::Connection(own, ticket) if Arc::ptr_eq(&own, mailbox) => {
+                together.push((ticket, Answer::Done));
+            }
+            other => other.send(Answer::Done),
         }
     }
 
@@ -132,12 +160,22 @@ impl Reply {
         matches!(&self.way, Some(Way::Connection(own, _)) if Arc::ptr_eq(own, mailbox))
     }
 
-    /// Nobody may be waiting any more: the client is gone, or the test lost interest.
     fn send(&mut self, answer: Answer) {
-        match self.way.take() {
-            Some(Way::Connection(answers, ticket)) => drop(answers.push((ticket, answer))),
-            Some(Way::Awaited(sender)) => drop(sender.send(answer)),
-            None => {}
+        if let Some(way) = self.way.take() {
+            way.send(answer);
+        }
+        if let Some(rider) = self.rider.take() {
+            rider.send(Answer::Done);
+        }
+    }
+}
+
+impl Way {
+    /// Nobody may be waiting any more: the client is gone, or the test lost interest.
+    fn send(self, answer: Answer) {
+        match self {
+            Way::Connection(answers, ticket) => drop(answers.push((ticket, answer))),
+            Way::Awaited(sender) => drop(sender.send(answer)),
         }
     }
 }

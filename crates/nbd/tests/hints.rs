@@ -5,8 +5,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_nbd::coop::{Abilities, Grant, Query};
 use undercroft_nbd::hint::{
     Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following,
-    Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Told, Tracking, Verdict, parse, parse_told,
-    put_end,
+    Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Told, Tracking, Verdict, parse,
+    parse_evictions, parse_told, put_end,
 };
 
 /// SplitMix64.
@@ -208,6 +208,7 @@ fn damage_is_refused_or_means_something_else() {
             bytes[at] = random.next() as u8;
         }
         let message = Bytes::from(bytes);
+        check_evictions(&message);
         match parse(&message) {
             Ok(hints) => assert_eq!(parse(&self::message(&hints)), Ok(hints)),
             Err(malformed) => {
@@ -217,6 +218,42 @@ fn damage_is_refused_or_means_something_else() {
         }
     }
     assert!(refused > 0);
+}
+
+/// Evictions read where they lie are what [`parse`] makes of a message that is one record of them.
+/// Whether it is such a message.
+fn check_evictions(message: &Bytes) -> bool {
+    let alone = match parse(message).as_deref() {
+        Ok([one @ Hint::Evict { .. }]) => Some(one.clone()),
+        _ => None,
+    };
+    let found = parse_evictions(message);
+    let is_one = found.is_some();
+    // Beside records of unknown types it may be left to the other.
+    if let Some(evictions) = found {
+        let (age_us, sequence, flags) = (evictions.age_us, evictions.sequence, evictions.flags);
+        let runs = evictions.runs().collect();
+        assert_eq!(Some(Hint::Evict { age_us, sequence, flags, runs }), alone);
+    }
+    is_one
+}
+
+#[test]
+fn evictions_are_read_where_they_lie() {
+    let mut random = Random::seeded();
+    for _ in 0..2000 {
+        let hint = random.hint();
+        let is_one = matches!(hint, Hint::Evict { .. });
+        let whole = message(&[hint]);
+        assert_eq!(check_evictions(&whole), is_one);
+        assert_eq!(check_evictions(&[&whole[..], &[0; 8], &[9; 5]].concat().into()), is_one);
+        assert!(!check_evictions(&[&whole[..], &whole].concat().into()), "two records");
+        assert!(!check_evictions(&whole.slice(..whole.len() - 1)), "cut");
+    }
+    assert!(!check_evictions(&Bytes::new()));
+    let longest = [&record(1, 0, &[0; 8])[..], &[0; MESSAGE_BYTES_MAX - 16]].concat();
+    assert!(check_evictions(&longest.clone().into()));
+    assert!(!check_evictions(&[longest, vec![0]].concat().into()), "too long");
 }
 
 #[test]

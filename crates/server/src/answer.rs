@@ -30,8 +30,6 @@ pub struct Ask {
 pub enum Responder {
     /// To a client.
     Reply(Reply),
-    /// To a client, together with the answer to the hints that came with the request.
-    Riding(Box<(Reply, Reply)>),
     /// To a caller in this process; must not block.
     Call(Box<dyn FnOnce(Outcome) + Send>),
 }
@@ -92,21 +90,14 @@ impl From<io::Error> for Failed {
 impl Responder {
     /// Answers, many at a time: neighbours that go to the same client go together.
     pub fn send_all(answers: impl Iterator<Item = (Self, Outcome)>) {
-        let mut hints = Vec::new();
         let replies = answers.filter_map(|(responder, outcome)| match responder {
             Self::Call(call) => {
                 call(outcome);
                 None
             }
             Self::Reply(reply) => Some((reply, told(outcome))),
-            Self::Riding(both) => {
-                let (reply, heard) = *both;
-                hints.push((heard, undercroft_nbd::Answer::Done));
-                Some((reply, told(outcome)))
-            }
         });
         Reply::answer_all(replies);
-        Reply::answer_all(hints);
     }
 }
 

@@ -18,7 +18,7 @@ use undercroft_nbd::Pieces;
 use crate::answer::Failed;
 use crate::clients::Caller;
 use crate::content::{Content, Memory};
-use crate::cooperation::{Asker, Fate, Reloading, Word};
+use crate::cooperation::{Asker, Fate, Gone, Reloading, Word};
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::{Effects, Shard};
@@ -47,7 +47,7 @@ impl Shard {
         fx: &mut Effects,
     ) {
         let Some(coop) = self.coop.as_deref_mut() else { return };
-        coop.deliveries.read(block, asker.caller.client, is_whole, asker.now_us);
+        coop.deliveries.read(block, asker.caller.client, is_whole, asker.now_us, asker.connected);
         coop.drop_reload(block, ReloadQueue::drop_demanded);
         coop.emulate(block, false, asker);
         self.place_inferred(asker, fx);
@@ -97,15 +97,17 @@ impl Shard {
 
     /// A client evicted blocks, in this order. All are judged and looked up before the first one is
     /// placed, so that the processor overlaps its waits for memory.
-    pub(crate) fn evicted(&mut self, blocks: &[u64], word: Word, fx: &mut Effects) {
+    pub(crate) fn evicted(&mut self, gone: &[Gone], word: Word, fx: &mut Effects) {
         if self.cache.aware().is_some() {
-            return self.heard_evicted(blocks, word);
+            return self.heard_evicted(gone, word);
         }
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let mut near = std::mem::take(&mut self.near);
         near.blocks.clear();
-        near.blocks.extend_from_slice(blocks);
-        near.blocks.retain(|&block| coop.is_last_holder(block, word));
+        near.blocks.extend(gone.iter().map(|gone| gone.block));
+        coop.deliveries.warm(&near.blocks);
+        let mut each = gone.iter();
+        near.blocks.retain(|_| each.next().is_some_and(|&gone| coop.is_last_holder(gone, word)));
         if let Some(level) = self.cache.below() {
             level.find_all(&near.blocks, &mut near.found);
         }
@@ -120,11 +122,13 @@ impl Shard {
     }
 
     /// The same where the policy is content-aware.
-    fn heard_evicted(&mut self, blocks: &[u64], word: Word) {
+    fn heard_evicted(&mut self, gone: &[Gone], word: Word) {
         let Some(lower) = self.cache.aware() else { return };
-        let Word { client, evicted_us, connected, .. } = word;
-        lower.cache().find_all(blocks, &mut self.near.found);
-        for &block in blocks {
+        let Word { client, connected, .. } = word;
+        self.near.blocks.clear();
+        self.near.blocks.extend(gone.iter().map(|gone| gone.block));
+        lower.cache().find_all(&self.near.blocks, &mut self.near.found);
+        for &Gone { block, evicted_us } in gone {
             match lower.evicted(block, client, evicted_us, connected) {
                 Standing::Last => {}
                 Standing::HeldByOthers => self.told.held_by_others += 1,
@@ -140,13 +144,14 @@ impl Shard {
         let is_quiet = self.is_quiet(block);
         let length = self.geometry.len(block);
         let Some(coop) = self.coop.as_deref_mut() else { return };
+        let gone = Gone { block, evicted_us: word.arrived_us };
         let is_current = coop.deliveries.may_take(block, word.client, word.arrived_us);
         if !(is_quiet && is_current && data.len() == length) {
             coop.counters.demotions_refused += 1;
-            return self.evicted(&[block], word, fx);
+            return self.evicted(&[gone], word, fx);
         }
         coop.counters.demotions_accepted += 1;
-        if !coop.is_last_holder(block, word) {
+        if !coop.is_last_holder(gone, word) {
             return;
         }
         let Some(level) = self.cache.below() else { return };

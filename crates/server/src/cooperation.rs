@@ -35,12 +35,17 @@ pub(crate) struct Asker {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     pub(crate) client: u8,
-    /// When it arrived, and when what it tells happened, in microseconds since the volume was
-    /// opened.
+    /// When it arrived, in microseconds since the volume was opened.
     pub(crate) arrived_us: u64,
-    pub(crate) evicted_us: u64,
     /// A bit for each client that is connected.
     pub(crate) connected: u64,
+}
+
+/// A block that a client evicted, and when at the latest, on the same clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) block: u64,
+    pub(crate) evicted_us: u64,
 }
 
 /// What a shard needs for eviction-based and global placement beside its directory.
@@ -91,9 +96,9 @@ impl Cooperation {
 
     /// A client says that it evicted a block: whether it held it last, as far as is known.
     #[inline]
-    pub(crate) fn is_last_holder(&mut self, block: u64, word: Word) -> bool {
-        let Word { client, evicted_us, connected, .. } = word;
-        match self.deliveries.evict(block, client, evicted_us, connected) {
+    pub(crate) fn is_last_holder(&mut self, gone: Gone, word: Word) -> bool {
+        let Word { client, connected, .. } = word;
+        match self.deliveries.evict(gone.block, client, gone.evicted_us, connected) {
             Standing::Last => return true,
             Standing::HeldByOthers => self.counters.held_by_others += 1,
             Standing::Stale => self.counters.stale_hints += 1,

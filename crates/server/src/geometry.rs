@@ -99,6 +99,9 @@ impl Geometry {
     pub(crate) fn first_touch(&self, block: u64) -> bool {
         let bit = 1 << (block % 64);
         let word = self.seen.get((block / 64) as usize);
-        word.is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)
+        // Read first: mostly it was, and a change holds the processor up.
+        let is_new = |word: &AtomicU64| word.load(Ordering::Relaxed) & bit == 0;
+        word.filter(|word| is_new(word))
+            .is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use undercroft_nbd::hint::{BlockRun, Hint, Moves, Passed, Summary};
 
 use crate::clients::Caller;
-use crate::cooperation::Word;
+use crate::cooperation::{Gone, Word};
 use crate::counters::CooperationStats;
 use crate::feed::received;
 use crate::volume::{Volume, Work};
@@ -64,8 +64,7 @@ impl Volume {
         let word = Word {
             client: caller.client,
             arrived_us: self.micros(arrived),
-            evicted_us: self.micros(arrived),
-            connected: self.clients.as_ref().map_or(0, |clients| clients.connected()),
+            connected: self.connected(),
         };
         let mut count = CooperationStats {
             hint_messages: u64::from(bytes > 0),
@@ -87,7 +86,7 @@ impl Volume {
     fn hear_client(
         self: &Arc<Self>,
         hints: Vec<Hint>,
-        mut word: Word,
+        word: Word,
         may_demote: bool,
         (count, work): (&mut CooperationStats, &mut Work<'_>),
     ) {
@@ -96,7 +95,7 @@ impl Volume {
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
-                    word.evicted_us = word.arrived_us.saturating_sub(age_us.into());
+                    let evicted_us = word.arrived_us.saturating_sub(age_us.into());
                     for run in runs {
                         let blocks = known.of(run);
                         count.hints += blocks.end - blocks.start;
@@ -105,10 +104,9 @@ impl Volume {
                             continue;
                         }
                         for block in blocks {
-                            gone.push(block);
+                            gone.push(Gone { block, evicted_us });
                             if gone.len() == TOGETHER {
                                 self.evicted(&mut gone, word, work);
-                                work.release();
                             }
                         }
                     }
@@ -116,13 +114,13 @@ impl Volume {
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() => {
                     count.hints += 1;
-                    word.evicted_us = word.arrived_us;
                     let (shard, fx) = work.shard(block);
                     if may_demote {
                         shard.demoted(block, &data, word, fx);
                     } else {
                         count.demotions_refused += 1;
-                        shard.evicted(&[block], word, fx);
+                        let gone = Gone { block, evicted_us: word.arrived_us };
+                        shard.evicted(&[gone], word, fx);
                     }
                 }
                 Hint::Promote(runs) => {
@@ -223,18 +221,26 @@ impl Volume {
     }
 
     /// A client evicted blocks, which the list loses: each shard is told of all that are its own.
-    fn evicted(&self, gone: &mut Vec<u64>, word: Word, work: &mut Work<'_>) {
-        let shard_of = |block: &u64| self.geometry.shard_of(*block);
-        // In their order within each.
-        gone.sort_by_key(shard_of);
+    pub(crate) fn evicted(&self, gone: &mut Vec<Gone>, word: Word, work: &mut Work<'_>) {
+        let shard_of = |gone: &Gone| self.geometry.shard_of(gone.block);
+        if self.shards.len() > 1 {
+            // In their order within each.
+            gone.sort_by_key(shard_of);
+        }
         for its in gone.chunk_by(|one, next| shard_of(one) == shard_of(next)) {
-            let (shard, fx) = work.nth_shard(shard_of(&its[0]));
-            shard.evicted(its, word, fx);
+            let index = shard_of(&its[0]);
+            for part in its.chunks(TOGETHER) {
+                let (shard, fx) = work.nth_shard(index);
+                shard.evicted(part, word, fx);
+                if part.len() == TOGETHER {
+                    work.release();
+                }
+            }
         }
         gone.clear();
     }
 
-    fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.geometry.size().div_ceil(self.geometry.block_bytes())
     }
 

@@ -349,7 +349,7 @@ impl Shard {
             self.leave(block, frame, fx);
             let Some(data) = piece else { continue };
             if let Some(coop) = self.coop.as_deref_mut() {
-                coop.deliveries.read(block, client, true, now_us);
+                coop.deliveries.read(block, client, true, now_us, u64::MAX);
             }
             let Load { frequency, history } = risen.load;
             let verdict = Verdict::Exchanged;

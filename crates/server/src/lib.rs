@@ -42,6 +42,7 @@ mod shard;
 mod staged;
 mod state;
 mod tell;
+mod told;
 mod validate;
 mod volume;
 

@@ -12,6 +12,7 @@ use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
 use crate::ranges::RangeKind;
+use crate::told::Told;
 use crate::volume::{Volume, Work};
 
 /// Blocks of a batch that are brought near before the first is served: what the processor's cache
@@ -40,8 +41,21 @@ impl Volume {
     /// Serves requests that arrived together, and leaves `asks` empty. Never blocks; hits are
     /// answered before it returns. To be called on the volume's runtime or anywhere else.
     pub fn serve(self: &Arc<Self>, asks: &mut Vec<Ask>) {
+        self.serve_after(&mut Told::default(), asks);
+    }
+
+    /// The same after acting on what the client told with them.
+    pub(crate) fn serve_after(self: &Arc<Self>, told: &mut Told, asks: &mut Vec<Ask>) {
         let started = Instant::now();
         let mut work = Work::of_client(self, asks.len());
+        if !told.is_empty() {
+            self.act_on(told, &mut work);
+            // What comes of it is begun before the requests are looked at.
+            if !work.is_quiet() {
+                work.finish();
+                work = Work::of_client(self, asks.len());
+            }
+        }
         self.pending.fetch_add(asks.len() as u64, Ordering::SeqCst);
         self.warm(asks, &mut work);
         let asker = self.asker(started);

@@ -9,6 +9,7 @@ use undercroft_nbd::{
 
 use crate::answer::{Ask, BASE_ALLOCATION, Responder};
 use crate::clients::Member;
+use crate::told::Told;
 use crate::volume::Volume;
 
 /// Most bytes of one payload: what clients that do not ask assume.
@@ -86,12 +87,21 @@ impl VolumeSession {
         if matches!(command, Command::Read { .. }) {
             self.ahead.note(offset, length);
         }
-        let responder = match hints {
-            None => Responder::Reply(reply),
-            Some(hints) => Responder::Riding(Box::new((reply, hints))),
-        };
+        let responder = Responder::Reply(match hints {
+            None => reply,
+            Some(hints) => reply.with(hints),
+        });
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
         self.batch.push(Ask { command, offset, length, durable, caller, responder });
+    }
+
+    /// All that arrived together was submitted; what was told with it comes first.
+    pub(crate) fn serve_after(&mut self, told: &mut Told) {
+        self.volume.serve_after(told, &mut self.batch);
+        let bytes = self.volume.config().read_ahead_bytes;
+        if let Some((offset, length)) = self.ahead.wanted(bytes) {
+            self.volume.read_ahead(offset, length);
+        }
     }
 }
 
@@ -101,11 +111,7 @@ impl Session for VolumeSession {
     }
 
     fn end_of_batch(&mut self) {
-        self.volume.serve(&mut self.batch);
-        let bytes = self.volume.config().read_ahead_bytes;
-        if let Some((offset, length)) = self.ahead.wanted(bytes) {
-            self.volume.read_ahead(offset, length);
-        }
+        self.serve_after(&mut Told::default());
     }
 }
 

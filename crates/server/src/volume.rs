@@ -40,7 +40,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 
 /// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
 /// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// Memory is taken only as it is used, 32 bytes a block and twice as many.
+/// It takes 16 bytes a block, and twice as many.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
@@ -293,6 +293,11 @@ impl Volume {
         Some(self.clients.as_ref()?.told())
     }
 
+    /// A bit for each client that is connected.
+    pub(crate) fn connected(&self) -> u64 {
+        self.clients.as_ref().map_or(0, |clients| clients.connected())
+    }
+
     /// Microseconds since the volume was opened.
     pub(crate) fn micros(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.opened).as_micros() as u64
@@ -476,6 +481,12 @@ impl<'v> Work<'v> {
     /// What is over without a shard's help.
     pub(crate) fn finished(&mut self, one: Finished) {
         self.fx.finished.push(one);
+    }
+
+    /// Whether nothing came out so far but that a reload is queued.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let Effects { finished, starts, reload: _, riders, has_left, settles } = &self.fx;
+        finished.is_empty() && starts.is_empty() && riders.is_empty() && !has_left && !settles
     }
 
     /// Lets others have the lock.

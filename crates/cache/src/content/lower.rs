@@ -250,7 +250,7 @@ impl Lower {
         if is_write {
             deliveries.write(block, client, is_whole, now_us);
         } else {
-            deliveries.read(block, client, is_whole, now_us);
+            deliveries.read(block, client, is_whole, now_us, connected);
         }
         if !is_known {
             deliveries.evict(block, client, u64::MAX, connected);
@@ -302,7 +302,7 @@ impl Lower {
     /// A client says that it keeps a block.
     pub fn held(&mut self, block: u64, client: u8, now_us: u64) {
         let Some(deliveries) = &mut self.deliveries else { return };
-        deliveries.read(block, client, true, now_us);
+        deliveries.read(block, client, true, now_us, u64::MAX);
         match &mut self.source {
             None => self.cache.neighbour_holds(block, true),
             Some(source) => {

@@ -2,11 +2,17 @@
 //! another way than data, so they may come late; and a block that a client sends down is taken only
 //! if it must be what the server has, too.
 //!
-//! Each client of a volume has a bit. What is remembered lies in sets of four by hash, near each
-//! other in memory, since every read looks there; a new block takes the place of the one in its
-//! set that was asked for or written longest ago. So the memory is bounded. Nothing is held against
-//! a hint about a block that has fallen out, and no data of it is taken.
+//! Each client of a volume has a bit. What is remembered lies in sets of four by hash, one line of
+//! the processor's cache each, since every read and every hint looks there; a new block takes the
+//! place of the one in its set that was asked for or written longest ago. So the memory is bounded.
+//! Nothing is held against a hint about a block that has fallen out, and no data of it is taken.
+//!
+//! To fit a line, a block has 16 bytes. Who holds it is in them while that is one client or none;
+//! the bits of several lie elsewhere. Times have 32 bits of their microseconds: what was longer ago
+//! than 71 minutes seems to have been less long ago, never longer. By that a hint may be ignored or
+//! data not be taken, about once in a million times; it is never trusted more.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
 
@@ -21,31 +27,109 @@ const WAYS: usize = 4;
 /// Fewest blocks remembered: clients may be larger than the cache.
 const LEAST_REMEMBERED: u32 = 1 << 16;
 
+/// Bits of a label beside the block. A volume of 2^64 bytes in blocks of 512 has 2^55.
+const STATE_BITS: u32 = 9;
+
+/// Bits of a label: the block was read; it was written.
+const WAS_READ: u64 = 1 << 8;
+const WAS_WRITTEN: u64 = 1 << 7;
+
+/// The rest of a label's state: the client that holds the block, if there is one.
+const HOLDER: u64 = WAS_WRITTEN - 1;
+const NOBODY: u64 = MAX_CLIENTS as u64;
+/// Which ones is in [`Deliveries::sharers`].
+const SEVERAL: u64 = NOBODY + 1;
+
 /// All zero: nothing is there.
 #[derive(Clone, Copy, Default)]
 struct Delivery {
-    block: u64,
-    /// A bit for each client that got the block as it is now, or wrote it.
-    holders: u64,
-    /// Of the last read, in microseconds.
-    read_us: u64,
-    /// Of the last write, in microseconds.
-    written_us: u64,
+    /// One more than the block, and its state in the lower bits.
+    label: u64,
+    /// Lower half of the microsecond of the last read, and of the last write.
+    read_us: u32,
+    written_us: u32,
 }
 
 impl Delivery {
-    fn is_of(&self, block: u64) -> bool {
-        self.block == block && self.last_us() > 0
+    fn new(block: u64) -> Self {
+        debug_assert!(block < u64::MAX >> STATE_BITS, "no volume has so many blocks");
+        Self { label: (block + 1) << STATE_BITS | NOBODY, ..Self::default() }
     }
 
-    fn last_us(&self) -> u64 {
-        self.read_us.max(self.written_us)
+    /// The block, if there is one.
+    #[inline(always)]
+    fn block(&self) -> Option<u64> {
+        (self.label >> STATE_BITS).checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn is_of(&self, block: u64) -> bool {
+        self.label >> STATE_BITS == block.wrapping_add(1)
+    }
+
+    #[inline(always)]
+    fn was(&self, state: u64) -> bool {
+        self.label & state != 0
+    }
+
+    #[inline(always)]
+    fn holder(&self) -> u64 {
+        self.label & HOLDER
+    }
+
+    #[inline(always)]
+    fn set_holder(&mut self, holder: u64) {
+        self.label = self.label & !HOLDER | holder;
+    }
+
+    /// How long ago it was read or written at `now_us`; longer than anything if it was neither.
+    fn age_us(&self, now_us: u64) -> u64 {
+        let since = |state, at| if self.was(state) { age(now_us, at) } else { u64::MAX };
+        since(WAS_READ, self.read_us).min(since(WAS_WRITTEN, self.written_us))
+    }
+}
+
+/// How long ago a time was of which the lower half is kept: at most as long as it seems.
+#[inline(always)]
+fn age(now_us: u64, at: u32) -> u64 {
+    u64::from((now_us as u32).wrapping_sub(at))
+}
+
+/// A line of the processor's cache.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Set([Delivery; WAYS]);
+
+impl Set {
+    /// Where a block is. Without a branch for each place: which one it is cannot be foretold.
+    #[inline(always)]
+    fn find(&self, block: u64) -> Option<usize> {
+        let bit = |way: usize| u32::from(self.0[way].is_of(block)) << way;
+        let known = (0..WAYS).fold(0, |known, way| known | bit(way));
+        (known != 0).then_some(known.trailing_zeros() as usize)
+    }
+
+    /// The place of a block, which it gets if it has none.
+    #[inline(always)]
+    fn enter(&mut self, block: u64, now_us: u64) -> usize {
+        self.find(block).unwrap_or_else(|| self.replace(block, now_us))
+    }
+
+    #[cold]
+    fn replace(&mut self, block: u64, now_us: u64) -> usize {
+        let oldest = (0..WAYS).min_by_key(|&way| Reverse(self.0[way].age_us(now_us))).unwrap_or(0);
+        self.0[oldest] = Delivery::new(block);
+        oldest
     }
 }
 
 /// The blocks delivered of late. Times are microseconds of any one clock.
 pub struct Deliveries {
-    sets: Vec<[Delivery; WAYS]>,
+    sets: Vec<Set>,
+    /// Of blocks that several clients hold, a bit for each.
+    sharers: Vec<[u64; WAYS]>,
+    /// The latest time that was ever said.
+    now_us: u64,
     hasher: FixedState,
 }
 
@@ -66,84 +150,128 @@ impl Deliveries {
     pub fn new(capacity: u32, seed: u64) -> Self {
         let blocks = capacity.saturating_mul(2).max(LEAST_REMEMBERED) as usize;
         let sets = blocks.div_ceil(WAYS).next_power_of_two();
-        // All zero, so that memory is taken only as it is used.
-        Self { sets: vec![[Delivery::default(); WAYS]; sets], hasher: FixedState::with_seed(seed) }
+        Self {
+            sets: vec![Set::default(); sets],
+            // All zero, so that memory is taken only as it is used.
+            sharers: vec![[0; WAYS]; sets],
+            now_us: 0,
+            hasher: FixedState::with_seed(seed),
+        }
     }
 
+    #[inline(always)]
     fn set(&self, block: u64) -> usize {
         self.hasher.hash_one(block) as usize & (self.sets.len() - 1)
     }
 
-    fn get(&self, block: u64) -> Option<&Delivery> {
-        self.sets[self.set(block)].iter().find(|delivery| delivery.is_of(block))
-    }
-
-    fn get_mut(&mut self, block: u64) -> Option<&mut Delivery> {
+    fn find(&self, block: u64) -> Option<(usize, usize)> {
         let set = self.set(block);
-        self.sets[set].iter_mut().find(|delivery| delivery.is_of(block))
+        Some((set, self.sets[set].find(block)?))
     }
 
-    /// What is known of a block, which takes a place if nothing is.
-    fn enter(&mut self, block: u64) -> &mut Delivery {
-        let place = self.set(block);
-        let set = &mut self.sets[place];
-        let known = set.iter().position(|delivery| delivery.is_of(block));
-        let way = known.unwrap_or_else(|| {
-            let oldest = (0..WAYS).min_by_key(|&way| set[way].last_us()).unwrap_or(0);
-            set[oldest] = Delivery { block, ..Delivery::default() };
-            oldest
-        });
-        &mut set[way]
+    /// Who holds the block in a place.
+    fn holders_at(&self, set: usize, way: usize) -> u64 {
+        match self.sets[set].0[way].holder() {
+            SEVERAL => self.sharers[set][way],
+            holder => bit(holder as u8),
+        }
+    }
+
+    fn set_holders(&mut self, set: usize, way: usize, holders: u64) {
+        let holder = match holders.count_ones() {
+            0 => NOBODY,
+            1 => holders.trailing_zeros().into(),
+            _ => SEVERAL,
+        };
+        if holder == SEVERAL {
+            self.sharers[set][way] = holders;
+        }
+        self.sets[set].0[way].set_holder(holder);
     }
 
     /// Brings near what is known of blocks, one after the other, so that the processor overlaps
     /// its waits for memory.
     pub fn warm(&self, blocks: &[u64]) {
-        let near = |&block: &u64| self.sets[self.set(block)][0].block;
+        let near = |&block: &u64| self.sets[self.set(block)].0[0].label;
         std::hint::black_box(blocks.iter().fold(0, |sum, block| sum ^ near(block)));
     }
 
-    /// A read of a block is served to a client; of a part it does not have the block by that.
-    pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
-        let delivery = self.enter(block);
-        delivery.holders |= if is_whole { bit(client) } else { 0 };
-        delivery.read_us = now_us.max(1);
+    /// A read of a block is served to a client; of a part it does not have the block by that. Who
+    /// is not `connected`, a bit for each client, holds it no more.
+    pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64, connected: u64) {
+        self.now_us = self.now_us.max(now_us);
+        let set = self.set(block);
+        let way = self.sets[set].enter(block, self.now_us);
+        let delivery = &mut self.sets[set].0[way];
+        delivery.label |= WAS_READ;
+        delivery.read_us = now_us as u32;
+        let (holder, own) = (delivery.holder(), u64::from(client.min(MAX_CLIENTS)));
+        if is_whole && holder != own {
+            if holder == NOBODY {
+                delivery.set_holder(own);
+            } else {
+                let others = self.holders_at(set, way) & connected;
+                self.set_holders(set, way, others | bit(client));
+            }
+        }
     }
 
     /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
     /// has it if it wrote all, or had the rest.
     pub fn write(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
-        let delivery = self.enter(block);
+        self.now_us = self.now_us.max(now_us);
+        let set = self.set(block);
+        let way = self.sets[set].enter(block, self.now_us);
+        let delivery = &mut self.sets[set].0[way];
+        delivery.label |= WAS_WRITTEN;
+        delivery.written_us = now_us as u32;
         let own = bit(client);
-        delivery.holders = if is_whole { own } else { delivery.holders & own };
-        delivery.written_us = now_us.max(1);
+        let holders = if is_whole { own } else { self.holders_at(set, way) & own };
+        self.set_holders(set, way, holders);
     }
 
     /// A client evicted a block at a time: what that is worth, given who is connected.
     #[inline]
     pub fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
-        let Some(delivery) = self.get_mut(block) else { return Standing::Last };
-        if delivery.read_us > at_us.max(1) {
+        let set = self.set(block);
+        let Some(way) = self.sets[set].find(block) else { return Standing::Last };
+        let delivery = &mut self.sets[set].0[way];
+        let evicted_age = self.now_us.saturating_sub(at_us);
+        if delivery.was(WAS_READ) && age(self.now_us, delivery.read_us) < evicted_age {
             return Standing::Stale;
         }
-        delivery.holders &= !bit(client);
-        let others = delivery.holders & connected != 0;
-        if others { Standing::HeldByOthers } else { Standing::Last }
+        let others = match delivery.holder() {
+            NOBODY => 0,
+            holder if holder < NOBODY && holder == u64::from(client) => {
+                delivery.set_holder(NOBODY);
+                0
+            }
+            holder if holder < NOBODY => 1 << holder,
+            _ => {
+                let others = self.holders_at(set, way) & !bit(client);
+                self.set_holders(set, way, others);
+                others
+            }
+        };
+        if others & connected != 0 { Standing::HeldByOthers } else { Standing::Last }
     }
 
     /// Who is known to hold a block: a bit for each client.
     pub fn holders(&self, block: u64) -> u64 {
-        self.get(block).map_or(0, |delivery| delivery.holders)
+        self.find(block).map_or(0, |(set, way)| self.holders_at(set, way))
     }
 
     /// Whether what a client has of a block must be what the server has: it was delivered to this
     /// client or written by it, and nobody changed it since. `sent_us`: when the client's copy
     /// arrived; a write since then, even the client's own, is newer.
     pub fn may_take(&self, block: u64, client: u8, sent_us: u64) -> bool {
-        let known = |delivery: &Delivery| {
-            delivery.holders & bit(client) != 0 && delivery.written_us < sent_us
-        };
-        self.get(block).is_some_and(known)
+        let Some((set, way)) = self.find(block) else { return false };
+        let delivery = &self.sets[set].0[way];
+        // Nothing was written later than now.
+        let is_older = sent_us > self.now_us
+            || !delivery.was(WAS_WRITTEN)
+            || age(self.now_us, delivery.written_us) > self.now_us - sent_us;
+        is_older && self.holders_at(set, way) & bit(client) != 0
     }
 
     /// Somebody changed a range other than by writing: nobody is known to have its blocks.
@@ -151,32 +279,45 @@ impl Deliveries {
         let count = (blocks.end() - blocks.start()).saturating_add(1);
         if count <= self.sets.len() as u64 {
             for block in blocks.clone() {
-                if let Some(delivery) = self.get_mut(block) {
-                    *delivery = Delivery::default();
+                if let Some((set, way)) = self.find(block) {
+                    self.sets[set].0[way] = Delivery::default();
                 }
             }
         } else {
-            let all = self.sets.iter_mut().flatten();
-            all.filter(|one| blocks.contains(&one.block))
+            let all = self.sets.iter_mut().flat_map(|set| &mut set.0);
+            all.filter(|one| one.block().is_some_and(|block| blocks.contains(&block)))
                 .for_each(|one| *one = Delivery::default());
         }
     }
 
     /// A client's bit goes to another.
     pub fn forget_client(&mut self, client: u8) {
-        self.sets.iter_mut().flatten().for_each(|delivery| delivery.holders &= !bit(client));
+        for set in 0..self.sets.len() {
+            for way in 0..WAYS {
+                let one = self.sets[set].0[way];
+                let may_be = one.holder() == u64::from(client) || one.holder() == SEVERAL;
+                if may_be && one.block().is_some() {
+                    self.set_holders(set, way, self.holders_at(set, way) & !bit(client));
+                }
+            }
+        }
     }
 
-    /// Checks that each block lies in its set, once.
+    /// Checks that each block lies in its set, once, and that several holders are several.
     ///
     /// # Errors
     /// Says which does not.
     pub fn validate(&self) -> Result<(), String> {
-        for (place, set) in self.sets.iter().enumerate() {
-            for one in set.iter().filter(|one| one.last_us() > 0) {
-                let times = set.iter().filter(|other| other.is_of(one.block)).count();
-                if self.set(one.block) != place || times != 1 {
-                    return Err(format!("block {} is {times} times in set {place}", one.block));
+        for (place, Set(set)) in self.sets.iter().enumerate() {
+            for (way, one) in set.iter().enumerate() {
+                let Some(block) = one.block() else { continue };
+                let times = set.iter().filter(|other| other.is_of(block)).count();
+                if self.set(block) != place || times != 1 {
+                    return Err(format!("block {block} is {times} times in set {place}"));
+                }
+                let several = self.sharers[place][way].count_ones() > 1;
+                if one.holder() > SEVERAL || one.holder() == SEVERAL && !several {
+                    return Err(format!("block {block} is held by {}", one.holder()));
                 }
             }
         }
@@ -189,68 +330,4 @@ fn bit(client: u8) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hint_is_judged_by_what_was_delivered() {
-        let mut d = Deliveries::new(10, 1);
-        d.read(7, 0, true, 100);
-        d.read(7, 1, true, 120);
-        assert_eq!(d.evict(7, 0, 110, 3), Standing::Stale, "read at 120");
-        assert_eq!(d.evict(7, 0, 130, 3), Standing::HeldByOthers);
-        assert_eq!(d.evict(7, 1, 130, 3), Standing::Last);
-        d.read(7, 0, true, 200);
-        d.read(7, 1, true, 210);
-        assert_eq!(d.evict(7, 0, 220, 1), Standing::Last, "the other one has gone");
-        assert_eq!(d.evict(99, 0, 0, 3), Standing::Last, "unknown");
-        d.read(8, 1, true, 300);
-        d.forget_client(1);
-        assert_eq!(d.evict(8, 0, 310, 3), Standing::Last);
-        d.validate().unwrap();
-    }
-
-    #[test]
-    fn data_is_taken_from_who_must_have_it_only() {
-        let mut d = Deliveries::new(10, 1);
-        assert!(!d.may_take(5, 0, 50), "unknown");
-        d.read(5, 0, true, 10);
-        d.read(5, 1, true, 10);
-        assert!(d.may_take(5, 0, 50) && d.may_take(5, 1, 50) && !d.may_take(5, 2, 50));
-        d.write(5, 1, true, 20);
-        assert!(!d.may_take(5, 0, 50), "its copy is old");
-        assert!(d.may_take(5, 1, 50));
-        assert!(!d.may_take(5, 1, 20) && !d.may_take(5, 1, 19), "sent before it was written");
-        d.write(5, 1, false, 60);
-        assert!(d.may_take(5, 1, 70), "it had the rest");
-        d.write(6, 1, false, 60);
-        assert!(!d.may_take(6, 1, 70), "it wrote a part of what it did not have");
-        d.evict(5, 1, 80, 3);
-        assert!(!d.may_take(5, 1, 90), "it said that it has it no more");
-        d.read(5, 9, true, 100);
-        d.forget_within(&(5..=5));
-        assert!(!d.may_take(5, 9, 110));
-        d.read(5, 9, true, 100);
-        d.forget_within(&(0..=u64::MAX));
-        assert!(!d.may_take(5, 9, 110));
-        d.read(4, 0, false, 150);
-        assert!(!d.may_take(4, 0, 160), "it has a part");
-        d.read(5, 64, true, 200);
-        assert!(!d.may_take(5, 64, 210), "too many clients to tell apart");
-    }
-
-    #[test]
-    fn memory_is_bounded_and_the_oldest_of_a_set_goes() {
-        let mut d = Deliveries::new(10, 1);
-        for block in 0..1_000_000 {
-            d.read(block, 0, true, block + 1);
-        }
-        d.validate().unwrap();
-        let kept = (0..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
-        let most = LEAST_REMEMBERED as usize;
-        assert!((most * 99 / 100..=most).contains(&kept), "{kept}");
-        let recent = (980_000..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
-        // Some sets get more than their share.
-        assert!(recent > 19_400, "{recent}");
-    }
-}
+mod tests;

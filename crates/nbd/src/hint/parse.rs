@@ -3,6 +3,8 @@
 //! Memory is bounded by the message's length: at most 8 bytes for one of the message, and data is
 //! a slice of it.
 
+use std::slice::ChunksExact;
+
 use bytes::Bytes;
 
 use super::level::{Asked, MOVES_BYTES, Moves, Passed};
@@ -45,6 +47,42 @@ pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
         hints.extend(hint(kind, flags, payload)?);
     }
     Ok(hints)
+}
+
+/// The evictions of a message that is one record of them, as messages of clients mostly are: read
+/// where they lie, without any memory. Nothing if it is another message: [`parse`] says what that
+/// is, or what is wrong with it.
+pub fn parse_evictions(message: &Bytes) -> Option<Evictions<'_>> {
+    if message.len() > MESSAGE_BYTES_MAX {
+        return None;
+    }
+    let Record { kind, flags, mut payload } = next_record(message, 0).ok()??;
+    let behind = payload.end.next_multiple_of(HEAD);
+    if kind != EVICT || next_record(message, behind).ok()?.is_some() {
+        return None;
+    }
+    let (age_us, sequence) = (payload.u32().ok()?, payload.u32().ok()?);
+    let (flags, words) = (EvictFlags::from_bits(flags), payload.words().ok()?);
+    Some(Evictions { age_us, sequence, flags, words })
+}
+
+/// One record of evictions: as [`Hint::Evict`].
+#[derive(Clone, Debug)]
+pub struct Evictions<'a> {
+    /// Microseconds from the oldest of them to the sending, rounded up.
+    pub age_us: u32,
+    /// Number of the record among those of the client.
+    pub sequence: u32,
+    /// How the blocks left.
+    pub flags: EvictFlags,
+    words: ChunksExact<'a, u8>,
+}
+
+impl Evictions<'_> {
+    /// Which blocks, in order.
+    pub fn runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
+        self.words.clone().map(run)
+    }
 }
 
 /// What a server told of its cache.
@@ -246,7 +284,12 @@ pub(super) struct Reader<'a> {
     end: usize,
 }
 
-impl Reader<'_> {
+/// What a word of 8 bytes says.
+fn run(word: &[u8]) -> BlockRun {
+    BlockRun::from_word(u64::from_be_bytes(word.try_into().expect("8 bytes")))
+}
+
+impl<'a> Reader<'a> {
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let bytes = self.message[self.at..self.end].first_chunk();
         let what = "a record is too short for its type";
@@ -273,15 +316,20 @@ impl Reader<'_> {
         if block < BLOCKS_MAX { Ok(block) } else { Err(Malformed { byte, what }) }
     }
 
-    /// Runs up to the end.
-    fn runs(&mut self) -> Result<Vec<BlockRun>, Malformed> {
-        let mut words = self.message[self.at..self.end].chunks_exact(8);
+    /// Words up to the end.
+    fn words(&mut self) -> Result<ChunksExact<'a, u8>, Malformed> {
+        let words = self.message[self.at..self.end].chunks_exact(8);
         if !words.remainder().is_empty() {
             let byte = self.end - words.remainder().len();
             return Err(Malformed { byte, what: "a list of blocks is not in words of 8 bytes" });
         }
-        let word = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
-        Ok(words.by_ref().map(|bytes| BlockRun::from_word(word(bytes))).collect())
+        self.at = self.end;
+        Ok(words)
+    }
+
+    /// Runs up to the end.
+    fn runs(&mut self) -> Result<Vec<BlockRun>, Malformed> {
+        Ok(self.words()?.map(run).collect())
     }
 
     /// What is left, in the message's memory.

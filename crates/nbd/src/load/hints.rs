@@ -27,6 +27,9 @@ pub(super) struct Mailbox {
     sequence: u32,
     /// Messages on their way.
     open: u32,
+    /// The last message, and the runs in it, kept for their memory.
+    message: BytesMut,
+    runs: Vec<BlockRun>,
 }
 
 impl Mailbox {
@@ -37,7 +40,8 @@ impl Mailbox {
         let grant = grant.ok_or_else(|| other("the server takes no hints of evictions"))?;
         let blocks = (size / u64::from(grant.block_bytes)).max(1);
         let unit = remote.info.min_block as usize;
-        Ok(Mailbox { grant, each, blocks, unit, reads: 0, sequence: 0, open: 0 })
+        let (message, runs) = (BytesMut::new(), Vec::new());
+        Ok(Mailbox { grant, each, blocks, unit, reads: 0, sequence: 0, open: 0, message, runs })
     }
 
     /// A read is about to be queued: puts a message before it if it is time for one.
@@ -48,11 +52,18 @@ impl Mailbox {
         }
         self.reads = 0;
         let run = |_| BlockRun::new(random() % self.blocks, 1);
-        let runs = (0..self.each).filter_map(run).collect();
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.clear();
+        runs.extend((0..self.each).filter_map(run));
         let (sequence, flags) = (self.sequence, EvictFlags::default());
         self.sequence = sequence.wrapping_add(1);
-        let mut message = BytesMut::new();
-        Hint::Evict { age_us: 0, sequence, flags, runs }.put(&mut message);
+        let message = &mut self.message;
+        message.clear();
+        let hint = Hint::Evict { age_us: 0, sequence, flags, runs };
+        hint.put(message);
+        if let Hint::Evict { runs, .. } = hint {
+            self.runs = runs;
+        }
         message.resize(message.len().next_multiple_of(self.unit), 0);
         let header = RequestHeader {
             flags: 0,
@@ -63,7 +74,7 @@ impl Mailbox {
             payload_length: message.len() as u64,
         };
         output.extend_from_slice(&header.bytes());
-        output.extend_from_slice(&message);
+        output.extend_from_slice(message);
         self.open += 1;
     }
 

@@ -142,9 +142,13 @@ impl Inbox {
     /// Takes what is there of a write's data; the request, once that is all.
     fn collect(&mut self, mut payload: Payload) -> Option<Incoming> {
         if payload.own.is_none() && self.buffer.len() >= payload.missing {
-            let data = self.buffer.split_to(payload.missing);
-            let data =
-                if data.len() < COPIED { Bytes::copy_from_slice(&data) } else { data.into() };
+            let data = if payload.missing < COPIED {
+                let data = Bytes::copy_from_slice(&self.buffer[..payload.missing]);
+                self.buffer.advance(payload.missing);
+                data
+            } else {
+                self.buffer.split_to(payload.missing).freeze()
+            };
             return Some(complete(payload.header, payload.checked, vec![data]));
         }
         if payload.own.is_none() && payload.missing <= SMALL {

@@ -15,7 +15,7 @@ use undercroft_nbd::{
 };
 
 use super::plan::Access;
-use super::{coop, levels, report};
+use super::{control, coop, levels, report};
 use crate::session::VolumeExport;
 use crate::volume::Volume;
 
@@ -173,7 +173,7 @@ impl Exports for Doors {
     }
 
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
-        let (name, is_control) = match name.strip_prefix(coop::CONTROL) {
+        let (name, is_control) = match name.strip_prefix(control::CONTROL) {
             Some(volume) => (volume, true),
             None => (name, false),
         };
@@ -184,7 +184,7 @@ impl Exports for Doors {
         }
         let (status, epoch) = (self.status_for(peer), self.epoch);
         let volume = Arc::clone(&door.volume);
-        let control = is_control.then(|| coop::Control {
+        let control = is_control.then(|| control::Control {
             volume: Arc::clone(&volume),
             status: Arc::clone(&status),
             epoch,
@@ -312,7 +312,7 @@ impl Client {
 struct Opened {
     export: VolumeExport,
     /// Instead of the volume, the door for hints about it.
-    control: Option<coop::Control>,
+    control: Option<control::Control>,
     window: coop::Place,
     door: Arc<Door>,
     status: coop::Status,

@@ -8,29 +8,26 @@
 //! Behind the window is a region that a client reads to be told what this cache holds, if it wants
 //! to know (`feed.rs`).
 //!
-//! Clients that cannot be changed have a second door: the *control export* `@coop/NAME`, which is
-//! nothing but a window and speaks for the connections of the same client.
+//! Clients that cannot be changed have a second door, `control.rs`.
 
 use std::sync::Arc;
 
 use undercroft_nbd::coop::{Abilities, Grant, NAMESPACE, Query};
-use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX};
+use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX, parse_evictions};
 use undercroft_nbd::{
-    Answer, Client, ClientOptions, Command, Context, Export, ExportInfo, Extent, Failure, Flags,
-    Peer, Refusal, Reply, Request, Session, Uri,
+    Answer, Client, ClientOptions, Command, Context, Extent, Failure, Refusal, Reply, Request,
+    Session, Uri,
 };
 
 use super::levels::{self, Answers};
 use super::window::Window;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
+use crate::told::Told;
 use crate::volume::Volume;
 
 /// Number of the context among those of an export.
 pub(super) const COOP: u32 = 0x636f_6f70;
-
-/// What the name of a control export begins with; the volume's name follows.
-pub(super) const CONTROL: &str = "@coop/";
 
 /// What the window's base is a multiple of, in bytes.
 const UNIT: u64 = 1 << 20;
@@ -67,7 +64,7 @@ impl Place {
 
     /// The window that a control export is. Between connections there is no order, so that data
     /// would be unsafe, and nobody can say what is here after a request.
-    fn of_control(volume: &Volume) -> Self {
+    pub(super) fn of_control(volume: &Volume) -> Self {
         // Nor is anything answered that a request would follow.
         let all = abilities(volume);
         let takes = Abilities { demote: false, follow: false, freq: false, ..all };
@@ -151,6 +148,8 @@ pub(super) struct CoopSession {
     riding: Option<(Heard, bool)>,
     /// What is answered to a level above.
     answers: Answers,
+    /// What the batch that is coming in tells.
+    told: Told,
 }
 
 impl CoopSession {
@@ -175,6 +174,7 @@ impl CoopSession {
             unanswered: None,
             riding: None,
             answers,
+            told: Told::default(),
         })
     }
 }
@@ -190,6 +190,8 @@ impl Session for CoopSession {
             request.reply.fail(Failure::Invalid, text);
         } else if request.offset >= self.base && request.length > 0 {
             let from = request.offset - self.base;
+            let Some(request) = self.note(request) else { return };
+            self.act();
             if let Some((heard, reply)) = self.window.request(request, from) {
                 self.message(heard, reply);
             }
@@ -216,7 +218,7 @@ impl Session for CoopSession {
     }
 
     fn end_of_batch(&mut self) {
-        self.inner.end_of_batch();
+        self.inner.serve_after(&mut self.told);
         if let Some((heard, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
             self.window.hear(heard);
         }
@@ -227,6 +229,36 @@ impl Session for CoopSession {
 }
 
 impl CoopSession {
+    /// Notes a message that is one record of evictions, as most are: it is acted on with others
+    /// when the batch ends. Any other request is given back.
+    fn note(&mut self, request: Request) -> Option<Request> {
+        // What rides, what a level is told, and what comes without a request have their own turns.
+        let volume = &self.window.volume;
+        let is_plain = self.riding.is_none() && self.unanswered.is_none();
+        let (true, None, Some(member)) = (is_plain, &volume.config().scheme, &self.window.member)
+        else {
+            return Some(request);
+        };
+        let message = match &request.command {
+            Command::Write { data } if data.len() == 1 => parse_evictions(&data[0]),
+            _ => None,
+        };
+        let message = message.filter(|one| !(one.flags.rides && self.reads_first));
+        let note = |one| self.told.note(&one, request.length, member.caller(), volume);
+        if !message.is_some_and(note) {
+            return Some(request);
+        }
+        self.unanswered = Some(request.reply);
+        None
+    }
+
+    /// Acts on what was noted.
+    fn act(&mut self) {
+        if !self.told.is_empty() {
+            self.window.volume.serve_after(&mut self.told, &mut Vec::new());
+        }
+    }
+
     /// Acts on a message before any request that comes after it, except on what rides with the
     /// next one.
     fn message(&mut self, heard: Heard, reply: Reply) {
@@ -277,6 +309,7 @@ impl CoopSession {
     fn block_status(&mut self, request: Request) {
         let Request { command, offset, length, durable, reply } = request;
         let one = matches!(command, Command::BlockStatus { one_extent: true });
+        self.act();
         let mut residency = self.window.volume.residency(offset, length);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
@@ -293,57 +326,6 @@ impl CoopSession {
                 other => reply.answer(other),
             }
         });
-    }
-}
-
-/// A control export: a window for those who speak for clients that cannot be changed.
-pub(super) struct Control {
-    pub(super) volume: Arc<Volume>,
-    pub(super) status: Status,
-    pub(super) epoch: u64,
-}
-
-impl Export for Control {
-    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
-        ExportInfo {
-            name: format!("{CONTROL}{}", self.volume.config().name),
-            description: "hints about the clients of a volume, and its status".to_owned(),
-            size: WINDOW,
-            flags: Flags::default(),
-            min_block: 1,
-            preferred_block: 4096,
-            max_block: WINDOW as u32,
-        }
-    }
-
-    fn contexts(&self, query: &str) -> Vec<Context> {
-        Place::of_control(&self.volume).contexts(query, &self.volume, self.epoch)
-    }
-
-    fn connect(&self, _: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        if self.volume.is_closing() {
-            return Err(Refusal::ShuttingDown);
-        }
-        // With the context it speaks for what it asked for, and without for all there is.
-        let speaks = !contexts.iter().any(|context| context.key == COOP);
-        let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status));
-        Ok(Box::new(ControlSession(window)))
-    }
-}
-
-/// A connection to a control export.
-struct ControlSession(Window);
-
-impl Session for ControlSession {
-    fn submit(&mut self, request: Request) {
-        if matches!(request.command, Command::Flush) {
-            return request.reply.done();
-        }
-        let from = request.offset;
-        if let Some((heard, reply)) = self.0.request(request, from) {
-            self.0.hear(heard);
-            reply.done();
-        }
     }
 }
 
@@ -381,3 +363,6 @@ pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<Strin
     let text = String::from_utf8(bytes).map_err(|e| failed(&e))?;
     Ok(text.trim_end().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! What a volume does with a request is outside of this folder.
 
 mod access;
+mod control;
 mod coop;
 mod http;
 mod levels;

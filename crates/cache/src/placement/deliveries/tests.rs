@@ -1,0 +1,174 @@
+//! The record of deliveries: by hand, and against a model that has no bounds.
+
+use super::*;
+
+/// Every client is connected.
+const ALL: u64 = u64::MAX;
+
+#[test]
+fn a_hint_is_judged_by_what_was_delivered() {
+    let mut d = Deliveries::new(10, 1);
+    d.read(7, 0, true, 100, ALL);
+    d.read(7, 1, true, 120, ALL);
+    assert_eq!(d.evict(7, 0, 110, 3), Standing::Stale, "read at 120");
+    assert_eq!(d.evict(7, 0, 130, 3), Standing::HeldByOthers);
+    assert_eq!(d.evict(7, 1, 130, 3), Standing::Last);
+    d.read(7, 0, true, 200, ALL);
+    d.read(7, 1, true, 210, ALL);
+    assert_eq!(d.evict(7, 0, 220, 1), Standing::Last, "the other one has gone");
+    assert_eq!(d.evict(99, 0, 0, 3), Standing::Last, "unknown");
+    d.read(8, 1, true, 300, ALL);
+    d.forget_client(1);
+    assert_eq!(d.evict(8, 0, 310, 3), Standing::Last);
+    d.validate().unwrap();
+}
+
+#[test]
+fn data_is_taken_from_who_must_have_it_only() {
+    let mut d = Deliveries::new(10, 1);
+    assert!(!d.may_take(5, 0, 50), "unknown");
+    d.read(5, 0, true, 10, ALL);
+    d.read(5, 1, true, 10, ALL);
+    assert!(d.may_take(5, 0, 50) && d.may_take(5, 1, 50) && !d.may_take(5, 2, 50));
+    d.write(5, 1, true, 20);
+    assert!(!d.may_take(5, 0, 50), "its copy is old");
+    assert!(d.may_take(5, 1, 50));
+    assert!(!d.may_take(5, 1, 20) && !d.may_take(5, 1, 19), "sent before it was written");
+    d.write(5, 1, false, 60);
+    assert!(d.may_take(5, 1, 70), "it had the rest");
+    d.write(6, 1, false, 60);
+    assert!(!d.may_take(6, 1, 70), "it wrote a part of what it did not have");
+    d.evict(5, 1, 80, 3);
+    assert!(!d.may_take(5, 1, 90), "it said that it has it no more");
+    d.read(5, 9, true, 100, ALL);
+    d.forget_within(&(5..=5));
+    assert!(!d.may_take(5, 9, 110));
+    d.read(5, 9, true, 100, ALL);
+    d.forget_within(&(0..=u64::MAX));
+    assert!(!d.may_take(5, 9, 110));
+    d.read(4, 0, false, 150, ALL);
+    assert!(!d.may_take(4, 0, 160), "it has a part");
+    d.read(5, 64, true, 200, ALL);
+    assert!(!d.may_take(5, 64, 210), "too many clients to tell apart");
+}
+
+#[test]
+fn memory_is_bounded_and_the_oldest_of_a_set_goes() {
+    let mut d = Deliveries::new(10, 1);
+    for block in 0..1_000_000 {
+        d.read(block, 0, true, block + 1, ALL);
+    }
+    d.validate().unwrap();
+    let kept = (0..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
+    let most = LEAST_REMEMBERED as usize;
+    assert!((most * 99 / 100..=most).contains(&kept), "{kept}");
+    let recent = (980_000..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
+    // Some sets get more than their share.
+    assert!(recent > 19_400, "{recent}");
+}
+
+/// What the module says, with whole times and without bound.
+#[derive(Default)]
+struct Naive(std::collections::HashMap<u64, (u64, Option<u64>, Option<u64>)>);
+
+impl Naive {
+    fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
+        let Some((holders, read_us, _)) = self.0.get_mut(&block) else { return Standing::Last };
+        if read_us.is_some_and(|read_us| read_us > at_us) {
+            return Standing::Stale;
+        }
+        *holders &= !bit(client);
+        let others = *holders & connected != 0;
+        if others { Standing::HeldByOthers } else { Standing::Last }
+    }
+
+    fn may_take(&self, block: u64, client: u8, sent_us: u64) -> bool {
+        self.0.get(&block).is_some_and(|(holders, _, written_us)| {
+            holders & bit(client) != 0 && written_us.is_none_or(|at_us| at_us < sent_us)
+        })
+    }
+}
+
+/// SplitMix64, from `UNDERCROFT_SEED` or the clock.
+fn random() -> impl FnMut(u64) -> u64 {
+    let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let given = std::env::var("UNDERCROFT_SEED").ok();
+    let mut state = given.map_or_else(clock, |seed| seed.parse().unwrap());
+    println!("UNDERCROFT_SEED={state}");
+    move |end| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// Plays 300,000 steps of up to `most_us` each on few blocks, so that none is forgotten: how often
+/// a client was trusted less than the model does. It must never be trusted more.
+fn distrusts(most_us: u64) -> u64 {
+    let mut random = random();
+    let (mut d, mut naive, mut now_us, mut wary) = (Deliveries::new(10, 1), Naive::default(), 0, 0);
+    for step in 0..300_000 {
+        now_us += random(most_us);
+        // Connections do not agree on the time to the last microsecond.
+        let at_us = now_us.saturating_sub(random(3));
+        let told_us = now_us.saturating_sub(random(most_us * 4));
+        let (block, client) = (random(200), random(66) as u8 % (2 + random(65) as u8));
+        let (is_whole, connected) = (random(4) > 0, random(u64::MAX));
+        let own = bit(client);
+        match random(20) {
+            0..8 => {
+                d.read(block, client, is_whole, at_us, connected);
+                let known = naive.0.entry(block).or_default();
+                known.0 = if is_whole { known.0 & connected | own } else { known.0 };
+                known.1 = Some(at_us);
+            }
+            8..11 => {
+                d.write(block, client, is_whole, at_us);
+                let known = naive.0.entry(block).or_default();
+                known.0 = if is_whole { own } else { known.0 & own };
+                known.2 = Some(at_us);
+            }
+            11..15 => {
+                let standing = d.evict(block, client, told_us, connected);
+                if standing == Standing::Stale {
+                    let before = naive.0[&block];
+                    wary += u64::from(naive.evict(block, client, told_us, connected) != standing);
+                    // It was ignored: so it is by the model.
+                    naive.0.insert(block, before);
+                } else {
+                    assert_eq!(standing, naive.evict(block, client, told_us, connected), "{step}");
+                }
+            }
+            15..19 => {
+                let expected = naive.may_take(block, client, told_us);
+                let may_take = d.may_take(block, client, told_us);
+                assert!(expected || !may_take, "{step}: stale data");
+                wary += u64::from(expected != may_take);
+            }
+            _ => {
+                let last = block + random(3);
+                d.forget_within(&(block..=last));
+                naive.0.retain(|known, _| !(block..=last).contains(known));
+                if random(50) == 0 {
+                    d.forget_client(client);
+                    naive.0.values_mut().for_each(|known| known.0 &= !own);
+                }
+            }
+        }
+        let holders = naive.0.get(&block).map_or(0, |known| known.0);
+        assert_eq!(d.holders(block), holders, "{step}");
+        if step % 1000 == 0 {
+            d.validate().unwrap();
+        }
+    }
+    wary
+}
+
+#[test]
+fn it_is_as_a_model_says_that_forgets_nothing() {
+    // A block is met again within seconds; within days.
+    assert_eq!(distrusts(10_000), 0);
+    assert!(distrusts(1 << 32) > 0, "how long ago that is, is not known");
+}
