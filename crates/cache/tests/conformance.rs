@@ -243,6 +243,20 @@ fn long_random_strings() {
     }
 }
 
+/// Made for more blocks than the logs of ARC and 2Q can number, and then cut down.
+#[test]
+fn caches_larger_than_logs() {
+    for (text, capacity) in [("arc", 1 << 29), ("2q", u32::MAX), ("2q,kout=100", 1 << 23)] {
+        for seed in seeds(12) {
+            let mut random = Random(seed);
+            let mut calls = vec![Call::Access(1), Call::Resize(1 + random.below(20))];
+            calls.extend((0..600).map(|_| Call::Access(random.block(60))));
+            run(text, capacity, 60, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
+        }
+    }
+}
+
 #[test]
 fn every_operation_mixed() {
     for text in specs() {

@@ -16,6 +16,7 @@
 use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::logs::Logs;
+use super::neighbour::Alone;
 use super::queues::{Orders, Queues};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
@@ -48,8 +49,12 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
                 let lists = Queues::new(4, held);
                 Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
             }
-            None => {
+            None if Logs::have_room_for(c.into()) => {
                 let lists = Logs::new([4, 4, 2, 2]);
+                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
+            }
+            None => {
+                let lists = Queues::new(4, Alone);
                 Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
             }
         })

@@ -53,6 +53,11 @@ pub(super) struct Logs {
 }
 
 impl Logs {
+    /// Whether one list can have so many entries. Linked lists can have more.
+    pub(super) fn have_room_for(entries: f64) -> bool {
+        entries < f64::from(Seats::SLOTS)
+    }
+
     /// Empty lists; see [`Log::new`] for `spreads`.
     pub(super) fn new(spreads: [u32; LISTS as usize]) -> Self {
         let log = |list| Log::new(list as u32, spreads[list]);

@@ -15,6 +15,7 @@
 
 use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
 use super::logs::Logs;
+use super::neighbour::Alone;
 use super::queues::{Orders, Queues};
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::{Departures, Entry, Fate, Policy};
@@ -47,9 +48,13 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     ],
     build: |arguments, context| {
         let (kin, kout) = (arguments.real("kin"), arguments.real("kout"));
-        Ok(match held(arguments, context.capacity) {
-            Some(held) => Box::new(TwoQ::new(context.capacity, kin, kout, Queues::new(3, held))),
-            None => Box::new(TwoQ::new(context.capacity, kin, kout, Logs::new([2, 4, 2, 2]))),
+        let c = context.capacity;
+        Ok(match held(arguments, c) {
+            Some(held) => Box::new(TwoQ::new(c, kin, kout, Queues::new(3, held))),
+            None if Logs::have_room_for(f64::from(c) * kout.max(1.0)) => {
+                Box::new(TwoQ::new(c, kin, kout, Logs::new([2, 4, 2, 2])))
+            }
+            None => Box::new(TwoQ::new(c, kin, kout, Queues::new(3, Alone))),
         })
     },
 };
