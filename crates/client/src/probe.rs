@@ -22,6 +22,9 @@ const SLOW_SHARE: f64 = 0.5;
 /// Of so many blocks behind a slow one three of four are slow, or the one was an accident.
 const CONFIRMING: u64 = 24;
 
+/// How often a search for the size begins anew because of a late reply.
+const TRIES_AGAIN: u32 = 4;
+
 /// Times that the order of replacement is asked for.
 const ROUNDS: usize = 3;
 
@@ -166,16 +169,24 @@ impl Probe {
     }
 
     /// Blocks that stay: reads ever more, and goes back from the last one until one has gone. Each
-    /// time all anew: going back has used the blocks again, in another order.
+    /// time all anew: going back has used the blocks again, in another order. So it begins anew,
+    /// too, if a reply was late: asking whether the block was gone has brought others in.
     async fn size(&mut self, most: u64) -> Result<(u64, bool), ClientError> {
         let mut count = SAMPLES.min(most);
-        loop {
+        let mut again = TRIES_AGAIN;
+        'anew: loop {
             let first = self.read_fresh(count).await?;
             let mut stayed = 0;
             while stayed < count {
                 let number = first + count - 1 - stayed;
-                if !self.is_fast(number).await? && self.is_gone(first, number).await? {
-                    return Ok((stayed, false));
+                if !self.is_fast(number).await? {
+                    if self.is_gone(first, number).await? {
+                        return Ok((stayed, false));
+                    }
+                    if again > 0 && self.blocks - self.used >= 2 * count {
+                        again -= 1;
+                        continue 'anew;
+                    }
                 }
                 stayed += 1;
             }
