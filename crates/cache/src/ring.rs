@@ -29,12 +29,15 @@ pub(crate) struct Ring {
     front: usize,
     used: usize,
     len: u32,
+    /// How often entries got other slots other than by passing to the back.
+    renumbered: u32,
 }
 
 impl Ring {
     /// An empty queue over no entries yet.
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), marks: Vec::new(), at: Vec::new(), front: 0, used: 0, len: 0 }
+        let (slots, marks, at) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, marks, at, front: 0, used: 0, len: 0, renumbered: 0 }
     }
 
     /// Makes the handles below `entries` valid.
@@ -117,7 +120,17 @@ impl Ring {
         Some(self.front)
     }
 
-    /// Slot of the entry behind the one in `slot`, toward the back.
+    /// Slots from the front to a slot.
+    pub(crate) fn distance(&self, slot: usize) -> usize {
+        if slot >= self.front { slot - self.front } else { slot + self.slots.len() - self.front }
+    }
+
+    /// Another number whenever slots that were kept mean nothing any more.
+    pub(crate) fn numbering(&self) -> u32 {
+        self.renumbered
+    }
+
+    /// Slot of the first entry behind `slot`, toward the back.
     #[inline(always)]
     pub(crate) fn after(&self, slot: usize) -> Option<usize> {
         let end = self.wrapped(self.front + self.used);
@@ -179,6 +192,7 @@ impl Ring {
     /// leave from its middle, so that this is seldom, else as long as it may become at `most`.
     #[cold]
     fn make_room(&mut self, most: u32) {
+        self.renumbered = self.renumbered.wrapping_add(1);
         let has_gaps = (self.len as usize) < self.used;
         let wanted = (4 * self.len as usize).max(16);
         let is_short = !has_gaps && self.len < most;

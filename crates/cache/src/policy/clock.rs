@@ -9,6 +9,7 @@
 
 use super::neighbour::{Alone, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};
+use super::ring_search::Search;
 use super::{Departures, Entry, Fate, Policy};
 use crate::memo::{Carried, Memo, Refused};
 use crate::ring::Ring;
@@ -38,42 +39,56 @@ pub(super) struct Clock<N> {
     /// Front: at the hand.
     ring: Ring,
     neighbour: N,
+    search: Search,
 }
 
 impl<N: Neighbour> Clock<N> {
     /// With counters of `bits` bits, at most 7.
     pub(super) fn new(capacity: u32, bits: u32, neighbour: N) -> Self {
-        Self { capacity, max: 1 << bits, ring: Ring::new(), neighbour }
+        let (ring, search) = (Ring::new(), Search::default());
+        Self { capacity, max: 1 << bits, ring, neighbour, search }
     }
 
-    /// The first that the hand would not spare, and that the neighbour holds. O(capacity) at worst.
-    #[inline(always)]
-    fn preferred(&self) -> Option<Entry> {
+    /// The first that the hand would not spare, and that the neighbour holds, found by looking at
+    /// all again. O(capacity) at worst.
+    fn would_prefer(&self) -> Option<Entry> {
         if !N::IS_KNOWN {
             return None;
         }
         self.neighbour.first_held(self.ring.iter(), |entry| self.ring.mark(entry) == 1)
     }
 
+    /// An entry leaves from where it is; the hand stays.
+    fn leave(&mut self, entry: Entry) {
+        if N::IS_KNOWN {
+            self.search.leaves(&self.ring, entry);
+        }
+        self.ring.remove(entry);
+    }
+
     fn evict(&mut self, out: &mut Departures) {
-        if let Some(victim) = self.preferred() {
-            let own = self.ring.iter().find(|&entry| self.ring.mark(entry) == 1);
-            if own != Some(victim) {
-                self.ring.remove(victim);
+        if N::IS_KNOWN {
+            if let Some(victim) = self.search.prefer(&mut self.ring, &self.neighbour) {
+                self.leave(victim);
                 out.push(victim, Fate::Evicted);
                 return;
             }
         }
+        let mut passed = 0;
         while let Some(slot) = self.ring.front() {
             let mark = self.ring.mark_in(slot);
             if *mark == 1 {
                 let victim = self.ring.entry_in(slot);
                 self.ring.pop_front();
                 out.push(victim, Fate::Evicted);
-                return;
+                break;
             }
             *mark -= u8::from(*mark > 1);
             self.ring.turn();
+            passed += 1;
+        }
+        if N::IS_KNOWN {
+            self.search.hand_passed(passed + 1);
         }
     }
 }
@@ -124,7 +139,7 @@ impl<N: Neighbour> Policy for Clock<N> {
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {
         if self.contains(entry) {
-            self.ring.remove(entry);
+            self.leave(entry);
         }
     }
 
@@ -134,7 +149,7 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.len() < self.capacity {
             return None;
         }
-        self.preferred().or_else(|| self.ring.iter().min_by_key(|&e| self.ring.mark(e)))
+        self.would_prefer().or_else(|| self.ring.iter().min_by_key(|&e| self.ring.mark(e)))
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Departures) {
@@ -155,6 +170,9 @@ impl<N: Neighbour> Policy for Clock<N> {
 
     fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
         self.neighbour.mark(entry, holds);
+        if N::IS_KNOWN && holds && self.contains(entry) {
+            self.search.learns(&self.ring, entry);
+        }
     }
 
     fn neighbour_has(&self, entry: Entry) -> bool {
@@ -185,6 +203,7 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.ring.iter().any(|e| self.ring.mark(e) > self.max) {
             return Err("a counter is beyond its width".into());
         }
+        self.search.check(&self.ring, &self.neighbour)?;
         self.ring.check()
     }
 

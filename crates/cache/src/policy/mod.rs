@@ -34,6 +34,7 @@ mod period;
 pub(crate) mod queues;
 mod ranking;
 mod registry;
+mod ring_search;
 mod s3_fifo;
 mod sieve;
 pub(crate) mod sketch;

@@ -42,6 +42,9 @@ pub(crate) trait Neighbour: Clone + Send + 'static {
     /// Whether the neighbour holds an entry, as far as was said.
     fn has(&self, entry: Entry) -> bool;
 
+    /// How many of the next victims are looked at.
+    fn window(&self) -> u32;
+
     /// The first entry that the neighbour holds, in this order and within the window.
     fn prefer<T: Copy + Default>(
         &mut self,
@@ -122,6 +125,10 @@ impl Neighbour for Alone {
 
     fn has(&self, _: Entry) -> bool {
         false
+    }
+
+    fn window(&self) -> u32 {
+        0
     }
 
     #[inline(always)]
@@ -261,6 +268,10 @@ impl Neighbour for Held {
 
     fn has(&self, entry: Entry) -> bool {
         self.marks[entry as usize] == HELD
+    }
+
+    fn window(&self) -> u32 {
+        self.window
     }
 
     #[inline(always)]
