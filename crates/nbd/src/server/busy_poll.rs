@@ -4,7 +4,7 @@
 //! How long it looks follows what came of it. Something came while it slept, soon enough that
 //! looking on would have met it: it looks twice as long the next time. It slept longer than it may
 //! look: half as long, and soon not at all. Between two looks whoever else is ready to run on this
-//! processor may.
+//! processor may; if that one keeps it, there is no looking for some time.
 //!
 //! Not here: what is read, and who waits for it. The reactor sees what came when the thread goes on.
 
@@ -18,6 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// How long a thread looks that has just begun to.
 const FIRST: Duration = Duration::from_micros(10);
 
+/// Who yields and gets the processor back so late has met somebody who computes. It is not offered
+/// again for so many waits: each time may take milliseconds.
+const CROWDED: Duration = Duration::from_micros(200);
+const RESTS: u32 = 1000;
+
 thread_local! {
     /// The sockets of the connections of this thread.
     static SOCKETS: RefCell<Vec<OwnedFd>> = const { RefCell::new(Vec::new()) };
@@ -25,6 +30,8 @@ thread_local! {
     static WAITS_FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
     static LOOKS_FOR: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Waits until it may look again.
+    static RESTING: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A socket that this thread looks at, until this is dropped there.
@@ -58,13 +65,24 @@ pub(super) fn before_sleep(longest: Duration) {
     SOCKETS.with_borrow(|sockets| {
         // Of several connections one at a time would be looked at, and the others made to wait.
         let [socket] = &sockets[..] else { return };
+        if RESTING.get() > 0 {
+            return RESTING.set(RESTING.get() - 1);
+        }
         let since = Instant::now();
         SINCE.set(Some(since));
         let looks_for = LOOKS_FOR.get().min(longest);
         let mut sockets = [PollFd::new(socket, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        while since.elapsed() < looks_for && poll(&mut sockets, Some(&at_once)) == Ok(0) {
+        let mut looked = since.elapsed();
+        while looked < looks_for && poll(&mut sockets, Some(&at_once)) == Ok(0) {
             thread::yield_now();
+            let now = since.elapsed();
+            if now - looked > CROWDED {
+                SINCE.set(None);
+                LOOKS_FOR.set(Duration::ZERO);
+                return RESTING.set(RESTS);
+            }
+            looked = now;
         }
     });
 }
@@ -124,15 +142,34 @@ mod tests {
         });
         before_sleep(LONGEST);
         let took = start.elapsed();
-        assert!(took >= LONGEST / 10 && took < LONGEST, "{took:?}");
+        // On a crowded machine it may have given up before.
+        let rests = RESTING.take() == RESTS;
+        assert!(rests || (took >= LONGEST / 10 && took < LONGEST), "{took:?}");
         after_sleep(LONGEST);
-        assert_eq!(LOOKS_FOR.get(), LONGEST);
+        assert!(rests || LOOKS_FOR.get() == LONGEST);
 
         // There is something to read, so it would not look again; without the socket neither.
         drop((watched, other.join().unwrap()));
         let start = Instant::now();
         before_sleep(LONGEST);
         assert!(start.elapsed() < LONGEST / 2);
+    }
+
+    #[test]
+    fn it_rests_where_others_compute() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let _watched = Watched::new(ours.into());
+        RESTING.set(2);
+        for rest in [1, 0] {
+            LOOKS_FOR.set(LONGEST);
+            let start = Instant::now();
+            before_sleep(LONGEST);
+            assert!(start.elapsed() < LONGEST / 2 && RESTING.get() == rest);
+        }
+        // It looks again, to the end or until somebody else keeps the processor.
+        let start = Instant::now();
+        before_sleep(LONGEST);
+        assert!(start.elapsed() >= LONGEST || RESTING.get() == RESTS);
     }
 
     #[test]
@@ -146,6 +183,6 @@ mod tests {
         assert!(start.elapsed() < LONGEST / 2);
         waits_for_others(false);
         before_sleep(LONGEST);
-        assert!(start.elapsed() >= LONGEST);
+        assert!(start.elapsed() >= LONGEST || RESTING.get() == RESTS);
     }
 }
