@@ -169,6 +169,14 @@ impl Deliveries {
         Some((set, self.sets[set].find(block)?))
     }
 
+    /// The place of a block to which something happens now.
+    #[inline(always)]
+    fn entered(&mut self, block: u64, now_us: u64) -> (usize, usize) {
+        self.now_us = self.now_us.max(now_us);
+        let set = self.set(block);
+        (set, self.sets[set].enter(block, self.now_us))
+    }
+
     /// Who holds the block in a place.
     fn holders_at(&self, set: usize, way: usize) -> u64 {
         match self.sets[set].0[way].holder() {
@@ -199,9 +207,7 @@ impl Deliveries {
     /// A read of a block is served to a client; of a part it does not have the block by that. Who
     /// is not `connected`, a bit for each client, holds it no more.
     pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64, connected: u64) {
-        self.now_us = self.now_us.max(now_us);
-        let set = self.set(block);
-        let way = self.sets[set].enter(block, self.now_us);
+        let (set, way) = self.entered(block, now_us);
         let delivery = &mut self.sets[set].0[way];
         delivery.label |= WAS_READ;
         delivery.read_us = now_us as u32;
@@ -219,9 +225,7 @@ impl Deliveries {
     /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
     /// has it if it wrote all, or had the rest.
     pub fn write(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
-        self.now_us = self.now_us.max(now_us);
-        let set = self.set(block);
-        let way = self.sets[set].enter(block, self.now_us);
+        let (set, way) = self.entered(block, now_us);
         let delivery = &mut self.sets[set].0[way];
         delivery.label |= WAS_WRITTEN;
         delivery.written_us = now_us as u32;

@@ -39,6 +39,7 @@ pub(super) struct Clock<N> {
     /// Front: at the hand.
     ring: Ring,
     neighbour: N,
+    /// For what the neighbour holds, if there is one to know of.
     search: Search,
 }
 

@@ -2,8 +2,11 @@
 //! was given, for as long as they last.
 //!
 //! Threads that share connections, and take tasks from each other, wake each other for nothing when
-//! one connection at a time has something to do: a fifth of the processor time of a cached read
-//! (docs/performance.md). Here a thread sleeps until one of its own sockets has something.
+//! one connection at a time has something to do: up to a tenth of the processor time of a cached
+//! read (docs/decisions.md). Here a thread sleeps until one of its own sockets has something.
+//!
+//! Not here: what a connection does, and how long its thread looks before it sleeps
+//! (`busy_poll.rs`).
 
 use std::future::Future;
 use std::io;
