@@ -58,8 +58,15 @@ impl Place {
     /// `undercroft` with arguments that are separated by blanks. Nothing that is set outside of
     /// the test reaches it.
     fn undercroft_command(&self, arguments: &str) -> Command {
-        let arguments: Vec<_> = arguments.split_whitespace().collect();
-        let mut command = self.command(env!("CARGO_BIN_EXE_undercroft"), &arguments);
+        self.undercroft_within(&[], arguments)
+    }
+
+    /// The same, begun by a program that is told what to become.
+    fn undercroft_within(&self, outer: &[&str], arguments: &str) -> Command {
+        let mut words = outer.to_vec();
+        words.push(env!("CARGO_BIN_EXE_undercroft"));
+        words.extend(arguments.split_whitespace());
+        let mut command = self.command(words[0], &words[1..]);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("UNDERCROFT_") || name == "RUST_LOG" {
                 command.env_remove(name);
@@ -88,10 +95,15 @@ impl Place {
     /// Starts `undercroft serve` on the socket `socket` and a free port for HTTP, and waits until
     /// it says that it serves.
     pub(crate) fn serve(&self, arguments: &str) -> Server {
+        self.serve_within(&[], arguments)
+    }
+
+    /// The same, begun by a program that becomes it, as `nsenter` does with its arguments.
+    pub(crate) fn serve_within(&self, outer: &[&str], arguments: &str) -> Server {
         let errors = self.path("stderr");
         let log = File::options().create(true).append(true).open(&errors).unwrap();
         let all = format!("serve --listen unix:socket --http 127.0.0.1:0 {arguments}");
-        let mut child = self.undercroft_command(&all).stderr(log).spawn().unwrap();
+        let mut child = self.undercroft_within(outer, &all).stderr(log).spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
         let mut server =
             Server { child, socket: self.path("socket"), errors, announced: String::new() };

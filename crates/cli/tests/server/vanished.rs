@@ -1,64 +1,70 @@
 //! A server below that is gone without a word: its machine lost power, or the network between.
 
-use std::process::Child;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::clients::is_there;
 use super::support::{Place, read, text};
 
-/// A network of its own for a server, at the other end of a cable; taken apart with the test.
+/// A network without a name and with nothing in it, not even a way out. It goes with the process
+/// that holds it, and that with the test, however this ends: what one run left behind would be in
+/// the way of the next.
 struct Network<'a> {
     place: &'a Place,
-    name: String,
-    server: Option<Child>,
+    holder: Child,
+    pid: String,
 }
 
 impl<'a> Network<'a> {
     /// None where that is not allowed.
     fn new(place: &'a Place) -> Option<Network<'a>> {
-        let name = format!("uc{}", std::process::id());
-        let network = Network { place, name, server: None };
-        // Names of interfaces are short.
-        let (name, at) = (&network.name, &network.name);
-        let ip = |arguments: &str| {
-            let arguments: Vec<_> = arguments.split(' ').collect();
-            let done = place.command("ip", &arguments).output().ok()?;
-            if !done.status.success() {
-                eprintln!("ip {arguments:?}: {}", text(&done.stderr));
-            }
-            done.status.success().then_some(())
-        };
-        ip(&format!("netns add {name}"))?;
-        ip(&format!("link add {at}a type veth peer name {at}b netns {name}"))?;
-        ip(&format!("addr add 198.51.100.1/30 dev {at}a"))?;
-        ip(&format!("link set {at}a up"))?;
-        ip(&format!("-n {name} addr add 198.51.100.2/30 dev {at}b"))?;
-        ip(&format!("-n {name} link set {at}b up"))?;
-        Some(network)
+        // `cat` ends when the test does, which holds the other end.
+        let mut hold = place.command("unshare", &["--net", "sh", "-c", "echo; exec cat"]);
+        let mut holder = hold.stdin(Stdio::piped()).spawn().unwrap();
+        let pid = holder.id().to_string();
+        let mut ready = String::new();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+        let network = Network { place, holder, pid };
+        (!ready.is_empty()).then_some(network)
     }
 
-    fn serve(&mut self, arguments: &[&str]) {
-        let program = env!("CARGO_BIN_EXE_undercroft");
-        let begin = ["netns", "exec", &self.name, program, "serve"];
-        let arguments = [&begin, arguments].concat();
-        self.server = Some(self.place.command("ip", &arguments).spawn().unwrap());
+    /// Lays a cable to another network: `host` and `peer` are the addresses at its ends.
+    fn connect(&self, other: &Network<'_>, host: &str, peer: &str) -> Option<()> {
+        let (here, there) = (&self.pid, &other.pid);
+        let veth = format!("link add cable netns {here} type veth peer name cable netns {there}");
+        let made = self.place.command("ip", &veth.split(' ').collect::<Vec<_>>()).output().ok()?;
+        if !made.status.success() {
+            eprintln!("ip {veth}: {}", text(&made.stderr));
+            return None;
+        }
+        for (network, address) in [(self, host), (other, peer)] {
+            network.ip(&["addr", "add", &format!("{address}/30"), "dev", "cable"]);
+            network.ip(&["link", "set", "cable", "up"]);
+            network.ip(&["link", "set", "lo", "up"]);
+        }
+        Some(())
     }
 
     fn unplug(&self) {
-        let end = format!("{}b", self.name);
-        self.place.run("ip", &["-n", &self.name, "link", "set", &end, "down"]);
+        self.ip(&["link", "set", "cable", "down"]);
+    }
+
+    /// What a command begins with to run in here.
+    fn enter(&self) -> [&str; 4] {
+        ["nsenter", "-t", &self.pid, "--net"]
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        self.place.run("nsenter", &[&self.enter()[1..], &["ip"], arguments].concat());
     }
 }
 
 impl Drop for Network<'_> {
     fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
-            // An error means that it has ended already.
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-        // Where there is none there is nothing to do. The cable goes with it.
-        let _ = self.place.command("ip", &["netns", "delete", &self.name]).output();
+        // An error means that it has ended already.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
     }
 }
 
@@ -69,20 +75,22 @@ async fn a_server_below_that_vanishes_is_given_up_in_time() {
         return;
     }
     let (below, above) = (Place::new(), Place::new());
-    let Some(mut network) = Network::new(&below) else {
+    let networks = || {
+        let (here, there) = (Network::new(&above)?, Network::new(&below)?);
+        here.connect(&there, "198.51.100.1", "198.51.100.2")?;
+        Some((here, there))
+    };
+    let Some((here, there)) = networks() else {
         eprintln!("networks may not be made here: left out");
         return;
     };
-    network.serve(&["--listen", "198.51.100.2:10809", "--volume", "v=mem:,size=1MiB"]);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while std::net::TcpStream::connect("198.51.100.2:10809").is_err() {
-        assert!(Instant::now() < deadline, "the server below does not begin");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let upper = above.serve("--volume v=nbd://198.51.100.2/v,cache=64KiB");
+    let port = "--listen 198.51.100.2:10809 --volume v=mem:,size=1MiB";
+    let _lower = below.serve_within(&there.enter(), port);
+    let volume = "--volume v=nbd://198.51.100.2/v,cache=64KiB";
+    let upper = above.serve_within(&here.enter(), volume);
     let client = upper.connect("v").await;
     read(&client, 0, 4096).await.unwrap();
-    network.unplug();
+    there.unplug();
     let since = Instant::now();
     read(&client, 0, 4096).await.expect("what is cached is served");
     read(&client, 65536, 4096).await.expect_err("there is nobody to ask");
