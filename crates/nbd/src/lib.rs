@@ -24,7 +24,7 @@ pub mod wire;
 pub use client::{Buffer, Channel, Client, ClientError, ClientOptions, Line, ReadDone, Remote};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
-pub use reply::{Answer, Awaited, Reply};
+pub use reply::{Answer, Awaited, Replies, Reply};
 pub use rustls::ServerConfig as ServerTlsConfig;
 pub use server::{Listener, Server, ServerOptions};
 pub use service::{

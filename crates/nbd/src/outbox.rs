@@ -9,31 +9,37 @@ use std::task::{Context, Poll, ready};
 use crate::link::Transport;
 use crate::piece::Piece;
 
-/// Most parts of one vectored write. A quarter of what Linux takes: 128 answers with data.
+/// Most slices of one vectored write. A quarter of what Linux takes: 128 answers with data.
 const SLICES: usize = 256;
 
 /// Longest header: a chunk's, with the offset of its data.
 const HEAD: usize = 28;
 
-/// Headers lie in the queue itself: a reference count each would cost more than the copy.
-enum Part {
-    Head { bytes: [u8; HEAD], from: u8, to: u8 },
-    Data(Piece),
+/// A header with the data behind it; either may be empty. Headers lie in the queue itself: a
+/// reference count each would cost more than the copy.
+struct Part {
+    head: [u8; HEAD],
+    /// Where the header ends.
+    end: u8,
+    /// What of the header was sent.
+    sent: u8,
+    data: Piece,
 }
 
 impl Part {
-    fn rest(&self) -> &[u8] {
-        match self {
-            Part::Head { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
-            Part::Data(data) => data.as_ref(),
-        }
+    fn head(&self) -> &[u8] {
+        &self.head[usize::from(self.sent)..usize::from(self.end)]
     }
 
+    fn len(&self) -> usize {
+        self.head().len() + self.data.len()
+    }
+
+    /// Forgets the first bytes, fewer than all.
     fn advance(&mut self, count: usize) {
-        match self {
-            Part::Head { from, .. } => *from += count as u8,
-            Part::Data(data) => data.advance(count),
-        }
+        let of_head = count.min(self.head().len());
+        self.sent += of_head as u8;
+        self.data.advance(count - of_head);
     }
 }
 
@@ -49,18 +55,23 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Appends a header of at most 28 bytes.
     pub(crate) fn head(&mut self, head: &[u8]) {
-        let mut bytes = [0; HEAD];
-        bytes[..head.len()].copy_from_slice(head);
-        self.bytes += head.len() as u64;
-        self.parts.push_back(Part::Head { bytes, from: 0, to: head.len() as u8 });
+        self.part(head, Piece::default());
     }
 
     /// Appends data.
     pub(crate) fn data(&mut self, data: Piece) {
         if !data.is_empty() {
-            self.bytes += data.len() as u64;
-            self.parts.push_back(Part::Data(data));
+            self.part(&[], data);
         }
+    }
+
+    /// Appends a header of at most 28 bytes, and the data behind it.
+    #[inline]
+    pub(crate) fn part(&mut self, head: &[u8], data: Piece) {
+        let mut bytes = [0; HEAD];
+        bytes[..head.len()].copy_from_slice(head);
+        self.bytes += (head.len() + data.len()) as u64;
+        self.parts.push_back(Part { head: bytes, end: head.len() as u8, sent: 0, data });
     }
 
     /// Bytes not yet sent.
@@ -78,9 +89,11 @@ impl Outbox {
         while !self.parts.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
-            for (slice, part) in slices.iter_mut().zip(&self.parts) {
-                *slice = IoSlice::new(part.rest());
-                count += 1;
+            for part in self.parts.iter().take(SLICES / 2) {
+                for bytes in [part.head(), part.data.as_ref()] {
+                    slices[count] = IoSlice::new(bytes);
+                    count += usize::from(!bytes.is_empty());
+                }
             }
             let sent = ready!(transport.as_mut().poll_write_vectored(cx, &slices[..count]))?;
             if sent == 0 {
@@ -99,15 +112,16 @@ impl Outbox {
     /// Drops what was sent.
     fn forget(&mut self, mut sent: usize) {
         self.bytes -= sent as u64;
-        while sent > 0 {
-            let front = self.parts.front_mut().expect("no more was sent than was there");
-            let length = front.rest().len();
+        let mut whole = 0;
+        for part in &mut self.parts {
+            let length = part.len();
             if sent < length {
-                front.advance(sent);
-                return;
+                part.advance(sent);
+                break;
             }
             sent -= length;
-            self.parts.pop_front();
+            whole += 1;
         }
+        self.parts.drain(..whole);
     }
 }

@@ -1,8 +1,6 @@
-//! The data of a read: pieces that are sent from where they lie, without a copy and, for the usual
-//! answer of one piece, without memory of their own.
+//! The data of a read: pieces that are sent from where they lie, without a copy.
 
 use bytes::{Buf, Bytes};
-use smallvec::SmallVec;
 use undercroft_frames::Frame;
 
 /// Bytes that lie somewhere and stay as they are while this handle exists.
@@ -79,34 +77,68 @@ impl From<Bytes> for Piece {
     }
 }
 
-/// Pieces, one after another.
-#[derive(Clone, Debug, Default)]
-pub struct Pieces(SmallVec<[Piece; 1]>);
+/// Pieces, one after another. One alone, as most answers are, needs no memory of its own.
+#[derive(Clone, Debug)]
+pub enum Pieces {
+    /// This one.
+    One(Piece),
+    /// Any number of others.
+    Several(Vec<Piece>),
+}
+
+impl Default for Pieces {
+    /// None.
+    fn default() -> Pieces {
+        Pieces::Several(Vec::new())
+    }
+}
 
 impl Pieces {
     /// Appends a piece.
+    #[inline]
     pub fn push(&mut self, piece: Piece) {
-        self.0.push(piece);
+        match self {
+            Pieces::Several(pieces) if pieces.capacity() == 0 => *self = Pieces::One(piece),
+            Pieces::Several(pieces) => pieces.push(piece),
+            Pieces::One(first) => {
+                let first = std::mem::take(first);
+                *self = Pieces::Several(vec![first, piece]);
+            }
+        }
+    }
+
+    fn as_slice(&self) -> &[Piece] {
+        match self {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Several(pieces) => pieces,
+        }
     }
 
     /// The pieces.
     pub fn iter(&self) -> std::slice::Iter<'_, Piece> {
-        self.0.iter()
+        self.as_slice().iter()
     }
 
     /// The pieces, to be replaced.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Piece> {
-        self.0.iter_mut()
+        match self {
+            Pieces::One(piece) => std::slice::from_mut(piece).iter_mut(),
+            Pieces::Several(pieces) => pieces.iter_mut(),
+        }
     }
 
     /// Number of pieces.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.as_slice().len()
     }
 
     /// Bytes of all pieces.
+    #[inline]
     pub fn len(&self) -> u64 {
-        self.iter().map(|piece| piece.len() as u64).sum()
+        match self {
+            Pieces::One(piece) => piece.len() as u64,
+            Pieces::Several(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+        }
     }
 
     /// Whether there is not a byte.
@@ -123,7 +155,7 @@ impl Pieces {
 
 impl From<Bytes> for Pieces {
     fn from(bytes: Bytes) -> Pieces {
-        std::iter::once(Piece::from(bytes)).collect()
+        Pieces::One(bytes.into())
     }
 }
 
@@ -135,16 +167,20 @@ impl From<Vec<Bytes>> for Pieces {
 
 impl FromIterator<Piece> for Pieces {
     fn from_iter<I: IntoIterator<Item = Piece>>(pieces: I) -> Pieces {
-        Pieces(pieces.into_iter().collect())
+        Pieces::Several(pieces.into_iter().collect())
     }
 }
 
 impl IntoIterator for Pieces {
     type Item = Piece;
-    type IntoIter = smallvec::IntoIter<[Piece; 1]>;
+    type IntoIter = std::vec::IntoIter<Piece>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        match self {
+            Pieces::One(piece) => vec![piece],
+            Pieces::Several(pieces) => pieces,
+        }
+        .into_iter()
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
@@ -50,7 +51,7 @@ pub(crate) type Answers = Mailbox<(Ticket, Answer)>;
 
 enum Way {
     Connection(Arc<Answers>, Ticket),
-    Awaited(oneshot::Sender<Answer>),
+    Call(Box<dyn FnOnce(Answer) + Send>),
 }
 
 /// The handle to answer one request with: at once or later, from any thread. Dropping it unused
@@ -67,11 +68,18 @@ impl Reply {
         Reply { way: Some(Way::Connection(answers, ticket)), rider: None }
     }
 
-    /// A handle without any connection, and its answer to wait for: for callers of a
-    /// [`Session`](crate::Session) other than the protocol, tests above all.
+    /// A handle without any connection, for callers other than the protocol: the answer goes to a
+    /// function, which must not block.
+    pub fn call(function: impl FnOnce(Answer) + Send + 'static) -> Reply {
+        Reply { way: Some(Way::Call(Box::new(function))), rider: None }
+    }
+
+    /// The same, with the answer to wait for.
     pub fn detached() -> (Reply, Awaited) {
         let (sender, receiver) = oneshot::channel();
-        (Reply { way: Some(Way::Awaited(sender)), rider: None }, Awaited { receiver })
+        // Whoever waited may have lost interest.
+        let reply = Reply::call(move |answer| drop(sender.send(answer)));
+        (reply, Awaited { receiver })
     }
 
     /// The other request is done, and told so together with this answer, whatever that is: an
@@ -116,50 +124,6 @@ impl Reply {
         self.send(answer);
     }
 
-    /// Gives many answers. Neighbours that go to one connection are left there together, which
-    /// costs less than one by one.
-    pub fn answer_all(answers: impl IntoIterator<Item = (Reply, Answer)>) {
-        let mut rest = answers.into_iter().peekable();
-        while let Some((mut reply, answer)) = rest.next() {
-            let (mailbox, ticket) = match reply.way.take() {
-                Some(Way::Connection(mailbox, ticket)) => (mailbox, ticket),
-                other => {
-                    reply.way = other;
-                    reply.send(answer);
-                    continue;
-                }
-            };
-            let count = 1 + rest.size_hint().1.unwrap_or(0);
-            // With room for some that ride.
-            let mut together = Vec::with_capacity(count + count / 8);
-            together.push((ticket, answer));
-            reply.join_rider(&mailbox, &mut together);
-            while let Some((mut next, answer)) = rest.next_if(|(next, _)| next.goes_to(&mailbox)) {
-                if let Some(Way::Connection(_, ticket)) = next.way.take() {
-                    together.push((ticket, answer));
-                }
-                next.join_rider(&mailbox, &mut together);
-            }
-            mailbox.push_all(together);
-        }
-    }
-
-    /// The answer that rides takes its place among others that go to the same connection.
-    #[inline]
-    fn join_rider(&mut self, mailbox: &Arc<Answers>, together: &mut Vec<(Ticket, Answer)>) {
-        let Some(rider) = self.rider.take() else { return };
-        match *rider {
-            Way::Connection(own, ticket) if Arc::ptr_eq(&own, mailbox) => {
-                together.push((ticket, Answer::Done));
-            }
-            other => other.send(Answer::Done),
-        }
-    }
-
-    fn goes_to(&self, mailbox: &Arc<Answers>) -> bool {
-        matches!(&self.way, Some(Way::Connection(own, _)) if Arc::ptr_eq(own, mailbox))
-    }
-
     fn send(&mut self, answer: Answer) {
         if let Some(way) = self.way.take() {
             way.send(answer);
@@ -170,12 +134,93 @@ impl Reply {
     }
 }
 
+/// A connection, and the answers for it.
+type ToOne = (Arc<Answers>, Vec<(Ticket, Answer)>);
+
+/// Answers that are given together, which costs less than one by one: those that go to one
+/// connection are left there at once. Collecting them takes no lock and wakes nobody.
+#[derive(Default)]
+pub struct Replies {
+    /// For each connection its answers, in their order.
+    by_connection: SmallVec<[ToOne; 1]>,
+    /// Whom somebody in this process waits for.
+    others: Vec<(Way, Answer)>,
+    /// How many are expected.
+    room: usize,
+}
+
+impl Replies {
+    /// Where so many answers have room.
+    pub fn with_capacity(room: usize) -> Replies {
+        let mut replies = Replies::default();
+        replies.room = room;
+        replies
+    }
+
+    /// Takes the answer of a request.
+    #[inline(always)]
+    pub fn add(&mut self, mut reply: Reply, answer: Answer) {
+        if let Some(way) = reply.way.take() {
+            self.put(way, answer);
+        }
+        if let Some(rider) = reply.rider.take() {
+            self.put(*rider, Answer::Done);
+        }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, way: Way, answer: Answer) {
+        match (way, self.by_connection.last_mut()) {
+            (Way::Connection(to, ticket), Some((last, answers))) if Arc::ptr_eq(&to, last) => {
+                answers.push((ticket, answer));
+            }
+            (way, _) => self.put_apart(way, answer),
+        }
+    }
+
+    /// An answer that goes elsewhere than the one before.
+    #[cold]
+    fn put_apart(&mut self, way: Way, answer: Answer) {
+        match way {
+            Way::Connection(to, ticket) => {
+                // With room for some that ride.
+                let mut answers = Vec::with_capacity(self.room + self.room / 8);
+                answers.push((ticket, answer));
+                self.by_connection.push((to, answers));
+            }
+            other => self.others.push((other, answer)),
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.by_connection.is_empty() && self.others.is_empty()
+    }
+
+    /// Gives them all.
+    pub fn send(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Replies {
+    /// No answer is lost, whatever happens.
+    fn drop(&mut self) {
+        for (connection, answers) in self.by_connection.drain(..) {
+            connection.push_all(answers);
+        }
+        for (way, answer) in self.others.drain(..) {
+            way.send(answer);
+        }
+    }
+}
+
 impl Way {
-    /// Nobody may be waiting any more: the client is gone, or the test lost interest.
     fn send(self, answer: Answer) {
         match self {
+            // Nobody may be waiting any more: the client is gone.
             Way::Connection(answers, ticket) => drop(answers.push((ticket, answer))),
-            Way::Awaited(sender) => drop(sender.send(answer)),
+            Way::Call(function) => function(answer),
         }
     }
 }

@@ -119,6 +119,13 @@ pub trait Session: Send + 'static {
 
     /// All requests that had arrived together were submitted.
     fn end_of_batch(&mut self) {}
+
+    /// Begins requests that arrived together, and leaves `requests` empty. For sessions that do
+    /// better with all of them than with one after another.
+    fn serve(&mut self, requests: &mut Vec<Request>) {
+        requests.drain(..).for_each(|request| self.submit(request));
+        self.end_of_batch();
+    }
 }
 
 /// A request, with the handle to answer it.

@@ -1,38 +1,12 @@
-//! What is asked of a volume and what it answers: a thin layer of our own between the volume and
-//! the protocol's reply handle, so that the one can be used and tested without the other.
+//! What a volume answers, before it is told in the words of the protocol.
 
 use std::io;
 use std::sync::Arc;
 
-use crate::clients::Caller;
-use undercroft_nbd::{Command, Extent, Failure, Pieces, Reply};
+use undercroft_nbd::{Extent, Failure, Pieces};
 
 /// Key of the context `base:allocation` within a session.
 pub(crate) const BASE_ALLOCATION: u32 = 0;
-
-/// A request to a volume.
-pub struct Ask {
-    /// What is asked.
-    pub command: Command,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes concerned.
-    pub length: u64,
-    /// Durable before the answer (FUA).
-    pub durable: bool,
-    /// Who asks.
-    pub caller: Caller,
-    /// Where the answer goes.
-    pub responder: Responder,
-}
-
-/// Where an answer goes. It is given exactly once, from any thread.
-pub enum Responder {
-    /// To a client.
-    Reply(Reply),
-    /// To a caller in this process; must not block.
-    Call(Box<dyn FnOnce(Outcome) + Send>),
-}
 
 /// How a request ended.
 pub type Outcome = Result<Answer, Failed>;
@@ -87,22 +61,9 @@ impl From<io::Error> for Failed {
     }
 }
 
-impl Responder {
-    /// Answers, many at a time: neighbours that go to the same client go together.
-    pub fn send_all(answers: impl Iterator<Item = (Self, Outcome)>) {
-        let replies = answers.filter_map(|(responder, outcome)| match responder {
-            Self::Call(call) => {
-                call(outcome);
-                None
-            }
-            Self::Reply(reply) => Some((reply, told(outcome))),
-        });
-        Reply::answer_all(replies);
-    }
-}
-
 /// What a client is told of an outcome.
-fn told(outcome: Outcome) -> undercroft_nbd::Answer {
+#[inline]
+pub(crate) fn told(outcome: Outcome) -> undercroft_nbd::Answer {
     use undercroft_nbd::Answer as Told;
     match outcome {
         Ok(Answer::Done) => Told::Done,

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_nbd::Command;
+use undercroft_nbd::{Command, Request};
 use undercroft_store::Zeroing;
 
-use crate::answer::{Answer, Ask, Failed};
+use crate::answer::{Answer, Failed};
 use crate::content::{Home, Loan, Memory};
 use crate::counters::{Operation, Source, Stats};
 use crate::job::Finished;
@@ -58,9 +58,14 @@ impl DirectCounters {
 
 impl Volume {
     /// Begins a request that was checked.
-    pub(crate) fn serve_directly(self: &Arc<Self>, ask: Ask, op: Operation, started: Instant) {
-        let Ask { command, offset, length, durable, caller: _, responder } = ask;
-        let asked = Asked { responder, operation: op, started };
+    pub(crate) fn serve_directly(
+        self: &Arc<Self>,
+        request: Request,
+        op: Operation,
+        started: Instant,
+    ) {
+        let Request { command, offset, length, durable, reply } = request;
+        let asked = Asked { reply, operation: op, started };
         let blocks = match length {
             0 => 0,
             length => self.geometry.blocks(offset, length).count() as u64,
@@ -74,7 +79,7 @@ impl Volume {
                 Operation::Read | Operation::Write => Source::Miss,
                 _ => Source::Hit,
             };
-            volume.answer(vec![Finished { source, ..asked.over(outcome) }]);
+            volume.answer_one(Finished { source, ..asked.over(outcome) });
         });
     }
 

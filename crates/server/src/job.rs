@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_nbd::{Piece, Pieces};
+use undercroft_nbd::{Piece, Pieces, Reply};
 
-use crate::answer::{Answer, Failed, Outcome, Responder};
+use crate::answer::{Answer, Failed, Outcome};
 use crate::content::zeroes;
 use crate::counters::{Operation, Source};
 use crate::geometry::Geometry;
@@ -37,7 +37,7 @@ struct Progress {
     pieces: Pieces,
     source: Source,
     failed: Option<Failed>,
-    responder: Option<Responder>,
+    reply: Option<Reply>,
 }
 
 /// The part of a job that concerns one block.
@@ -49,18 +49,11 @@ pub(crate) struct BlockOp {
 
 /// A request that is over, to be answered when no lock is held.
 pub(crate) struct Finished {
-    pub(crate) responder: Responder,
+    pub(crate) reply: Reply,
     pub(crate) outcome: Outcome,
     pub(crate) operation: Operation,
     pub(crate) source: Source,
     pub(crate) started: Instant,
-}
-
-impl Finished {
-    /// By what it is counted: those that arrived and end together are counted together.
-    pub(crate) fn kind(&self) -> (Operation, Source, Instant) {
-        (self.operation, self.source, self.started)
-    }
 }
 
 impl Job {
@@ -76,7 +69,7 @@ impl Job {
             pieces: Pieces::default(),
             source: Source::Hit,
             failed: None,
-            responder: None,
+            reply: None,
         };
         Self { kind, offset, length, durable, started, progress: Mutex::new(progress) }
     }
@@ -102,13 +95,9 @@ impl Job {
 
     /// All parts have been submitted; `ready` has the pieces that were at hand, and empty ones for
     /// the others.
-    pub(crate) fn submitted(
-        &self,
-        ready: Pieces,
-        responder: Option<Responder>,
-    ) -> Option<Finished> {
+    pub(crate) fn submitted(&self, ready: Pieces, reply: Option<Reply>) -> Option<Finished> {
         let mut progress = self.progress();
-        progress.responder = responder;
+        progress.reply = reply;
         if progress.pieces.count() == 0 {
             progress.pieces = ready;
         } else {
@@ -153,7 +142,7 @@ impl Job {
         if progress.left > 0 {
             return None;
         }
-        let responder = progress.responder.take()?;
+        let reply = progress.reply.take()?;
         let (operation, answer) = match self.kind {
             JobKind::Read => (Operation::Read, Answer::Data(std::mem::take(&mut progress.pieces))),
             // The ends of a WRITE_ZEROES are written like data.
@@ -162,7 +151,7 @@ impl Job {
         };
         let outcome = progress.failed.take().map_or(Ok(answer), Err);
         let (source, started) = (progress.source, self.started);
-        Some(Finished { responder, outcome, operation, source, started })
+        Some(Finished { reply, outcome, operation, source, started })
     }
 
     /// Copies what the job writes to the volume from byte `at` on into `out`.

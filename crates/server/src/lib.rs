@@ -22,6 +22,7 @@ mod direct;
 mod directory;
 mod dirty;
 mod ended;
+mod endings;
 mod execute;
 mod feed;
 mod flush;
@@ -46,7 +47,7 @@ mod told;
 mod validate;
 mod volume;
 
-pub use answer::{Answer, Ask, Failed, Outcome, Responder};
+pub use answer::{Answer, Failed, Outcome};
 pub use clients::Caller;
 pub use config::{VolumeConfig, VolumeError, Write};
 pub use counters::{

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use undercroft_nbd::{Command, Failure, Piece, Pieces};
+use undercroft_nbd::{self as nbd, Command, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
-use crate::answer::{Answer, Ask, Failed, Outcome, Responder};
+use crate::answer::{Answer, Failed, Outcome};
+use crate::clients::Caller;
 use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
@@ -24,7 +25,7 @@ const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// What an answer needs to know of its request.
 pub(crate) struct Asked {
-    pub(crate) responder: Responder,
+    pub(crate) reply: Reply,
     pub(crate) operation: Operation,
     pub(crate) started: Instant,
 }
@@ -32,75 +33,85 @@ pub(crate) struct Asked {
 impl Asked {
     /// The request is over.
     pub(crate) fn over(self, outcome: Outcome) -> Finished {
-        let Self { responder, operation, started } = self;
-        Finished { responder, outcome, operation, source: Source::Hit, started }
+        let Self { reply, operation, started } = self;
+        Finished { reply, outcome, operation, source: Source::Hit, started }
     }
 }
 
 impl Volume {
-    /// Serves requests that arrived together, and leaves `asks` empty. Never blocks; hits are
-    /// answered before it returns. To be called on the volume's runtime or anywhere else.
-    pub fn serve(self: &Arc<Self>, asks: &mut Vec<Ask>) {
-        self.serve_after(&mut Told::default(), asks);
+    /// Serves requests of one client that arrived together, and leaves `requests` empty. Never
+    /// blocks; hits are answered before it returns. To be called on the volume's runtime or anywhere
+    /// else.
+    pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) {
+        self.serve_after(&mut Told::default(), requests, caller);
     }
 
     /// The same after acting on what the client told with them.
-    pub(crate) fn serve_after(self: &Arc<Self>, told: &mut Told, asks: &mut Vec<Ask>) {
+    pub(crate) fn serve_after(
+        self: &Arc<Self>,
+        told: &mut Told,
+        requests: &mut Vec<Request>,
+        caller: Caller,
+    ) {
         let started = Instant::now();
-        let mut work = Work::of_client(self, asks.len());
+        let mut work = Work::of_client(self, requests.len());
         if !told.is_empty() {
             self.act_on(told, &mut work);
             // What comes of it is begun before the requests are looked at.
             if !work.is_quiet() {
                 work.finish();
-                work = Work::of_client(self, asks.len());
+                work = Work::of_client(self, requests.len());
             }
         }
-        self.pending.fetch_add(asks.len() as u64, Ordering::SeqCst);
-        self.warm(asks, &mut work);
-        let asker = self.asker(started);
-        for ask in asks.drain(..) {
-            self.begin(ask, started, asker, &mut work);
+        self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
+        self.warm(requests, &mut work);
+        let asker = self.asker(caller, started);
+        for request in requests.drain(..) {
+            self.begin(request, started, asker, &mut work);
         }
         work.finish();
     }
 
     /// Brings near what reads and writes will need of their shards, all together: what one block
     /// after another would wait for.
-    fn warm(&self, asks: &[Ask], work: &mut Work<'_>) {
+    fn warm(&self, requests: &[Request], work: &mut Work<'_>) {
         let geometry = &*self.geometry;
-        let refers = |ask: &&Ask| {
-            let refers = matches!(ask.command, Command::Read { .. } | Command::Write { .. });
-            refers && ask.length > 0
+        let refers = |request: &&Request| {
+            let refers = matches!(request.command, Command::Read { .. } | Command::Write { .. });
+            refers && request.length > 0
         };
-        let blocks = |ask: &Ask| {
-            let last = ask.offset.saturating_add(ask.length - 1);
-            geometry.block_of(ask.offset)..=geometry.block_of(last)
+        let blocks = |request: &Request| {
+            let last = request.offset.saturating_add(request.length - 1);
+            geometry.block_of(request.offset)..=geometry.block_of(last)
         };
-        let single = |ask: &Ask| blocks(ask).count() == 1;
-        if asks.len() == 1 && asks.iter().filter(refers).all(single) {
+        let single = |request: &Request| blocks(request).count() == 1;
+        if requests.len() == 1 && requests.iter().filter(refers).all(single) {
             return;
         }
         for index in 0..self.shards.len() {
             let (shard, _) = work.nth_shard(index);
-            let all = asks.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
+            let all = requests.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
             shard.warm(all.filter(|&block| geometry.shard_of(block) == index));
         }
     }
 
-    /// `asker`: who asks, but for the caller.
-    fn begin(self: &Arc<Self>, ask: Ask, started: Instant, asker: Asker, work: &mut Work<'_>) {
-        let operation = operation(&ask.command);
-        if let Err(failed) = self.check(&ask) {
-            let asked = Asked { responder: ask.responder, operation, started };
+    fn begin(
+        self: &Arc<Self>,
+        request: Request,
+        started: Instant,
+        asker: Asker,
+        work: &mut Work<'_>,
+    ) {
+        let operation = operation(&request.command);
+        if let Err(failed) = self.check(&request) {
+            let asked = Asked { reply: request.reply, operation, started };
             return work.finished(asked.over(Err(failed)));
         }
         if self.shards.is_empty() {
-            return self.serve_directly(ask, operation, started);
+            return self.serve_directly(request, operation, started);
         }
-        let Ask { command, offset, length, durable, caller, responder } = ask;
-        let asked = Asked { responder, operation, started };
-        let asker = Asker { caller, ..asker };
+        let Request { command, offset, length, durable, reply } = request;
+        let asked = Asked { reply, operation, started };
         match command {
             Command::Flush => {
                 // What was answered by now: the lock must not be held while they are all asked.
@@ -118,7 +129,7 @@ impl Volume {
             Command::Write { data } => {
                 let kind = JobKind::Write(Payload::new(data));
                 let job = Job::new(kind, offset, length, durable, started);
-                self.write(job, asker, asked.responder, work);
+                self.write(job, asker, asked.reply, work);
             }
             Command::Trim => self.trim(offset, length, durable, asked, work),
             Command::WriteZeroes { keep_allocated, fast } => {
@@ -132,18 +143,18 @@ impl Volume {
         }
     }
 
-    /// Who asks now, whoever it is.
-    fn asker(&self, now: Instant) -> Asker {
-        let Some(clients) = &self.clients else { return Asker::default() };
+    /// Who asks now.
+    fn asker(&self, caller: Caller, now: Instant) -> Asker {
+        let Some(clients) = &self.clients else { return Asker { caller, ..Asker::default() } };
         let (now_us, connected) = (self.micros(now), clients.connected());
-        Asker { now_us, connected, ..Asker::default() }
+        Asker { caller, now_us, connected, ..Asker::default() }
     }
 
-    fn check(&self, ask: &Ask) -> Result<(), Failed> {
+    fn check(&self, request: &Request) -> Result<(), Failed> {
         if self.closing.load(Ordering::SeqCst) {
             return Err(Failed::closing());
         }
-        let changes = match &ask.command {
+        let changes = match &request.command {
             Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. } => true,
             Command::Read { .. } | Command::Flush | Command::Cache => false,
             Command::BlockStatus { .. } => false,
@@ -151,14 +162,14 @@ impl Volume {
         if changes && self.is_read_only() {
             return Err(Failed::new(Failure::NotPermitted, "the volume is read-only"));
         }
-        let end = ask.offset.checked_add(ask.length);
+        let end = request.offset.checked_add(request.length);
         if end.is_none_or(|end| end > self.geometry.size()) {
             let failure = if changes { Failure::NoSpace } else { Failure::Invalid };
             return Err(Failed::new(failure, "the range is not within the volume"));
         }
-        if let Command::Write { data } = &ask.command {
+        if let Command::Write { data } = &request.command {
             let given: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-            if given != ask.length {
+            if given != request.length {
                 return Err(Failed::new(Failure::Invalid, "length and data do not agree"));
             }
         }
@@ -191,7 +202,7 @@ impl Volume {
         match job {
             None => work.finished(asked.over(Ok(Answer::Data(pieces)))),
             Some(job) => {
-                if let Some(finished) = job.submitted(pieces, Some(asked.responder)) {
+                if let Some(finished) = job.submitted(pieces, Some(asked.reply)) {
                     work.finished(finished);
                 }
             }
@@ -199,7 +210,7 @@ impl Volume {
     }
 
     /// Each block is a reference, and an operation in the order of the block.
-    fn write(&self, job: Job, asker: Asker, responder: Responder, work: &mut Work<'_>) {
+    fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
         let job = Arc::new(job);
         for block in self.geometry.blocks(job.offset, job.length) {
             let (from, to) = job.span(block, &self.geometry);
@@ -209,7 +220,7 @@ impl Volume {
             job.expect_part(if hit { Source::Hit } else { Source::Miss });
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         }
-        if let Some(finished) = job.submitted(Pieces::default(), Some(responder)) {
+        if let Some(finished) = job.submitted(Pieces::default(), Some(reply)) {
             work.finished(finished);
         }
     }
@@ -260,15 +271,11 @@ impl Volume {
         let mut edges = Vec::new();
         for (from, to) in [(offset, head_end), (tail_start, end)] {
             if from < to {
-                let (sender, receiver) = tokio::sync::oneshot::channel();
-                let respond = Responder::Call(Box::new(move |outcome| {
-                    // Nobody waits any more if the server is going down.
-                    let _ = sender.send(outcome);
-                }));
+                let (reply, edge) = Reply::detached();
                 let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
                 self.pending.fetch_add(1, Ordering::SeqCst);
-                self.write(job, asker, respond, work);
-                edges.push(receiver);
+                self.write(job, asker, reply, work);
+                edges.push(edge);
             }
         }
         work.release();
@@ -279,7 +286,9 @@ impl Volume {
                 volume.run_range(range, || ()).await?;
             }
             for edge in edges {
-                edge.await.unwrap_or_else(|_| Err(Failed::closing()))?;
+                if let nbd::Answer::Failed(failure, message) = edge.await {
+                    return Err(Failed::new(failure, &message));
+                }
             }
             Ok(Answer::Done)
         });
@@ -332,7 +341,7 @@ impl Volume {
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
             let outcome = task.await;
-            volume.answer(vec![asked.over(outcome)]);
+            volume.answer_one(asked.over(outcome));
         });
     }
 }

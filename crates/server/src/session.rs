@@ -7,7 +7,7 @@ use undercroft_nbd::{
     Command, Context, Export, ExportInfo, Flags, Peer, Refusal, Reply, Request, Session,
 };
 
-use crate::answer::{Ask, BASE_ALLOCATION, Responder};
+use crate::answer::BASE_ALLOCATION;
 use crate::clients::Member;
 use crate::told::Told;
 use crate::volume::Volume;
@@ -68,7 +68,7 @@ pub(crate) struct VolumeSession {
     /// Whose it is, to a volume that wants to know.
     member: Option<Arc<Member>>,
     /// Requests that arrived together.
-    batch: Vec<Ask>,
+    batch: Vec<Request>,
     ahead: ReadAhead,
 }
 
@@ -82,22 +82,28 @@ impl VolumeSession {
     }
 
     /// Begins a request; the answer to the hints that came with it goes with its own.
-    pub(crate) fn submit_with(&mut self, request: Request, hints: Option<Reply>) {
-        let Request { command, offset, length, durable, reply } = request;
-        if matches!(command, Command::Read { .. }) {
-            self.ahead.note(offset, length);
+    pub(crate) fn submit_with(&mut self, mut request: Request, hints: Option<Reply>) {
+        if let Some(hints) = hints {
+            request.reply = request.reply.with(hints);
         }
-        let responder = Responder::Reply(match hints {
-            None => reply,
-            Some(hints) => reply.with(hints),
-        });
-        let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
-        self.batch.push(Ask { command, offset, length, durable, caller, responder });
+        self.batch.push(request);
     }
 
     /// All that arrived together was submitted; what was told with it comes first.
     pub(crate) fn serve_after(&mut self, told: &mut Told) {
-        self.volume.serve_after(told, &mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
+        self.serve_all(told, &mut batch);
+        self.batch = batch;
+    }
+
+    fn serve_all(&mut self, told: &mut Told, requests: &mut Vec<Request>) {
+        for request in &*requests {
+            if matches!(request.command, Command::Read { .. }) {
+                self.ahead.note(request.offset, request.length);
+            }
+        }
+        let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
+        self.volume.serve_after(told, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
             self.volume.read_ahead(offset, length);
@@ -112,6 +118,10 @@ impl Session for VolumeSession {
 
     fn end_of_batch(&mut self) {
         self.serve_after(&mut Told::default());
+    }
+
+    fn serve(&mut self, requests: &mut Vec<Request>) {
+        self.serve_all(&mut Told::default(), requests);
     }
 }
 

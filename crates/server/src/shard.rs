@@ -27,10 +27,11 @@ use crate::cooperation::{Asker, Cooperation};
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
+use crate::endings::Endings;
 use crate::execute::{Tools, Verdict, execute};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Finished, Job};
+use crate::job::{BlockOp, Job};
 use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
@@ -75,7 +76,7 @@ pub(crate) struct Near {
 /// What has to happen when the lock is released.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) finished: Vec<Finished>,
+    pub(crate) finished: Endings,
     pub(crate) starts: Vec<Start>,
     /// A reload is queued.
     pub(crate) reload: bool,

@@ -18,13 +18,14 @@ use undercroft_frames::Memory;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
-use crate::answer::{Failed, Responder};
+use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member};
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::direct::DirectCounters;
 use crate::directory::Directory;
+use crate::endings::Endings;
 use crate::feed::Feed;
 use crate::flush::flusher;
 use crate::geometry::Geometry;
@@ -350,22 +351,22 @@ impl Volume {
     }
 
     /// Answers what is over.
-    pub(crate) fn answer(&self, finished: Vec<Finished>) {
-        if finished.is_empty() {
+    pub(crate) fn answer(&self, endings: Endings) {
+        if endings.is_empty() {
             return;
         }
-        let (now, count) = (Instant::now(), finished.len() as u64);
-        let alike = |a: &Finished, b: &Finished| a.kind() == b.kind();
-        for run in finished.chunk_by(alike) {
-            let (operation, source, started) = run[0].kind();
-            let time = now.saturating_duration_since(started);
-            self.latencies.of(operation, source).record(time, run.len() as u64);
-        }
-        Responder::send_all(finished.into_iter().map(|one| (one.responder, one.outcome)));
+        let count = endings.answer(&self.latencies);
         self.pending.fetch_sub(count, Ordering::SeqCst);
         if self.closing.load(Ordering::SeqCst) {
             self.progress.notify_waiters();
         }
+    }
+
+    /// Answers a single request.
+    pub(crate) fn answer_one(&self, finished: Finished) {
+        let mut endings = Endings::with_capacity(1);
+        endings.push(finished);
+        self.answer(endings);
     }
 }
 
@@ -456,7 +457,7 @@ impl<'v> Work<'v> {
     /// Work for so many requests of a client.
     pub(crate) fn of_client(volume: &'v Arc<Volume>, requests: usize) -> Self {
         let mut work = Self { at_once: true, ..Self::waking_flusher(volume) };
-        work.fx.finished.reserve(requests);
+        work.fx.finished = Endings::with_capacity(requests);
         work
     }
 
@@ -479,6 +480,7 @@ impl<'v> Work<'v> {
     }
 
     /// What is over without a shard's help.
+    #[inline(always)]
     pub(crate) fn finished(&mut self, one: Finished) {
         self.fx.finished.push(one);
     }

@@ -10,7 +10,7 @@ use common::{
     READ, Request, TestStore, ask, begin, config, flush, open, read, settle, write, write_of,
 };
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Answer, Operation, Source, Volume, Write};
+use undercroft_server::{Answer, Caller, Operation, Source, Volume, Write};
 
 const BLOCK: u64 = 4096;
 
@@ -405,7 +405,7 @@ async fn requests_that_arrive_together_are_served_in_order() {
     ]
     .into_iter()
     .unzip();
-    volume.serve(&mut asks);
+    volume.serve(&mut asks, Caller::default());
     let mut found = Vec::new();
     for answer in answers {
         if let Answer::Data(pieces) = answer.await.unwrap().unwrap() {

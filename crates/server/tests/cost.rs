@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use common::{READ, Random, TestStore, config, open, read, write_of};
-use undercroft_server::{Answer, Ask, Responder, Write};
+use undercroft_nbd::{Answer, Reply, Request};
+use undercroft_server::{Caller, Write};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 4096;
@@ -39,26 +40,20 @@ async fn a_hit_costs_little() {
             let mut random = Random(7);
             let mut ask = |write: bool| {
                 let sum = Arc::clone(&sum);
-                let responder = Responder::Call(Box::new(move |outcome| {
-                    if let Ok(Answer::Data(pieces)) = outcome {
+                let reply = Reply::call(move |answer| {
+                    if let Answer::Data(pieces) = answer {
                         sum.fetch_add(pieces.len(), Ordering::Relaxed);
                     }
-                }));
+                });
                 let command = if write { write_of(&[1_u8; 4096][..]) } else { READ };
                 let offset = random.below(BLOCKS) * BLOCK;
-                Ask {
-                    command,
-                    offset,
-                    length: BLOCK,
-                    durable: false,
-                    caller: Default::default(),
-                    responder,
-                }
+                Request { command, offset, length: BLOCK, durable: false, reply }
             };
             for write in [false, true] {
                 let start = processor_time();
                 for _ in 0..rounds {
-                    volume.serve(&mut (0..batch).map(|_| ask(write)).collect());
+                    let mut requests = (0..batch).map(|_| ask(write)).collect();
+                    volume.serve(&mut requests, Caller::default());
                 }
                 let ns = (processor_time() - start).as_nanos() as f64 / (rounds * batch) as f64;
                 let what = if write { "write-back hit" } else { "read hit" };

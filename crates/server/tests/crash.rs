@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{Random, TestStore, ask, config, open, seed, write_of};
 use undercroft_nbd::Command;
-use undercroft_server::{Volume, Write};
+use undercroft_server::{Caller, Volume, Write};
 
 const BLOCK: u64 = 4096;
 const WRITERS: u64 = 3;
@@ -47,7 +47,7 @@ async fn writer(volume: Arc<Volume>, ledger: Arc<Ledger>, index: u64, seed: u64,
         let durable = random.one_in(6);
         let bytes = version.to_le_bytes().repeat(BLOCK as usize / 8);
         let (ask, answer) = ask(write_of(bytes), block * BLOCK, BLOCK, durable);
-        volume.serve(&mut vec![ask]);
+        volume.serve(&mut vec![ask], Caller::default());
         answer.await.unwrap().unwrap();
         ledger.answered[slot].store(version, Ordering::SeqCst);
         if durable {
@@ -61,7 +61,7 @@ async fn flusher(volume: Arc<Volume>, ledger: Arc<Ledger>, stop: Arc<AtomicBool>
     while !stop.load(Ordering::SeqCst) {
         let before: Vec<u64> = ledger.answered.iter().map(|v| v.load(Ordering::SeqCst)).collect();
         let (ask, answer) = ask(Command::Flush, 0, 0, false);
-        volume.serve(&mut vec![ask]);
+        volume.serve(&mut vec![ask], Caller::default());
         answer.await.unwrap().unwrap();
         for (promised, version) in ledger.promised.iter().zip(before) {
             promised.fetch_max(version, Ordering::SeqCst);

@@ -37,9 +37,8 @@ fn demote(block: u64, byte: u8) -> Hint {
 }
 
 async fn serve(volume: &Arc<Volume>, caller: Caller, command: Command, block: u64) -> Vec<u8> {
-    let (mut one, answer) = ask(command, block * BLOCK, BLOCK, false);
-    one.caller = caller;
-    volume.serve(&mut vec![one]);
+    let (one, answer) = ask(command, block * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], caller);
     match answer.await.unwrap().unwrap() {
         Answer::Data(pieces) => pieces.concat(),
         _ => Vec::new(),
@@ -272,9 +271,8 @@ async fn reloads_wait_for_an_idle_store() {
         read_as(&volume, CLIENT, block).await;
     }
     store.hold_reads.store(true, Ordering::SeqCst);
-    let (mut one, waits) = ask(READ, 9 * BLOCK, BLOCK, false);
-    one.caller = CLIENT;
-    volume.serve(&mut vec![one]);
+    let (one, waits) = ask(READ, 9 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
     hear(&volume, vec![evict(1), evict(2), evict(1)]);
     settle().await;
     let counted = cooperation(&volume);
@@ -317,9 +315,8 @@ async fn a_reload_never_brings_back_what_was_written_since() {
             // A part of it, which has to be read first, from a store that stalls.
             _ => {
                 let bytes = write_of(vec![0xbb; 10]);
-                let (mut one, answer) = ask(bytes, 5 * BLOCK, 10, false);
-                one.caller = CLIENT;
-                volume.serve(&mut vec![one]);
+                let (one, answer) = ask(bytes, 5 * BLOCK, 10, false);
+                volume.serve(&mut vec![one], CLIENT);
                 settle().await;
                 store.hold_reads.store(false, Ordering::SeqCst);
                 store.release();
@@ -347,18 +344,16 @@ async fn a_queued_reload_goes_when_it_is_of_no_use() {
         read_as(&volume, CLIENT, block).await;
     }
     store.hold_reads.store(true, Ordering::SeqCst);
-    let (mut one, waits) = ask(READ, 40 * BLOCK, BLOCK, false);
-    one.caller = CLIENT;
-    volume.serve(&mut vec![one]);
+    let (one, waits) = ask(READ, 40 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
     // The queue holds an eighth of the cache: the first one falls out.
     hear(&volume, (0..5).map(evict).collect());
     settle().await;
     assert_eq!(cooperation(&volume).reloads_overflowed, 1);
     write_as(&volume, CLIENT, 2, 0xcc).await;
     serve(&volume, CLIENT, Command::Trim, 3).await;
-    let (mut again, answer) = ask(READ, BLOCK, BLOCK, false);
-    again.caller = CLIENT;
-    volume.serve(&mut vec![again]);
+    let (again, answer) = ask(READ, BLOCK, BLOCK, false);
+    volume.serve(&mut vec![again], CLIENT);
     let counted = cooperation(&volume);
     let gone = (counted.reloads_written, counted.reloads_discarded, counted.reloads_demanded);
     assert_eq!((gone, counted.reloads_waiting), ((1, 1, 1), 1));
@@ -379,9 +374,8 @@ async fn a_read_takes_a_reload_over() {
     store.hold_reads.store(true, Ordering::SeqCst);
     hear(&volume, vec![evict(5)]);
     settle().await;
-    let (mut one, answer) = ask(READ, 5 * BLOCK, BLOCK, false);
-    one.caller = CLIENT;
-    volume.serve(&mut vec![one]);
+    let (one, answer) = ask(READ, 5 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
     settle().await;
     volume.validate().unwrap();
     assert_eq!(store.log().len(), 2);
@@ -456,9 +450,8 @@ async fn a_demotion_during_a_write_is_refused() {
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 1).await;
     store.hold_writes.store(true, Ordering::SeqCst);
-    let (mut one, answer) = ask(write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK, false);
-    one.caller = CLIENT;
-    volume.serve(&mut vec![one]);
+    let (one, answer) = ask(write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
     settle().await;
     hear(&volume, vec![demote(1, 1)]);
     assert_eq!(cooperation(&volume).demotions_refused, 1);

@@ -223,9 +223,8 @@ async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth:
             if kind != Kind::Other {
                 held.ask(*order, offset, length, block);
             }
-            let (mut ask, answer) = ask(command, offset, length, durable);
-            ask.caller = caller;
-            world.volume.serve(&mut vec![ask]);
+            let (ask, answer) = ask(command, offset, length, durable);
+            world.volume.serve(&mut vec![ask], caller);
             (*order, kind, offset, length, answer)
         };
         waiting.push(entry);

@@ -16,6 +16,7 @@ const MAX_TEXT: usize = 1024;
 const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
 
 /// Appends the answer to a request. One that does not fit the request becomes EIO.
+#[inline]
 pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     match (answer, ticket.wants) {
         (Answer::Failed(failure, text), _) => {
@@ -74,11 +75,22 @@ fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Pieces) {
         let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
         head[..20].copy_from_slice(&header.bytes());
         head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
-        out.head(&head);
+        put_pieces(out, &head, pieces);
     } else {
-        out.head(&ReplyHeader::simple(0, ticket.cookie));
+        put_pieces(out, &ReplyHeader::simple(0, ticket.cookie), pieces);
     }
-    pieces.into_iter().for_each(|piece| out.data(piece));
+}
+
+/// The first piece goes with the header.
+#[inline]
+fn put_pieces(out: &mut Outbox, head: &[u8], pieces: Pieces) {
+    match pieces {
+        Pieces::One(piece) => out.part(head, piece),
+        Pieces::Several(pieces) => {
+            out.head(head);
+            pieces.into_iter().for_each(|piece| out.data(piece));
+        }
+    }
 }
 
 /// The data that there is as one chunk, and what is zero as another, which has no data.
@@ -97,8 +109,7 @@ fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Piece
         let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
         head[..20].copy_from_slice(&header.bytes());
         head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
-        out.head(&head);
-        pieces.into_iter().for_each(|piece| out.data(piece));
+        put_pieces(out, &head, pieces);
     }
     let header = ChunkHeader { flags: CHUNK_DONE, kind: CHUNK_HOLE, cookie, length: 12 };
     out.head(&header.bytes());

@@ -95,17 +95,19 @@ impl Inbox {
     ///
     /// # Errors
     /// When the stream is out of step.
+    #[inline]
     pub(crate) fn next(&mut self, offer: &Offer) -> Result<Option<Incoming>, Malformed> {
         loop {
-            match std::mem::replace(&mut self.expected, Expected::Header) {
-                Expected::Header => {
-                    let Some(bytes) = self.buffer.first_chunk() else { return Ok(None) };
-                    let header = RequestHeader::parse(bytes)?;
-                    self.buffer.advance(RequestHeader::SIZE);
-                    if let Some(incoming) = self.begin(header, offer) {
-                        return Ok(Some(incoming));
-                    }
+            if let Expected::Header = self.expected {
+                let Some(bytes) = self.buffer.first_chunk() else { return Ok(None) };
+                let header = RequestHeader::parse(bytes)?;
+                self.buffer.advance(RequestHeader::SIZE);
+                if let Some(incoming) = self.begin(header, offer) {
+                    return Ok(Some(incoming));
                 }
+            }
+            match std::mem::replace(&mut self.expected, Expected::Header) {
+                Expected::Header => {}
                 Expected::Data(payload) => return Ok(self.collect(payload)),
                 Expected::Skipped { header, misfit, left } => {
                     let now = left.min(self.buffer.len() as u64);
@@ -121,6 +123,7 @@ impl Inbox {
     }
 
     /// What a header leads to; nothing yet if data belongs to it.
+    #[inline]
     fn begin(&mut self, header: RequestHeader, offer: &Offer) -> Option<Incoming> {
         if header.command == CMD_DISC {
             return Some(Incoming::Disconnect);

@@ -65,6 +65,7 @@ impl Offer {
     ///
     /// # Errors
     /// The answer that the protocol wants instead.
+    #[inline]
     pub(crate) fn check(&self, header: &RequestHeader) -> Result<Checked, Misfit> {
         self.check_command(header.command)?;
         self.check_flags(header)?;
@@ -94,6 +95,7 @@ impl Offer {
         self.flags & flag != 0
     }
 
+    #[inline]
     fn check_command(&self, command: u16) -> Result<(), Misfit> {
         let offered = match command {
             CMD_READ | CMD_WRITE | CMD_FLUSH => true,
@@ -114,6 +116,7 @@ impl Offer {
     }
 
     /// FUA is allowed on every command once offered.
+    #[inline]
     fn check_flags(&self, header: &RequestHeader) -> Result<(), Misfit> {
         let allowed = match header.command {
             CMD_READ if self.offers(SEND_DF) => CMD_FLAG_DF,
@@ -130,6 +133,7 @@ impl Offer {
         Ok(())
     }
 
+    #[inline]
     fn check_range(&self, header: &RequestHeader) -> Result<(), Misfit> {
         let (offset, length) = (header.offset, header.length);
         if header.command == CMD_FLUSH {

@@ -1,8 +1,8 @@
 //! The transmission phase: one task a connection.
 //!
-//! The task begins every request that one read brought, tells the session that the batch ends,
-//! and sends all answers that are there in one vectored write. An answer given inside
-//! [`Session::submit`] is found by the same turn of the loop, so it wakes nobody.
+//! The task begins every request that one read brought, all together, and sends all answers that
+//! are there in one vectored write. An answer given inside [`Session::serve`] is found by the same
+//! turn of the loop, so it wakes nobody.
 //!
 //! Invariants:
 //! 1. `in_flight` counts requests begun and not yet encoded, `charged` their bytes. While a limit
@@ -33,6 +33,8 @@ pub(crate) struct Transmission {
     inbox: Inbox,
     outbox: Outbox,
     mailbox: Arc<Answers>,
+    /// Requests that arrived together; empty between turns.
+    requests: Vec<Request>,
     /// Answers just taken; empty between turns.
     answers: Vec<(Ticket, Answer)>,
     stop: Stop,
@@ -59,6 +61,7 @@ impl Transmission {
             inbox: Inbox::new(link.input),
             outbox: Outbox::default(),
             mailbox,
+            requests: Vec::new(),
             answers: Vec::new(),
             stop: Stop::No,
             closing: false,
@@ -127,7 +130,7 @@ impl Transmission {
 
     /// Begins every complete request that is buffered; whether there was any.
     fn begin_batch(&mut self) -> Result<bool, Ended> {
-        let (mut any, mut submitted) = (false, false);
+        let mut any = false;
         while !self.closing && !self.full() {
             match self.inbox.next(&self.offer)? {
                 None => break,
@@ -139,20 +142,18 @@ impl Transmission {
                     let (failure, text) = (Failure::ShuttingDown, "the server is going away");
                     put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
                 }
-                Some(Incoming::Request(header, checked)) => {
-                    self.submit(header, checked);
-                    submitted = true;
-                }
+                Some(Incoming::Request(header, checked)) => self.admit(header, checked),
             }
             any = true;
         }
-        if submitted {
-            self.session.end_of_batch();
+        if !self.requests.is_empty() {
+            self.session.serve(&mut self.requests);
         }
         Ok(any)
     }
 
-    fn submit(&mut self, header: RequestHeader, checked: Checked) {
+    #[inline]
+    fn admit(&mut self, header: RequestHeader, checked: Checked) {
         let RequestHeader { cookie, offset, length, .. } = header;
         let Checked { command, wants, charge } = checked;
         self.in_flight += 1;
@@ -160,7 +161,7 @@ impl Transmission {
         let ticket = Ticket { cookie, offset, length, wants, charge };
         let durable = header.flags & CMD_FLAG_FUA != 0;
         let reply = Reply::new(Arc::clone(&self.mailbox), ticket);
-        self.session.submit(Request { command, offset, length, durable, reply });
+        self.requests.push(Request { command, offset, length, durable, reply });
     }
 
     /// Encodes the answers just taken; whether there was any.

@@ -30,6 +30,7 @@ impl RequestHeader {
     ///
     /// # Errors
     /// When it does not begin with the magic number: the stream is out of step.
+    #[inline]
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Result<RequestHeader, Malformed> {
         let mut fields = Fields::new(bytes);
         let magic = fields.u32()?;

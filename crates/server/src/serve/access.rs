@@ -294,15 +294,29 @@ impl Client {
         }
     }
 
-    fn count(&self, request: &Request) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    fn count(&self, batch: BatchCounts) {
+        let BatchCounts { requests, bytes_read, bytes_written } = batch;
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes_written, Ordering::Relaxed);
+    }
+}
+
+/// What a client asked with requests that arrived together: counted by itself first, since each
+/// change that others see holds the processor up.
+#[derive(Default)]
+struct BatchCounts {
+    requests: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+}
+
+impl BatchCounts {
+    fn count(&mut self, request: &Request) {
+        self.requests += 1;
         match request.command {
-            Command::Read { .. } => {
-                self.bytes_read.fetch_add(request.length, Ordering::Relaxed);
-            }
-            Command::Write { .. } => {
-                self.bytes_written.fetch_add(request.length, Ordering::Relaxed);
-            }
+            Command::Read { .. } => self.bytes_read += request.length,
+            Command::Write { .. } => self.bytes_written += request.length,
             _ => {}
         }
     }
@@ -393,7 +407,32 @@ impl Drop for Visit {
 
 impl Session for Visit {
     fn submit(&mut self, request: Request) {
-        self.client.count(&request);
+        let mut counts = BatchCounts::default();
+        counts.count(&request);
+        self.client.count(counts);
+        self.begin(request);
+    }
+
+    fn end_of_batch(&mut self) {
+        self.session.end_of_batch();
+    }
+
+    fn serve(&mut self, requests: &mut Vec<Request>) {
+        // Before the answers: who has them finds them counted.
+        let mut counts = BatchCounts::default();
+        requests.iter().for_each(|request| counts.count(request));
+        self.client.count(counts);
+        if self.late.is_none() {
+            return self.session.serve(requests);
+        }
+        requests.drain(..).for_each(|request| self.begin(request));
+        self.session.end_of_batch();
+    }
+}
+
+impl Visit {
+    /// Begins a request, now or when its time has come.
+    fn begin(&mut self, request: Request) {
         if let (Some(bucket), Some(late)) = (&self.door.bucket, &self.late) {
             let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(Instant::now());
             if !wait.is_zero() {
@@ -409,10 +448,6 @@ impl Session for Visit {
             }
         }
         self.session.submit(request);
-    }
-
-    fn end_of_batch(&mut self) {
-        self.session.end_of_batch();
     }
 }
 

@@ -21,6 +21,7 @@ use undercroft_nbd::{
 
 use super::levels::{self, Answers};
 use super::window::Window;
+use crate::clients::Caller;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
 use crate::told::Told;
@@ -255,7 +256,8 @@ impl CoopSession {
     /// Acts on what was noted.
     fn act(&mut self) {
         if !self.told.is_empty() {
-            self.window.volume.serve_after(&mut self.told, &mut Vec::new());
+            let volume = &self.window.volume;
+            volume.serve_after(&mut self.told, &mut Vec::new(), Caller::default());
         }
     }
 

@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
-use undercroft_nbd::Command;
-use undercroft_server::{Answer, Ask, Outcome, Responder, Volume, VolumeConfig};
+use undercroft_nbd::{Command, Reply};
+use undercroft_server::{Answer, Caller, Failed, Outcome, Volume, VolumeConfig};
 use undercroft_store::{Answer as StoreAnswer, Buffer, Extent, Facts, Store, Zeroing};
 
 /// SplitMix64.
@@ -343,12 +343,20 @@ pub fn ask(
     offset: u64,
     length: u64,
     durable: bool,
-) -> (Ask, oneshot::Receiver<Outcome>) {
+) -> (undercroft_nbd::Request, oneshot::Receiver<Outcome>) {
     let (sender, receiver) = oneshot::channel();
-    let responder = Responder::Call(Box::new(move |outcome| {
-        let _ = sender.send(outcome);
-    }));
-    (Ask { command, offset, length, durable, caller: Default::default(), responder }, receiver)
+    let reply = Reply::call(move |answer| drop(sender.send(outcome(answer))));
+    (undercroft_nbd::Request { command, offset, length, durable, reply }, receiver)
+}
+
+fn outcome(answer: undercroft_nbd::Answer) -> Outcome {
+    use undercroft_nbd::Answer as Told;
+    match answer {
+        Told::Done => Ok(Answer::Done),
+        Told::Data(pieces) | Told::Start(pieces) => Ok(Answer::Data(pieces)),
+        Told::Extents(mut contexts) => Ok(Answer::Extents(contexts.remove(0).1)),
+        Told::Failed(failure, text) => Err(Failed::new(failure, &text)),
+    }
 }
 
 /// Begins a request.
@@ -359,7 +367,7 @@ pub fn begin(
     length: u64,
 ) -> oneshot::Receiver<Outcome> {
     let (ask, answer) = ask(command, offset, length, false);
-    volume.serve(&mut vec![ask]);
+    volume.serve(&mut vec![ask], Caller::default());
     answer
 }
 

@@ -11,7 +11,6 @@ use undercroft_nbd::hint::{BlockRun, EvictFlags};
 use undercroft_store::MemoryStore;
 
 use super::*;
-use crate::answer::{Ask, Responder};
 use crate::clients::{Member, Teller};
 use crate::config::VolumeConfig;
 
@@ -108,14 +107,13 @@ async fn in_turn(volume: &Arc<Volume>, member: &Member, steps: Vec<Step>) {
             }
             Step::Request(command, block) => {
                 let (reply, awaited) = Reply::detached();
-                let (offset, length, caller) = (block * BLOCK, BLOCK, member.caller());
-                let responder = Responder::Reply(reply);
-                asks.push(Ask { command, offset, length, durable: false, caller, responder });
+                let (offset, length) = (block * BLOCK, BLOCK);
+                asks.push(Request { command, offset, length, durable: false, reply });
                 answers.push(awaited);
             }
         }
     }
-    volume.serve(&mut asks);
+    volume.serve(&mut asks, member.caller());
     for answer in answers {
         answer.await;
     }
