@@ -66,6 +66,8 @@ pub struct HashedCache {
     is_aware: bool,
     /// What [`warm`](Self::warm) found, kept for its memory.
     near: Vec<Option<Entry>>,
+    /// What [`place_all`](Self::place_all) places, kept for its memory.
+    together: Vec<Entry>,
 }
 
 impl HashedCache {
@@ -82,6 +84,7 @@ impl HashedCache {
             last: None,
             is_aware,
             near: Vec::new(),
+            together: Vec::new(),
         }
     }
 
@@ -111,7 +114,7 @@ impl HashedCache {
     /// misses.
     pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
         found.clear();
-        found.extend(blocks.iter().map(|&block| self.find(block)));
+        self.handles.find_all(blocks, found);
         std::hint::black_box(self.policy.warm_all(found));
     }
 
@@ -226,6 +229,23 @@ impl HashedCache {
         self.policy.place(resident.entry, &mut self.out);
         self.settle();
         self.counts.evictions += self.evicted.len() as u64;
+    }
+
+    /// As [`place`](Self::place) for one block after the other, as long as each is resident where it
+    /// was found, and up to the first that drives something out: how many that are.
+    pub(crate) fn place_all(&mut self, blocks: &[u64], found: &[Option<Entry>]) -> usize {
+        self.start();
+        let Self { policy, handles, out, together, .. } = self;
+        let is_there = |block, entry| handles.frame_of(block, entry).is_some();
+        let there = blocks.iter().zip(found).map_while(|(&block, found)| {
+            found.filter(|&entry| is_there(block, entry))
+        });
+        together.clear();
+        together.extend(there);
+        let placed = policy.place_all(together, out);
+        self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
+        placed
     }
 
     /// Takes a resident block away, since it moves up, keeping its history: the frame it had.

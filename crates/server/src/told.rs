@@ -52,6 +52,7 @@ impl Told {
             return false;
         }
         if self.is_empty() {
+            self.gone.reserve(BLOCKS_MAX);
             (self.client, self.arrived_us) = (caller.client, volume.micros(Instant::now()));
         }
         let (before, end, mut ignored) = (self.gone.len(), volume.blocks(), 0);
@@ -61,13 +62,10 @@ impl Told {
                 self.gone.truncate(before);
                 return false;
             }
-            for block in run.blocks() {
-                if block < end {
-                    self.gone.push(Gone { block, evicted_us });
-                } else {
-                    ignored += 1;
-                }
-            }
+            let blocks = run.blocks();
+            let known = blocks.start..blocks.end.min(end);
+            ignored += blocks.end - blocks.start.max(known.end);
+            known.for_each(|block| self.gone.push(Gone { block, evicted_us }));
         }
         self.messages += 1;
         self.bytes += bytes;

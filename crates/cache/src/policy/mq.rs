@@ -137,6 +137,15 @@ impl<Q: Queues> Mq<Q> {
         }
     }
 
+    /// Moves a block to the tail of the queue that it is in, with its whole life before it.
+    #[inline(always)]
+    fn renew(&mut self, queue: u32, entry: Entry) {
+        let was_head = self.queues.renew(entry, self.current_time + self.life_time);
+        if was_head {
+            self.note_head(queue);
+        }
+    }
+
     /// Counts the reference to a block: how long since the last one, and one more.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
@@ -262,8 +271,15 @@ impl<Q: Queues> Policy for Mq<Q> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.detach(entry);
-        self.reference(entry);
+        let (from, count) = (self.queues.queue_of(entry), self.count(entry));
+        let to = self.queue_num(count);
+        if to == from {
+            self.renew(to, entry);
+        } else {
+            self.detach(entry);
+            self.append(to, entry);
+        }
+        self.adjust();
     }
 
     #[inline(always)]
@@ -298,9 +314,7 @@ impl<Q: Queues> Policy for Mq<Q> {
     /// The block goes where its count belongs; no reference is counted and no time passes.
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            let queue = self.queues.queue_of(entry);
-            self.detach(entry);
-            return self.append(queue, entry);
+            return self.renew(self.queues.queue_of(entry), entry);
         }
         self.make_room(entry, out);
         let mut uses = self.queues.uses(entry);
