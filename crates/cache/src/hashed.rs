@@ -64,8 +64,10 @@ pub struct HashedCache {
     /// Of the last counted reference, if the block is known.
     last: Option<Entry>,
     is_aware: bool,
-    /// What [`warm`](Self::warm) found, kept for its memory.
-    near: Vec<Option<Entry>>,
+    /// Blocks that were [brought near](Self::warm), where each was found, and the next of them that
+    /// is to be referenced.
+    near: (Vec<u64>, Vec<Option<Entry>>),
+    next_near: usize,
     /// What [`place_all`](Self::place_all) places, kept for its memory.
     together: Vec<Entry>,
 }
@@ -83,7 +85,8 @@ impl HashedCache {
             counts: Counts::default(),
             last: None,
             is_aware,
-            near: Vec::new(),
+            near: Default::default(),
+            next_near: 0,
             together: Vec::new(),
         }
     }
@@ -118,21 +121,36 @@ impl HashedCache {
         std::hint::black_box(self.policy.warm_all(found));
     }
 
-    /// The same without saying where they are. The frames of those that are resident are appended
-    /// to `frames`, for what the caller keeps by frame.
+    /// The same for blocks that are referenced next, best in this order: where they are is kept, and
+    /// spares looking for them. The frames of those that are resident are appended to `frames`, for
+    /// what the caller keeps by frame.
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
-        let mut near = std::mem::take(&mut self.near);
-        self.find_all(blocks, &mut near);
-        frames.reserve(near.len());
+        let (mut near, mut found) = std::mem::take(&mut self.near);
+        near.clear();
+        near.extend_from_slice(blocks);
+        self.find_all(blocks, &mut found);
+        frames.reserve(found.len());
         let frame = |&entry: &Entry| self.handles.frame(entry);
-        near.iter().flatten().filter_map(frame).for_each(|frame| frames.push(frame));
-        self.near = near;
+        found.iter().flatten().filter_map(frame).for_each(|frame| frames.push(frame));
+        (self.near, self.next_near) = ((near, found), 0);
+    }
+
+    /// Where a block was found that was brought near, if it is the turn of that one. It may be
+    /// elsewhere by now.
+    #[inline]
+    fn near(&mut self, block: u64) -> Option<Entry> {
+        let (near, found) = &self.near;
+        if near.get(self.next_near) != Some(&block) {
+            return None;
+        }
+        self.next_near += 1;
+        found[self.next_near - 1]
     }
 
     /// A resident block. `at`: where it was found a moment ago, which spares looking for it.
     #[inline]
-    pub(crate) fn resident(&self, block: u64, at: Option<Entry>) -> Option<Resident> {
-        if let Some(entry) = at {
+    pub(crate) fn resident(&mut self, block: u64, at: Option<Entry>) -> Option<Resident> {
+        if let Some(entry) = at.or_else(|| self.near(block)) {
             if let Some(frame) = self.handles.frame_of(block, entry) {
                 return Some(Resident { entry, frame });
             }
@@ -237,9 +255,10 @@ impl HashedCache {
         self.start();
         let Self { policy, handles, out, together, .. } = self;
         let is_there = |block, entry| handles.frame_of(block, entry).is_some();
-        let there = blocks.iter().zip(found).map_while(|(&block, found)| {
-            found.filter(|&entry| is_there(block, entry))
-        });
+        let there = blocks
+            .iter()
+            .zip(found)
+            .map_while(|(&block, found)| found.filter(|&entry| is_there(block, entry)));
         together.clear();
         together.extend(there);
         let placed = policy.place_all(together, out);
@@ -339,6 +358,11 @@ impl HashedCache {
     /// The handle of a block: the one it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
         self.start();
+        if let Some(entry) = self.near(block) {
+            if self.handles.frame_of(block, entry).is_some() {
+                return entry;
+            }
+        }
         let (entry, is_fresh) = self.handles.enter(block);
         if is_fresh {
             self.policy.grow(self.handles.count());

@@ -222,9 +222,15 @@ impl Deliveries {
         let now_holds = if is_whole && holder == NOBODY { own } else { holder };
         its.labels[way] = label & !HOLDER | now_holds;
         if is_whole && now_holds != own {
-            let others = self.holders_at(set, way) & connected;
-            self.set_holders(set, way, others | bit(client));
+            self.read_shared((set, way), client, connected);
         }
+    }
+
+    /// A client reads a block that others hold.
+    #[cold]
+    fn read_shared(&mut self, (set, way): (usize, usize), client: u8, connected: u64) {
+        let others = self.holders_at(set, way) & connected;
+        self.set_holders(set, way, others | bit(client));
     }
 
     /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
@@ -257,9 +263,13 @@ impl Deliveries {
     ) {
         let mut near = std::mem::take(&mut self.near);
         near.clear();
-        near.extend(gone.clone().map(|(block, _)| self.set(block) as u32));
-        let label = |&set: &u32| self.sets[set as usize].labels[0];
-        std::hint::black_box(near.iter().fold(0, |sum, set| sum ^ label(set)));
+        let mut sum = 0;
+        near.extend(gone.clone().map(|(block, _)| {
+            let set = self.set(block);
+            sum ^= self.sets[set].labels[0];
+            set as u32
+        }));
+        std::hint::black_box(sum);
         for ((block, at_us), &set) in gone.zip(&near) {
             each(block, self.evict_in(set as usize, block, client, at_us, connected));
         }
@@ -277,7 +287,9 @@ impl Deliveries {
     ) -> Standing {
         let its = &mut self.sets[set];
         let Some(way) = its.find(block) else { return Standing::Last };
-        if its.read_age_us(way, self.now_us) < self.now_us.saturating_sub(at_us) {
+        let evicted_age = self.now_us.saturating_sub(at_us);
+        // Mostly nothing has happened since.
+        if evicted_age > 0 && its.read_age_us(way, self.now_us) < evicted_age {
             return Standing::Stale;
         }
         match its.holder(way) {

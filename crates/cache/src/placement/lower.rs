@@ -337,6 +337,7 @@ impl LowerLevel {
         self.cache.discard(block)
     }
 
+    #[inline]
     fn count_access(&mut self, block: u64) {
         if let Some(count) = self.accesses.as_mut().and_then(|accesses| accesses.touch(block)) {
             *count = count.saturating_add(1);
@@ -449,3 +450,6 @@ impl LowerLevel {
         self.rules.down = down;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,8 +142,14 @@ impl<Q: Queues> Mq<Q> {
     fn renew(&mut self, queue: u32, entry: Entry) {
         let was_head = self.queues.renew(entry, self.current_time + self.life_time);
         if was_head {
-            self.note_head(queue);
+            self.head_left(queue);
         }
+    }
+
+    /// Few blocks that move were heads: what is done about these is not compiled in between.
+    #[inline(never)]
+    fn head_left(&mut self, queue: u32) {
+        self.note_head(queue);
     }
 
     /// Counts the reference to a block: how long since the last one, and one more.
@@ -223,6 +229,18 @@ impl<Q: Queues> Mq<Q> {
             self.leave(victim);
             self.q_out.evict(&mut self.queues, victim, out);
         }
+    }
+
+    /// Places a block that is not resident.
+    #[inline(never)]
+    fn bring_in(&mut self, entry: Entry, out: &mut Departures) {
+        self.make_room(entry, out);
+        let mut uses = self.queues.uses(entry);
+        if uses.count == 0 {
+            uses = Uses { count: 1, last: self.current_time };
+            self.queues.set_uses(entry, uses);
+        }
+        self.append(self.queue_num(uses.count), entry);
     }
 
     /// Takes out a resident block that is about to enter `Q_out`.
@@ -312,17 +330,13 @@ impl<Q: Queues> Policy for Mq<Q> {
     }
 
     /// The block goes where its count belongs; no reference is counted and no time passes.
+    #[inline(always)]
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            return self.renew(self.queues.queue_of(entry), entry);
+            self.renew(self.queues.queue_of(entry), entry);
+        } else {
+            self.bring_in(entry, out);
         }
-        self.make_room(entry, out);
-        let mut uses = self.queues.uses(entry);
-        if uses.count == 0 {
-            uses = Uses { count: 1, last: self.current_time };
-            self.queues.set_uses(entry, uses);
-        }
-        self.append(self.queue_num(uses.count), entry);
     }
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {

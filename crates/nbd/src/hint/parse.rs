@@ -81,7 +81,7 @@ pub struct Evictions<'a> {
 impl Evictions<'_> {
     /// Which blocks, in order.
     #[inline]
-    pub fn runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = BlockRun> + '_ {
         self.words.clone().map(run)
     }
 }
