@@ -88,6 +88,20 @@ impl Handles {
         self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
     }
 
+    /// Appends where each of these blocks is known. In two passes, so that the processor waits for
+    /// many places of one kind at once: the table's, and then those of the blocks that it names.
+    pub(crate) fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
+        let start = found.len();
+        // What the table names first is mostly the block, and is looked at when it is near.
+        let likely = |&block| self.table.find(self.hasher.hash_one(block), |_| true).copied();
+        found.extend(blocks.iter().map(likely));
+        for (&block, found) in blocks.iter().zip(&mut found[start..]) {
+            if found.is_some_and(|entry| self.slots[entry as usize].block != block) {
+                *found = self.find(block);
+            }
+        }
+    }
+
     /// The handle of a block: the one that it has, or a fresh one, and whether it is that.
     #[inline]
     pub(crate) fn enter(&mut self, block: u64) -> (Entry, bool) {

@@ -64,8 +64,12 @@ pub struct HashedCache {
     /// Of the last counted reference, if the block is known.
     last: Option<Entry>,
     is_aware: bool,
-    /// What [`warm`](Self::warm) found, kept for its memory.
-    near: Vec<Option<Entry>>,
+    /// Blocks that were [brought near](Self::warm), where each was found, and the next of them that
+    /// is to be referenced.
+    near: (Vec<u64>, Vec<Option<Entry>>),
+    next_near: usize,
+    /// What [`place_all`](Self::place_all) places, kept for its memory.
+    together: Vec<Entry>,
 }
 
 impl HashedCache {
@@ -81,7 +85,9 @@ impl HashedCache {
             counts: Counts::default(),
             last: None,
             is_aware,
-            near: Vec::new(),
+            near: Default::default(),
+            next_near: 0,
+            together: Vec::new(),
         }
     }
 
@@ -111,25 +117,40 @@ impl HashedCache {
     /// misses.
     pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
         found.clear();
-        found.extend(blocks.iter().map(|&block| self.find(block)));
+        self.handles.find_all(blocks, found);
         std::hint::black_box(self.policy.warm_all(found));
     }
 
-    /// The same without saying where they are. The frames of those that are resident are appended
-    /// to `frames`, for what the caller keeps by frame.
+    /// The same for blocks that are referenced next, best in this order: where they are is kept, and
+    /// spares looking for them. The frames of those that are resident are appended to `frames`, for
+    /// what the caller keeps by frame.
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
-        let mut near = std::mem::take(&mut self.near);
-        self.find_all(blocks, &mut near);
-        frames.reserve(near.len());
+        let (mut near, mut found) = std::mem::take(&mut self.near);
+        near.clear();
+        near.extend_from_slice(blocks);
+        self.find_all(blocks, &mut found);
+        frames.reserve(found.len());
         let frame = |&entry: &Entry| self.handles.frame(entry);
-        near.iter().flatten().filter_map(frame).for_each(|frame| frames.push(frame));
-        self.near = near;
+        found.iter().flatten().filter_map(frame).for_each(|frame| frames.push(frame));
+        (self.near, self.next_near) = ((near, found), 0);
+    }
+
+    /// Where a block was found that was brought near, if it is the turn of that one. It may be
+    /// elsewhere by now.
+    #[inline]
+    fn near(&mut self, block: u64) -> Option<Entry> {
+        let (near, found) = &self.near;
+        if near.get(self.next_near) != Some(&block) {
+            return None;
+        }
+        self.next_near += 1;
+        found[self.next_near - 1]
     }
 
     /// A resident block. `at`: where it was found a moment ago, which spares looking for it.
     #[inline]
-    pub(crate) fn resident(&self, block: u64, at: Option<Entry>) -> Option<Resident> {
-        if let Some(entry) = at {
+    pub(crate) fn resident(&mut self, block: u64, at: Option<Entry>) -> Option<Resident> {
+        if let Some(entry) = at.or_else(|| self.near(block)) {
             if let Some(frame) = self.handles.frame_of(block, entry) {
                 return Some(Resident { entry, frame });
             }
@@ -228,6 +249,24 @@ impl HashedCache {
         self.counts.evictions += self.evicted.len() as u64;
     }
 
+    /// As [`place`](Self::place) for one block after the other, as long as each is resident where it
+    /// was found, and up to the first that drives something out: how many that are.
+    pub(crate) fn place_all(&mut self, blocks: &[u64], found: &[Option<Entry>]) -> usize {
+        self.start();
+        let Self { policy, handles, out, together, .. } = self;
+        let is_there = |block, entry| handles.frame_of(block, entry).is_some();
+        let there = blocks
+            .iter()
+            .zip(found)
+            .map_while(|(&block, found)| found.filter(|&entry| is_there(block, entry)));
+        together.clear();
+        together.extend(there);
+        let placed = policy.place_all(together, out);
+        self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
+        placed
+    }
+
     /// Takes a resident block away, since it moves up, keeping its history: the frame it had.
     pub fn take(&mut self, block: u64) -> Option<Frame> {
         self.start();
@@ -319,6 +358,11 @@ impl HashedCache {
     /// The handle of a block: the one it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
         self.start();
+        if let Some(entry) = self.near(block) {
+            if self.handles.frame_of(block, entry).is_some() {
+                return entry;
+            }
+        }
         let (entry, is_fresh) = self.handles.enter(block);
         if is_fresh {
             self.policy.grow(self.handles.count());

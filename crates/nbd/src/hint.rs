@@ -61,16 +61,19 @@ impl BlockRun {
     }
 
     /// The first block.
+    #[inline]
     pub fn first(self) -> u64 {
         self.first
     }
 
     /// Number of blocks.
+    #[inline]
     pub fn count(self) -> u32 {
         self.count
     }
 
     /// The blocks.
+    #[inline]
     pub fn blocks(self) -> Range<u64> {
         self.first..self.first + u64::from(self.count)
     }
@@ -79,6 +82,7 @@ impl BlockRun {
         self.first << 16 | u64::from(self.count - 1)
     }
 
+    #[inline]
     fn from_word(word: u64) -> BlockRun {
         BlockRun { first: word >> 16, count: (word & 0xffff) as u32 + 1 }
     }

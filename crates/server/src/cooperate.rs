@@ -103,11 +103,7 @@ impl Shard {
         }
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let mut near = std::mem::take(&mut self.near);
-        near.blocks.clear();
-        near.blocks.extend(gone.iter().map(|gone| gone.block));
-        coop.deliveries.warm(&near.blocks);
-        let mut each = gone.iter();
-        near.blocks.retain(|_| each.next().is_some_and(|&gone| coop.is_last_holder(gone, word)));
+        coop.keep_last_held(gone, word, &mut near.blocks);
         if let Some(level) = self.cache.below() {
             level.find_all(&near.blocks, &mut near.found);
         }

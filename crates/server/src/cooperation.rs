@@ -106,6 +106,19 @@ impl Cooperation {
         false
     }
 
+    /// The same of many: `last` are those that it held last, in order.
+    pub(crate) fn keep_last_held(&mut self, gone: &[Gone], word: Word, last: &mut Vec<u64>) {
+        let Self { deliveries, counters, .. } = self;
+        last.clear();
+        last.reserve(gone.len());
+        let said = gone.iter().map(|gone| (gone.block, gone.evicted_us));
+        deliveries.evict_all(said, word.client, word.connected, |block, standing| match standing {
+            Standing::Last => last.push(block),
+            Standing::HeldByOthers => counters.held_by_others += 1,
+            Standing::Stale => counters.stale_hints += 1,
+        });
+    }
+
     /// An operation of the job took effect: if it was a write that the engine's staging area
     /// names, what is in the block now is staged.
     pub(crate) fn stage(

@@ -223,12 +223,7 @@ impl Volume {
     /// A client evicted blocks, which the list loses: each shard is told of all that are its own.
     pub(crate) fn evicted(&self, gone: &mut Vec<Gone>, word: Word, work: &mut Work<'_>) {
         let shard_of = |gone: &Gone| self.geometry.shard_of(gone.block);
-        if self.shards.len() > 1 {
-            // In their order within each.
-            gone.sort_by_key(shard_of);
-        }
-        for its in gone.chunk_by(|one, next| shard_of(one) == shard_of(next)) {
-            let index = shard_of(&its[0]);
+        let mut tell = |index, its: &[Gone]| {
             for part in its.chunks(TOGETHER) {
                 let (shard, fx) = work.nth_shard(index);
                 shard.evicted(part, word, fx);
@@ -236,6 +231,14 @@ impl Volume {
                     work.release();
                 }
             }
+        };
+        if self.shards.len() == 1 {
+            tell(0, gone);
+        } else {
+            // In their order within each.
+            gone.sort_by_key(shard_of);
+            let of_one = |one: &Gone, next: &Gone| shard_of(one) == shard_of(next);
+            gone.chunk_by(of_one).for_each(|its| tell(shard_of(&its[0]), its));
         }
         gone.clear();
     }

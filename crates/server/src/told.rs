@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_nbd::hint::Evictions;
+use undercroft_nbd::hint::{BlockRun, Evictions};
 
 use crate::clients::Caller;
 use crate::cooperation::{Gone, Word};
@@ -52,23 +52,25 @@ impl Told {
             return false;
         }
         if self.is_empty() {
+            self.gone.reserve(BLOCKS_MAX);
             (self.client, self.arrived_us) = (caller.client, volume.micros(Instant::now()));
         }
-        let (before, end, mut ignored) = (self.gone.len(), volume.blocks(), 0);
+        let (before, end) = (self.gone.len(), volume.blocks());
         let evicted_us = self.arrived_us.saturating_sub(evictions.age_us.into());
-        for run in evictions.runs() {
-            if self.gone.len() + run.count() as usize > BLOCKS_MAX {
-                self.gone.truncate(before);
-                return false;
-            }
-            for block in run.blocks() {
-                if block < end {
-                    self.gone.push(Gone { block, evicted_us });
-                } else {
-                    ignored += 1;
-                }
-            }
+        let count: u64 = evictions.runs().map(|run| u64::from(run.count())).sum();
+        if self.gone.len() as u64 + count > BLOCKS_MAX as u64 {
+            return false;
         }
+        let gone = |block| Gone { block, evicted_us };
+        let known = |run: BlockRun| run.first()..run.blocks().end.min(end);
+        if count == evictions.runs().len() as u64 {
+            // Most messages name blocks one by one.
+            let firsts = evictions.runs().map(BlockRun::first);
+            self.gone.extend(firsts.filter(|&block| block < end).map(gone));
+        } else {
+            self.gone.extend(evictions.runs().flat_map(known).map(gone));
+        }
+        let ignored = count - (self.gone.len() - before) as u64;
         self.messages += 1;
         self.bytes += bytes;
         self.ignored += ignored;

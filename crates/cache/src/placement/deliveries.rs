@@ -29,6 +29,7 @@ const LEAST_REMEMBERED: u32 = 1 << 16;
 
 /// Bits of a label beside the block. A volume of 2^64 bytes in blocks of 512 has 2^55.
 const STATE_BITS: u32 = 9;
+const BLOCK_MAX: u64 = (u64::MAX >> STATE_BITS) - 1;
 
 /// Bits of a label: the block was read; it was written.
 const WAS_READ: u64 = 1 << 8;
@@ -40,73 +41,33 @@ const NOBODY: u64 = MAX_CLIENTS as u64;
 /// Which ones is in [`Deliveries::sharers`].
 const SEVERAL: u64 = NOBODY + 1;
 
-/// All zero: nothing is there.
-#[derive(Clone, Copy, Default)]
-struct Delivery {
-    /// One more than the block, and its state in the lower bits.
-    label: u64,
-    /// Lower half of the microsecond of the last read, and of the last write.
-    read_us: u32,
-    written_us: u32,
-}
-
-impl Delivery {
-    fn new(block: u64) -> Self {
-        debug_assert!(block < u64::MAX >> STATE_BITS, "no volume has so many blocks");
-        Self { label: (block + 1) << STATE_BITS | NOBODY, ..Self::default() }
-    }
-
-    /// The block, if there is one.
-    #[inline(always)]
-    fn block(&self) -> Option<u64> {
-        (self.label >> STATE_BITS).checked_sub(1)
-    }
-
-    #[inline(always)]
-    fn is_of(&self, block: u64) -> bool {
-        self.label >> STATE_BITS == block.wrapping_add(1)
-    }
-
-    #[inline(always)]
-    fn was(&self, state: u64) -> bool {
-        self.label & state != 0
-    }
-
-    #[inline(always)]
-    fn holder(&self) -> u64 {
-        self.label & HOLDER
-    }
-
-    #[inline(always)]
-    fn set_holder(&mut self, holder: u64) {
-        self.label = self.label & !HOLDER | holder;
-    }
-
-    /// How long ago it was read or written at `now_us`; longer than anything if it was neither.
-    fn age_us(&self, now_us: u64) -> u64 {
-        let since = |state, at| if self.was(state) { age(now_us, at) } else { u64::MAX };
-        since(WAS_READ, self.read_us).min(since(WAS_WRITTEN, self.written_us))
-    }
-}
-
-/// How long ago a time was of which the lower half is kept: at most as long as it seems.
-#[inline(always)]
-fn age(now_us: u64, at: u32) -> u64 {
-    u64::from((now_us as u32).wrapping_sub(at))
-}
-
-/// A line of the processor's cache.
+/// A line of the processor's cache: of each block one more than its number with its state in the
+/// lower bits, and the lower half of the microsecond of the last read, and of the last write. A
+/// label of zero: nothing is there.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-struct Set([Delivery; WAYS]);
+struct Set {
+    labels: [u64; WAYS],
+    read_us: [u32; WAYS],
+    written_us: [u32; WAYS],
+}
 
 impl Set {
+    /// The block in a place, if there is one.
+    fn block(&self, way: usize) -> Option<u64> {
+        (self.labels[way] >> STATE_BITS).checked_sub(1)
+    }
+
     /// Where a block is. Without a branch for each place: which one it is cannot be foretold.
     #[inline(always)]
     fn find(&self, block: u64) -> Option<usize> {
-        let bit = |way: usize| u32::from(self.0[way].is_of(block)) << way;
-        let known = (0..WAYS).fold(0, |known, way| known | bit(way));
-        (known != 0).then_some(known.trailing_zeros() as usize)
+        if block > BLOCK_MAX {
+            return None;
+        }
+        let least = (block + 1) << STATE_BITS;
+        let is_there = |way: usize| u32::from(self.labels[way] ^ least < 1 << STATE_BITS);
+        let known = (0..WAYS).rev().fold(0, |known, way| known << 1 | is_there(way));
+        (known != 0).then_some(known.trailing_zeros() as usize % WAYS)
     }
 
     /// The place of a block, which it gets if it has none.
@@ -117,10 +78,52 @@ impl Set {
 
     #[cold]
     fn replace(&mut self, block: u64, now_us: u64) -> usize {
-        let oldest = (0..WAYS).min_by_key(|&way| Reverse(self.0[way].age_us(now_us))).unwrap_or(0);
-        self.0[oldest] = Delivery::new(block);
+        let oldest = (0..WAYS).min_by_key(|&way| Reverse(self.age_us(way, now_us))).unwrap_or(0);
+        self.clear(oldest);
+        // Of a block that no volume has nothing is remembered.
+        if block <= BLOCK_MAX {
+            self.labels[oldest] = (block + 1) << STATE_BITS | NOBODY;
+        }
         oldest
     }
+
+    fn clear(&mut self, way: usize) {
+        (self.labels[way], self.read_us[way], self.written_us[way]) = (0, 0, 0);
+    }
+
+    #[inline(always)]
+    fn holder(&self, way: usize) -> u64 {
+        self.labels[way] & HOLDER
+    }
+
+    #[inline(always)]
+    fn set_holder(&mut self, way: usize, holder: u64) {
+        self.labels[way] = self.labels[way] & !HOLDER | holder;
+    }
+
+    /// How long before `now_us` it was last read; longer than anything if it never was.
+    #[inline(always)]
+    fn read_age_us(&self, way: usize, now_us: u64) -> u64 {
+        let was_read = self.labels[way] & WAS_READ != 0;
+        if was_read { age(now_us, self.read_us[way]) } else { u64::MAX }
+    }
+
+    /// The same of the last write.
+    fn written_age_us(&self, way: usize, now_us: u64) -> u64 {
+        let was_written = self.labels[way] & WAS_WRITTEN != 0;
+        if was_written { age(now_us, self.written_us[way]) } else { u64::MAX }
+    }
+
+    /// The same of either.
+    fn age_us(&self, way: usize, now_us: u64) -> u64 {
+        self.read_age_us(way, now_us).min(self.written_age_us(way, now_us))
+    }
+}
+
+/// How long ago a time was of which the lower half is kept: at most as long as it seems.
+#[inline(always)]
+fn age(now_us: u64, at: u32) -> u64 {
+    u64::from((now_us as u32).wrapping_sub(at))
 }
 
 /// The blocks delivered of late. Times are microseconds of any one clock.
@@ -131,6 +134,8 @@ pub struct Deliveries {
     /// The latest time that was ever said.
     now_us: u64,
     hasher: FixedState,
+    /// The sets of blocks that are judged together, kept for its memory.
+    near: Vec<u32>,
 }
 
 /// What a hint that a client evicted a block is worth.
@@ -156,6 +161,7 @@ impl Deliveries {
             sharers: vec![[0; WAYS]; sets],
             now_us: 0,
             hasher: FixedState::with_seed(seed),
+            near: Vec::new(),
         }
     }
 
@@ -179,7 +185,7 @@ impl Deliveries {
 
     /// Who holds the block in a place.
     fn holders_at(&self, set: usize, way: usize) -> u64 {
-        match self.sets[set].0[way].holder() {
+        match self.sets[set].holder(way) {
             SEVERAL => self.sharers[set][way],
             holder => bit(holder as u8),
         }
@@ -194,13 +200,13 @@ impl Deliveries {
         if holder == SEVERAL {
             self.sharers[set][way] = holders;
         }
-        self.sets[set].0[way].set_holder(holder);
+        self.sets[set].set_holder(way, holder);
     }
 
     /// Brings near what is known of blocks, one after the other, so that the processor overlaps
     /// its waits for memory.
     pub fn warm(&self, blocks: &[u64]) {
-        let near = |&block: &u64| self.sets[self.set(block)].0[0].label;
+        let near = |&block: &u64| self.sets[self.set(block)].labels[0];
         std::hint::black_box(blocks.iter().fold(0, |sum, block| sum ^ near(block)));
     }
 
@@ -208,27 +214,32 @@ impl Deliveries {
     /// is not `connected`, a bit for each client, holds it no more.
     pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64, connected: u64) {
         let (set, way) = self.entered(block, now_us);
-        let delivery = &mut self.sets[set].0[way];
-        delivery.label |= WAS_READ;
-        delivery.read_us = now_us as u32;
-        let (holder, own) = (delivery.holder(), u64::from(client.min(MAX_CLIENTS)));
-        if is_whole && holder != own {
-            if holder == NOBODY {
-                delivery.set_holder(own);
-            } else {
-                let others = self.holders_at(set, way) & connected;
-                self.set_holders(set, way, others | bit(client));
-            }
+        let its = &mut self.sets[set];
+        its.read_us[way] = now_us as u32;
+        let (label, own) = (its.labels[way] | WAS_READ, u64::from(client.min(MAX_CLIENTS)));
+        let holder = label & HOLDER;
+        // The label is written once, as a whole: to read what was written in part takes longer.
+        let now_holds = if is_whole && holder == NOBODY { own } else { holder };
+        its.labels[way] = label & !HOLDER | now_holds;
+        if is_whole && now_holds != own {
+            self.read_shared((set, way), client, connected);
         }
+    }
+
+    /// A client reads a block that others hold.
+    #[cold]
+    fn read_shared(&mut self, (set, way): (usize, usize), client: u8, connected: u64) {
+        let others = self.holders_at(set, way) & connected;
+        self.set_holders(set, way, others | bit(client));
     }
 
     /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
     /// has it if it wrote all, or had the rest.
     pub fn write(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
         let (set, way) = self.entered(block, now_us);
-        let delivery = &mut self.sets[set].0[way];
-        delivery.label |= WAS_WRITTEN;
-        delivery.written_us = now_us as u32;
+        let its = &mut self.sets[set];
+        its.labels[way] |= WAS_WRITTEN;
+        its.written_us[way] = now_us as u32;
         let own = bit(client);
         let holders = if is_whole { own } else { self.holders_at(set, way) & own };
         self.set_holders(set, way, holders);
@@ -237,26 +248,65 @@ impl Deliveries {
     /// A client evicted a block at a time: what that is worth, given who is connected.
     #[inline]
     pub fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
-        let set = self.set(block);
-        let Some(way) = self.sets[set].find(block) else { return Standing::Last };
-        let delivery = &mut self.sets[set].0[way];
+        self.evict_in(self.set(block), block, client, at_us, connected)
+    }
+
+    /// The same of many, each a block and a time, in their order: `each` hears what it is worth.
+    /// All are brought near before the first is judged.
+    #[inline]
+    pub fn evict_all(
+        &mut self,
+        gone: impl Iterator<Item = (u64, u64)> + Clone,
+        client: u8,
+        connected: u64,
+        mut each: impl FnMut(u64, Standing),
+    ) {
+        let mut near = std::mem::take(&mut self.near);
+        near.clear();
+        let mut sum = 0;
+        near.extend(gone.clone().map(|(block, _)| {
+            let set = self.set(block);
+            sum ^= self.sets[set].labels[0];
+            set as u32
+        }));
+        std::hint::black_box(sum);
+        for ((block, at_us), &set) in gone.zip(&near) {
+            each(block, self.evict_in(set as usize, block, client, at_us, connected));
+        }
+        self.near = near;
+    }
+
+    #[inline(always)]
+    fn evict_in(
+        &mut self,
+        set: usize,
+        block: u64,
+        client: u8,
+        at_us: u64,
+        connected: u64,
+    ) -> Standing {
+        let its = &mut self.sets[set];
+        let Some(way) = its.find(block) else { return Standing::Last };
         let evicted_age = self.now_us.saturating_sub(at_us);
-        if delivery.was(WAS_READ) && age(self.now_us, delivery.read_us) < evicted_age {
+        // Mostly nothing has happened since.
+        if evicted_age > 0 && its.read_age_us(way, self.now_us) < evicted_age {
             return Standing::Stale;
         }
-        let others = match delivery.holder() {
-            NOBODY => 0,
-            holder if holder < NOBODY && holder == u64::from(client) => {
-                delivery.set_holder(NOBODY);
-                0
+        match its.holder(way) {
+            NOBODY => Standing::Last,
+            holder if holder == u64::from(client) && holder < NOBODY => {
+                its.set_holder(way, NOBODY);
+                Standing::Last
             }
-            holder if holder < NOBODY => 1 << holder,
-            _ => {
-                let others = self.holders_at(set, way) & !bit(client);
-                self.set_holders(set, way, others);
-                others
-            }
-        };
+            _ => self.evict_shared((set, way), client, connected),
+        }
+    }
+
+    /// A client evicted a block that others hold.
+    #[cold]
+    fn evict_shared(&mut self, (set, way): (usize, usize), client: u8, connected: u64) -> Standing {
+        let others = self.holders_at(set, way) & !bit(client);
+        self.set_holders(set, way, others);
         if others & connected != 0 { Standing::HeldByOthers } else { Standing::Last }
     }
 
@@ -270,11 +320,9 @@ impl Deliveries {
     /// arrived; a write since then, even the client's own, is newer.
     pub fn may_take(&self, block: u64, client: u8, sent_us: u64) -> bool {
         let Some((set, way)) = self.find(block) else { return false };
-        let delivery = &self.sets[set].0[way];
         // Nothing was written later than now.
         let is_older = sent_us > self.now_us
-            || !delivery.was(WAS_WRITTEN)
-            || age(self.now_us, delivery.written_us) > self.now_us - sent_us;
+            || self.sets[set].written_age_us(way, self.now_us) > self.now_us - sent_us;
         is_older && self.holders_at(set, way) & bit(client) != 0
     }
 
@@ -284,13 +332,15 @@ impl Deliveries {
         if count <= self.sets.len() as u64 {
             for block in blocks.clone() {
                 if let Some((set, way)) = self.find(block) {
-                    self.sets[set].0[way] = Delivery::default();
+                    self.sets[set].clear(way);
                 }
             }
         } else {
-            let all = self.sets.iter_mut().flat_map(|set| &mut set.0);
-            all.filter(|one| one.block().is_some_and(|block| blocks.contains(&block)))
-                .for_each(|one| *one = Delivery::default());
+            for set in &mut self.sets {
+                let is_within = |way| set.block(way).is_some_and(|block| blocks.contains(&block));
+                let within: Vec<_> = (0..WAYS).filter(|&way| is_within(way)).collect();
+                within.into_iter().for_each(|way| set.clear(way));
+            }
         }
     }
 
@@ -298,9 +348,9 @@ impl Deliveries {
     pub fn forget_client(&mut self, client: u8) {
         for set in 0..self.sets.len() {
             for way in 0..WAYS {
-                let one = self.sets[set].0[way];
-                let may_be = one.holder() == u64::from(client) || one.holder() == SEVERAL;
-                if may_be && one.block().is_some() {
+                let (one, holder) = (self.sets[set], self.sets[set].holder(way));
+                let may_be = holder == u64::from(client) || holder == SEVERAL;
+                if may_be && one.block(way).is_some() {
                     self.set_holders(set, way, self.holders_at(set, way) & !bit(client));
                 }
             }
@@ -312,16 +362,17 @@ impl Deliveries {
     /// # Errors
     /// Says which does not.
     pub fn validate(&self) -> Result<(), String> {
-        for (place, Set(set)) in self.sets.iter().enumerate() {
-            for (way, one) in set.iter().enumerate() {
-                let Some(block) = one.block() else { continue };
-                let times = set.iter().filter(|other| other.is_of(block)).count();
+        for (place, set) in self.sets.iter().enumerate() {
+            for way in 0..WAYS {
+                let Some(block) = set.block(way) else { continue };
+                let times = (0..WAYS).filter(|&other| set.block(other) == Some(block)).count();
                 if self.set(block) != place || times != 1 {
                     return Err(format!("block {block} is {times} times in set {place}"));
                 }
                 let several = self.sharers[place][way].count_ones() > 1;
-                if one.holder() > SEVERAL || one.holder() == SEVERAL && !several {
-                    return Err(format!("block {block} is held by {}", one.holder()));
+                let holder = set.holder(way);
+                if holder > SEVERAL || holder == SEVERAL && !several {
+                    return Err(format!("block {block} is held by {holder}"));
                 }
             }
         }

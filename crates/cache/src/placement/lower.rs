@@ -227,14 +227,35 @@ impl LowerLevel {
         found: &[Option<Entry>],
     ) -> Option<(usize, Down)> {
         let mut done = 0;
-        for (&block, &at) in blocks.iter().zip(found) {
-            let down = self.evicted_at(block, at);
-            done += 1;
-            if down != Down::Resident || !self.cache.evicted().is_empty() {
-                return Some((done, down));
+        while done < blocks.len() {
+            let (left, its) = (&blocks[done..], &found[done..]);
+            let placed = self.cache.place_all(left, its);
+            self.note_here(&left[..placed]);
+            done += placed;
+            if !self.cache.evicted().is_empty() {
+                return Some((done, Down::Resident));
+            }
+            if let (Some(&block), Some(&at)) = (left.get(placed), its.get(placed)) {
+                done += 1;
+                let down = self.evicted_at(block, at);
+                if down != Down::Resident || !self.cache.evicted().is_empty() {
+                    return Some((done, down));
+                }
             }
         }
         None
+    }
+
+    /// The client evicted blocks that are here: what that means beside their places in the cache.
+    fn note_here(&mut self, blocks: &[u64]) {
+        self.placed.known_evictions += blocks.len() as u64;
+        self.placed.already_here += blocks.len() as u64;
+        if let Some(adaptive) = &mut self.adaptive {
+            blocks.iter().for_each(|&block| _ = adaptive.evicted(block));
+        }
+        if !self.staging.is_empty() {
+            blocks.iter().for_each(|&block| _ = self.staging.take(block));
+        }
     }
 
     #[inline(always)]
@@ -316,6 +337,7 @@ impl LowerLevel {
         self.cache.discard(block)
     }
 
+    #[inline]
     fn count_access(&mut self, block: u64) {
         if let Some(count) = self.accesses.as_mut().and_then(|accesses| accesses.touch(block)) {
             *count = count.saturating_add(1);
@@ -428,3 +450,6 @@ impl LowerLevel {
         self.rules.down = down;
     }
 }
+
+#[cfg(test)]
+mod tests;

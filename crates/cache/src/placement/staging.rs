@@ -50,6 +50,11 @@ impl StagingArea {
         self.written.len() > 0 && self.written.get(block).is_some_and(is_recent)
     }
 
+    /// Whether nothing is staged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.written.len() == 0
+    }
+
     /// Takes a block out that the client evicted: whether its data was here.
     #[inline]
     pub(super) fn take(&mut self, block: u64) -> bool {

@@ -204,6 +204,18 @@ pub trait Policy: DynClone + Send {
     /// section 6, op 4). A resident entry is repositioned.
     fn place(&mut self, entry: Entry, out: &mut Departures);
 
+    /// As [`place`](Self::place) for one after the other of these, which are resident, up to the
+    /// first that drives something out: how many that are.
+    fn place_all(&mut self, entries: &[Entry], out: &mut Departures) -> usize {
+        for (done, &entry) in (1..).zip(entries) {
+            self.place(entry, out);
+            if !out.is_empty() {
+                return done;
+            }
+        }
+        entries.len()
+    }
+
     /// Forgets an entry entirely, resident or ghost (TRIM, invalidation). Not an eviction, and the
     /// entry itself is not recorded in `out`; ghosts that go with it are.
     fn discard(&mut self, entry: Entry, out: &mut Departures);

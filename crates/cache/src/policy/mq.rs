@@ -137,6 +137,21 @@ impl<Q: Queues> Mq<Q> {
         }
     }
 
+    /// Moves a block to the tail of the queue that it is in, with its whole life before it.
+    #[inline(always)]
+    fn renew(&mut self, queue: u32, entry: Entry) {
+        let was_head = self.queues.renew(entry, self.current_time + self.life_time);
+        if was_head {
+            self.head_left(queue);
+        }
+    }
+
+    /// Few blocks that move were heads: what is done about these is not compiled in between.
+    #[inline(never)]
+    fn head_left(&mut self, queue: u32) {
+        self.note_head(queue);
+    }
+
     /// Counts the reference to a block: how long since the last one, and one more.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
@@ -216,6 +231,18 @@ impl<Q: Queues> Mq<Q> {
         }
     }
 
+    /// Places a block that is not resident.
+    #[inline(never)]
+    fn bring_in(&mut self, entry: Entry, out: &mut Departures) {
+        self.make_room(entry, out);
+        let mut uses = self.queues.uses(entry);
+        if uses.count == 0 {
+            uses = Uses { count: 1, last: self.current_time };
+            self.queues.set_uses(entry, uses);
+        }
+        self.append(self.queue_num(uses.count), entry);
+    }
+
     /// Takes out a resident block that is about to enter `Q_out`.
     #[inline(always)]
     fn leave(&mut self, entry: Entry) {
@@ -262,8 +289,15 @@ impl<Q: Queues> Policy for Mq<Q> {
 
     #[inline(always)]
     fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.detach(entry);
-        self.reference(entry);
+        let (from, count) = (self.queues.queue_of(entry), self.count(entry));
+        let to = self.queue_num(count);
+        if to == from {
+            self.renew(to, entry);
+        } else {
+            self.detach(entry);
+            self.append(to, entry);
+        }
+        self.adjust();
     }
 
     #[inline(always)]
@@ -296,19 +330,13 @@ impl<Q: Queues> Policy for Mq<Q> {
     }
 
     /// The block goes where its count belongs; no reference is counted and no time passes.
+    #[inline(always)]
     fn place(&mut self, entry: Entry, out: &mut Departures) {
         if self.contains(entry) {
-            let queue = self.queues.queue_of(entry);
-            self.detach(entry);
-            return self.append(queue, entry);
+            self.renew(self.queues.queue_of(entry), entry);
+        } else {
+            self.bring_in(entry, out);
         }
-        self.make_room(entry, out);
-        let mut uses = self.queues.uses(entry);
-        if uses.count == 0 {
-            uses = Uses { count: 1, last: self.current_time };
-            self.queues.set_uses(entry, uses);
-        }
-        self.append(self.queue_num(uses.count), entry);
     }
 
     fn discard(&mut self, entry: Entry, _: &mut Departures) {

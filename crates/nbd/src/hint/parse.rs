@@ -80,7 +80,8 @@ pub struct Evictions<'a> {
 
 impl Evictions<'_> {
     /// Which blocks, in order.
-    pub fn runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
+    #[inline]
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = BlockRun> + '_ {
         self.words.clone().map(run)
     }
 }
@@ -285,6 +286,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// What a word of 8 bytes says.
+#[inline]
 fn run(word: &[u8]) -> BlockRun {
     BlockRun::from_word(u64::from_be_bytes(word.try_into().expect("8 bytes")))
 }

@@ -172,3 +172,33 @@ fn it_is_as_a_model_says_that_forgets_nothing() {
     assert_eq!(distrusts(10_000), 0);
     assert!(distrusts(1 << 32) > 0, "how long ago that is, is not known");
 }
+
+#[test]
+fn many_are_judged_as_one_after_the_other() {
+    let mut random = random();
+    let (mut together, mut each) = (Deliveries::new(10, 1), Deliveries::new(10, 1));
+    let (mut now_us, mut met) = (0, [0; 3]);
+    for step in 0..20_000 {
+        now_us += random(10);
+        let (block, client, connected) = (random(200), random(66) as u8, random(u64::MAX));
+        for d in [&mut together, &mut each] {
+            match step % 8 {
+                0 => d.write(block, client, true, now_us),
+                _ => d.read(block, client, true, now_us, connected),
+            }
+        }
+        let gone: Vec<_> = (0..random(8))
+            .map(|_| (random(200), (now_us + 20).saturating_sub(random(40))))
+            .collect();
+        let mut heard = Vec::new();
+        together.evict_all(gone.iter().copied(), client, connected, |block, standing| {
+            met[standing as usize] += 1;
+            heard.push((block, standing));
+        });
+        let mut judge = |(block, at_us)| (block, each.evict(block, client, at_us, connected));
+        assert_eq!(heard, gone.into_iter().map(&mut judge).collect::<Vec<_>>(), "{step}");
+        assert_eq!(together.holders(block), each.holders(block), "{step}");
+    }
+    together.validate().unwrap();
+    assert!(met.iter().all(|&times| times > 100), "{met:?}");
+}

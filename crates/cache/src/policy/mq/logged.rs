@@ -186,6 +186,16 @@ impl Queues for Logged {
         }
     }
 
+    /// One write beside the log's own: the entry says where it was until it is elsewhere.
+    #[inline(always)]
+    fn renew(&mut self, entry: Entry, expire_time: u64) -> bool {
+        let block = self.blocks.0[entry as usize];
+        let log = &mut self.residents[block.queue() as usize];
+        let may_be_head = log.may_be_front(block.slot);
+        log.renew(&mut self.blocks, entry, ExpireTime::new(expire_time));
+        may_be_head
+    }
+
     #[inline(always)]
     fn front(&mut self, queue: u32) -> Option<(Entry, u64)> {
         let head = self.residents[queue as usize].front_with(&self.blocks);

@@ -51,6 +51,15 @@ pub(super) trait Queues: GhostList + Clone + Send + 'static {
     /// Takes an entry out of its queue. True if it may have been the head.
     fn remove(&mut self, entry: Entry) -> bool;
 
+    /// Moves an entry to the tail of the queue of residents that it is in. True if it may have been
+    /// the head.
+    fn renew(&mut self, entry: Entry, expire_time: u64) -> bool {
+        let queue = self.queue_of(entry);
+        let was_head = self.remove(entry);
+        self.push(queue, entry, expire_time);
+        was_head
+    }
+
     /// The head of a queue of residents, and when it would fall.
     fn front(&mut self, queue: u32) -> Option<(Entry, u64)>;
 
