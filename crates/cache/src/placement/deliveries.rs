@@ -4,7 +4,8 @@
 //!
 //! Each client of a volume has a bit. What is remembered lies in sets of four by hash, one line of
 //! the processor's cache each, since every read and every hint looks there; a new block takes the
-//! place of the one in its set that was asked for or written longest ago. So the memory is bounded.
+//! place of one in its set that nobody holds any more, or else of the one that was asked for or
+//! written longest ago: what a client uses most is asked for rarely. So the memory is bounded.
 //! Nothing is held against a hint about a block that has fallen out, and no data of it is taken.
 //!
 //! To fit a line, a block has 16 bytes. Who holds it is in them while that is one client or none;
@@ -78,13 +79,15 @@ impl Set {
 
     #[cold]
     fn replace(&mut self, block: u64, now_us: u64) -> usize {
-        let oldest = (0..WAYS).min_by_key(|&way| Reverse(self.age_us(way, now_us))).unwrap_or(0);
-        self.clear(oldest);
+        let is_held = |way| self.block(way).is_some() && self.holder(way) != NOBODY;
+        let worth = |&way: &usize| (is_held(way), Reverse(self.age_us(way, now_us)));
+        let least = (0..WAYS).min_by_key(worth).unwrap_or(0);
+        self.clear(least);
         // Of a block that no volume has nothing is remembered.
         if block <= BLOCK_MAX {
-            self.labels[oldest] = (block + 1) << STATE_BITS | NOBODY;
+            self.labels[least] = (block + 1) << STATE_BITS | NOBODY;
         }
-        oldest
+        least
     }
 
     fn clear(&mut self, way: usize) {
