@@ -167,7 +167,7 @@ pub(super) trait LinkedLevel: Send {
         false
     }
 
-    /// A level above says its life with the reference at work.
+    /// A level above says its life, with its request for the block of the reference at work.
     fn hear_life(&mut self, shared: &Shared, upper: u16, life: u64) {
         let _ = (shared, upper, life);
     }

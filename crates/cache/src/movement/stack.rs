@@ -124,10 +124,11 @@ impl<L: LinkedLevel> Caches<L> {
         }
     }
 
-    /// Every cache of a way says its life to the one below it, where that wants to know.
+    /// A request goes down through these caches: each says its life to the one below it, where that
+    /// wants to know.
     #[inline]
-    fn tell_lives(&mut self, way: &[usize]) {
-        for pair in way.windows(2) {
+    fn tell_lives(&mut self, asked: &[usize]) {
+        for pair in asked.windows(2) {
             let (above, node) = (pair[0], pair[1]);
             if self.levels[node].awaits_life(&self.shared, above as u16) {
                 let life = self.levels[above].life(&self.shared);
@@ -200,9 +201,6 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
         if caches.shared.tick() {
             caches.levels.iter_mut().for_each(|level| level.begin_slot(&mut caches.shared));
         }
-        if self.hears_lives {
-            caches.tell_lives(way);
-        }
         let mut found = caches.shared.level_of(entry);
         // Caches from the client's own down that do not have it.
         let mut above = way.len();
@@ -216,9 +214,14 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
                 found = None;
             } else {
                 above = step.into();
-                let upper = above.checked_sub(1).map(|i| way[i]);
-                pass = caches.serve((node, upper), (entry, is_write), moves);
             }
+        }
+        if self.hears_lives {
+            caches.tell_lives(&way[..way.len().min(above + 1)]);
+        }
+        if let Some(node) = found {
+            let upper = above.checked_sub(1).map(|i| way[i]);
+            pass = caches.serve((node, upper), (entry, is_write), moves);
         }
         while above > 0 && pass != Pass::Kept {
             above -= 1;
