@@ -5,7 +5,9 @@
 //! and 2 if it was a promotion, and each move before it half as much as the same move after it.
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
-use super::records::Blocks;
+use std::ops::Deref;
+
+use super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
 
 /// Most moves that can be remembered: the values then fit in the bits of a word.
@@ -100,22 +102,22 @@ impl ByActivity {
     }
 
     #[inline(always)]
-    fn value(&self, blocks: &Blocks, entry: Entry) -> u32 {
-        self.steps.value(blocks.get(entry).history)
+    fn value(&self, block: &Block) -> u32 {
+        self.steps.value(block.history)
     }
 
     /// Puts a block in as the one used last of its value.
     #[inline(always)]
-    pub(super) fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
-        let value = self.value(blocks, entry);
+    pub(super) fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
+        let value = self.value(blocks.get(entry));
         blocks.push_back(self.first + value, entry);
         self.filled |= 1 << value;
         self.len += 1;
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
-        let value = self.value(blocks, entry);
+    pub(super) fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
+        let value = self.value(blocks.get(entry));
         blocks.remove(entry);
         let is_empty = blocks.is_empty(self.first + value);
         self.filled &= !(u64::from(is_empty) << value);
@@ -124,9 +126,9 @@ impl ByActivity {
 
     /// Makes a block the one used last of its value.
     #[inline(always)]
-    pub(super) fn renew(&mut self, blocks: &mut Blocks, entry: Entry) {
+    pub(super) fn renew(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.remove(entry);
-        blocks.push_back(self.first + self.value(blocks, entry), entry);
+        blocks.push_back(self.first + self.value(blocks.get(entry)), entry);
     }
 
     /// The smallest value.
@@ -137,7 +139,7 @@ impl ByActivity {
 
     /// The block of the smallest value that was used longest ago.
     #[inline(always)]
-    pub(super) fn victim(&self, blocks: &Blocks) -> Option<Entry> {
+    pub(super) fn victim(&self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         blocks.front(self.first + self.least()?)
     }
 
@@ -151,10 +153,10 @@ impl ByActivity {
     }
 
     /// Next victim last.
-    pub(super) fn iter_back<'a>(
+    pub(super) fn iter_back<'a, R: Deref<Target = [Block]>>(
         &self,
-        blocks: &'a Blocks,
-    ) -> impl Iterator<Item = Entry> + use<'a> {
+        blocks: &'a Blocks<R>,
+    ) -> impl Iterator<Item = Entry> + use<'a, R> {
         self.lists().rev().flat_map(|list| blocks.iter_back(list))
     }
 
