@@ -5,6 +5,7 @@
 //! and 2 if it was a promotion, and each move before it half as much as the same move after it.
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
+use std::array;
 use std::ops::Deref;
 
 use super::records::{Block, Blocks, BlocksAtHand};
@@ -20,47 +21,58 @@ pub(super) type History = u8;
 /// Number of histories: those of [`MAX_STEPS`] moves have one bit more.
 const HISTORIES: usize = 2 << MAX_STEPS;
 
-/// What the moves of a block come to.
+/// What the moves of a block come to, looked up: every history has a row in each table.
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     k: u32,
-    /// The value of each history.
+    /// Its value.
     values: [u8; HISTORIES],
+    /// The history after one more move, a demotion or a promotion.
+    after: [[History; HISTORIES]; 2],
+    /// What is left of any byte as a history.
+    within: [History; 1 << History::BITS],
 }
 
 impl Steps {
     pub(super) fn new(k: u64) -> Self {
         debug_assert!((1..=MAX_STEPS).contains(&k));
         let k = k as u32;
+        // The newest move is the lowest bit; the oldest falls off above.
+        let len_of = |history: u32| 31 - history.leading_zeros();
+        let last = |moves: u32, len: u32| (moves & ((1 << len) - 1) | 1 << len) as History;
         let value = |history: usize| {
             let history = history.max(1) as u32;
-            let len = (31 - history.leading_zeros()).min(k);
+            let len = len_of(history).min(k);
             let part = |j: u32| (1 + (history >> j & 1)) << (k - 1 - j);
             (0..len).map(part).sum::<u32>() as u8
         };
-        Self { k, values: std::array::from_fn(value) }
+        let after = |history: usize, is_promotion: u32| {
+            let history = history.max(1) as u32;
+            last(history << 1 | is_promotion, (len_of(history) + 1).min(k))
+        };
+        let within = |history: usize| {
+            let history = history.max(1) as u32;
+            last(history, len_of(history).min(k))
+        };
+        Self {
+            k,
+            values: array::from_fn(value),
+            after: [0, 1]
+                .map(|is_promotion| array::from_fn(|history| after(history, is_promotion))),
+            within: array::from_fn(within),
+        }
     }
 
     /// A history from elsewhere, with no more moves than are remembered here.
     #[inline(always)]
     pub(super) fn within(&self, history: History) -> History {
-        if history <= 1 {
-            return 1;
-        }
-        let history = u32::from(history.max(1));
-        let len = (31 - history.leading_zeros()).min(self.k);
-        (history & ((1 << len) - 1) | 1 << len) as History
+        self.within[usize::from(history)]
     }
 
     /// The history after one more move.
     #[inline(always)]
     pub(super) fn push(&self, history: History, is_promotion: bool) -> History {
-        let history = u32::from(history.max(1));
-        let len = 31 - history.leading_zeros();
-        // The newest move is the lowest bit; the oldest falls off above.
-        let bits = (history - (1 << len)) << 1 | u32::from(is_promotion);
-        let len = (len + 1).min(self.k);
-        (bits & ((1 << len) - 1) | 1 << len) as History
+        self.after[usize::from(is_promotion)][usize::from(history) % HISTORIES]
     }
 
     /// The value in whole parts of 2^-(K-1).
