@@ -137,11 +137,13 @@ impl<L: LinkedLevel> Caches<L> {
         }
     }
 
+    /// The first reference of a slot begins.
     #[cold]
     fn begin_slot(&mut self, at_hand: &mut AtHand<'_>) {
         self.levels.iter_mut().for_each(|level| level.begin_slot(at_hand));
     }
 
+    /// The last reference of a slot is over.
     #[cold]
     fn end_slot(&mut self, at_hand: &mut AtHand<'_>) {
         self.levels.iter_mut().for_each(|level| level.end_slot(at_hand));

@@ -137,13 +137,12 @@ impl<'a> Account<'a> {
         served.writes += u64::from(is_write);
         served.cold_reads += u64::from(is_cold && !is_write);
         let moved = &mut self.moved[client * nodes * KINDS..];
-        let mut is_promoted = false;
         for &one in moves {
             let (kind, node) = parts(one);
             moved[node * KINDS + kind] += 1;
-            is_promoted |= kind == PROMOTED;
         }
-        if is_promoted {
+        // Asked apart from that: a kind that is nothing but a number is read, and not jumped by.
+        if moves.iter().any(|one| matches!(one, Move::Promoted(..))) {
             self.count_promotions(entry, found, moves);
         }
         if self.distances.is_some() {
