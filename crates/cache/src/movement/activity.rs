@@ -185,7 +185,28 @@ impl ByActivity {
 
 #[cfg(test)]
 mod tests {
-    use super::Steps;
+    use super::{MAX_STEPS, Steps};
+
+    /// A history written out is a 1 and the moves, the newest last.
+    #[test]
+    fn histories_are_the_last_moves() {
+        for k in 1..=MAX_STEPS as usize {
+            let steps = Steps::new(k as u64);
+            let last = |moves: &str| {
+                let kept = &moves[moves.len().saturating_sub(k)..];
+                u8::from_str_radix(&format!("1{kept}"), 2).unwrap()
+            };
+            for byte in 0..=u8::MAX {
+                let within = steps.within(byte);
+                assert_eq!(within, last(&format!("{:b}", byte.max(1))[1..]), "{k}, {byte:b}");
+                let moves = format!("{within:b}");
+                for (is_promotion, digit) in [(false, '0'), (true, '1')] {
+                    let after = last(&format!("{}{digit}", &moves[1..]));
+                    assert_eq!(steps.push(within, is_promotion), after, "{k}, {byte:b} {digit}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_last_moves_count_most() {
