@@ -5,7 +5,10 @@
 //! and 2 if it was a promotion, and each move before it half as much as the same move after it.
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
-use super::records::Blocks;
+use std::array;
+use std::ops::Deref;
+
+use super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
 
 /// Most moves that can be remembered: the values then fit in the bits of a word.
@@ -18,47 +21,58 @@ pub(super) type History = u8;
 /// Number of histories: those of [`MAX_STEPS`] moves have one bit more.
 const HISTORIES: usize = 2 << MAX_STEPS;
 
-/// What the moves of a block come to.
+/// What the moves of a block come to, looked up: every history has a row in each table.
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     k: u32,
-    /// The value of each history.
+    /// Its value.
     values: [u8; HISTORIES],
+    /// The history after one more move, a demotion or a promotion.
+    after: [[History; HISTORIES]; 2],
+    /// What is left of any byte as a history.
+    within: [History; 1 << History::BITS],
 }
 
 impl Steps {
     pub(super) fn new(k: u64) -> Self {
         debug_assert!((1..=MAX_STEPS).contains(&k));
         let k = k as u32;
+        // The newest move is the lowest bit; the oldest falls off above.
+        let len_of = |history: u32| 31 - history.leading_zeros();
+        let last = |moves: u32, len: u32| (moves & ((1 << len) - 1) | 1 << len) as History;
         let value = |history: usize| {
             let history = history.max(1) as u32;
-            let len = (31 - history.leading_zeros()).min(k);
+            let len = len_of(history).min(k);
             let part = |j: u32| (1 + (history >> j & 1)) << (k - 1 - j);
             (0..len).map(part).sum::<u32>() as u8
         };
-        Self { k, values: std::array::from_fn(value) }
+        let after = |history: usize, is_promotion: u32| {
+            let history = history.max(1) as u32;
+            last(history << 1 | is_promotion, (len_of(history) + 1).min(k))
+        };
+        let within = |history: usize| {
+            let history = history.max(1) as u32;
+            last(history, len_of(history).min(k))
+        };
+        Self {
+            k,
+            values: array::from_fn(value),
+            after: [0, 1]
+                .map(|is_promotion| array::from_fn(|history| after(history, is_promotion))),
+            within: array::from_fn(within),
+        }
     }
 
     /// A history from elsewhere, with no more moves than are remembered here.
     #[inline(always)]
     pub(super) fn within(&self, history: History) -> History {
-        if history <= 1 {
-            return 1;
-        }
-        let history = u32::from(history.max(1));
-        let len = (31 - history.leading_zeros()).min(self.k);
-        (history & ((1 << len) - 1) | 1 << len) as History
+        self.within[usize::from(history)]
     }
 
     /// The history after one more move.
     #[inline(always)]
     pub(super) fn push(&self, history: History, is_promotion: bool) -> History {
-        let history = u32::from(history.max(1));
-        let len = 31 - history.leading_zeros();
-        // The newest move is the lowest bit; the oldest falls off above.
-        let bits = (history - (1 << len)) << 1 | u32::from(is_promotion);
-        let len = (len + 1).min(self.k);
-        (bits & ((1 << len) - 1) | 1 << len) as History
+        self.after[usize::from(is_promotion)][usize::from(history) % HISTORIES]
     }
 
     /// The value in whole parts of 2^-(K-1).
@@ -100,22 +114,22 @@ impl ByActivity {
     }
 
     #[inline(always)]
-    fn value(&self, blocks: &Blocks, entry: Entry) -> u32 {
-        self.steps.value(blocks.get(entry).history)
+    fn value(&self, block: &Block) -> u32 {
+        self.steps.value(block.history)
     }
 
     /// Puts a block in as the one used last of its value.
     #[inline(always)]
-    pub(super) fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
-        let value = self.value(blocks, entry);
+    pub(super) fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
+        let value = self.value(blocks.get(entry));
         blocks.push_back(self.first + value, entry);
         self.filled |= 1 << value;
         self.len += 1;
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
-        let value = self.value(blocks, entry);
+    pub(super) fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
+        let value = self.value(blocks.get(entry));
         blocks.remove(entry);
         let is_empty = blocks.is_empty(self.first + value);
         self.filled &= !(u64::from(is_empty) << value);
@@ -124,9 +138,9 @@ impl ByActivity {
 
     /// Makes a block the one used last of its value.
     #[inline(always)]
-    pub(super) fn renew(&mut self, blocks: &mut Blocks, entry: Entry) {
+    pub(super) fn renew(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.remove(entry);
-        blocks.push_back(self.first + self.value(blocks, entry), entry);
+        blocks.push_back(self.first + self.value(blocks.get(entry)), entry);
     }
 
     /// The smallest value.
@@ -137,7 +151,7 @@ impl ByActivity {
 
     /// The block of the smallest value that was used longest ago.
     #[inline(always)]
-    pub(super) fn victim(&self, blocks: &Blocks) -> Option<Entry> {
+    pub(super) fn victim(&self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         blocks.front(self.first + self.least()?)
     }
 
@@ -151,10 +165,10 @@ impl ByActivity {
     }
 
     /// Next victim last.
-    pub(super) fn iter_back<'a>(
+    pub(super) fn iter_back<'a, R: Deref<Target = [Block]>>(
         &self,
-        blocks: &'a Blocks,
-    ) -> impl Iterator<Item = Entry> + use<'a> {
+        blocks: &'a Blocks<R>,
+    ) -> impl Iterator<Item = Entry> + use<'a, R> {
         self.lists().rev().flat_map(|list| blocks.iter_back(list))
     }
 
@@ -171,7 +185,28 @@ impl ByActivity {
 
 #[cfg(test)]
 mod tests {
-    use super::Steps;
+    use super::{MAX_STEPS, Steps};
+
+    /// A history written out is a 1 and the moves, the newest last.
+    #[test]
+    fn histories_are_the_last_moves() {
+        for k in 1..=MAX_STEPS as usize {
+            let steps = Steps::new(k as u64);
+            let last = |moves: &str| {
+                let kept = &moves[moves.len().saturating_sub(k)..];
+                u8::from_str_radix(&format!("1{kept}"), 2).unwrap()
+            };
+            for byte in 0..=u8::MAX {
+                let within = steps.within(byte);
+                assert_eq!(within, last(&format!("{:b}", byte.max(1))[1..]), "{k}, {byte:b}");
+                let moves = format!("{within:b}");
+                for (is_promotion, digit) in [(false, '0'), (true, '1')] {
+                    let after = last(&format!("{}{digit}", &moves[1..]));
+                    assert_eq!(steps.push(within, is_promotion), after, "{k}, {byte:b} {digit}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_last_moves_count_most() {

@@ -8,9 +8,9 @@
 
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
 use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
-use super::records::Blocks;
+use super::records::BlocksAtHand;
 use super::registry::SchemeInfo;
-use super::shared::Shared;
+use super::shared::{AtHand, Shared};
 use super::stack::Stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
@@ -58,7 +58,7 @@ impl HintK {
     /// Takes a block in; the least active one leaves for it.
     fn insert(
         &mut self,
-        blocks: &mut Blocks,
+        blocks: &mut BlocksAtHand<'_>,
         entry: Entry,
         (history, owner): (History, u16),
         left: &mut Option<Left>,
@@ -68,8 +68,8 @@ impl HintK {
                 let (history, owner) = self.take(blocks, victim);
                 let history = self.steps.push(history, false);
                 let load = self.has_lower.then_some(Load { history, ..Load::default() });
-                let (exchanges, awaits) = (false, false);
-                *left = Some(Left { entry: victim, load, exchanges, awaits, owner });
+                let (exchanges, may_be_hot_below) = (false, false);
+                *left = Some(Left { entry: victim, load, exchanges, may_be_hot_below, owner });
             }
         }
         let block = blocks.get_mut(entry);
@@ -80,7 +80,7 @@ impl HintK {
 
     /// Takes a block out: its history, and whose it is.
     #[inline(always)]
-    fn take(&mut self, blocks: &mut Blocks, entry: Entry) -> (History, u16) {
+    fn take(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) -> (History, u16) {
         self.cache.remove(blocks, entry);
         let block = blocks.get_mut(entry);
         block.place = 0;
@@ -104,7 +104,7 @@ impl LinkedLevel for HintK {
     #[inline]
     fn serve(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         _: bool,
         upper: Option<Upper>,
@@ -127,7 +127,7 @@ impl LinkedLevel for HintK {
     #[inline]
     fn pass(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         passing: Passing,
         pass: Pass,
         left: &mut Option<Left>,
@@ -144,7 +144,7 @@ impl LinkedLevel for HintK {
     #[inline]
     fn demoted(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         owner: u16,
         load: Load,
@@ -155,12 +155,12 @@ impl LinkedLevel for HintK {
         None
     }
 
-    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
+    fn exchanged(&mut self, shared: &mut AtHand<'_>, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
         self.insert(&mut shared.blocks, entry, (load.history, owner), left);
     }
 
-    fn forget(&mut self, shared: &mut Shared, entry: Entry) {
+    fn forget(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         self.take(&mut shared.blocks, entry);
     }
 

@@ -7,7 +7,7 @@
 //! Not here: what a level decides by (`hfa/`, `hint_k.rs`), what data goes where.
 
 use super::Gauges;
-use super::shared::Shared;
+use super::shared::{AtHand, Shared};
 use crate::Entry;
 
 /// What a level tells the one below it with a request that it cannot serve.
@@ -52,6 +52,9 @@ pub(super) struct Passing {
     pub(super) upper: Option<u16>,
     /// Whose it is.
     pub(super) owner: u16,
+    /// Whether F at the nearest level below is said further up: where an exchange comes by a
+    /// message of its own, and must be waited for.
+    pub(super) is_told: bool,
 }
 
 /// What an answer says of its block on the way up.
@@ -83,8 +86,8 @@ pub(super) struct Left {
     pub(super) load: Option<Load>,
     /// Whether the levels below may send blocks up for what comes down.
     pub(super) exchanges: bool,
-    /// Whether it may come to that at the next level.
-    pub(super) awaits: bool,
+    /// Whether the next level may remember so many moves of it that it would be hot there.
+    pub(super) may_be_hot_below: bool,
     /// Whose it is.
     pub(super) owner: u16,
 }
@@ -138,12 +141,12 @@ pub(super) trait LinkedLevel: Send {
     fn grow(&mut self, entries: u32);
 
     /// The first reference of a slot begins, other than the first slot.
-    fn begin_slot(&mut self, shared: &mut Shared) {
+    fn begin_slot(&mut self, shared: &mut AtHand<'_>) {
         let _ = shared;
     }
 
     /// The last reference of a slot is over.
-    fn end_slot(&mut self, shared: &mut Shared) {
+    fn end_slot(&mut self, shared: &mut AtHand<'_>) {
         let _ = shared;
     }
 
@@ -167,7 +170,7 @@ pub(super) trait LinkedLevel: Send {
         false
     }
 
-    /// A level above says its life with the reference at work.
+    /// A level above says its life, with its request for the block of the reference at work.
     fn hear_life(&mut self, shared: &Shared, upper: u16, life: u64) {
         let _ = (shared, upper, life);
     }
@@ -188,7 +191,7 @@ pub(super) trait LinkedLevel: Send {
     /// put into `left`.
     fn serve(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         is_write: bool,
         upper: Option<Upper>,
@@ -199,7 +202,7 @@ pub(super) trait LinkedLevel: Send {
     /// said further up, and whether it stays here. What left is put into `left`.
     fn pass(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         passing: Passing,
         pass: Pass,
         left: &mut Option<Left>,
@@ -209,7 +212,7 @@ pub(super) trait LinkedLevel: Send {
     /// [`exchange`](Self::exchange) is to be called if this gives the hotness to call it with.
     fn demoted(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         owner: u16,
         load: Load,
@@ -221,7 +224,7 @@ pub(super) trait LinkedLevel: Send {
     /// above.
     fn exchange(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         heat: f64,
         rises: &dyn Fn(u16) -> bool,
@@ -230,11 +233,18 @@ pub(super) trait LinkedLevel: Send {
         None
     }
 
+    /// Whether it may come to an exchange for a block that has left: where that comes by a message
+    /// of its own, it is to be waited for.
+    fn awaits_exchange(&self, left: &Left) -> bool {
+        let _ = left;
+        false
+    }
+
     /// A block comes up from below that nobody here has asked for.
-    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>);
+    fn exchanged(&mut self, shared: &mut AtHand<'_>, risen: Risen, left: &mut Option<Left>);
 
     /// A block that is here is gone: nobody has its content any more.
-    fn forget(&mut self, shared: &mut Shared, entry: Entry);
+    fn forget(&mut self, shared: &mut AtHand<'_>, entry: Entry);
 
     /// Whether anything is remembered of a block that is not here.
     fn remembers(&self, shared: &Shared, entry: Entry) -> bool {

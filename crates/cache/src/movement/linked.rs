@@ -170,10 +170,10 @@ impl LinkedCache {
             if left == 0 {
                 return;
             }
-            self.level.end_slot(&mut self.shared);
+            self.level.end_slot(&mut self.shared.at_hand());
             left -= 1;
             if self.shared.tick() {
-                self.level.begin_slot(&mut self.shared);
+                self.level.begin_slot(&mut self.shared.at_hand());
             }
         }
     }
@@ -212,7 +212,7 @@ impl LinkedCache {
         let before = self.handles.slot(entry).frame;
         let upper = asking.upper.map(|bid| Upper { number: asking.owner, bid });
         let mut left = None;
-        let pass = self.level.serve(&mut self.shared, entry, is_write, upper, &mut left);
+        let pass = self.level.serve(&mut self.shared.at_hand(), entry, is_write, upper, &mut left);
         let mut now = Some(before);
         if matches!(pass, Pass::Moved { .. }) {
             self.links.promotions_out += 1;
@@ -247,9 +247,10 @@ impl LinkedCache {
         let pass = sound(pass);
         let entry = self.enter(block);
         let upper = asking.upper.is_some().then_some(asking.owner);
-        let passing = Passing { entry, is_write, upper, owner: asking.owner };
+        let passing = Passing { entry, is_write, upper, owner: asking.owner, is_told: true };
         let mut left = None;
-        let (further, stays) = self.level.pass(&mut self.shared, passing, pass, &mut left);
+        let (further, stays) =
+            self.level.pass(&mut self.shared.at_hand(), passing, pass, &mut left);
         self.settle(left);
         if !stays {
             self.drop_if_unknown(entry);
@@ -277,7 +278,8 @@ impl LinkedCache {
         let entry = self.enter(block);
         let mut left = None;
         let (level, load) = (&mut self.level, sound_load(load));
-        let heat = level.demoted(&mut self.shared, entry, owner, load, exchanges, &mut left);
+        let heat =
+            level.demoted(&mut self.shared.at_hand(), entry, owner, load, exchanges, &mut left);
         self.links.demotions_in += 1;
         self.settle(left);
         Some((self.handles.give_frame(entry), heat))
@@ -289,7 +291,7 @@ impl LinkedCache {
         // One that is not known any more is not the one that goes up either.
         let entry = self.handles.find(block).unwrap_or(Entry::MAX);
         let Risen { entry, owner, load } =
-            self.level.exchange(&mut self.shared, entry, heat, &|_| true)?;
+            self.level.exchange(&mut self.shared.at_hand(), entry, heat, &|_| true)?;
         self.links.promotions_out += 1;
         let Slot { block, frame } = self.handles.slot(entry);
         self.handles.release(entry);
@@ -307,7 +309,7 @@ impl LinkedCache {
         let entry = self.enter(block);
         let mut left = None;
         let risen = Risen { entry, owner, load: sound_load(load) };
-        self.level.exchanged(&mut self.shared, risen, &mut left);
+        self.level.exchanged(&mut self.shared.at_hand(), risen, &mut left);
         self.links.promotions_in += 1;
         self.links.exchanges_in += 1;
         self.settle(left);
@@ -319,7 +321,7 @@ impl LinkedCache {
         self.start();
         let entry = self.find_held(block)?;
         let frame = self.handles.slot(entry).frame;
-        self.level.forget(&mut self.shared, entry);
+        self.level.forget(&mut self.shared.at_hand(), entry);
         self.handles.release(entry);
         self.drop_if_unknown(entry);
         Some(frame)
@@ -406,7 +408,9 @@ impl LinkedCache {
 
     /// Carries out what left.
     fn settle(&mut self, left: Option<Left>) {
-        let Some(Left { entry, load, exchanges, awaits, .. }) = left else { return };
+        let Some(left) = left else { return };
+        let (awaits, Left { entry, load, exchanges, .. }) =
+            (self.level.awaits_exchange(&left), left);
         let Slot { block, frame } = self.handles.slot(entry);
         self.counts.evictions += 1;
         self.evicted.push(Evicted { block, frame, held: false });

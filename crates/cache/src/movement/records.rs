@@ -3,10 +3,15 @@
 //! processor's cache, and that lists do not count what they hold. Every level has some lists of its
 //! own there.
 //!
+//! For the time of a reference they are borrowed ([`Blocks::at_hand`]): where they lie and how many
+//! there are is then known to the compiler to stay, and not read again after every change of one.
+//!
 //! Every list is a ring closed by a record that stands for no block; these come first.
 //!
 //! Invariants (checked by [`Blocks::check`]): walking a list forward and backward meets the same
 //! blocks; a block is in at most one list; one that is in none has `next == UNLINKED`.
+
+use std::ops::{Deref, DerefMut};
 
 use super::activity::History;
 use crate::Entry;
@@ -75,11 +80,14 @@ impl Default for Block {
     }
 }
 
-/// The records.
-pub(super) struct Blocks {
-    records: Vec<Block>,
+/// The records, owned or at hand.
+pub(super) struct Blocks<R = Vec<Block>> {
+    records: R,
     lists: u32,
 }
+
+/// The records at hand.
+pub(super) type BlocksAtHand<'a> = Blocks<&'a mut [Block]>;
 
 impl Blocks {
     /// So many empty lists over no blocks yet.
@@ -96,6 +104,22 @@ impl Blocks {
         }
     }
 
+    /// The same records, at hand.
+    #[inline(always)]
+    pub(super) fn at_hand(&mut self) -> BlocksAtHand<'_> {
+        Blocks { records: &mut self.records, lists: self.lists }
+    }
+}
+
+impl BlocksAtHand<'_> {
+    /// The same, to be handed on.
+    #[inline(always)]
+    pub(super) fn again(&mut self) -> BlocksAtHand<'_> {
+        Blocks { records: self.records, lists: self.lists }
+    }
+}
+
+impl<R: Deref<Target = [Block]>> Blocks<R> {
     /// Number of valid entries.
     pub(super) fn entries(&self) -> u32 {
         self.records.len() as u32 - self.lists
@@ -112,11 +136,6 @@ impl Blocks {
     }
 
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, entry: Entry) -> &mut Block {
-        &mut self.records[(entry + self.lists) as usize]
-    }
-
-    #[inline(always)]
     pub(super) fn is_empty(&self, list: u32) -> bool {
         self.records[list as usize].next == list
     }
@@ -129,38 +148,6 @@ impl Blocks {
     #[inline(always)]
     pub(super) fn back(&self, list: u32) -> Option<Entry> {
         self.entry_of(self.records[list as usize].prev)
-    }
-
-    #[inline(always)]
-    fn link(&mut self, record: u32, prev: u32, next: u32) {
-        let it = &mut self.records[record as usize];
-        debug_assert_eq!(it.next, UNLINKED, "a block is in at most one list");
-        (it.prev, it.next) = (prev, next);
-        self.records[prev as usize].next = record;
-        self.records[next as usize].prev = record;
-    }
-
-    #[inline(always)]
-    pub(super) fn push_front(&mut self, list: u32, entry: Entry) {
-        let first = self.records[list as usize].next;
-        self.link(entry + self.lists, list, first);
-    }
-
-    #[inline(always)]
-    pub(super) fn push_back(&mut self, list: u32, entry: Entry) {
-        let last = self.records[list as usize].prev;
-        self.link(entry + self.lists, last, list);
-    }
-
-    /// Takes a block out of the list that it is in.
-    #[inline(always)]
-    pub(super) fn remove(&mut self, entry: Entry) {
-        let it = self.get_mut(entry);
-        let (prev, next) = (it.prev, it.next);
-        debug_assert_ne!(next, UNLINKED, "removed from no list");
-        it.next = UNLINKED;
-        self.records[prev as usize].next = next;
-        self.records[next as usize].prev = prev;
     }
 
     /// The blocks of a list, front to back.
@@ -197,6 +184,45 @@ impl Blocks {
             Some(i) => Err(format!("record {i}: whether it is in a list is said otherwise there")),
             None => Ok(()),
         }
+    }
+}
+
+impl<R: DerefMut<Target = [Block]>> Blocks<R> {
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, entry: Entry) -> &mut Block {
+        &mut self.records[(entry + self.lists) as usize]
+    }
+
+    #[inline(always)]
+    fn link(&mut self, record: u32, prev: u32, next: u32) {
+        let it = &mut self.records[record as usize];
+        debug_assert_eq!(it.next, UNLINKED, "a block is in at most one list");
+        (it.prev, it.next) = (prev, next);
+        self.records[prev as usize].next = record;
+        self.records[next as usize].prev = record;
+    }
+
+    #[inline(always)]
+    pub(super) fn push_front(&mut self, list: u32, entry: Entry) {
+        let first = self.records[list as usize].next;
+        self.link(entry + self.lists, list, first);
+    }
+
+    #[inline(always)]
+    pub(super) fn push_back(&mut self, list: u32, entry: Entry) {
+        let last = self.records[list as usize].prev;
+        self.link(entry + self.lists, last, list);
+    }
+
+    /// Takes a block out of the list that it is in.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, entry: Entry) {
+        let it = self.get_mut(entry);
+        let (prev, next) = (it.prev, it.next);
+        debug_assert_ne!(next, UNLINKED, "removed from no list");
+        it.next = UNLINKED;
+        self.records[prev as usize].next = next;
+        self.records[next as usize].prev = prev;
     }
 }
 

@@ -5,12 +5,14 @@
 //!
 //! What a record is, and the lists that records are in, is in `records.rs`.
 
-use super::records::Blocks;
+use std::ops::Deref;
+
+use super::records::{Block, Blocks};
 use crate::Entry;
 
-/// The clock and the records.
-pub(super) struct Shared {
-    pub(super) blocks: Blocks,
+/// The clock and the records, owned or at hand.
+pub(super) struct Shared<R = Vec<Block>> {
+    pub(super) blocks: Blocks<R>,
     /// References of clients so far, the one at work included.
     now: u64,
     /// Number of the slot that it is in, from 0, and the last reference of that slot.
@@ -19,6 +21,9 @@ pub(super) struct Shared {
     /// References in a slot.
     period: u64,
 }
+
+/// What a level has at hand while it deals with one reference, in which the clock stands.
+pub(super) type AtHand<'a> = Shared<&'a mut [Block]>;
 
 impl Shared {
     /// With so many lists, and so many references in a slot.
@@ -32,6 +37,44 @@ impl Shared {
         (self.period, self.slot_end) = (period, period);
     }
 
+    /// The same, at hand for the reference at work.
+    #[inline(always)]
+    pub(super) fn at_hand(&mut self) -> AtHand<'_> {
+        let &mut Self { ref mut blocks, now, slot, slot_end, period } = self;
+        Shared { blocks: blocks.at_hand(), now, slot, slot_end, period }
+    }
+
+    /// The next reference begins. True if it is the first of a slot, other than the first slot.
+    #[inline(always)]
+    pub(super) fn tick(&mut self) -> bool {
+        self.now += 1;
+        let begins = self.now > self.slot_end;
+        if begins {
+            self.slot += 1;
+            self.slot_end = self.slot_end.saturating_add(self.period);
+        }
+        begins
+    }
+
+    /// Up to so many references that neither end a slot nor begin one pass: how many did.
+    pub(super) fn pass_within_slot(&mut self, most: u64) -> u64 {
+        let passed = most.min(self.slot_end - self.now);
+        self.now += passed;
+        passed
+    }
+}
+
+impl AtHand<'_> {
+    /// The same, to be handed on to what is seldom called: the compiler then still knows that ours
+    /// stays as it is.
+    #[inline(always)]
+    pub(super) fn again(&mut self) -> AtHand<'_> {
+        let &mut Self { ref mut blocks, now, slot, slot_end, period } = self;
+        Shared { blocks: blocks.again(), now, slot, slot_end, period }
+    }
+}
+
+impl<R: Deref<Target = [Block]>> Shared<R> {
     #[inline(always)]
     pub(super) fn now(&self) -> u64 {
         self.now
@@ -48,29 +91,10 @@ impl Shared {
         self.slot_end - self.now + 1
     }
 
-    /// The next reference begins. True if it is the first of a slot, other than the first slot.
-    #[inline(always)]
-    pub(super) fn tick(&mut self) -> bool {
-        self.now += 1;
-        let begins = self.now > self.slot_end;
-        if begins {
-            self.slot += 1;
-            self.slot_end = self.slot_end.saturating_add(self.period);
-        }
-        begins
-    }
-
     /// Whether the reference at work is the last one of its slot.
     #[inline(always)]
     pub(super) fn ends_slot(&self) -> bool {
         self.now == self.slot_end
-    }
-
-    /// Up to so many references that neither end a slot nor begin one pass: how many did.
-    pub(super) fn pass_within_slot(&mut self, most: u64) -> u64 {
-        let passed = most.min(self.slot_end - self.now);
-        self.now += passed;
-        passed
     }
 
     /// The level that holds a block.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
 use super::registry::Build;
-use super::shared::Shared;
+use super::shared::{AtHand, Shared};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
@@ -23,13 +23,13 @@ pub(super) struct Stack<L> {
     /// Whether any cache wants to know how long blocks live in those above.
     hears_lives: bool,
     caches: Caches<L>,
+    shared: Shared,
 }
 
 /// The caches, without the clients.
 struct Caches<L> {
     topology: Topology,
     levels: Vec<L>,
-    shared: Shared,
 }
 
 /// Where each cache of a topology stands.
@@ -73,36 +73,49 @@ impl<L: LinkedLevel> Stack<L> {
         let ways = (0..topology.clients()).map(|client| topology.path(client).to_vec()).collect();
         let hears_lives = levels.iter().any(L::hears_lives);
         let shared = Shared::new(lists, period);
-        Self { ways, steps, hears_lives, caches: Caches { topology, levels, shared } }
+        Self { ways, steps, hears_lives, caches: Caches { topology, levels }, shared }
     }
 }
 
 impl<L: LinkedLevel> Caches<L> {
     /// A block has left a cache: it goes down as far as it goes, and what comes up for it goes up.
-    fn leave(&mut self, mut node: usize, mut left: Left, moves: &mut Vec<Move>) {
-        loop {
-            let Left { entry, load, exchanges, owner, .. } = left;
-            let (Some(below), Some(load)) = (self.topology.below(node), load) else {
-                return moves.push(Move::Dropped(entry, node));
-            };
+    #[inline(always)]
+    fn leave(
+        &mut self,
+        at_hand: &mut AtHand<'_>,
+        mut node: usize,
+        left: Left,
+        moves: &mut Vec<Move>,
+    ) {
+        let Left { mut entry, mut load, mut exchanges, mut owner, .. } = left;
+        while let (Some(below), Some(came)) = (self.topology.below(node), load) {
             moves.push(Move::Demoted(entry, below));
             let mut further = None;
-            let (level, shared) = (&mut self.levels[below], &mut self.shared);
-            let due = level.demoted(shared, entry, owner, load, exchanges, &mut further);
+            let level = &mut self.levels[below];
+            let due = level.demoted(at_hand, entry, owner, came, exchanges, &mut further);
             if let Some(heat) = due {
-                if let Some(further) = further {
-                    self.leave(below, further, moves);
-                }
-                return self.exchange(below, entry, heat, moves);
+                return self.exchange(at_hand.again(), below, (entry, heat), further, moves);
             }
             let Some(further) = further else { return };
-            (node, left) = (below, further);
+            (node, entry, load) = (below, further.entry, further.load);
+            (exchanges, owner) = (further.exchanges, further.owner);
         }
+        moves.push(Move::Dropped(entry, node));
     }
 
-    /// A block came down to a cache as hot as that: what goes up for it.
-    #[inline(never)]
-    fn exchange(&mut self, below: usize, entry: Entry, heat: f64, moves: &mut Vec<Move>) {
+    /// A block came down to a cache as hot as that, and another one left for it: what goes up.
+    #[cold]
+    fn exchange(
+        &mut self,
+        mut at_hand: AtHand<'_>,
+        below: usize,
+        (entry, heat): (Entry, f64),
+        further: Option<Left>,
+        moves: &mut Vec<Move>,
+    ) {
+        if let Some(further) = further {
+            self.leave(&mut at_hand, below, further, moves);
+        }
         // It goes back to where it came from, which another client may be above.
         let topology = &self.topology;
         let above = |owner: u16| {
@@ -110,83 +123,50 @@ impl<L: LinkedLevel> Caches<L> {
             let i = path.iter().position(|&n| n == below)?;
             Some(path[i.checked_sub(1)?])
         };
-        let (level, shared) = (&mut self.levels[below], &mut self.shared);
-        let risen = level.exchange(shared, entry, heat, &|owner| above(owner).is_some());
+        let level = &mut self.levels[below];
+        let risen = level.exchange(&mut at_hand, entry, heat, &|owner| above(owner).is_some());
         let Some((risen, above)) = risen.and_then(|risen| Some((risen, above(risen.owner)?)))
         else {
             return;
         };
         moves.push(Move::Promoted(risen.entry, above));
         let mut left = None;
-        self.levels[above].exchanged(&mut self.shared, risen, &mut left);
+        self.levels[above].exchanged(&mut at_hand, risen, &mut left);
         if let Some(left) = left {
-            self.leave(above, left, moves);
+            self.leave(&mut at_hand, above, left, moves);
         }
     }
 
-    /// Every cache of a way says its life to the one below it, where that wants to know.
+    /// The first reference of a slot begins.
+    #[cold]
+    fn begin_slot(&mut self, at_hand: &mut AtHand<'_>) {
+        self.levels.iter_mut().for_each(|level| level.begin_slot(at_hand));
+    }
+
+    /// The last reference of a slot is over.
+    #[cold]
+    fn end_slot(&mut self, at_hand: &mut AtHand<'_>) {
+        self.levels.iter_mut().for_each(|level| level.end_slot(at_hand));
+    }
+
+    /// A request goes down through these caches: each says its life to the one below it, where that
+    /// wants to know.
     #[inline]
-    fn tell_lives(&mut self, way: &[usize]) {
-        for pair in way.windows(2) {
+    fn tell_lives(&mut self, shared: &Shared, asked: &[usize]) {
+        for pair in asked.windows(2) {
             let (above, node) = (pair[0], pair[1]);
-            if self.levels[node].awaits_life(&self.shared, above as u16) {
-                let life = self.levels[above].life(&self.shared);
-                self.levels[node].hear_life(&self.shared, above as u16, life);
+            if self.levels[node].awaits_life(shared, above as u16) {
+                let life = self.levels[above].life(shared);
+                self.levels[node].hear_life(shared, above as u16, life);
             }
         }
-    }
-
-    /// A reference to a block that a cache has: what that says upwards.
-    #[inline(always)]
-    fn serve(
-        &mut self,
-        (node, upper): (usize, Option<usize>),
-        (entry, is_write): (Entry, bool),
-        moves: &mut Vec<Move>,
-    ) -> Pass {
-        let upper = upper.map(|up| Upper { number: up as u16, bid: self.levels[up].bid() });
-        let mut left = None;
-        let (level, shared) = (&mut self.levels[node], &mut self.shared);
-        let pass = level.serve(shared, entry, is_write, upper, &mut left);
-        if let Some(left) = left {
-            self.leave(node, left, moves);
-        }
-        pass
-    }
-
-    /// A block comes up through a cache, from another one if it `was_found` there: what that says
-    /// upwards.
-    #[inline(always)]
-    fn pass(
-        &mut self,
-        node: usize,
-        passing: Passing,
-        pass: Pass,
-        was_found: bool,
-        moves: &mut Vec<Move>,
-    ) -> Pass {
-        let mut left = None;
-        let (level, shared) = (&mut self.levels[node], &mut self.shared);
-        let (further, stays) = level.pass(shared, passing, pass, &mut left);
-        if stays {
-            let entry = passing.entry;
-            moves.push(if was_found {
-                Move::Promoted(entry, node)
-            } else {
-                Move::Filled(entry, node)
-            });
-        }
-        if let Some(left) = left {
-            self.leave(node, left, moves);
-        }
-        further
     }
 }
 
 impl<L: LinkedLevel> Scheme for Stack<L> {
     fn grow(&mut self, entries: u32) {
         self.caches.levels.iter_mut().for_each(|level| level.grow(entries));
-        self.caches.shared.blocks.grow(entries);
+        self.shared.blocks.grow(entries);
     }
 
     fn reference(
@@ -196,49 +176,70 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
-        let (way, caches) = (self.ways[client].as_slice(), &mut self.caches);
-        if caches.shared.tick() {
-            caches.levels.iter_mut().for_each(|level| level.begin_slot(&mut caches.shared));
+        let Self { ways, steps, caches, shared, .. } = self;
+        let way = ways[client].as_slice();
+        if shared.tick() {
+            caches.begin_slot(&mut shared.at_hand());
         }
-        if self.hears_lives {
-            caches.tell_lives(way);
-        }
-        let mut found = caches.shared.level_of(entry);
+        let mut found = shared.level_of(entry);
         // Caches from the client's own down that do not have it.
         let mut above = way.len();
-        let mut pass = Pass::Fresh { nearest: 0.0 };
         if let Some(node) = found {
-            let step = self.steps[client * caches.levels.len() + node];
+            let step = steps[client * caches.levels.len() + node];
             if step == ELSEWHERE {
                 // It is another client's, who must not share it: that one loses it.
-                caches.levels[node].forget(&mut caches.shared, entry);
+                caches.levels[node].forget(&mut shared.at_hand(), entry);
                 moves.push(Move::Dropped(entry, node));
                 found = None;
             } else {
                 above = step.into();
-                let upper = above.checked_sub(1).map(|i| way[i]);
-                pass = caches.serve((node, upper), (entry, is_write), moves);
             }
+        }
+        if self.hears_lives {
+            caches.tell_lives(shared, &way[..way.len().min(above + 1)]);
+        }
+        let (levels, mut at_hand) = (&mut caches.levels, shared.at_hand());
+        // A block leaves one cache at most, the one that keeps the block: nothing passes then.
+        let mut left = None;
+        let mut pass = Pass::Fresh { nearest: 0.0 };
+        let mut keeper = 0;
+        if let Some(node) = found {
+            let upper = above.checked_sub(1).map(|i| way[i]);
+            let upper = upper.map(|up| Upper { number: up as u16, bid: levels[up].bid() });
+            pass = levels[node].serve(&mut at_hand, entry, is_write, upper, &mut left);
+            keeper = node;
         }
         while above > 0 && pass != Pass::Kept {
             above -= 1;
+            let node = way[above];
             let upper = above.checked_sub(1).map(|i| way[i] as u16);
-            let passing = Passing { entry, is_write, upper, owner: client as u16 };
-            pass = caches.pass(way[above], passing, pass, found.is_some(), moves);
+            let passing = Passing { entry, is_write, upper, owner: client as u16, is_told: false };
+            let stays;
+            (pass, stays) = levels[node].pass(&mut at_hand, passing, pass, &mut left);
+            if stays {
+                moves.push(match found {
+                    Some(_) => Move::Promoted(entry, node),
+                    None => Move::Filled(entry, node),
+                });
+            }
+            keeper = node;
         }
-        if caches.shared.ends_slot() {
-            caches.levels.iter_mut().for_each(|level| level.end_slot(&mut caches.shared));
+        if let Some(left) = left {
+            caches.leave(&mut at_hand, keeper, left, moves);
+        }
+        if at_hand.ends_slot() {
+            caches.end_slot(&mut at_hand.again());
         }
         found
     }
 
     fn warm(&self, entries: &[Entry]) {
-        let blocks = &self.caches.shared.blocks;
+        let blocks = &self.shared.blocks;
         black_box(entries.iter().fold(0, |x, &entry| x ^ blocks.get(entry).place));
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.caches.shared.level_of(entry) == Some(node)
+        self.shared.level_of(entry) == Some(node)
     }
 
     fn len(&self, node: usize) -> u32 {
@@ -259,14 +260,14 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
     }
 
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.caches.levels[node].describe(&self.caches.shared)
+        self.caches.levels[node].describe(&self.shared)
     }
 
     fn validate(&self) -> Result<(), String> {
-        let blocks = &self.caches.shared.blocks;
+        let blocks = &self.shared.blocks;
         for (node, level) in self.caches.levels.iter().enumerate() {
-            level.validate(&self.caches.shared).map_err(|what| format!("cache {node}: {what}"))?;
-            let residents = level.residents(&self.caches.shared);
+            level.validate(&self.shared).map_err(|what| format!("cache {node}: {what}"))?;
+            let residents = level.residents(&self.shared);
             let here = |&entry: &Entry| self.holds(node, entry);
             let placed = (0..blocks.entries()).filter(here).count();
             if !residents.iter().all(here) || placed != residents.len() {

@@ -348,7 +348,9 @@ impl HfaModel {
             }
             _ => 0.0,
         };
-        self.chances.adapt(self.now, life);
+        // Lives ride on requests, which get as far as the block is.
+        let told = 1..found.map_or(levels.len(), |at| at + 1);
+        self.chances.adapt(told, self.now, life);
         let mut i = if is_write { 1 } else { self.levels.len() };
         if let Some(at) = found {
             if is_write || !self.chances.passes(at) {

@@ -1,5 +1,7 @@
 //! Naive models of PROMOTE over LRU and over ARC, from the specification, with plain vectors.
 
+use std::ops::Range;
+
 use super::models::{Options, without};
 
 /// SplitMix64, as the specification draws: one stream a level.
@@ -60,8 +62,9 @@ impl Chances {
         i > 0 && self.coins.draw(i) < self.cap[i]
     }
 
-    pub(crate) fn adapt(&mut self, now: u64, life: impl Fn(usize) -> f64) {
-        for i in 1..self.sizes.len() {
+    /// Of each of these levels the one above says its life.
+    pub(crate) fn adapt(&mut self, told: Range<usize>, now: u64, life: impl Fn(usize) -> f64) {
+        for i in told {
             let (upper, own) = (life(i - 1), life(i));
             let due = (now - self.last[i]) as f64 >= 0.05 * own && own > self.sizes[i] as f64 / 2.0;
             // An upper level that is not full has no life to tell (ours).
@@ -122,7 +125,7 @@ impl Promote {
             }
             _ => 0.0,
         };
-        self.chances.adapt(self.now, life);
+        self.chances.adapt(1..levels.len(), self.now, life);
         let found = self.levels.iter().position(|level| level.contains(&x));
         if let Some(i) = found {
             let stays = is_write || !self.chances.passes(i);
@@ -262,7 +265,7 @@ impl PromoteArc {
             }
             _ => 0.0,
         };
-        self.chances.adapt(self.now, life);
+        self.chances.adapt(1..levels.len(), self.now, life);
         let found = self.levels.iter().position(|level| level.holds(x));
         let mut is_known = found.is_some();
         for level in &mut self.levels[..found.unwrap_or(self.chances.sizes.len())] {

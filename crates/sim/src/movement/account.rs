@@ -38,23 +38,25 @@ struct Served {
     cold_reads: u64,
 }
 
-/// Kinds of moves, by what is counted of them.
-const ENTERED: usize = 0;
-const PROMOTED: usize = 1;
-const DEMOTED: usize = 2;
-const RESENT: usize = 3;
-const DROPPED: usize = 4;
-const KINDS: usize = 5;
+/// Kinds of moves, in their order.
+const FILLED: usize = 0;
+const COPIED: usize = 1;
+const PROMOTED: usize = 2;
+const DEMOTED: usize = 3;
+const RESENT: usize = 4;
+const DROPPED: usize = 5;
+const KINDS: usize = 6;
 
-/// The kind of a move, the block and the cache.
+/// The kind of a move, and the cache.
 #[inline(always)]
-fn parts(one: Move) -> (usize, u32, usize) {
+fn parts(one: Move) -> (usize, usize) {
     match one {
-        Move::Filled(entry, node) | Move::Copied(entry, node) => (ENTERED, entry, node),
-        Move::Promoted(entry, node) => (PROMOTED, entry, node),
-        Move::Demoted(entry, node) => (DEMOTED, entry, node),
-        Move::Resent(entry, node) => (RESENT, entry, node),
-        Move::Dropped(entry, node) => (DROPPED, entry, node),
+        Move::Filled(_, node) => (FILLED, node),
+        Move::Copied(_, node) => (COPIED, node),
+        Move::Promoted(_, node) => (PROMOTED, node),
+        Move::Demoted(_, node) => (DEMOTED, node),
+        Move::Resent(_, node) => (RESENT, node),
+        Move::Dropped(_, node) => (DROPPED, node),
     }
 }
 
@@ -65,9 +67,8 @@ pub(super) struct Account<'a> {
     demotion_cost: DemotionCost,
     /// By client and cache; the last of a client's row is the disk.
     served: Vec<Served>,
-    /// Moves by their kind, the client whose reference it was, and the cache.
+    /// Moves by the client whose reference it was, the cache, and their kind.
     moved: Vec<u64>,
-    clients: usize,
     /// Of the counts, those that are not just moves of a kind.
     nodes: Vec<NodeCounts>,
     held_before: Vec<u64>,
@@ -90,7 +91,6 @@ impl<'a> Account<'a> {
             demotion_cost: config.demotion_cost,
             served: vec![Served::default(); clients * (nodes + 1)],
             moved: vec![0; KINDS * clients * nodes],
-            clients,
             nodes: vec![NodeCounts::default(); nodes],
             held_before: vec![0; nodes],
             seen: vec![false; unique as usize],
@@ -136,15 +136,14 @@ impl<'a> Account<'a> {
         served.reads += u64::from(!is_write);
         served.writes += u64::from(is_write);
         served.cold_reads += u64::from(is_cold && !is_write);
+        let moved = &mut self.moved[client * nodes * KINDS..];
         for &one in moves {
-            let (kind, other, node) = parts(one);
-            self.moved[(kind * self.clients + client) * nodes + node] += 1;
-            if kind == PROMOTED {
-                self.nodes[node].exchanges_in += u64::from(other != entry);
-                if let Some(from) = self.came_from(entry, found, (other, node)) {
-                    self.nodes[from].promotions_out += 1;
-                }
-            }
+            let (kind, node) = parts(one);
+            moved[node * KINDS + kind] += 1;
+        }
+        // Asked apart from that: a kind that is nothing but a number is read, and not jumped by.
+        if moves.iter().any(|one| matches!(one, Move::Promoted(..))) {
+            self.count_promotions(entry, found, moves);
         }
         if self.distances.is_some() {
             self.measure_distances(client, reference, found, moves);
@@ -154,8 +153,18 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// What is counted of promotions beside their number.
+    fn count_promotions(&mut self, entry: u32, found: Option<usize>, moves: &[Move]) {
+        for &one in moves {
+            let Move::Promoted(other, node) = one else { continue };
+            self.nodes[node].exchanges_in += u64::from(other != entry);
+            if let Some(from) = self.came_from(entry, found, (other, node)) {
+                self.nodes[from].promotions_out += 1;
+            }
+        }
+    }
+
     /// Where a block that was promoted to a cache came from.
-    #[inline(always)]
     fn came_from(
         &self,
         referenced: u32,
@@ -220,9 +229,8 @@ impl<'a> Account<'a> {
 
     /// Clients and caches, with the moves of a kind there.
     fn moved(&self, kind: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
-        let (nodes, all) = (self.nodes.len(), self.clients * self.nodes.len());
-        let moved = self.moved[kind * all..][..all].iter().enumerate();
-        moved.map(move |(at, &moves)| (at / nodes, at % nodes, moves))
+        let (nodes, rows) = (self.nodes.len(), self.moved.chunks(KINDS).enumerate());
+        rows.map(move |(at, row)| (at / nodes, at % nodes, row[kind]))
     }
 
     /// Moves of a kind to a cache.
@@ -291,8 +299,8 @@ impl<'a> Account<'a> {
         let mut all = self.counts();
         let charged_ms = self.charged_ms();
         for node in 0..self.nodes.len() {
-            let [entered, demoted, promoted, resent] =
-                [ENTERED, DEMOTED, PROMOTED, RESENT].map(|kind| self.moved_to(kind, node));
+            let [filled, copied, demoted, promoted, resent] =
+                [FILLED, COPIED, DEMOTED, PROMOTED, RESENT].map(|kind| self.moved_to(kind, node));
             let counts = &mut self.nodes[node];
             (counts.demotions_in, counts.promotions_in) = (demoted, promoted);
             counts.resent_in = resent;
@@ -301,7 +309,7 @@ impl<'a> Account<'a> {
                 counts.hint_distances = Some(distances[node].by_frequency());
             }
             // What came and is not there any more, and did not go up, was driven out.
-            let came = self.held_before[node] + entered + demoted + promoted;
+            let came = self.held_before[node] + filled + copied + demoted + promoted;
             let left = u64::from(scheme.len(node)) + counts.promotions_out;
             all[node].evictions = came - left;
         }

@@ -112,18 +112,19 @@ pub fn simulate_movement(
     scheme.grow(population.unique());
     let mut moves = Vec::new();
     let every = (trace.len() / u64::from(config.samples.max(1))).max(1);
+    let mut resolved = [(ClientRef::default(), false); BATCH];
+    let mut blocks = [0; BATCH];
     while let Some((start, chunk)) = chunks.next()? {
         let mut at = start;
         for batch in chunk.chunks(BATCH) {
-            let mut resolved = [ClientRef::default(); BATCH];
-            let (mut blocks, mut are_cold) = ([0; BATCH], [false; BATCH]);
-            for (i, &r) in batch.iter().enumerate() {
-                resolved[i] = population.resolve(r);
-                blocks[i] = resolved[i].block;
-                are_cold[i] = account.is_cold(blocks[i]);
+            let places = resolved.iter_mut().zip(&mut blocks);
+            for (&r, ((resolved, is_cold), block)) in batch.iter().zip(places) {
+                *resolved = population.resolve(r);
+                *block = resolved.block;
+                *is_cold = account.is_cold(*block);
             }
             scheme.warm(&blocks[..batch.len()]);
-            for (r, is_cold) in resolved[..batch.len()].iter().zip(are_cold) {
+            for &(r, is_cold) in &resolved[..batch.len()] {
                 if at == warmup {
                     account.restart(scheme.as_ref());
                 }

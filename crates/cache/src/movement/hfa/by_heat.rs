@@ -8,8 +8,10 @@
 //! Invariants: a block is in the list or the heap that its record says; the marks say which classes
 //! hold a block; a class holds blocks of one hotness, in the order in which they came.
 
+use std::ops::Deref;
+
 use super::super::activity::Steps;
-use super::super::records::{Block, Blocks};
+use super::super::records::{Block, Blocks, BlocksAtHand};
 use super::queue::Queue;
 use crate::Entry;
 use crate::heap::{LazyHeap, Words};
@@ -39,15 +41,15 @@ struct Classes {
     lists: Vec<(u64, u8)>,
     /// A bit for each of them whose list is not empty.
     filled: u32,
-    /// Hotness in bits, and its place among them.
-    found: [(u64, u8); FOUND],
+    /// Hotness in bits, and its place among them and its list.
+    found: [(u64, At); FOUND],
 }
 
 impl Classes {
     fn new() -> Self {
         let mut lists = Vec::with_capacity(CLASSES);
         lists.push((0, 0));
-        Self { lists, filled: 0, found: [(0, 0); FOUND] }
+        Self { lists, filled: 0, found: [(0, At::default()); FOUND] }
     }
 
     /// Where in `found` a hotness is looked for: its bits mixed by the golden ratio.
@@ -59,25 +61,25 @@ impl Classes {
     /// The list for a hotness; none: there is none left.
     #[inline(always)]
     fn enter(&mut self, heat: u64) -> Option<u8> {
-        let at = self.place(heat)?;
-        self.filled |= 1 << at;
-        Some(self.lists[at].1)
+        let At { place, list } = self.at(heat)?;
+        self.filled |= 1 << place;
+        Some(list)
     }
 
-    /// Where the list for a hotness is.
     #[inline(always)]
-    fn place(&mut self, heat: u64) -> Option<usize> {
+    fn at(&mut self, heat: u64) -> Option<At> {
         let (known, at) = self.found[Self::hash(heat)];
-        if known == heat { Some(at.into()) } else { self.find(heat) }
+        if known == heat { Some(at) } else { self.find(heat) }
     }
 
     #[inline(never)]
-    fn find(&mut self, heat: u64) -> Option<usize> {
-        let at = match self.lists.binary_search_by_key(&heat, |&(other, _)| other) {
-            Ok(at) => at,
-            Err(at) => self.add(at, heat)?,
+    fn find(&mut self, heat: u64) -> Option<At> {
+        let place = match self.lists.binary_search_by_key(&heat, |&(other, _)| other) {
+            Ok(place) => place,
+            Err(place) => self.add(place, heat)?,
         };
-        self.found[Self::hash(heat)] = (heat, at as u8);
+        let at = At { place: place as u8, list: self.lists[place].1 };
+        self.found[Self::hash(heat)] = (heat, at);
         Some(at)
     }
 
@@ -98,14 +100,14 @@ impl Classes {
         let below = (1 << at) - 1;
         self.filled = self.filled & below | (self.filled & !below) << 1;
         // Places have changed.
-        self.found = [(0, 0); FOUND];
+        self.found = [(0, At::default()); FOUND];
         Some(at)
     }
 
     /// A list is empty now.
     fn empty(&mut self, heat: u64) {
-        if let Some(at) = self.place(heat) {
-            self.filled &= !(1 << at);
+        if let Some(at) = self.at(heat) {
+            self.filled &= !(1 << at.place);
         }
     }
 
@@ -116,6 +118,13 @@ impl Classes {
     }
 }
 
+/// Where a hotness is among the classes, and which list that one has.
+#[derive(Clone, Copy, Default)]
+struct At {
+    place: u8,
+    list: u8,
+}
+
 fn without_bit(bits: u32, at: usize) -> u32 {
     let below = (1 << at) - 1;
     bits & below | bits >> 1 & !below
@@ -124,8 +133,7 @@ fn without_bit(bits: u32, at: usize) -> u32 {
 impl ByHeat {
     /// What a warm block is ordered by. Numbers that are not negative are in the order of their
     /// bits.
-    fn key(blocks: &Blocks, entry: Entry) -> Words {
-        let block = blocks.get(entry);
+    fn key(block: &Block) -> Words {
         Words(block.heat.to_bits(), block.came)
     }
 
@@ -154,7 +162,7 @@ impl Queue for ByHeat {
     }
 
     #[inline(always)]
-    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.len += 1;
         self.came += 1;
         let block = blocks.get_mut(entry);
@@ -168,7 +176,7 @@ impl Queue for ByHeat {
         }
     }
 
-    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push_last(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.push(blocks, entry);
         if blocks.get(entry).heat == 0.0 {
             blocks.remove(entry);
@@ -177,7 +185,7 @@ impl Queue for ByHeat {
     }
 
     #[inline(always)]
-    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.len -= 1;
         let Block { class, heat, .. } = *blocks.get(entry);
         if class == IN_HEAP {
@@ -189,14 +197,15 @@ impl Queue for ByHeat {
         }
     }
 
-    fn cool(&mut self, blocks: &mut Blocks, entry: Entry) {
+    #[inline(always)]
+    fn cool(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.remove(blocks, entry);
         blocks.get_mut(entry).heat = 0.0;
         self.push(blocks, entry);
     }
 
     #[inline(always)]
-    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+    fn tail(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         let oldest = self.classes.first().and_then(|list| blocks.front(self.first + list));
         // Nothing in the heap is as cold as that.
         if self.classes.filled & 1 == 1 {
@@ -204,16 +213,19 @@ impl Queue for ByHeat {
         }
         match (oldest, self.heap.first()) {
             (Some(entry), Some((key, other))) => {
-                Some(if Self::key(blocks, entry) < key { entry } else { other })
+                Some(if Self::key(blocks.get(entry)) < key { entry } else { other })
             }
             (oldest, least) => oldest.or(least.map(|(_, entry)| entry)),
         }
     }
 
-    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+    fn warm_from_head<R>(&self, blocks: &Blocks<R>, count: usize) -> Vec<Entry>
+    where
+        R: Deref<Target = [Block]>,
+    {
         let word = |Words(heat, came): Words, entry| (heat, came, entry);
         let classed = self.warm_lists().flat_map(|list| blocks.iter_back(list));
-        let classed = classed.map(|entry| word(Self::key(blocks, entry), entry)).take(count);
+        let classed = classed.map(|entry| word(Self::key(blocks.get(entry)), entry)).take(count);
         let mut all: Vec<_> = classed.chain(self.heap.iter().map(|(k, e)| word(k, e))).collect();
         let colder = all.len().saturating_sub(count);
         if colder > 0 {
@@ -233,7 +245,8 @@ impl Queue for ByHeat {
         let mut held = self.heap.len();
         for (at, &(heat, class)) in self.classes.lists.iter().enumerate() {
             let list = self.first + u32::from(class);
-            let keys: Vec<_> = blocks.iter(list).map(|entry| Self::key(blocks, entry)).collect();
+            let keys: Vec<_> =
+                blocks.iter(list).map(|entry| Self::key(blocks.get(entry))).collect();
             held += keys.len() as u32;
             let is_right = keys.iter().all(|key| key.0 == heat);
             // One without hotness may have been put in front.
@@ -272,16 +285,16 @@ mod tests {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let (entry, heat) = ((x >> 33) as u32 % 200, (x >> 43) % 45);
             if let Some(at) = model.iter().position(|m| m.1 == entry) {
-                ours.remove(&mut blocks, entry);
+                ours.remove(&mut blocks.at_hand(), entry);
                 model.remove(at);
             } else {
                 let block = blocks.get_mut(entry);
                 (block.heat, block.hits) = (heat as f64, u16::from(x >> 61 == 0));
                 let is_last = x >> 59 & 3 == 0;
                 if is_last {
-                    ours.push_last(&mut blocks, entry);
+                    ours.push_last(&mut blocks.at_hand(), entry);
                 } else {
-                    ours.push(&mut blocks, entry);
+                    ours.push(&mut blocks.at_hand(), entry);
                 }
                 let is_first_of_cold = is_last && heat == 0;
                 let ahead = |m: &(u64, Entry)| m.0 < heat || (m.0 == heat && !is_first_of_cold);
@@ -289,7 +302,7 @@ mod tests {
                 model.insert(at, (heat, entry));
             }
             most_classes = most_classes.max(ours.classes.filled.count_ones());
-            assert_eq!(ours.tail(&blocks), model.first().map(|m| m.1), "step {step}");
+            assert_eq!(ours.tail(&blocks.at_hand()), model.first().map(|m| m.1), "step {step}");
             if step % 50 == 0 {
                 let all: Vec<Entry> = model.iter().map(|m| m.1).collect();
                 assert_eq!(ours.tail_first(&blocks), all, "step {step}");

@@ -7,7 +7,7 @@
 
 use super::super::link::{Passing, Risen};
 use super::super::records::Block;
-use super::super::shared::Shared;
+use super::super::shared::AtHand;
 use super::level::Hottest;
 use super::{Hfa, Variant};
 use crate::Entry;
@@ -22,7 +22,7 @@ impl<V: Variant> Hfa<V> {
     /// then: what came up for that one's victim may have driven it out again.
     pub(super) fn hottest_for(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         came_with: f64,
         rises: &dyn Fn(u16) -> bool,
@@ -40,7 +40,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
-    fn refresh_hot(&mut self, shared: &mut Shared, entry: Entry) {
+    fn refresh_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         let before = shared.blocks.get(entry).heat;
         self.find_heat(shared, entry);
         self.level.reheat_hot(shared, entry, before);

@@ -4,7 +4,7 @@
 //! there, so that one whose hotness was found anew, or that has left, leaves a place behind that
 //! says nothing.
 
-use super::super::records::{Block, Blocks};
+use super::super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
 
 /// Places at the start. When they run out, those that say nothing are taken out, and there are
@@ -17,6 +17,7 @@ const NUMBERS: u32 = u32::MAX / 2;
 pub(super) struct Expiry {
     /// The mark of the level's blocks.
     place: u8,
+    expires: bool,
     /// By the number of a place, modulo their count, which is a power of two.
     ring: Vec<Entry>,
     /// Number of the place at the front, from 1: 0 stands for none in a record.
@@ -27,9 +28,10 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    /// For a level whose blocks have this mark.
-    pub(super) fn new(place: u8) -> Self {
-        Self { place, ring: vec![0; PLACES], first: 1, end: 1, limit: 1 + PLACES as u32 }
+    /// For a level whose blocks have this mark, and whether hotness expires at all.
+    pub(super) fn new(place: u8, expires: bool) -> Self {
+        let (ring, limit) = (vec![0; PLACES], 1 + PLACES as u32);
+        Self { place, expires, ring, first: 1, end: 1, limit }
     }
 
     #[inline(always)]
@@ -37,13 +39,19 @@ impl Expiry {
         number as usize & (self.ring.len() - 1)
     }
 
-    /// The hotness of a block was found just now, and `expires` if there is any: what its record is
-    /// to say of its place.
+    /// Sees to it that there is a place for one more.
     #[inline(always)]
-    pub(super) fn note(&mut self, blocks: &mut Blocks, entry: Entry, expires: bool) -> u32 {
+    pub(super) fn make_ready(&mut self, blocks: &mut BlocksAtHand<'_>) {
         if self.end == self.limit {
             self.make_room(blocks);
         }
+    }
+
+    /// The hotness of a block was found just now, if it is hot: what its record is to say of its
+    /// place, for which [`make_ready`](Self::make_ready) has been called.
+    #[inline(always)]
+    pub(super) fn note(&mut self, entry: Entry, is_hot: bool) -> u32 {
+        let expires = is_hot & self.expires;
         // Whether there is any cannot be foretold: a place is written, and counts or not.
         let (number, at) = (self.end, self.at(self.end));
         self.ring[at] = entry;
@@ -56,7 +64,7 @@ impl Expiry {
     }
 
     /// The block whose hotness was found longest ago.
-    pub(super) fn front(&mut self, blocks: &Blocks) -> Option<Entry> {
+    pub(super) fn front(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         while self.first < self.end {
             let entry = self.ring[self.at(self.first)];
             if self.says_something(blocks.get(entry), self.first) {
@@ -68,7 +76,7 @@ impl Expiry {
     }
 
     #[cold]
-    fn make_room(&mut self, blocks: &mut Blocks) {
+    fn make_room(&mut self, blocks: &mut BlocksAtHand<'_>) {
         self.set_limit();
         if self.end < self.limit {
             return;
@@ -122,7 +130,7 @@ mod tests {
         let (capacity, entries) = (5, 20);
         let mut blocks = Blocks::new(1);
         blocks.grow(entries);
-        let mut ours = Expiry::new(3);
+        let mut ours = Expiry::new(3, true);
         let mut model: Vec<Entry> = Vec::new();
         let mut x = 9_u64;
         for step in 0..20_000 {
@@ -138,13 +146,14 @@ mod tests {
             } else {
                 blocks.get_mut(entry).place = 3;
                 blocks.get_mut(entry).noted = 0;
-                let noted = ours.note(&mut blocks, entry, true);
+                ours.make_ready(&mut blocks.at_hand());
+                let noted = ours.note(entry, true);
                 blocks.get_mut(entry).noted = noted;
                 model.push(entry);
             }
             // Only now and then, so that places that say nothing pile up.
             if step % 300 == 0 {
-                assert_eq!(ours.front(&blocks), model.first().copied(), "step {step}");
+                assert_eq!(ours.front(&blocks.at_hand()), model.first().copied(), "step {step}");
                 ours.check(&blocks, &model).unwrap();
             }
             assert_eq!(ours.ring.len(), PLACES, "no more than it needs");

@@ -3,13 +3,18 @@
 //! there; a block of which moves are remembered comes into Q1. There is no exchange.
 
 use super::super::link::{Load, Pass, Passing, Upper};
-use super::super::shared::Shared;
+use super::super::shared::AtHand;
 use super::{Hfa, Variant};
 use crate::Entry;
 
 impl<V: Variant> Hfa<V> {
     /// A block that was found here moves one level up, if it is active enough for that.
-    pub(super) fn rise(&mut self, shared: &mut Shared, entry: Entry, upper: Upper) -> Option<Load> {
+    pub(super) fn rise(
+        &mut self,
+        shared: &mut AtHand<'_>,
+        entry: Entry,
+        upper: Upper,
+    ) -> Option<Load> {
         let value = self.steps.value(shared.blocks.get(entry).history);
         if !upper.bid.has_room && upper.bid.least.is_none_or(|least| value <= least) {
             return None;

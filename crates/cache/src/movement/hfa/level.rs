@@ -5,8 +5,8 @@
 //! Q1 no more than its target; `cold_in_hot`, `warm_in_base` and the tally of hits agree with the
 //! blocks in the queues, and the sums with what they will be at the end of the slot.
 
-use super::super::records::{Block, Blocks};
-use super::super::shared::Shared;
+use super::super::records::{Block, BlocksAtHand};
+use super::super::shared::{AtHand, Shared};
 use super::Variant;
 use super::expiry::Expiry;
 use super::foretold::Foretold;
@@ -23,16 +23,16 @@ pub(super) enum Hints {
 
 impl Hints {
     #[inline(always)]
-    pub(super) fn frequency(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> f64 {
+    pub(super) fn frequency(&mut self, block: &Block, entry: Entry, slot: u64) -> f64 {
         match self {
-            Self::Table(table) => table.frequency(blocks, entry, slot),
+            Self::Table(table) => table.frequency(block, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot),
         }
     }
 
     /// One more move of a block: F with it.
     #[inline(always)]
-    pub(super) fn count(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+    pub(super) fn count(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry, slot: u64) -> f64 {
         match self {
             Self::Table(table) => table.count(blocks, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot),
@@ -40,17 +40,17 @@ impl Hints {
     }
 
     /// Whether there is any record of a block, old or not.
-    pub(super) fn knows(&self, blocks: &Blocks, entry: Entry) -> bool {
+    pub(super) fn knows(&self, block: &Block) -> bool {
         match self {
-            Self::Table(table) => table.knows(blocks, entry),
+            Self::Table(table) => table.knows(block),
             Self::Foretold(_) => true,
         }
     }
 
     #[inline(always)]
-    pub(super) fn remembers(&mut self, blocks: &Blocks, entry: Entry, slot: u64) -> bool {
+    pub(super) fn remembers(&mut self, block: &Block, entry: Entry, slot: u64) -> bool {
         match self {
-            Self::Table(table) => table.remembers(blocks, entry, slot),
+            Self::Table(table) => table.remembers(block, entry, slot),
             Self::Foretold(foretold) => foretold.frequency(entry, slot) > 0.0,
         }
     }
@@ -66,8 +66,8 @@ pub(super) struct Level<V: Variant> {
     /// The blocks of Q1 by hotness, the hottest first, nearest the head among equals: who is
     /// exchanged. Only where D-HFA exchanges.
     pub(super) hottest: Option<Hottest>,
-    /// Blocks with hotness by when it was found, where hotness expires.
-    pub(super) expiry: Option<Expiry>,
+    /// Blocks with hotness by when it was found.
+    pub(super) expiry: Expiry,
     /// Blocks without hotness in Q1, and with in Q2.
     cold_in_hot: u32,
     pub(super) warm_in_base: u32,
@@ -118,8 +118,23 @@ impl Hottest {
     }
 }
 
+/// One more or less of a number of blocks, and of its sum over the slot.
+#[inline(always)]
+fn count(blocks: &mut u32, sum: &mut u64, shared: &AtHand<'_>, comes: bool, goes: bool) {
+    let left = shared.left_in_slot();
+    *blocks = blocks.wrapping_add(u32::from(comes)).wrapping_sub(u32::from(goes));
+    let part = |is_so: bool| if is_so { left } else { 0 };
+    *sum = sum.wrapping_add(part(comes)).wrapping_sub(part(goes));
+}
+
 impl<V: Variant> Level<V> {
-    pub(super) fn new(capacity: u32, target: u32, queues: (V::Hot, V::Base), hints: Hints) -> Self {
+    pub(super) fn new(
+        capacity: u32,
+        target: u32,
+        queues: (V::Hot, V::Base),
+        hints: Hints,
+        expiry: Expiry,
+    ) -> Self {
         let (hot, base) = queues;
         Self {
             capacity,
@@ -128,7 +143,7 @@ impl<V: Variant> Level<V> {
             base,
             hints,
             hottest: None,
-            expiry: None,
+            expiry,
             cold_in_hot: 0,
             warm_in_base: 0,
             cold_sum: 0,
@@ -161,7 +176,7 @@ impl<V: Variant> Level<V> {
 
     /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
     #[inline(always)]
-    pub(super) fn push_hot(&mut self, shared: &mut Shared, entry: Entry, at_head: bool) {
+    pub(super) fn push_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry, at_head: bool) {
         let block = shared.blocks.get_mut(entry);
         block.is_hot = true;
         let heat = block.heat;
@@ -178,7 +193,7 @@ impl<V: Variant> Level<V> {
 
     /// Puts a block, which is in no queue, into Q2.
     #[inline(always)]
-    pub(super) fn push_base(&mut self, shared: &mut Shared, entry: Entry) {
+    pub(super) fn push_base(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         let block = shared.blocks.get_mut(entry);
         block.is_hot = false;
         let (heat, hits) = (block.heat, usize::from(block.hits));
@@ -195,7 +210,7 @@ impl<V: Variant> Level<V> {
 
     /// Takes a block out of its queue; it is in none then, and still here.
     #[inline(always)]
-    pub(super) fn pull(&mut self, shared: &mut Shared, entry: Entry) {
+    pub(super) fn pull(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         let Block { heat, hits, is_hot, .. } = *shared.blocks.get(entry);
         if is_hot {
             self.hot.remove(&mut shared.blocks, entry);
@@ -215,24 +230,18 @@ impl<V: Variant> Level<V> {
 
     /// A block of Q1 has no hotness where it had, or the other way round.
     #[inline(always)]
-    fn count_cold(&mut self, shared: &Shared, comes: bool, goes: bool) {
-        let change = u64::from(comes).wrapping_sub(u64::from(goes));
-        self.cold_in_hot = self.cold_in_hot.wrapping_add(change as u32);
-        let sum = change.wrapping_mul(shared.left_in_slot());
-        self.cold_sum = self.cold_sum.wrapping_add(sum);
+    fn count_cold(&mut self, shared: &AtHand<'_>, comes: bool, goes: bool) {
+        count(&mut self.cold_in_hot, &mut self.cold_sum, shared, comes, goes);
     }
 
     /// The same of blocks of Q2 with hotness.
     #[inline(always)]
-    fn count_warm(&mut self, shared: &Shared, comes: bool, goes: bool) {
-        let change = u64::from(comes).wrapping_sub(u64::from(goes));
-        self.warm_in_base = self.warm_in_base.wrapping_add(change as u32);
-        let sum = change.wrapping_mul(shared.left_in_slot());
-        self.warm_sum = self.warm_sum.wrapping_add(sum);
+    fn count_warm(&mut self, shared: &AtHand<'_>, comes: bool, goes: bool) {
+        count(&mut self.warm_in_base, &mut self.warm_sum, shared, comes, goes);
     }
 
     /// A block of Q1 by recency has another hotness, where it stands.
-    pub(super) fn reheat_hot(&mut self, shared: &mut Shared, entry: Entry, before: f64) {
+    pub(super) fn reheat_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry, before: f64) {
         let heat = shared.blocks.get(entry).heat;
         self.count_cold(shared, heat == 0.0, before == 0.0);
         if let Some(hottest) = &mut self.hottest {
@@ -241,7 +250,7 @@ impl<V: Variant> Level<V> {
     }
 
     /// A block of Q2 has no hotness any more.
-    pub(super) fn cool_base(&mut self, shared: &mut Shared, entry: Entry) {
+    pub(super) fn cool_base(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         self.base.cool(&mut shared.blocks, entry);
         self.count_warm(shared, false, true);
     }
@@ -250,16 +259,6 @@ impl<V: Variant> Level<V> {
     pub(super) fn start_sums(&mut self, period: u64) {
         self.cold_sum = u64::from(self.cold_in_hot).wrapping_mul(period);
         self.warm_sum = u64::from(self.warm_in_base).wrapping_mul(period);
-    }
-
-    /// Hotness of a block was found, and is to expire if there is any: what its record is to say of
-    /// its place there.
-    #[inline(always)]
-    pub(super) fn note_heat(&mut self, shared: &mut Shared, entry: Entry, heat: f64) -> u32 {
-        match &mut self.expiry {
-            Some(expiry) => expiry.note(&mut shared.blocks, entry, heat > 0.0),
-            None => 0,
-        }
     }
 
     /// Fewest hits of a block in Q2.
@@ -296,10 +295,8 @@ impl<V: Variant> Level<V> {
         if let Hints::Table(table) = &self.hints {
             table.validate(blocks)?;
         }
-        if let Some(expiry) = &self.expiry {
-            let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();
-            expiry.check(blocks, &residents)?;
-        }
+        let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();
+        self.expiry.check(blocks, &residents)?;
         self.hottest.as_ref().map_or(Ok(()), |hottest| hottest.heap.check())?;
         self.hot.check(blocks)?;
         self.base.check(blocks)

@@ -3,7 +3,7 @@
 
 use super::super::Gauges;
 use super::super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Upper};
-use super::super::shared::Shared;
+use super::super::shared::{AtHand, Shared};
 use super::level::Hints;
 use super::queue::Queue;
 use super::{Arrival, Base, Hfa, Variant};
@@ -22,11 +22,11 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.level.grow(entries);
     }
 
-    fn begin_slot(&mut self, shared: &mut Shared) {
+    fn begin_slot(&mut self, shared: &mut AtHand<'_>) {
         self.expire(shared);
     }
 
-    fn end_slot(&mut self, shared: &mut Shared) {
+    fn end_slot(&mut self, shared: &mut AtHand<'_>) {
         self.repartition(shared);
         self.level.start_sums(self.settings.period);
     }
@@ -67,7 +67,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
     #[inline(always)]
     fn serve(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         is_write: bool,
         upper: Option<Upper>,
@@ -91,7 +91,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
     #[inline(always)]
     fn pass(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         passing: Passing,
         pass: Pass,
         left: &mut Option<Left>,
@@ -109,7 +109,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
             self.take(shared, passing, pass, left);
             return (Pass::Kept, true);
         }
-        let nearest = self.frequency(shared, passing.entry);
+        let nearest = if passing.is_told { self.frequency(shared, passing.entry) } else { 0.0 };
         let further = match pass {
             Pass::Moved { load, .. } => Pass::Moved { load, nearest },
             Pass::Fresh { .. } | Pass::Kept => Pass::Fresh { nearest },
@@ -120,7 +120,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
     #[inline(always)]
     fn demoted(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         owner: u16,
         load: Load,
@@ -135,7 +135,7 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
 
     fn exchange(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         heat: f64,
         rises: &dyn Fn(u16) -> bool,
@@ -143,20 +143,25 @@ impl<V: Variant> LinkedLevel for Hfa<V> {
         self.hottest_for(shared, entry, heat, rises)
     }
 
-    fn exchanged(&mut self, shared: &mut Shared, risen: Risen, left: &mut Option<Left>) {
+    fn awaits_exchange(&self, left: &Left) -> bool {
+        let frequency = left.load.map_or(0.0, |load| load.frequency);
+        left.exchanges && (left.may_be_hot_below || frequency > self.settings.least)
+    }
+
+    fn exchanged(&mut self, shared: &mut AtHand<'_>, risen: Risen, left: &mut Option<Left>) {
         let Risen { entry, owner, load } = risen;
         let (moved, exchanges, may_be_hot_below) = (true, false, true);
         let arrival = Arrival { moved, load, exchanges, may_be_hot_below, owner };
         self.receive(shared, entry, arrival, left);
     }
 
-    fn forget(&mut self, shared: &mut Shared, entry: Entry) {
+    fn forget(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         self.level.pull(shared, entry);
         shared.blocks.get_mut(entry).place = 0;
     }
 
     fn remembers(&self, shared: &Shared, entry: Entry) -> bool {
-        self.level.hints.knows(&shared.blocks, entry)
+        self.level.hints.knows(shared.blocks.get(entry))
     }
 
     fn len(&self) -> u32 {

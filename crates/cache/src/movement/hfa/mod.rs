@@ -30,7 +30,7 @@ use std::sync::Arc;
 use super::activity::{ByActivity, Steps};
 use super::link::{Left, Load, Pass, Passing, Standing};
 use super::records::Block;
-use super::shared::Shared;
+use super::shared::AtHand;
 use crate::Entry;
 use crate::policy::Arguments;
 use by_heat::ByHeat;
@@ -140,10 +140,11 @@ impl<V: Variant> Hfa<V> {
             None => Hints::Table(TOut::new(1 << number, entries, settings.k, settings.decay)),
         };
         let place = number + 1;
-        let mut level = Level::new(capacity, settings.first_target(capacity), queues, hints);
+        let expiry = Expiry::new(place, settings.expires);
+        let mut level =
+            Level::new(capacity, settings.first_target(capacity), queues, hints, expiry);
         // Only blocks with a cache above can be exchanged.
         level.hottest = (V::BASE == Base::Demote && standing.has_upper).then(Hottest::new);
-        level.expiry = settings.expires.then(|| Expiry::new(place));
         let chances = Chances::new(arguments, V::BASE, standing, draws);
         let log = logs.then(Vec::new);
         Self { place, settings, steps, level, chances, has_lower, log }
@@ -156,7 +157,7 @@ impl<V: Variant> Hfa<V> {
 
     /// Takes out what Q2, or Q1 where Q2 has nothing, gives up.
     #[inline(always)]
-    fn pull_victim(&mut self, shared: &mut Shared) -> Option<Entry> {
+    fn pull_victim(&mut self, shared: &mut AtHand<'_>) -> Option<Entry> {
         let level = &mut self.level;
         let victim = match level.base.tail(&shared.blocks) {
             Some(tail) => tail,
@@ -168,52 +169,58 @@ impl<V: Variant> Hfa<V> {
 
     /// As [`pull_victim`](Self::pull_victim), if the cache is full.
     #[inline(always)]
-    fn make_room(&mut self, shared: &mut Shared) -> Option<Entry> {
+    fn make_room(&mut self, shared: &mut AtHand<'_>) -> Option<Entry> {
         if self.level.is_full() { self.pull_victim(shared) } else { None }
     }
 
     #[inline(always)]
-    fn frequency(&mut self, shared: &Shared, entry: Entry) -> f64 {
-        self.level.hints.frequency(&shared.blocks, entry, shared.slot())
+    fn frequency(&mut self, shared: &AtHand<'_>, entry: Entry) -> f64 {
+        self.level.hints.frequency(shared.blocks.get(entry), entry, shared.slot())
     }
 
     /// H at the cache, found anew.
-    fn find_heat(&mut self, shared: &mut Shared, entry: Entry) {
+    #[inline(always)]
+    fn find_heat(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
+        self.level.expiry.make_ready(&mut shared.blocks);
         let f = self.frequency(shared, entry);
         let now = shared.now();
         let block = shared.blocks.get_mut(entry);
         let stay = (now - block.loaded).max(1);
         let heat = self.settings.heat(f, block.hits, stay);
         (block.heat, block.updated) = (heat, now);
-        let noted = self.level.note_heat(shared, entry, heat);
-        shared.blocks.get_mut(entry).noted = noted;
+        block.noted = self.level.expiry.note(entry, heat > 0.0);
     }
 
     /// A block comes to the cache.
     #[inline(always)]
     fn receive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         arrival: Arrival,
         left: &mut Option<Left>,
     ) {
         let Arrival { moved, load, exchanges, may_be_hot_below, owner } = arrival;
-        let own = self.frequency(shared, entry);
-        let f = if own < load.frequency { load.frequency } else { own };
-        let heat = self.settings.heat_of_moves(f);
-        let (now, noted) = (shared.now(), self.level.note_heat(shared, entry, heat));
-        let history = self.steps.within(load.history);
+        self.level.expiry.make_ready(&mut shared.blocks);
+        let (now, slot) = (shared.now(), shared.slot());
         let block = shared.blocks.get_mut(entry);
-        (block.place, block.owner, block.history) = (self.place, owner, history);
-        (block.heat, block.hits, block.noted) = (heat, 0, noted);
-        (block.loaded, block.updated) = (now, now);
-        (block.moved, block.may_be_hot_below) = (moved, may_be_hot_below);
+        let hints = &mut self.level.hints;
+        let own = hints.frequency(block, entry, slot);
+        let f = if own < load.frequency { load.frequency } else { own };
         let is_hot = self.level.target > 0
             && match V::BASE {
                 Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => self.level.hints.remembers(&shared.blocks, entry, shared.slot()),
+                Base::HintK => hints.remembers(block, entry, slot),
             };
+        let heat = self.settings.heat_of_moves(f);
+        (block.place, block.owner) = (self.place, owner);
+        if V::BASE == Base::HintK {
+            block.history = self.steps.within(load.history);
+        }
+        (block.heat, block.hits, block.noted) =
+            (heat, 0, self.level.expiry.note(entry, heat > 0.0));
+        (block.loaded, block.updated) = (now, now);
+        (block.moved, block.may_be_hot_below) = (moved, may_be_hot_below);
         let victim = if is_hot {
             self.insert_hot(shared, entry)
         } else {
@@ -226,7 +233,13 @@ impl<V: Variant> Hfa<V> {
 
     /// A block comes up to stay.
     #[inline(always)]
-    fn take(&mut self, shared: &mut Shared, passing: Passing, pass: Pass, left: &mut Option<Left>) {
+    fn take(
+        &mut self,
+        shared: &mut AtHand<'_>,
+        passing: Passing,
+        pass: Pass,
+        left: &mut Option<Left>,
+    ) {
         let Passing { entry, owner, .. } = passing;
         let (moved, load, below) = match pass {
             Pass::Moved { load, nearest } => (true, load, nearest),
@@ -240,7 +253,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
-    fn insert_hot(&mut self, shared: &mut Shared, entry: Entry) -> Option<Entry> {
+    fn insert_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> Option<Entry> {
         if self.level.hot.len() < self.level.target {
             let victim = self.make_room(shared);
             self.level.push_hot(shared, entry, true);
@@ -266,7 +279,7 @@ impl<V: Variant> Hfa<V> {
     #[inline(always)]
     fn leave(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         victim: Option<Entry>,
         exchanges: bool,
         left: &mut Option<Left>,
@@ -284,21 +297,20 @@ impl<V: Variant> Hfa<V> {
             }
         }
         let exchanges = exchanges && V::BASE == Base::Demote && goes_down;
-        let awaits = exchanges && (may_be_hot_below || load.frequency > self.settings.least);
         let load = goes_down.then_some(load);
-        *left = Some(Left { entry, load, exchanges, awaits, owner });
+        *left = Some(Left { entry, load, exchanges, may_be_hot_below, owner });
     }
 
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
     #[inline(always)]
-    fn depart(&mut self, shared: &mut Shared, entry: Entry, moved: bool) -> f64 {
+    fn depart(&mut self, shared: &mut AtHand<'_>, entry: Entry, moved: bool) -> f64 {
         if moved { self.count_move(shared, entry) } else { self.frequency(shared, entry) }
     }
 
     /// A block has moved: F with that.
     #[inline(always)]
-    fn count_move(&mut self, shared: &mut Shared, entry: Entry) -> f64 {
+    fn count_move(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> f64 {
         let slot = shared.slot();
         if let Some(log) = &mut self.log {
             log.push((entry, slot));
@@ -308,7 +320,7 @@ impl<V: Variant> Hfa<V> {
 
     /// The cache gives a block up to one above it: what goes with it.
     #[inline(always)]
-    fn give_up(&mut self, shared: &mut Shared, entry: Entry) -> Load {
+    fn give_up(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> Load {
         self.level.pull(shared, entry);
         let block = shared.blocks.get_mut(entry);
         block.place = 0;
@@ -318,7 +330,7 @@ impl<V: Variant> Hfa<V> {
 
     /// A hit, after which the block stays.
     #[inline(always)]
-    fn hit(&mut self, shared: &mut Shared, entry: Entry, left: &mut Option<Left>) {
+    fn hit(&mut self, shared: &mut AtHand<'_>, entry: Entry, left: &mut Option<Left>) {
         self.level.pull(shared, entry);
         let block = shared.blocks.get_mut(entry);
         block.hits = block.hits.saturating_add(1);

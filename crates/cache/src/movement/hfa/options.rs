@@ -149,7 +149,7 @@ pub(super) struct Settings {
     pub(super) steps: u64,
     pub(super) rises_by_hits: bool,
     hot_share: f64,
-    /// References in which a move counts: kT of the paper.
+    /// References in which a move counts: kT of the paper; where none counts, no end of them.
     span: f64,
 }
 
@@ -181,7 +181,7 @@ impl Settings {
             rises_by_hits: arguments.word("rise") == "hit",
             span: 0.0,
         };
-        settings.span = (settings.k * settings.period) as f64;
+        settings.measure_span();
         settings
     }
 
@@ -189,8 +189,13 @@ impl Settings {
     pub(super) fn measure_way(&mut self, blocks: u64) {
         if self.has_auto_period {
             self.period = auto_period(blocks);
-            self.span = (self.k * self.period) as f64;
+            self.measure_span();
         }
+    }
+
+    fn measure_span(&mut self) {
+        let span = (self.k * self.period) as f64;
+        self.span = if self.k == 0 { f64::INFINITY } else { span };
     }
 
     /// Blocks that Q1 may hold at the start.
@@ -212,6 +217,6 @@ impl Settings {
     #[inline(always)]
     pub(super) fn heat_of_moves(&self, frequency: f64) -> f64 {
         // Most blocks did not move lately, and division takes its time.
-        if frequency == 0.0 || self.k == 0 { 0.0 } else { frequency / self.span }
+        if frequency == 0.0 { 0.0 } else { frequency / self.span }
     }
 }

@@ -7,7 +7,7 @@
 use super::super::coins::Coins;
 use super::super::link::{Load, Passing, Standing, Upper};
 use super::super::promote::Chance;
-use super::super::shared::Shared;
+use super::super::shared::{AtHand, Shared};
 use super::queue::Queue;
 use super::{Base, Hfa, Variant};
 use crate::Entry;
@@ -112,7 +112,7 @@ impl<V: Variant> Hfa<V> {
     /// A block that was found here is passed to the level above, if the coin says so.
     pub(super) fn promote(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut AtHand<'_>,
         entry: Entry,
         is_write: bool,
         upper: Upper,
@@ -128,7 +128,7 @@ impl<V: Variant> Hfa<V> {
 
     /// Whether a block that comes up is owned here, and counts as one that moves if not. What is
     /// written is owned by the first cache.
-    pub(super) fn owns(&mut self, shared: &mut Shared, passing: Passing) -> bool {
+    pub(super) fn owns(&mut self, shared: &mut AtHand<'_>, passing: Passing) -> bool {
         let Passing { entry, is_write, upper, .. } = passing;
         let Some(upper) = upper else { return true };
         if is_write {

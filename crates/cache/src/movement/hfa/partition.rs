@@ -1,7 +1,7 @@
 //! What HFA does at the end of a slot: hotness expires, and the partition between Q1 and Q2 follows
 //! how much of each was in the wrong queue.
 
-use super::super::shared::Shared;
+use super::super::shared::AtHand;
 use super::queue::Queue;
 use super::{Base, Hfa, Variant};
 use crate::Entry;
@@ -9,7 +9,7 @@ use crate::Entry;
 impl<V: Variant> Hfa<V> {
     /// Once a period: Q1 gives up as many places as it had cold blocks, and gets as many as there
     /// were warm ones in Q2.
-    pub(super) fn repartition(&mut self, shared: &mut Shared) {
+    pub(super) fn repartition(&mut self, shared: &mut AtHand<'_>) {
         let period = self.settings.period as f64;
         let level = &mut self.level;
         let shrink = (level.cold_sum as f64 / period - level.warm_sum as f64 / period) as i64;
@@ -30,7 +30,7 @@ impl<V: Variant> Hfa<V> {
 
     /// Moves warm blocks from the head of Q2 to the tail of Q1 while there is room for them and Q2
     /// has more than its share.
-    fn move_warm_up(&mut self, shared: &mut Shared) {
+    fn move_warm_up(&mut self, shared: &mut AtHand<'_>) {
         let level = &mut self.level;
         let share = level.capacity - level.target;
         let room = level.target - level.hot.len();
@@ -46,11 +46,10 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// A slot begins: hotness that was found k slots ago or earlier is over.
-    pub(super) fn expire(&mut self, shared: &mut Shared) {
+    pub(super) fn expire(&mut self, shared: &mut AtHand<'_>) {
         // The last reference of the last slot that is that long ago, from 1; 0: there is none.
         let last = (shared.slot() + 1).saturating_sub(self.settings.k) * self.settings.period;
-        while let Some(expiry) = &mut self.level.expiry {
-            let Some(entry) = expiry.front(&shared.blocks) else { break };
+        while let Some(entry) = self.level.expiry.front(&shared.blocks) {
             if shared.blocks.get(entry).updated > last {
                 break;
             }
@@ -59,7 +58,7 @@ impl<V: Variant> Hfa<V> {
     }
 
     /// A block is no longer hot: it stands where a cold one would that was used when it was.
-    fn cool(&mut self, shared: &mut Shared, entry: Entry) {
+    fn cool(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
         let level = &mut self.level;
         let block = shared.blocks.get_mut(entry);
         block.noted = 0;

@@ -2,8 +2,10 @@
 //! `by_heat.rs`. The tail of a queue gives way first. What a queue orders a block by is in the
 //! block's record, and stands there unchanged as long as the block is in the queue.
 
+use std::ops::Deref;
+
 use super::super::activity::{ByActivity, Steps};
-use super::super::records::Blocks;
+use super::super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
 
 pub(super) trait Queue: Send {
@@ -21,20 +23,20 @@ pub(super) trait Queue: Send {
     fn len(&self) -> u32;
 
     /// Puts a block where it belongs; by recency: at the head.
-    fn push(&mut self, blocks: &mut Blocks, entry: Entry);
+    fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry);
 
     /// Puts a block where it belongs, in the last place there is for it.
-    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry);
+    fn push_last(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry);
 
-    fn remove(&mut self, blocks: &mut Blocks, entry: Entry);
+    fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry);
 
     /// A block is not hot any more: it stands where it would if it had come so.
-    fn cool(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn cool(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.get_mut(entry).heat = 0.0;
     }
 
     /// The block that gives way next.
-    fn tail(&mut self, blocks: &Blocks) -> Option<Entry>;
+    fn tail(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry>;
 
     /// Value of the tail for Hint-K, where the order is that.
     fn least(&self) -> Option<u32> {
@@ -48,7 +50,9 @@ pub(super) trait Queue: Send {
     }
 
     /// Up to `count` blocks that are warm, from the head on.
-    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry>;
+    fn warm_from_head<R>(&self, blocks: &Blocks<R>, count: usize) -> Vec<Entry>
+    where
+        R: Deref<Target = [Block]>;
 
     /// All blocks from the tail on.
     fn tail_first(&self, blocks: &Blocks) -> Vec<Entry>;
@@ -57,7 +61,11 @@ pub(super) trait Queue: Send {
 }
 
 /// Up to `count` of these blocks that are warm.
-fn warm(blocks: &Blocks, all: impl Iterator<Item = Entry>, count: usize) -> Vec<Entry> {
+fn warm<R: Deref<Target = [Block]>>(
+    blocks: &Blocks<R>,
+    all: impl Iterator<Item = Entry>,
+    count: usize,
+) -> Vec<Entry> {
     all.filter(|&entry| blocks.get(entry).heat > 0.0).take(count).collect()
 }
 
@@ -83,24 +91,24 @@ impl Queue for ByRecency {
     }
 
     #[inline(always)]
-    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.push_back(self.list, entry);
         self.len += 1;
     }
 
-    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push_last(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.push_front(self.list, entry);
         self.len += 1;
     }
 
     #[inline(always)]
-    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         blocks.remove(entry);
         self.len -= 1;
     }
 
     #[inline(always)]
-    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+    fn tail(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         blocks.front(self.list)
     }
 
@@ -108,7 +116,10 @@ impl Queue for ByRecency {
         Some([blocks.back(self.list)?, blocks.front(self.list)?])
     }
 
-    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+    fn warm_from_head<R>(&self, blocks: &Blocks<R>, count: usize) -> Vec<Entry>
+    where
+        R: Deref<Target = [Block]>,
+    {
         warm(blocks, blocks.iter_back(self.list), count)
     }
 
@@ -139,21 +150,21 @@ impl Queue for ByActivity {
     }
 
     #[inline(always)]
-    fn push(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.push(blocks, entry);
     }
 
-    fn push_last(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn push_last(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.push(blocks, entry);
     }
 
     #[inline(always)]
-    fn remove(&mut self, blocks: &mut Blocks, entry: Entry) {
+    fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
         self.remove(blocks, entry);
     }
 
     #[inline(always)]
-    fn tail(&mut self, blocks: &Blocks) -> Option<Entry> {
+    fn tail(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
         self.victim(blocks)
     }
 
@@ -161,7 +172,10 @@ impl Queue for ByActivity {
         self.least()
     }
 
-    fn warm_from_head(&self, blocks: &Blocks, count: usize) -> Vec<Entry> {
+    fn warm_from_head<R>(&self, blocks: &Blocks<R>, count: usize) -> Vec<Entry>
+    where
+        R: Deref<Target = [Block]>,
+    {
         warm(blocks, self.iter_back(blocks), count)
     }
 

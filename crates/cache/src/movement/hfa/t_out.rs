@@ -19,7 +19,7 @@
 //! Invariants: every record is in the ring or in the heap, as its count says, and in the chain of
 //! its block; just the blocks with a chain have the mark.
 
-use super::super::records::Blocks;
+use super::super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
 use crate::heap::Heap;
 
@@ -102,8 +102,8 @@ impl TOut {
 
     /// Whether there is a record of a block, of whatever age.
     #[inline(always)]
-    pub(super) fn knows(&self, blocks: &Blocks, entry: Entry) -> bool {
-        blocks.get(entry).remembered & self.mark != 0
+    pub(super) fn knows(&self, block: &Block) -> bool {
+        block.remembered & self.mark != 0
     }
 
     #[inline(always)]
@@ -132,14 +132,14 @@ impl TOut {
 
     /// The newest record of a block.
     #[inline(always)]
-    fn newest(&self, blocks: &Blocks, entry: Entry) -> Option<&Record> {
-        self.knows(blocks, entry).then(|| self.at(self.newest[entry as usize]))
+    fn newest(&self, block: &Block, entry: Entry) -> Option<&Record> {
+        self.knows(block).then(|| self.at(self.newest[entry as usize]))
     }
 
     /// One more move of a block: F of the paper with it.
     #[inline(always)]
-    pub(super) fn count(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
-        if self.knows(blocks, entry) {
+    pub(super) fn count(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry, slot: u64) -> f64 {
+        if self.knows(blocks.get(entry)) {
             return self.count_known(blocks, entry, slot);
         }
         if self.max == 0 {
@@ -150,7 +150,7 @@ impl TOut {
     }
 
     #[inline(never)]
-    fn count_known(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64) -> f64 {
+    fn count_known(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry, slot: u64) -> f64 {
         let newest = self.newest[entry as usize];
         if self.at(newest).slot == slot {
             self.count_again(newest, entry);
@@ -162,7 +162,7 @@ impl TOut {
     }
 
     #[inline(always)]
-    fn insert(&mut self, blocks: &mut Blocks, entry: Entry, slot: u64, earlier: u32) {
+    fn insert(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry, slot: u64, earlier: u32) {
         if self.len() == self.max {
             self.make_room(blocks, slot);
         }
@@ -224,7 +224,7 @@ impl TOut {
 
     /// The table is full: drops what is too old to count, or else the record that goes first.
     #[inline(always)]
-    fn make_room(&mut self, blocks: &mut Blocks, slot: u64) {
+    fn make_room(&mut self, blocks: &mut BlocksAtHand<'_>, slot: u64) {
         // Nearly always that is one of one move, which still counts.
         if self.ones > 0 {
             let (front, oldest) = (self.front, self.ring[self.front as usize].slot);
@@ -238,7 +238,7 @@ impl TOut {
     }
 
     #[cold]
-    fn drop_old(&mut self, blocks: &mut Blocks, slot: u64) {
+    fn drop_old(&mut self, blocks: &mut BlocksAtHand<'_>, slot: u64) {
         while let Some((oldest, id)) = self.first() {
             let is_old = oldest + self.slots <= slot;
             if !is_old && self.len() < self.max {
@@ -267,15 +267,15 @@ impl TOut {
 
     /// A record of a block has gone. If none follows it, there is none left.
     #[inline(always)]
-    fn unmark(&self, blocks: &mut Blocks, gone: Record) {
+    fn unmark(&self, blocks: &mut BlocksAtHand<'_>, gone: Record) {
         let mark = if gone.is_followed { 0 } else { self.mark };
         blocks.get_mut(gone.entry).remembered &= !mark;
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
     #[inline(always)]
-    pub(super) fn frequency(&self, blocks: &Blocks, entry: Entry, slot: u64) -> f64 {
-        if self.knows(blocks, entry) { self.sum(entry, slot) } else { 0.0 }
+    pub(super) fn frequency(&self, block: &Block, entry: Entry, slot: u64) -> f64 {
+        if self.knows(block) { self.sum(entry, slot) } else { 0.0 }
     }
 
     /// The same of a block that has the mark.
@@ -293,8 +293,8 @@ impl TOut {
 
     /// Whether any move of a block counts.
     #[inline(always)]
-    pub(super) fn remembers(&self, blocks: &Blocks, entry: Entry, slot: u64) -> bool {
-        self.newest(blocks, entry).is_some_and(|record| slot - record.slot < self.slots)
+    pub(super) fn remembers(&self, block: &Block, entry: Entry, slot: u64) -> bool {
+        self.newest(block, entry).is_some_and(|record| slot - record.slot < self.slots)
     }
 
     /// Most entries.
@@ -313,7 +313,7 @@ impl TOut {
     pub(super) fn validate(&self, blocks: &Blocks) -> Result<(), String> {
         let chained = (0..self.newest.len() as u32).map(|entry| {
             let next = |r: &&Record| self.record(r.earlier, entry, r.inserted);
-            let chain = std::iter::successors(self.newest(blocks, entry), next);
+            let chain = std::iter::successors(self.newest(blocks.get(entry), entry), next);
             let chain: Vec<&Record> = chain.collect();
             let is_right = chain.iter().enumerate().all(|(i, r)| r.is_followed == (i > 0));
             (chain.len(), is_right && chain.is_sorted_by(|a, b| a.slot > b.slot))
@@ -355,8 +355,8 @@ mod tests {
     #[test]
     fn frequency_as_in_the_worked_example() {
         let (mut table, mut blocks) = table(8, 6);
-        let counted = [0, 1, 1, 2].map(|slot| table.count(&mut blocks, 0, slot));
-        let f = table.frequency(&blocks, 0, 2);
+        let counted = [0, 1, 1, 2].map(|slot| table.count(&mut blocks.at_hand(), 0, slot));
+        let f = table.frequency(blocks.get(0), 0, 2);
         assert_eq!(counted, [1.0, 1.5, 2.5, f]);
         assert_eq!((f, f / 24.0 + 3.0 / 6.0), (2.25, 0.59375));
     }
@@ -365,7 +365,7 @@ mod tests {
     fn a_full_table_drops_the_oldest_slot_first_and_there_the_fewest_moves() {
         let (mut table, mut blocks) = table(3, 2);
         let mut count = |entry, slot| {
-            table.count(&mut blocks, entry, slot);
+            table.count(&mut blocks.at_hand(), entry, slot);
             table.validate(&blocks).unwrap();
             table.entries()
         };
@@ -415,14 +415,14 @@ mod tests {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let entry = (x >> 33) as u32 % 9;
                 slot += u64::from(x >> 59 == 0) * (1 + (x >> 50 & 3));
-                let f = table.count(&mut blocks, entry, slot);
+                let f = table.count(&mut blocks.at_hand(), entry, slot);
                 plain.count((max as usize, slots), entry, slot);
                 // Sums of halves are exact in any order.
                 assert_eq!(f, plain.frequency(slots, entry, slot), "{max} {slots}, step {step}");
                 for entry in 0..9 {
-                    let f = table.frequency(&blocks, entry, slot);
+                    let f = table.frequency(blocks.get(entry), entry, slot);
                     assert_eq!(f, plain.frequency(slots, entry, slot));
-                    assert_eq!(table.remembers(&blocks, entry, slot), f > 0.0);
+                    assert_eq!(table.remembers(blocks.get(entry), entry, slot), f > 0.0);
                 }
                 let mut all: Vec<_> = plain.all.iter().map(|r| (r.3, r.0, r.1)).collect();
                 all.sort_unstable_by_key(|&(entry, slot, _)| (slot, entry));
