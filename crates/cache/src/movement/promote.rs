@@ -233,8 +233,10 @@ impl Promote {
         (used(newest) - used(oldest)) as f64
     }
 
-    fn tell_lives(&mut self, client: usize) {
-        for i in 1..self.topology.path(client).len() {
+    /// A request goes down through the first so many caches of a client's way: each says its life
+    /// to the next.
+    fn tell_lives(&mut self, client: usize, asked: usize) {
+        for i in 1..asked {
             let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
             let lives = [self.life(above), self.life(node)];
             self.chances.tell(above, self.topology.capacity(node), self.now, lives);
@@ -255,10 +257,12 @@ impl Scheme for Promote {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         self.now += 1;
-        self.tell_lives(client);
         let entry = reference.entry();
         let found = self.queues.list_of(entry).map(|list| list as usize);
-        let first = self.topology.path(client)[0];
+        let path = self.topology.path(client);
+        let (first, levels) = (path[0], path.len());
+        let place = found.map(|node| path.iter().position(|&n| n == node).expect("on its way"));
+        self.tell_lives(client, place.map_or(levels, |at| at + 1));
         if reference.is_write() {
             match found {
                 Some(node) => self.use_at(node, entry),
@@ -266,9 +270,8 @@ impl Scheme for Promote {
             }
             return found;
         }
-        let mut i = self.topology.path(client).len();
+        let mut i = place.unwrap_or(levels);
         if let Some(node) = found {
-            i = self.topology.path(client).iter().position(|&n| n == node).expect("on its way");
             if i == 0 || !self.chances.passes(node, self.topology.path(client)[i - 1]) {
                 self.use_at(node, entry);
                 return found;

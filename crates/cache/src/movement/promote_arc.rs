@@ -47,8 +47,10 @@ impl PromoteArc {
         if life == 0 { 0.0 } else { life as f64 / share }
     }
 
-    fn tell_lives(&mut self, client: usize) {
-        for i in 1..self.topology.path(client).len() {
+    /// A request goes down through the first so many caches of a client's way: each says its life
+    /// to the next.
+    fn tell_lives(&mut self, client: usize, asked: usize) {
+        for i in 1..asked {
             let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
             let lives = [self.life(above), self.life(node)];
             self.chances.tell(above, self.topology.capacity(node), self.now, lives);
@@ -132,12 +134,13 @@ impl Scheme for PromoteArc {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         self.now += 1;
-        self.tell_lives(client);
         let entry = reference.entry();
         let (at, is_known) = self.look(client, entry);
+        let levels = self.topology.path(client).len();
+        self.tell_lives(client, at.map_or(levels, |at| at + 1));
         let list = if is_known { T2 } else { T1 };
         let found = at.map(|i| self.topology.path(client)[i]);
-        let mut i = self.topology.path(client).len();
+        let mut i = levels;
         if let (Some(place), Some(node)) = (at, found) {
             if reference.is_write() || self.keeps(client, place, is_known) {
                 self.use_at(node, entry);

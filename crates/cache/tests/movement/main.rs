@@ -164,9 +164,7 @@ fn without_slots_hfa_is_the_scheme_underneath() {
         let mut random = Random(seed);
         let refs = random_refs(&mut random, 400, 30, false);
         let sizes = [1 + random.below(6), 1 + random.below(12), 1 + random.below(6)];
-        // PROMOTE hears lives at every reference, P-HFA with requests: what adapts differs.
-        let fixed = ["p-hfa,k=0,probability=fixed", "promote,probability=fixed"];
-        for [hfa, base] in [fixed, ["h-hfa,k=0", "hint-k"]] {
+        for [hfa, base] in [["p-hfa,k=0", "promote"], ["h-hfa,k=0", "hint-k"]] {
             let ours = answers(hfa, &sizes, &refs, seed);
             assert_eq!(ours, answers(base, &sizes, &refs, seed), "seed {seed}: {hfa}");
         }

@@ -125,8 +125,10 @@ impl Promote {
             }
             _ => 0.0,
         };
-        self.chances.adapt(1..levels.len(), self.now, life);
-        let found = self.levels.iter().position(|level| level.contains(&x));
+        let found = levels.iter().position(|level| level.contains(&x));
+        // Lives ride on requests, which get as far as the block is.
+        let told = 1..found.map_or(levels.len(), |at| at + 1);
+        self.chances.adapt(told, self.now, life);
         if let Some(i) = found {
             let stays = is_write || !self.chances.passes(i);
             self.levels[i].retain(|&y| y != x);
@@ -265,8 +267,9 @@ impl PromoteArc {
             }
             _ => 0.0,
         };
-        self.chances.adapt(1..levels.len(), self.now, life);
-        let found = self.levels.iter().position(|level| level.holds(x));
+        let found = levels.iter().position(|level| level.holds(x));
+        let told = 1..found.map_or(levels.len(), |at| at + 1);
+        self.chances.adapt(told, self.now, life);
         let mut is_known = found.is_some();
         for level in &mut self.levels[..found.unwrap_or(self.chances.sizes.len())] {
             is_known |= level.adapt(x);
