@@ -362,8 +362,16 @@ async fn many_writers_wait_for_one_message() {
     served.volume.disk().delay = Duration::from_millis(100);
     let last = client.read(8 * BLOCK, BLOCK as usize);
     let data = Bytes::from(vec![1; BLOCK as usize]);
-    let writes = (0..8).map(|block| client.write(block * BLOCK, data.clone(), false));
-    let all = async { futures_util::join!(last, futures_util::future::join_all(writes)) };
+    let writes = async {
+        // A write in front of the message would take its block out of that.
+        let is_message = |event: &Event| matches!(event, Event::Hints(_));
+        while !served.volume.disk().events.iter().any(is_message) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let writes = (0..8).map(|block| client.write(block * BLOCK, data.clone(), false));
+        futures_util::future::join_all(writes).await
+    };
+    let all = async { futures_util::join!(last, writes) };
     let (read, writes) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("an end");
     read.expect("a read");
     writes.into_iter().for_each(|written| written.expect("a write"));
