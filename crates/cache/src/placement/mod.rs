@@ -12,6 +12,8 @@ mod hierarchy;
 mod holders;
 mod lower;
 mod marginal;
+#[cfg(test)]
+mod random;
 mod reloads;
 mod rules;
 mod server;

@@ -225,7 +225,8 @@ async fn reads_that_bypass_leave_nothing_in_the_page_cache() {
         assert_eq!(status.reads, BLOCKS);
         pages.push(cached(&place.file()));
     }
-    assert!(pages[0] == BLOCKS, "{pages:?}");
+    // The system may take some away at any time.
+    assert!(pages[0] > BLOCKS / 2, "{pages:?}");
     // What the kernel has read ahead and nobody has read may stay.
     assert!(pages[1] <= pages[0] / 8, "{pages:?}");
 }
