@@ -177,12 +177,19 @@ async fn a_larger_block_of_the_server_has_left_when_the_last_of_it_has() {
         assert_eq!(told(&served).0, [], "{granules}: {}", place.log());
         running.say(&format!("r {granules} 96 1\n"));
         assert!(running.until(|status| status.sent == 1).await, "{}", place.log());
-        // What is left of block 0 leaves at once, and is told once.
+        // What is left of block 0 leaves at once, and is told when nothing of it is here: once, or
+        // again if its last granule leaves between the look at the table and that at the ring.
         let rest = (1..granules).map(|granule| format!("r {granule} {} 1\n", 160 + granule));
         running.say(&rest.collect::<String>());
         let status = running.end().await;
-        assert_eq!(told(&served).0, [1, 0], "{granules}: {}", place.log());
-        assert_eq!((status.evictions, status.sent), (2 * granules, 2));
+        let (mut told, _) = told(&served);
+        assert!(
+            told.len() as u64 == status.sent && status.sent <= granules,
+            "{told:?}: {status:?}"
+        );
+        told.dedup();
+        assert_eq!(told, [1, 0], "{granules}: {}", place.log());
+        assert_eq!(status.evictions, 2 * granules);
     }
 }
 
