@@ -32,6 +32,7 @@ mod histogram;
 mod job;
 mod launch;
 mod levels;
+mod lock;
 mod lower;
 mod ranges;
 mod reloader;

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -31,6 +31,7 @@ use crate::flush::flusher;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
+use crate::lock::lock;
 use crate::lower::Settlement;
 use crate::ranges::RangeKind;
 use crate::reloader::reloader;
@@ -335,7 +336,7 @@ impl Volume {
     }
 
     pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[shard])
     }
 
     /// Waits until something holds that the end of some request makes true.

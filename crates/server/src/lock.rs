@@ -1,0 +1,108 @@
+//! How the lock of a shard is waited for. It is held for the few microseconds that the requests of
+//! one message take, and to sleep and to be woken takes longer than that, above all when it is
+//! another processor that wakes: threads of busy connections then lose the processor on which the
+//! other end of their connection runs. So who waits looks for a while before it sleeps.
+//!
+//! Not here: locks that are held for an instant or are hardly ever waited for. They sleep at once.
+
+use std::hint::spin_loop;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::yield_now;
+
+/// Looks in a row, some 15 us: as long as a holder that runs may take.
+const SPINS: u32 = 300;
+
+/// Looks after which the processor is offered to others: the holder may wait for just this one.
+const YIELDS: u32 = 100;
+
+/// Takes a lock that is held for microseconds. A lock whose holder panicked is taken as it is.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    try_lock(mutex).unwrap_or_else(|| wait_for(mutex))
+}
+
+#[cold]
+fn wait_for<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for look in 0..SPINS + YIELDS {
+        if look < SPINS {
+            spin_loop();
+        } else {
+            yield_now();
+        }
+        if let Some(guard) = try_lock(mutex) {
+            return guard;
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_holds_it() {
+        let count = Arc::new(Mutex::new(0));
+        let add = |_| {
+            let count = Arc::clone(&count);
+            thread::spawn(move || {
+                for _ in 0..10_000 {
+                    let mut held = lock(&count);
+                    let before = *held;
+                    *held = before + 1;
+                }
+            })
+        };
+        let threads: Vec<_> = (0..8).map(add).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*lock(&count), 80_000);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_long_is_slept_for() {
+        let held = Arc::new(Mutex::new(()));
+        let (guard, waits) = (lock(&held), Arc::new(AtomicBool::new(true)));
+        let waiter = thread::spawn({
+            let (held, waits) = (Arc::clone(&held), Arc::clone(&waits));
+            move || {
+                let before = clock_gettime(ClockId::ThreadCPUTime);
+                drop(lock(&held));
+                waits.store(false, Ordering::SeqCst);
+                Duration::try_from(clock_gettime(ClockId::ThreadCPUTime) - before).unwrap()
+            }
+        });
+        let start = Instant::now();
+        thread::sleep(Duration::from_millis(500));
+        assert!(waits.load(Ordering::SeqCst));
+        drop(guard);
+        let computed = waiter.join().unwrap();
+        assert!(computed < start.elapsed() / 4, "{computed:?} of {:?}", start.elapsed());
+    }
+
+    #[test]
+    fn what_a_panic_left_behind_is_taken_as_it_is() {
+        let value = Arc::new(Mutex::new(7));
+        let other = Arc::clone(&value);
+        let panicked = thread::spawn(move || {
+            let _held = lock(&other);
+            panic!("on purpose");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(*lock(&value), 7);
+    }
+}
