@@ -67,6 +67,15 @@ impl Content {
         matches!(self, Self::Frame(frame) if frame.is_shared())
     }
 
+    /// The first byte in its frame; 0 without one.
+    #[inline]
+    pub(crate) fn first_byte(&self) -> u8 {
+        match self {
+            Self::Frame(frame) => frame.as_ref().first().copied().unwrap_or(0),
+            Self::Absent | Self::Zero | Self::Loose(_) => 0,
+        }
+    }
+
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }

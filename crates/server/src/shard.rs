@@ -137,7 +137,8 @@ impl Shard {
     }
 
     /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
-    /// memory: the index and the policy first, then the slots, then the counts of the frames.
+    /// memory: the index and the policy first, then the slots, then counts and data of the frames.
+    /// Of the data the first byte is enough: from there on the processor sees what comes.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
         let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, .. } = self;
         all.clear();
@@ -148,7 +149,8 @@ impl Shard {
             coop.deliveries.warm(all);
         }
         let slots = frames.iter().map(|&frame| &slots[frame as usize]);
-        black_box(slots.filter(|slot| slot.state.content.is_shared()).count());
+        black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());
+        black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
 
     /// A write of a block, `is_whole` or in part: whether it hit.
