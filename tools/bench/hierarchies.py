@@ -1,8 +1,9 @@
-"""What schemes over three levels cost beside LRU over two: whole commands, run in turn, with user and system time.
+"""What schemes over three levels cost beside LRU over two: whole commands, run in turn, with the user
+and system time of each.
 
-Three levels a : 2a : 4a with each scheme, against two levels a : 4a of LRU, on the traces that are there
-(UNDERCROFT_TRACES, else ../shared/traces, and what `make bench` generated). Prints a table with medians of the rounds and
-their ranges; a trace that is not there is named and left out.
+Three levels a : 2a : 4a with each scheme, against two levels a : 4a of LRU, on the traces that are
+there (UNDERCROFT_TRACES, else ../shared/traces, and what `make bench` generated). Prints a table with
+medians of the rounds and their ranges; a trace that is not there is named and left out.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def levels(*sizes):
 
 
 def measure(program, trace, arguments):
-    """Processor time of the whole command, that of the simulation alone, and the block requests made."""
+    """Processor time of the whole command and of the simulation alone, and block requests made."""
     command = [program, "simulate", str(trace), "--json", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         report = json.loads(process.stdout.read())
@@ -41,7 +42,8 @@ def measure(program, trace, arguments):
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"bench-hierarchies: {' '.join(command)} failed")
-    return used.ru_utime + used.ru_stime, report["cpu_s"], report["requests_per_s"] * report["elapsed_s"]
+    requests = report["requests_per_s"] * report["elapsed_s"]
+    return used.ru_utime + used.ru_stime, report["cpu_s"], requests
 
 
 def spread(values):
@@ -51,8 +53,12 @@ def spread(values):
 def compare(program, trace, first, rounds):
     """The rows of a trace: a scheme, its ratios, and the time of a request."""
     ways = {"lru": levels(first, 4 * first)}
-    ways |= {scheme: [*levels(first, 2 * first, 4 * first), "--placement", scheme] for scheme in SCHEMES}
-    measured = [{way: measure(program, trace, arguments) for way, arguments in ways.items()} for _ in range(rounds)]
+    three = levels(first, 2 * first, 4 * first)
+    ways |= {scheme: [*three, "--placement", scheme] for scheme in SCHEMES}
+    measured = [
+        {way: measure(program, trace, arguments) for way, arguments in ways.items()}
+        for _ in range(rounds)
+    ]
     for way in ways:
         ratios = [[one[way][part] / one["lru"][part] for one in measured] for part in (0, 1)]
         request = statistics.median(one[way][1] / one[way][2] for one in measured) * 1e9
@@ -76,15 +82,16 @@ def main():
         if not trace.exists():
             print(f"| {name} | | {trace} is not there | | | | |", flush=True)
             continue
-        for way, (command, simulation), request in compare(
-            options.undercroft, trace, first, 1 if options.quick else options.rounds
-        ):
+        rounds = 1 if options.quick else options.rounds
+        for way, ratios, request in compare(options.undercroft, trace, first, rounds):
             if way == "lru":
-                print(f"| {name} | {first} | lru, two levels | 1 | | 1 | {request:.1f} |", flush=True)
-                continue
-            verdict = "met" if statistics.median(command) <= TARGET else "**missed**"
-            cells = [name, first, way, spread(command), verdict, spread(simulation), f"{request:.1f}"]
-            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+                cells = ["lru, two levels", "1", "", "1"]
+            else:
+                command, simulation = ratios
+                verdict = "met" if statistics.median(command) <= TARGET else "**missed**"
+                cells = [way, spread(command), verdict, spread(simulation)]
+            cells = [name, str(first), *cells, f"{request:.1f}"]
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 main()

@@ -221,3 +221,53 @@ impl Queue for WarmByActivity {
         self.order.check(blocks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::activity::Steps;
+    use super::super::super::records::Blocks;
+    use super::{Queue, WarmByActivity};
+    use crate::Entry;
+
+    #[test]
+    fn warm_blocks_are_found_in_the_order_of_activity() {
+        let steps = Steps::new(2);
+        let mut blocks = Blocks::new(WarmByActivity::lists(&steps));
+        let mut ours = WarmByActivity::new(0, &steps);
+        blocks.grow(60);
+        // From the tail on: value, whether warm, block.
+        let mut model: Vec<(u32, bool, Entry)> = Vec::new();
+        let (mut x, mut most) = (7_u64, 0);
+        for step in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (entry, is_warm) = ((x >> 33) as u32 % 60, x >> 62 == 0);
+            match model.iter().position(|m| m.2 == entry) {
+                Some(at) if model[at].1 && x >> 60 & 1 == 0 => {
+                    ours.cool(&mut blocks.at_hand(), entry);
+                    model[at].1 = false;
+                }
+                Some(at) => {
+                    ours.remove(&mut blocks.at_hand(), entry);
+                    model.remove(at);
+                }
+                None => {
+                    let block = blocks.get_mut(entry);
+                    (block.history, block.heat) = ((x >> 50) as u8 & 7, f64::from(is_warm));
+                    let value = steps.value(block.history);
+                    ours.push(&mut blocks.at_hand(), entry);
+                    let at = model.partition_point(|m| m.0 <= value);
+                    model.insert(at, (value, is_warm, entry));
+                }
+            }
+            let warm: Vec<Entry> = model.iter().rev().filter(|m| m.1).map(|m| m.2).collect();
+            most = most.max(warm.len());
+            let count = (x >> 40) as usize % 12;
+            let found = ours.warm_from_head(&blocks, count);
+            assert_eq!(found, warm[..count.min(warm.len())], "step {step}");
+            let all = model.iter().map(|m| m.2);
+            assert!(ours.tail_first(&blocks).into_iter().eq(all), "step {step}");
+            ours.check(&blocks).unwrap();
+        }
+        assert!(most > 8, "{most} warm blocks at most");
+    }
+}
