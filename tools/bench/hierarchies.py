@@ -1,9 +1,9 @@
-"""What schemes over three levels cost beside LRU over two: whole commands, run in turn, with the user
-and system time of each.
+"""What schemes over three levels cost beside LRU over two: whole commands, run in turn, with the
+user and system time of each.
 
 Three levels a : 2a : 4a with each scheme, against two levels a : 4a of LRU, on the traces that are
-there (UNDERCROFT_TRACES, else ../shared/traces, and what `make bench` generated). Prints a table with
-medians of the rounds and their ranges; a trace that is not there is named and left out.
+there (UNDERCROFT_TRACES, else ../shared/traces, and what `make bench` generated). Prints a table
+with medians of the rounds and their ranges; a trace that is not there is named and left out.
 """
 
 import argparse
