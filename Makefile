@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-aware bench-databases clean
+.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
+	@echo "make bench-hierarchies  what schemes over three levels cost beside LRU over two (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
 	@echo "make bench-databases  MariaDB and PostgreSQL under TPC-C, with and without the library (root; 20 minutes)"
 
@@ -65,6 +66,9 @@ bench-server: build
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)
+
+bench-hierarchies: build
+	@python3 tools/bench/hierarchies.py $(UNDERCROFT) $(BENCH)
 
 bench-aware: build
 	@python3 tools/bench/aware.py $(UNDERCROFT) $(or $(UNDERCROFT_TRACES),../shared/traces)/arc/OLTP.lis.zst $(BENCH)

@@ -6,7 +6,6 @@
 //! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
 
 use std::array;
-use std::ops::Deref;
 
 use super::records::{Block, Blocks, BlocksAtHand};
 use crate::Entry;
@@ -113,8 +112,9 @@ impl ByActivity {
         self.len
     }
 
+    /// What a block stands by.
     #[inline(always)]
-    fn value(&self, block: &Block) -> u32 {
+    pub(super) fn value(&self, block: &Block) -> u32 {
         self.steps.value(block.history)
     }
 
@@ -155,21 +155,14 @@ impl ByActivity {
         blocks.front(self.first + self.least()?)
     }
 
-    fn lists(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+    /// Its lists, by rising value.
+    pub(super) fn lists(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + use<> {
         self.first..self.first + self.steps.values()
     }
 
     /// Next victim first.
     pub(super) fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = Entry> + use<'a> {
         self.lists().flat_map(|list| blocks.iter(list))
-    }
-
-    /// Next victim last.
-    pub(super) fn iter_back<'a, R: Deref<Target = [Block]>>(
-        &self,
-        blocks: &'a Blocks<R>,
-    ) -> impl Iterator<Item = Entry> + use<'a, R> {
-        self.lists().rev().flat_map(|list| blocks.iter_back(list))
     }
 
     pub(super) fn check(&self, blocks: &Blocks) -> Result<(), String> {

@@ -27,7 +27,7 @@ mod t_out;
 
 use std::sync::Arc;
 
-use super::activity::{ByActivity, Steps};
+use super::activity::Steps;
 use super::link::{Left, Load, Pass, Passing, Standing};
 use super::records::Block;
 use super::shared::AtHand;
@@ -39,7 +39,7 @@ use foretold::Foretold;
 use level::{Hints, Hottest, Level};
 use options::Settings;
 use p_hfa::Chances;
-use queue::{ByRecency, Queue};
+use queue::{ByRecency, Queue, WarmByActivity};
 use t_out::{ENTRY_BYTES, TOut};
 
 pub use foretold::MoveLog;
@@ -84,7 +84,7 @@ struct OverHintK;
 impl Variant for OverHintK {
     const BASE: Base = Base::HintK;
     type Hot = ByHeat;
-    type Base = ByActivity;
+    type Base = WarmByActivity;
 }
 
 /// How a block comes to a cache.

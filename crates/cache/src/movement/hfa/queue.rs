@@ -60,13 +60,12 @@ pub(super) trait Queue: Send {
     fn check(&self, blocks: &Blocks) -> Result<(), String>;
 }
 
-/// Up to `count` of these blocks that are warm.
+/// Those of these blocks that are warm.
 fn warm<R: Deref<Target = [Block]>>(
     blocks: &Blocks<R>,
     all: impl Iterator<Item = Entry>,
-    count: usize,
-) -> Vec<Entry> {
-    all.filter(|&entry| blocks.get(entry).heat > 0.0).take(count).collect()
+) -> impl Iterator<Item = Entry> {
+    all.filter(|&entry| blocks.get(entry).heat > 0.0)
 }
 
 /// By recency: a list.
@@ -120,7 +119,7 @@ impl Queue for ByRecency {
     where
         R: Deref<Target = [Block]>,
     {
-        warm(blocks, blocks.iter_back(self.list), count)
+        warm(blocks, blocks.iter_back(self.list)).take(count).collect()
     }
 
     fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
@@ -135,23 +134,44 @@ impl Queue for ByRecency {
     }
 }
 
-impl Queue for ByActivity {
+/// By activity, and how many blocks of each value are warm: they are found without a walk through
+/// the others. Warm is what moved or was hit lately, and so these are near the head of their list,
+/// behind which there may be many thousands that are not.
+pub(super) struct WarmByActivity {
+    order: ByActivity,
+    /// By value.
+    warm: Vec<u32>,
+}
+
+impl WarmByActivity {
+    /// The number of warm blocks of its value, and what a block is of that.
+    #[inline(always)]
+    fn warm_like(&mut self, block: &Block) -> (&mut u32, u32) {
+        let value = self.order.value(block) as usize;
+        (&mut self.warm[value], u32::from(block.heat > 0.0))
+    }
+}
+
+impl Queue for WarmByActivity {
     fn lists(steps: &Steps) -> u32 {
         steps.values()
     }
 
     fn new(first: u32, steps: &Steps) -> Self {
-        Self::new(first, steps)
+        let warm = vec![0; steps.values() as usize];
+        Self { order: ByActivity::new(first, steps), warm }
     }
 
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.len()
+        self.order.len()
     }
 
     #[inline(always)]
     fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
-        self.push(blocks, entry);
+        self.order.push(blocks, entry);
+        let (warm, one) = self.warm_like(blocks.get(entry));
+        *warm += one;
     }
 
     fn push_last(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
@@ -160,30 +180,94 @@ impl Queue for ByActivity {
 
     #[inline(always)]
     fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
-        self.remove(blocks, entry);
+        let (warm, one) = self.warm_like(blocks.get(entry));
+        *warm -= one;
+        self.order.remove(blocks, entry);
+    }
+
+    fn cool(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
+        let (warm, one) = self.warm_like(blocks.get(entry));
+        *warm -= one;
+        blocks.get_mut(entry).heat = 0.0;
     }
 
     #[inline(always)]
     fn tail(&mut self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
-        self.victim(blocks)
+        self.order.victim(blocks)
     }
 
     fn least(&self) -> Option<u32> {
-        self.least()
+        self.order.least()
     }
 
     fn warm_from_head<R>(&self, blocks: &Blocks<R>, count: usize) -> Vec<Entry>
     where
         R: Deref<Target = [Block]>,
     {
-        warm(blocks, self.iter_back(blocks), count)
+        let lists = self.order.lists().zip(&self.warm).rev();
+        let warm = |(list, &held)| warm(blocks, blocks.iter_back(list)).take(held as usize);
+        lists.flat_map(warm).take(count).collect()
     }
 
     fn tail_first(&self, blocks: &Blocks) -> Vec<Entry> {
-        self.iter(blocks).collect()
+        self.order.iter(blocks).collect()
     }
 
     fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        self.check(blocks)
+        let held = self.order.lists().map(|list| warm(blocks, blocks.iter(list)).count() as u32);
+        if !held.eq(self.warm.iter().copied()) {
+            return Err("warm blocks of a value are counted otherwise".into());
+        }
+        self.order.check(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::activity::Steps;
+    use super::super::super::records::Blocks;
+    use super::{Queue, WarmByActivity};
+    use crate::Entry;
+
+    #[test]
+    fn warm_blocks_are_found_in_the_order_of_activity() {
+        let steps = Steps::new(2);
+        let mut blocks = Blocks::new(WarmByActivity::lists(&steps));
+        let mut ours = WarmByActivity::new(0, &steps);
+        blocks.grow(60);
+        // From the tail on: value, whether warm, block.
+        let mut model: Vec<(u32, bool, Entry)> = Vec::new();
+        let (mut x, mut most) = (7_u64, 0);
+        for step in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (entry, is_warm) = ((x >> 33) as u32 % 60, x >> 62 == 0);
+            match model.iter().position(|m| m.2 == entry) {
+                Some(at) if model[at].1 && x >> 60 & 1 == 0 => {
+                    ours.cool(&mut blocks.at_hand(), entry);
+                    model[at].1 = false;
+                }
+                Some(at) => {
+                    ours.remove(&mut blocks.at_hand(), entry);
+                    model.remove(at);
+                }
+                None => {
+                    let block = blocks.get_mut(entry);
+                    (block.history, block.heat) = ((x >> 50) as u8 & 7, f64::from(is_warm));
+                    let value = steps.value(block.history);
+                    ours.push(&mut blocks.at_hand(), entry);
+                    let at = model.partition_point(|m| m.0 <= value);
+                    model.insert(at, (value, is_warm, entry));
+                }
+            }
+            let warm: Vec<Entry> = model.iter().rev().filter(|m| m.1).map(|m| m.2).collect();
+            most = most.max(warm.len());
+            let count = (x >> 40) as usize % 12;
+            let found = ours.warm_from_head(&blocks, count);
+            assert_eq!(found, warm[..count.min(warm.len())], "step {step}");
+            let all = model.iter().map(|m| m.2);
+            assert!(ours.tail_first(&blocks).into_iter().eq(all), "step {step}");
+            ours.check(&blocks).unwrap();
+        }
+        assert!(most > 8, "{most} warm blocks at most");
     }
 }
