@@ -295,14 +295,14 @@ impl Deliveries {
         if evicted_age > 0 && its.read_age_us(way, self.now_us) < evicted_age {
             return Standing::Stale;
         }
-        match its.holder(way) {
-            NOBODY => Standing::Last,
-            holder if holder == u64::from(client) && holder < NOBODY => {
-                its.set_holder(way, NOBODY);
-                Standing::Last
-            }
-            _ => self.evict_shared((set, way), client, connected),
+        // The client or nobody: which of the two cannot be foretold. Put like this it is one
+        // question; of an `or` the compiler makes two branches.
+        let (holder, own) = (its.holder(way), u64::from(client).min(NOBODY));
+        if (holder ^ own).min(holder ^ NOBODY) == 0 {
+            its.set_holder(way, NOBODY);
+            return Standing::Last;
         }
+        self.evict_shared((set, way), client, connected)
     }
 
     /// A client evicted a block that others hold.
