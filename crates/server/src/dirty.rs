@@ -79,6 +79,15 @@ impl DirtySet {
         }
     }
 
+    /// A write-out has to be made again, through no failure.
+    pub(crate) fn again(&mut self, block: u64, number: u64, state: &mut State) {
+        if let Some(since) = self.writing.remove(&number) {
+            self.clean(block, state);
+            state.dirty = Some(number);
+            self.insert(block, number, since);
+        }
+    }
+
     fn insert(&mut self, block: u64, number: u64, since: Instant) {
         self.by_block.insert(block, number);
         self.by_number.insert(number, (block, since));

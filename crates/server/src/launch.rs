@@ -124,13 +124,14 @@ impl Volume {
                     Doing::Write(_) | Doing::WriteBytes(Some(_), _) => Kind::Write,
                     Doing::WriteBytes(None, _) => Kind::WriteOut,
                 },
+                begun: self.losses.as_ref().map_or(0, |losses| losses.now()),
                 ended: false,
             };
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
-                let result = carry_out(&*store, run, &flight.volume.geometry).await;
-                flight.end(result.map_err(Failed::from));
+                let result = carry_out(&*store, run, &flight.volume).await;
+                flight.confirm_and_end(result.map_err(Failed::from)).await;
             });
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
@@ -148,7 +149,8 @@ fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
 }
 
 /// Asks the store; the memory that a fetch filled, one a block.
-async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Result<Vec<Memory>> {
+async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<Vec<Memory>> {
+    let geometry = &volume.geometry;
     match run.work {
         Doing::Fetch(_, memory) => {
             let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
@@ -161,10 +163,11 @@ async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Resu
         }
         Doing::Write(job) => {
             let data = job.data(run.offset, run.end);
-            store.write(run.offset, data, job.durable).await.map(|()| Vec::new())
+            let durable = volume.is_durable(job.durable);
+            store.write(run.offset, data, durable).await.map(|()| Vec::new())
         }
         Doing::WriteBytes(job, data) => {
-            let durable = job.is_some_and(|job| job.durable);
+            let durable = job.is_some_and(|job| volume.is_durable(job.durable));
             store.write(run.offset, data, durable).await.map(|()| Vec::new())
         }
     }
@@ -175,6 +178,8 @@ enum Kind {
     Fetch,
     Write,
     WriteOut,
+    /// It went well, and the store may have lost it since.
+    LostWriteOut,
 }
 
 /// A store request under way. Its blocks hear of its end even if its task is lost.
@@ -185,10 +190,30 @@ struct Flight {
     kind: Kind,
     /// Somebody waits for it.
     demand: Option<Demand>,
+    /// How often the store may have lost something before.
+    begun: u64,
     ended: bool,
 }
 
 impl Flight {
+    /// Ends it; a write-out to a store that can lose it when a flush has followed.
+    async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
+        let volume = Arc::clone(&self.volume);
+        if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
+            let mut flushed = volume.next_flush(losses).await;
+            // One that fails may do so to tell of a loss, and once only.
+            if flushed.is_err() {
+                flushed = volume.next_flush(losses).await;
+            }
+            match flushed {
+                Err(failed) => result = Err(failed),
+                Ok(()) if losses.now() != self.begun => self.kind = Kind::LostWriteOut,
+                Ok(()) => {}
+            }
+        }
+        self.end(result);
+    }
+
     fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
         self.ended = true;
         let volume = Arc::clone(&self.volume);
@@ -198,14 +223,29 @@ impl Flight {
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
+        let losses = volume.losses.as_ref().filter(|losses| !losses.confirms);
+        let mut is_noted = false;
         let mut work = Work::waking_flusher(&volume);
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
+            // Looked at under the lock: a loss that comes later finds what is kept here.
+            let spanned = failed.is_none() && losses.is_some_and(|l| l.now() != self.begun);
             match self.kind {
+                Kind::Fetch if spanned => {
+                    drop(content);
+                    shard.fetch_again(block, fx);
+                }
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
-                Kind::Write => shard.written(block, outcome(), fx),
+                Kind::Write => {
+                    if let (true, false, Some(losses)) = (spanned, is_noted, losses) {
+                        losses.note_change(self.begun);
+                        is_noted = true;
+                    }
+                    shard.write_ended(block, outcome(), spanned, fx);
+                }
                 Kind::WriteOut => shard.written_out(block, outcome(), fx),
+                Kind::LostWriteOut => shard.write_out_lost(block, fx),
             }
         }
         work.finish();

@@ -33,6 +33,7 @@ mod job;
 mod launch;
 mod levels;
 mod lock;
+mod losses;
 mod lower;
 mod ranges;
 mod reloader;
@@ -45,6 +46,7 @@ mod staged;
 mod state;
 mod tell;
 mod told;
+mod unflushed;
 mod validate;
 mod volume;
 
