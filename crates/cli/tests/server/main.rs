@@ -17,6 +17,7 @@ mod levels;
 mod limits;
 mod metrics;
 mod oracle;
+mod power;
 mod reload;
 mod soak;
 mod stack;
