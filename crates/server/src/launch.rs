@@ -13,7 +13,7 @@ use undercroft_nbd::Failure;
 use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Loan, Memory};
+use crate::content::{Content, Home, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::reloader::Demand;
@@ -183,13 +183,13 @@ async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Resu
     };
     match run.work {
         Doing::Fetch(_, memory) => {
-            let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
-            let (buffers, homes): (Vec<_>, Vec<Home>) = (run.first..).zip(memory).map(lend).unzip();
+            let sized =
+                (run.first..).zip(memory).map(|(block, memory)| (memory, geometry.len(block)));
+            let (buffers, home) = Home::lend(sized);
             let (buffers, result) = store.read(run.offset, buffers).await;
             drop(buffers);
             result?;
-            let all: Option<Vec<_>> = homes.iter().map(Home::collect).collect();
-            all.ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+            home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
         }
         Doing::Write(_) | Doing::WriteBytes(..) | Doing::WriteOut { .. } => {
             let ManyWrite { offset, data } = run.into_write();

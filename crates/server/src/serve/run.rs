@@ -274,6 +274,10 @@ pub(super) async fn open_volume(
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
+    // It ends by itself, at the latest with the volume.
+    if let Err(error) = memory.prepare() {
+        tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
+    }
     if let Some(teller) = teller {
         teller.tell_of(&volume);
     }
