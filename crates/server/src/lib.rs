@@ -13,6 +13,7 @@
 mod answer;
 mod block_status;
 mod clients;
+mod clock;
 mod config;
 mod content;
 mod cooperate;
