@@ -15,6 +15,7 @@ mod reporting;
 mod run;
 mod settings;
 mod surroundings;
+mod unwritten;
 mod upstream;
 mod window;
 
@@ -25,3 +26,4 @@ pub use reporting::Reporting;
 pub use run::{Running, ServeError};
 pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};
 pub use surroundings::{GiveStore, Surroundings};
+pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
-use undercroft_store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use crate::random::Random;
 use crate::report::Log;
@@ -34,6 +35,8 @@ pub struct Habits {
     pub at_once: u64,
     /// Most milliseconds to the effect, and from there to the answer.
     pub slow_ms: u64,
+    /// Whether many writes go in one call.
+    pub takes_many: bool,
     /// Whether TRIM leaves zeroes.
     pub trim_zeroes: bool,
 }
@@ -399,6 +402,16 @@ impl Store for DiskStore {
         let what = (offset, data.len() as u64);
         let ticket = self.shared.begin(self.owner, Kind::Write, what);
         Box::pin(ticket.change(offset, data, durable))
+    }
+
+    fn takes_many(&self) -> bool {
+        self.shared.lock().habits.takes_many
+    }
+
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let each: Vec<_> =
+            writes.into_iter().map(|write| self.write(write.offset, write.data, false)).collect();
+        tokio::spawn(async move { written(join_all(each).await) });
     }
 
     fn zero(

@@ -188,6 +188,7 @@ impl VolumeDraw {
                 zeroes_fast: random.percent(50),
                 at_once: random.pick(&[0, 50, 95]),
                 slow_ms: random.pick(&[1, 5, 30]),
+                takes_many: random.percent(50),
                 trim_zeroes: random.percent(50),
             },
         }

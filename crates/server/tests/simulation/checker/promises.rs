@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::checker::register::Register;
-use crate::history::{Action, End, Event, FORGED, Operation, State, Step};
+use crate::history::{Action, End, Event, Operation, State, Step};
 
 /// What happens to one sector at one step.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +95,4 @@ fn check_told(history: &State, faults: &mut Vec<String>) {
             ));
         }
     }
-}
-
-/// What a sector must never hold.
-pub fn is_forged(values: &[u32]) -> bool {
-    values.contains(&FORGED)
 }
