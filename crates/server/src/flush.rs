@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::launch::WRITE_OUT_BYTES_MAX;
 use crate::shard::{Effects, Shard};
 use crate::volume::{Volume, Work, ask_store};
@@ -130,7 +131,7 @@ impl Volume {
 
     /// Writes out what is old, or too much, and what was refused some time ago.
     fn write_out_in_background(self: &Arc<Self>) {
-        let now = Instant::now();
+        let now = clock::now();
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
@@ -159,8 +160,8 @@ pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
     let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
     while let Some(volume) = volume.upgrade() {
         // Demand reads first: dirty blocks have time, somebody waits for a read.
-        let since = Instant::now();
-        while volume.has_demand() && since.elapsed() < YIELD_TIME {
+        let since = clock::now();
+        while volume.has_demand() && clock::now() - since < YIELD_TIME {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         volume.write_out_in_background();

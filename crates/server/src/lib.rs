@@ -13,6 +13,7 @@
 mod answer;
 mod block_status;
 mod clients;
+mod clock;
 mod close;
 mod config;
 mod content;

@@ -118,8 +118,10 @@ impl Shard {
         content: Option<fn() -> Content>,
         fx: &mut Effects,
     ) {
-        let waiting: Vec<u64> =
+        let mut waiting: Vec<u64> =
             self.active.keys().copied().filter(|block| blocks.contains(block)).collect();
+        // The map's own order is another one in each run.
+        waiting.sort_unstable();
         if let Some(content) = content {
             for (block, frame) in self.residents_within(blocks) {
                 self.refill(block, frame, content());

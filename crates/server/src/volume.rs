@@ -20,6 +20,7 @@ use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member};
+use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
@@ -127,7 +128,7 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),
-            opened: Instant::now(),
+            opened: clock::now(),
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
