@@ -23,8 +23,8 @@ mod uri;
 pub mod wire;
 
 pub use client::{
-    Buffer, Channel, Client, ClientError, ClientOptions, Line, LineId, OnLoss, ReadDone, Remote,
-    connect_again,
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss, ReadDone,
+    Remote, connect_again,
 };
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
