@@ -10,5 +10,6 @@ mod cost;
 mod crash;
 mod equality;
 mod placement;
+mod random;
 mod restart;
 mod shadow;
