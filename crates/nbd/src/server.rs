@@ -9,6 +9,7 @@ mod context;
 mod encode;
 mod handshake;
 mod inbox;
+mod lines;
 mod listen;
 mod offer;
 mod threads;
@@ -24,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::link::{Ended, Link, Transport};
-use crate::mailbox::{Mailbox, Stop};
+use crate::mailbox::Stop;
 use crate::reply::Answers;
 use crate::service::{Exports, Peer};
 use crate::tls::Tls;
@@ -32,6 +33,7 @@ use crate::tls::Tls;
 pub use listen::Listener;
 
 use handshake::Handshake;
+use lines::Lines;
 use threads::Threads;
 use transmission::Transmission;
 
@@ -92,6 +94,7 @@ struct Inner {
     count: watch::Sender<usize>,
     /// Those in transmission.
     serving: Mutex<BTreeMap<u64, Reachable>>,
+    lines: Lines,
     next_id: AtomicU64,
     threads: Threads,
     /// For those that are told that there is no room.
@@ -125,6 +128,7 @@ impl Server {
             stop: watch::Sender::new(Stop::No),
             count: watch::Sender::new(0),
             serving: Mutex::default(),
+            lines: Lines::default(),
             next_id: AtomicU64::new(0),
             threads,
             turned_away: Semaphore::new(MAX_TURNED_AWAY),
@@ -161,8 +165,7 @@ impl Server {
         };
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
-        let mailbox: Arc<Answers> = Arc::new(Mailbox::new());
-        let handshake::Opened { link, session, offer, export, peer } = opened;
+        let handshake::Opened { link, session, offer, export, peer, answers: mailbox } = opened;
         let reachable = Reachable { mailbox: Arc::clone(&mailbox), export, peer };
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;

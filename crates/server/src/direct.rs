@@ -73,7 +73,12 @@ impl Volume {
         self.direct.asked(op, blocks);
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
+            let changes = !durable && changes(&command);
+            let begun = volume.losses.as_ref().filter(|_| changes).map(|losses| losses.now());
             let outcome = volume.ask_directly(command, offset, length, durable).await;
+            if let (Ok(_), Some(begun), Some(losses)) = (&outcome, begun, &volume.losses) {
+                losses.note_change(begun);
+            }
             volume.direct.ended(op, blocks, outcome.is_err());
             let source = match op {
                 Operation::Read | Operation::Write => Source::Miss,
@@ -133,4 +138,8 @@ impl Volume {
         });
         bytes.await.map(|bytes: Bytes| Answer::Data(bytes.into()))
     }
+}
+
+fn changes(command: &Command) -> bool {
+    matches!(command, Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. })
 }

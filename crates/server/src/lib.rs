@@ -35,6 +35,7 @@ mod job;
 mod launch;
 mod levels;
 mod lock;
+mod losses;
 mod lower;
 mod ranges;
 mod reloader;
@@ -47,6 +48,7 @@ mod staged;
 mod state;
 mod tell;
 mod told;
+mod unflushed;
 mod validate;
 mod volume;
 

@@ -15,6 +15,7 @@ mod faults;
 mod kill;
 mod levels;
 mod limits;
+mod losses;
 mod metrics;
 mod oracle;
 mod power;
