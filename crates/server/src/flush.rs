@@ -41,7 +41,7 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
-        self.flush_store().await
+        self.flush_together().await
     }
 
     /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody

@@ -15,6 +15,7 @@ mod faults;
 mod kill;
 mod levels;
 mod limits;
+mod memory;
 mod metrics;
 mod oracle;
 mod reload;
