@@ -282,7 +282,10 @@ mod tests {
         assert_eq!(other.reserve(3 * MIB), Some(3 * MIB), "another export has room of its own");
         assert!(a.wanted_since().is_some() && other.wanted_since().is_none());
         a.release(3 * MIB);
-        assert_eq!((b.granted(), c.granted(), count.0.load(Ordering::SeqCst)), (2 * MIB, MIB / 2, 2));
+        assert_eq!(
+            (b.granted(), c.granted(), count.0.load(Ordering::SeqCst)),
+            (2 * MIB, MIB / 2, 2)
+        );
         assert!(a.wanted_since().is_none());
         b.release(2 * MIB);
         c.release(MIB / 2);

@@ -133,8 +133,11 @@ pub trait Session: Send + 'static {
         0
     }
 
-    /// No more requests will come: what waits for one must be answered without.
-    fn no_more(&mut self) {}
+    /// No more requests will come: what waits for one must be answered without. If the client
+    /// `is_gone`, without a good-bye, what was not begun need not be.
+    fn no_more(&mut self, is_gone: bool) {
+        let _ = is_gone;
+    }
 }
 
 /// A request, with the handle to answer it.

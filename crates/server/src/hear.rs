@@ -38,12 +38,16 @@ pub struct Heard {
 impl Heard {
     /// What it costs to act on it, in blocks looked at.
     pub(crate) fn cost(&self) -> u64 {
-        let runs: u64 = self.hints.iter().map(|hint| match hint {
-            Hint::Evict { runs, .. } | Hint::Promote(runs) | Hint::Hold(runs) => {
-                runs.iter().map(|run| u64::from(run.count())).sum()
-            }
-            other => 1 + other.data_bytes() as u64 / 4096,
-        }).sum();
+        let runs: u64 = self
+            .hints
+            .iter()
+            .map(|hint| match hint {
+                Hint::Evict { runs, .. } | Hint::Promote(runs) | Hint::Hold(runs) => {
+                    runs.iter().map(|run| u64::from(run.count())).sum()
+                }
+                other => 1 + other.data_bytes() as u64 / 4096,
+            })
+            .sum();
         runs.min(BLOCKS_MAX)
     }
 }

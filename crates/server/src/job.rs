@@ -125,11 +125,6 @@ impl Job {
         (from as usize, to as usize)
     }
 
-    /// Parts that were submitted and are not done.
-    pub(crate) fn parts_left(&self) -> usize {
-        self.progress().left.saturating_sub(1) as usize
-    }
-
     /// One more part has to be done.
     pub(crate) fn expect_part(&self, source: Source) {
         let mut progress = self.progress();

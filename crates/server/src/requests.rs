@@ -330,17 +330,19 @@ impl Volume {
         let wanted = (blocks.end() - blocks.start() + 1).min(most as u64) as usize;
         let room = Room::take(&self.ahead, wanted, limit as usize);
         let (mut left, mut looked) = (room.blocks(), 0);
+        // Of each shard, those that were begun and have no frames yet.
+        let mut begun = vec![0; self.shards.len()];
         let job = Arc::new(Job::ahead(offset, length, room));
         for block in blocks.take(most) {
+            let begun = &mut begun[self.geometry.shard_of(block)];
             let (shard, fx) = work.shard(block);
-            // Those that were begun before this one have no frames yet.
-            let begun = job.parts_left();
-            if left == 0 || shard.pool.free_count() <= begun {
+            if left == 0 || shard.pool.free_count() <= *begun {
                 break;
             }
             looked += 1;
             if shard.place(block, fx) || shard.is_unloaded(block) {
                 left -= 1;
+                *begun += 1;
                 let count = &mut shard.counters;
                 *(if ahead { &mut count.read_ahead } else { &mut count.prefetched }) += 1;
                 job.expect_part(Source::Miss);

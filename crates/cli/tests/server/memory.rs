@@ -38,7 +38,8 @@ impl Raw {
             let queries = vec![Query { client: None, want }.to_string()];
             let query = ContextQuery { name: "v".to_owned(), queries };
             let told = raw.option(OPT_SET_META_CONTEXT, &query.bytes());
-            raw.grant = told.iter().find_map(|one| Grant::parse(std::str::from_utf8(&one[4..]).ok()?));
+            raw.grant =
+                told.iter().find_map(|one| Grant::parse(std::str::from_utf8(&one[4..]).ok()?));
         }
         let go = InfoRequest { name: "v".to_owned(), wanted: vec![INFO_BLOCK_SIZE] };
         raw.option(OPT_GO, &go.bytes());

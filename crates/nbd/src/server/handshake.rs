@@ -5,10 +5,10 @@
 
 use bytes::BytesMut;
 
-use super::{Guest, Inner};
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
+use super::{Guest, Inner};
 use crate::link::{Ended, Link};
 use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;

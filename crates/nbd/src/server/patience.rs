@@ -25,7 +25,9 @@ const MOVED_MIN: u64 = 64 << 10;
 pub(super) struct Patience {
     /// How long others wait.
     longest: Duration,
-    /// The next look, while the client keeps the connection waiting.
+    /// Whether the client keeps the connection waiting.
+    is_stuck: bool,
+    /// The next look while it does, or one that need not be taken any more.
     look: Option<Pin<Box<Sleep>>>,
     /// Since when the bytes are counted that the client took or sent.
     since: Instant,
@@ -34,7 +36,7 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(longest: Duration) -> Patience {
-        Patience { longest, look: None, since: Instant::now(), moved: 0 }
+        Patience { longest, is_stuck: false, look: None, since: Instant::now(), moved: 0 }
     }
 
     /// The client took or sent bytes.
@@ -51,17 +53,14 @@ impl Patience {
         outbox: &mut Outbox,
         share: &Share,
     ) -> bool {
+        if is_stuck && !self.is_stuck {
+            (self.since, self.moved) = (Instant::now(), 0);
+        }
+        self.is_stuck = is_stuck;
         if !is_stuck {
-            self.look = None;
             return false;
         }
-        let look = match &mut self.look {
-            Some(look) => look,
-            none => {
-                (self.since, self.moved) = (Instant::now(), 0);
-                none.insert(Box::pin(sleep(LOOK)))
-            }
-        };
+        let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
         while look.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             look.as_mut().reset(now + LOOK);

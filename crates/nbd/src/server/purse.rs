@@ -43,7 +43,11 @@ impl Purse {
         let missing = bytes - (self.held - self.charged());
         match self.answers.share.reserve(missing) {
             Some(reserved) => self.held += reserved,
-            None => self.waits_for = missing,
+            None => {
+                // Who waits keeps nothing that others may wait for.
+                self.give_back();
+                self.waits_for = bytes;
+            }
         }
         self.waits_for == 0
     }

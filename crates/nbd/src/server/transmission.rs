@@ -59,6 +59,8 @@ pub(crate) struct Transmission {
     stop: Stop,
     /// No more requests will be taken: good-bye was said, or the stream ended.
     closing: bool,
+    /// The stream ended without a good-bye.
+    is_gone: bool,
     /// The session knows that no more requests come.
     is_told: bool,
     /// Requests in flight, by their weights.
@@ -92,6 +94,7 @@ impl Transmission {
             taken: Vec::new(),
             stop: Stop::No,
             closing: false,
+            is_gone: false,
             is_told: false,
             in_flight: 0,
             patience: Patience::new(options.stall),
@@ -137,7 +140,7 @@ impl Transmission {
             let over = self.closing || self.stop == Stop::Drain;
             if over && !self.is_told {
                 self.is_told = true;
-                self.session.no_more();
+                self.session.no_more(self.is_gone);
                 continue;
             }
             if self.stop == Stop::Now || (over && idle) {
@@ -193,7 +196,8 @@ impl Transmission {
             Poll::Ready(result) => {
                 let count = result?;
                 self.patience.moved(count as u64);
-                self.closing = count == 0;
+                self.is_gone = count == 0;
+                self.closing = self.is_gone;
             }
         }
         self.begin_batch()?;

@@ -434,8 +434,8 @@ impl Session for Visit {
         self.session.owed()
     }
 
-    fn no_more(&mut self) {
-        self.session.no_more();
+    fn no_more(&mut self, is_gone: bool) {
+        self.session.no_more(is_gone);
     }
 }
 

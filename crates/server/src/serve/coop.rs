@@ -234,7 +234,7 @@ impl Session for CoopSession {
         self.window.owed() + self.inner.owed()
     }
 
-    fn no_more(&mut self) {
+    fn no_more(&mut self, _: bool) {
         self.answers.no_more();
     }
 }

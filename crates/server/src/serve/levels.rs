@@ -61,7 +61,13 @@ impl Next {
 
 impl Answers {
     pub(super) fn new(volume: &Arc<Volume>) -> Self {
-        Self { volume: Arc::clone(volume), asked: None, next: VecDeque::new(), parcel: None, is_over: false }
+        Self {
+            volume: Arc::clone(volume),
+            asked: None,
+            next: VecDeque::new(),
+            parcel: None,
+            is_over: false,
+        }
     }
 
     /// A message came.
@@ -172,7 +178,7 @@ impl Session for Gate {
         self.owed.swap(0, Ordering::Relaxed)
     }
 
-    fn no_more(&mut self) {
+    fn no_more(&mut self, _: bool) {
         let _ = self.requests.send(None);
     }
 }
@@ -185,7 +191,7 @@ async fn pass_on(
 ) {
     while let Some(request) = requests.recv().await {
         let Some(request) = request else {
-            session.no_more();
+            session.no_more(false);
             continue;
         };
         volume.is_settled().await;

@@ -134,8 +134,12 @@ impl Session for Paced {
         self.session().owed()
     }
 
-    fn no_more(&mut self) {
-        self.session().no_more();
+    fn no_more(&mut self, is_gone: bool) {
+        if is_gone {
+            // What waits is dropped, and so answered.
+            self.task.abort();
+        }
+        self.session().no_more(is_gone);
     }
 }
 

@@ -226,7 +226,13 @@ impl Plan {
         let mode = |plan: &Plan| std::mem::discriminant(&plan.tls);
         let limits = |plan: &Plan| {
             let each = (plan.max_requests, plan.max_bytes, plan.stall);
-            (plan.max_connections, plan.max_negotiating, each, plan.handshake_timeout, plan.busy_poll)
+            (
+                plan.max_connections,
+                plan.max_negotiating,
+                each,
+                plan.handshake_timeout,
+                plan.busy_poll,
+            )
         };
         let differ = [
             ("listen", self.listen != next.listen),
