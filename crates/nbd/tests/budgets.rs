@@ -66,7 +66,6 @@ async fn what_outlives_its_connection_is_charged_until_it_ends() {
     let mut left = begun(&mut requests).await;
     assert_eq!(left.len(), 8);
     drop(gone);
-    deserted(&server).await;
     let mut raw = connect(&server);
     raw.go(false, &[]).await;
     raw.request(request(CMD_READ, 9, 0, 1), &[]).await;
