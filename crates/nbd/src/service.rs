@@ -126,6 +126,18 @@ pub trait Session: Send + 'static {
         requests.drain(..).for_each(|request| self.submit(request));
         self.end_of_batch();
     }
+
+    /// What was done since this was last asked beyond one step for each block read or written, in
+    /// such steps. The connection pays for it with its next turns.
+    fn owed(&mut self) -> u64 {
+        0
+    }
+
+    /// No more requests will come: what waits for one must be answered without. If the client
+    /// `is_gone`, without a good-bye, what was not begun need not be.
+    fn no_more(&mut self, is_gone: bool) {
+        let _ = is_gone;
+    }
 }
 
 /// A request, with the handle to answer it.

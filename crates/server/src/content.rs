@@ -126,6 +126,10 @@ impl Queue {
         self.first.is_none()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
     pub(crate) fn front(&self) -> Option<&BlockOp> {
         self.first.as_ref()
     }

@@ -28,6 +28,7 @@ mod endings;
 mod execute;
 mod feed;
 mod flush;
+mod flush_together;
 mod geometry;
 mod hear;
 mod histogram;

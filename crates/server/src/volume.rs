@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::HashedCache;
 use undercroft_cache::content::Lower;
 use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
@@ -29,13 +29,14 @@ use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
 use crate::flush::flusher;
+use crate::flush_together::Flushes;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
 use crate::losses::Losses;
 use crate::lower::Settlement;
-use crate::ranges::RangeKind;
+use crate::ranges::{RANGES_MAX, RangeKind};
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
 use crate::unflushed::Unflushed;
@@ -49,7 +50,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
-const RESIDENCY_BLOCKS: usize = 1 << 16;
+pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
 
 /// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
 pub struct Volume {
@@ -70,6 +71,12 @@ pub struct Volume {
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
+    /// Places for ranges that are under way.
+    pub(crate) range_room: Arc<Semaphore>,
+    /// Flushes of the store.
+    pub(crate) flushes: Flushes,
+    /// Blocks that are being fetched for nobody.
+    pub(crate) ahead: Arc<AtomicUsize>,
     /// Requests at the store that somebody waits for.
     pub(crate) demand: AtomicUsize,
     /// The store may have become idle, or a reload was queued.
@@ -135,6 +142,9 @@ impl Volume {
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
+            range_room: Arc::new(Semaphore::new(RANGES_MAX)),
+            flushes: Flushes::default(),
+            ahead: Arc::default(),
             demand: AtomicUsize::new(0),
             reload_wanted: Arc::new(Notify::new()),
             clients,
@@ -191,7 +201,7 @@ impl Volume {
     }
 
     /// Which of the blocks of a range are in memory (status bit 0) and which of them the store
-    /// does not have yet (bit 1), for the first 65,536 blocks of it.
+    /// does not have yet (bit 1), for the first 256 blocks of it.
     pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size());
         let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
@@ -444,6 +454,8 @@ pub(crate) struct Work<'v> {
     at_once: bool,
     /// Whether the flusher is told when too much is dirty. It must not tell itself.
     wakes_flusher: bool,
+    /// Blocks that were looked at beside those that are read or written.
+    pub(crate) owed: u64,
     fx: Effects,
 }
 
@@ -455,6 +467,7 @@ impl<'v> Work<'v> {
             steps: 0,
             at_once: false,
             wakes_flusher: false,
+            owed: 0,
             fx: Effects::default(),
         }
     }
@@ -515,8 +528,8 @@ impl<'v> Work<'v> {
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
         for start in std::mem::take(&mut self.fx.starts) {
-            let (shard, _) = self.shard(start.block);
-            starts.extend(shard.assign(start));
+            let (shard, fx) = self.shard(start.block);
+            starts.extend(shard.assign(start, fx));
         }
         self.release();
         if self.fx.reload {

@@ -16,6 +16,7 @@ mod kill;
 mod levels;
 mod limits;
 mod losses;
+mod memory;
 mod metrics;
 mod oracle;
 mod power;

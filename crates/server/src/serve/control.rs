@@ -64,4 +64,8 @@ impl Session for ControlSession {
             reply.done();
         }
     }
+
+    fn owed(&mut self) -> u64 {
+        self.0.owed()
+    }
 }

@@ -92,8 +92,12 @@ impl Running {
             tls,
             handshake_timeout: plan.handshake_timeout,
             max_connections: plan.max_connections,
+            max_negotiating: plan.max_negotiating,
             max_requests: plan.max_requests,
-            max_bytes: plan.max_bytes,
+            max_bytes: plan.max_bytes[0],
+            max_export_bytes: plan.max_bytes[1],
+            max_total_bytes: plan.max_bytes[2],
+            stall: plan.stall,
             busy_poll: plan.busy_poll,
         };
         let server = Server::new(Arc::clone(&doors) as _, options);
