@@ -37,7 +37,8 @@ if command -v valgrind >/dev/null; then
     newest() { ls -t "$target"/debug/deps/"$1"-* | grep -v '\.d$' | head -n1; }
     memcheck="valgrind --quiet --error-exitcode=1 --leak-check=full
         --show-leak-kinds=definite --errors-for-leak-kinds=definite"
-    $memcheck "$(newest frames)" --test-threads=1
+    # What a frame costs there says nothing.
+    $memcheck "$(newest frames)" --test-threads=1 --skip cost
     # Threads that wait for each other in a loop would take hours there.
     $memcheck "$(newest tracking)" --test-threads=1 --skip many_writers --skip processes --skip places
     # The C programs with the library in them: what it does wrong there ends them with 1.

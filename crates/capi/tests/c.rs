@@ -1,6 +1,6 @@
 //! Programs in C against the built library, and once more under valgrind if that is there.
 
-#[path = "../../client/tests/support/mod.rs"]
+#[path = "../../client/tests/client/support.rs"]
 mod support;
 
 use std::path::{Path, PathBuf};

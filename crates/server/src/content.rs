@@ -108,8 +108,6 @@ pub(crate) struct Active {
     /// Operations that have arrived and not taken effect, in order. While something runs for the
     /// first one, it stays in front.
     pub(crate) queue: VecDeque<BlockOp>,
-    /// Its write-out failed: not to be tried again until the flusher comes by.
-    pub(crate) cooling: bool,
     /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
     /// then.
     pub(crate) departed: Option<bool>,

@@ -40,8 +40,13 @@ enum Doing {
     Fetch(Arc<Job>, Vec<Memory>),
     /// Of the job's own data.
     Write(Arc<Job>),
-    /// Of these bytes, for a job or because they are dirty.
-    WriteBytes(Option<Arc<Job>>, Vec<Bytes>),
+    /// Of these bytes, for a job.
+    WriteBytes(Arc<Job>, Bytes),
+    /// Of dirty blocks; `joins`: others may go with them.
+    WriteOut {
+        data: Vec<Bytes>,
+        joins: bool,
+    },
 }
 
 impl Run {
@@ -56,9 +61,11 @@ impl Run {
                 (at, whole + to as u64, Doing::Write(job))
             }
             Action::Write(job, Some(bytes), at) => {
-                (at, at + bytes.len() as u64, Doing::WriteBytes(Some(job), vec![bytes]))
+                (at, at + bytes.len() as u64, Doing::WriteBytes(job, bytes))
             }
-            Action::WriteOut(bytes) => (whole, whole_end, Doing::WriteBytes(None, vec![bytes])),
+            Action::WriteOut { bytes, joins } => {
+                (whole, whole_end, Doing::WriteOut { data: vec![bytes], joins })
+            }
         };
         Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
     }
@@ -74,9 +81,10 @@ impl Run {
                 memory.extend(more);
             }
             (Doing::Write(job), Doing::Write(other)) if Arc::ptr_eq(job, &other) => {}
-            (Doing::WriteBytes(None, data), Doing::WriteBytes(None, more)) if bounded => {
-                data.extend(more);
-            }
+            (
+                Doing::WriteOut { data, joins: true },
+                Doing::WriteOut { data: more, joins: true },
+            ) if bounded => data.extend(more),
             (_, work) => return Some(Self { work, ..next }),
         }
         self.count += next.count;
@@ -92,7 +100,7 @@ fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
     starts.sort_by_key(|start| match &start.action {
         Action::Fetch(..) => (0, 0),
         Action::Write(..) => (1, 0),
-        Action::WriteOut(_) => (2, start.block),
+        Action::WriteOut { .. } => (2, start.block),
     });
     let mut runs: Vec<Run> = Vec::new();
     for run in starts.into_iter().filter_map(|start| Run::new(start, geometry)) {
@@ -113,7 +121,7 @@ impl Volume {
         let _runtime = self.runtime.enter();
         for mut run in runs(starts, &self.geometry) {
             let riders = std::mem::take(&mut run.riders);
-            let is_demand = !matches!(run.work, Doing::WriteBytes(None, _));
+            let is_demand = !matches!(run.work, Doing::WriteOut { .. });
             let mut flight = Flight {
                 volume: Arc::clone(self),
                 demand: is_demand.then(|| self.demand()),
@@ -121,8 +129,8 @@ impl Volume {
                 count: run.count,
                 kind: match &run.work {
                     Doing::Fetch(..) => Kind::Fetch,
-                    Doing::Write(_) | Doing::WriteBytes(Some(_), _) => Kind::Write,
-                    Doing::WriteBytes(None, _) => Kind::WriteOut,
+                    Doing::Write(_) | Doing::WriteBytes(..) => Kind::Write,
+                    Doing::WriteOut { .. } => Kind::WriteOut,
                 },
                 ended: false,
             };
@@ -163,9 +171,11 @@ async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Resu
             let data = job.data(run.offset, run.end);
             store.write(run.offset, data, job.durable).await.map(|()| Vec::new())
         }
-        Doing::WriteBytes(job, data) => {
-            let durable = job.is_some_and(|job| job.durable);
-            store.write(run.offset, data, durable).await.map(|()| Vec::new())
+        Doing::WriteBytes(job, bytes) => {
+            store.write(run.offset, vec![bytes], job.durable).await.map(|()| Vec::new())
+        }
+        Doing::WriteOut { data, .. } => {
+            store.write(run.offset, data, false).await.map(|()| Vec::new())
         }
     }
 }
@@ -205,7 +215,7 @@ impl Flight {
             match self.kind {
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
                 Kind::Write => shard.written(block, outcome(), fx),
-                Kind::WriteOut => shard.written_out(block, outcome(), fx),
+                Kind::WriteOut => shard.written_out(block, self.count == 1, outcome(), fx),
             }
         }
         work.finish();

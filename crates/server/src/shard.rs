@@ -101,8 +101,8 @@ pub(crate) enum Action {
     Fetch(Arc<Job>, Option<Memory>),
     /// Write for the job: its own data of the block, or these bytes from byte `.2` of the volume.
     Write(Arc<Job>, Option<Bytes>, u64),
-    /// Write dirty content.
-    WriteOut(Bytes),
+    /// Write dirty content; together with that of neighbours, unless it is to be tried alone.
+    WriteOut { bytes: Bytes, joins: bool },
 }
 
 impl Shard {
@@ -423,21 +423,24 @@ impl Shard {
         }
     }
 
-    /// Begins to write an active block's dirty content, unless something forbids it just now.
+    /// Begins to write an active block's dirty content, unless something forbids it just now, or
+    /// the store refused it.
     pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }
         let length = self.geometry.len(block);
         let Some(record) = self.active.get_mut(&block) else { return };
-        if record.running != Running::Nothing || record.cooling {
+        let is_refused = record.state.dirty.is_some_and(|number| self.dirty.is_refused(number));
+        if record.running != Running::Nothing || is_refused {
             return;
         }
         let Some(bytes) = record.state.content.piece(0, length) else { return };
+        let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
             self.write_outs += 1;
-            let (action, riders) = (Action::WriteOut(bytes), Riders::new());
+            let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
             fx.starts.push(Start { block, action, riders });
         }
     }
@@ -490,12 +493,15 @@ impl Shard {
         self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
     }
 
-    /// Begins to write a dirty block out, resident or not.
+    /// Begins to write a dirty block out, resident or not, and whether or not the store refused it
+    /// before.
     pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }
-        self.activate(block).cooling = false;
+        if let Some(number) = self.activate(block).state.dirty {
+            self.dirty.try_again(number);
+        }
         self.try_write_out(block, fx);
         self.step(block, fx);
     }

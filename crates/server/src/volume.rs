@@ -225,24 +225,6 @@ impl Volume {
         stats
     }
 
-    /// Answers what is under way, refuses what comes, and makes everything durable. The volume
-    /// cannot be used afterwards.
-    ///
-    /// # Errors
-    /// The store failed to take what was dirty, or to make it durable: it may be tried again.
-    pub async fn close(self: &Arc<Self>) -> Result<(), Failed> {
-        self.closing.store(true, Ordering::SeqCst);
-        self.until(|| self.pending.load(Ordering::SeqCst) == 0).await;
-        let bounds = self.changes_so_far();
-        Arc::clone(self).flush(bounds).await?;
-        let store = Arc::clone(&self.store);
-        // Nothing is lost; another server may have to wait.
-        if let Err(error) = ask_store(async move { store.close().await }).await {
-            tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
-        }
-        Ok(())
-    }
-
     /// Looks whether the store has grown, and takes the new size: that.
     ///
     /// # Errors
@@ -496,7 +478,7 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, shard)) = self.guard.take() {
-            if self.wakes_flusher && shard.dirty.count() > self.volume.dirty_high(&shard) {
+            if self.wakes_flusher && shard.dirty.waiting_count() > self.volume.dirty_high(&shard) {
                 self.volume.flush_wanted.notify_one();
             }
         }

@@ -22,5 +22,6 @@ mod soak;
 mod stack;
 mod support;
 mod tls;
+mod unwritten;
 mod upstream;
 mod vanished;

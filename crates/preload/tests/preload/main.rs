@@ -5,7 +5,7 @@
 //! notes what it is told; the real one is in the tests of `crates/cli`.
 
 mod servers;
-#[path = "../../../client/tests/support/mod.rs"]
+#[path = "../../../client/tests/client/support.rs"]
 mod support;
 
 use std::fmt::Write as _;

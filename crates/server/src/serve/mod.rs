@@ -14,6 +14,7 @@ mod report;
 mod reporting;
 mod run;
 mod settings;
+mod unwritten;
 mod upstream;
 mod window;
 
@@ -23,3 +24,4 @@ pub use plan::{Access, Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 pub use reporting::Reporting;
 pub use run::{Running, ServeError};
 pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};
+pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -11,7 +11,9 @@ use undercroft_nbd::Peer;
 
 use super::access::Door;
 use super::plan::{Plan, PlannedVolume, TlsPlan};
-use super::run::{GRACE, Running, close, load_keys, open_volume, upstream_options};
+use super::run::{
+    GRACE, Running, close, load_keys, open_volume, outdate_unwritten, upstream_options,
+};
 
 /// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
 /// be opened again.
@@ -98,12 +100,9 @@ impl Running {
             let name = door.volume().config().name.clone();
             self.send_away(&door, |_| true).await;
             if let Err(error) = close(door.volume(), self.state.as_ref()).await {
-                let dirty = door.volume().stats().dirty;
                 tracing::error!(
                     volume = name,
-                    dirty,
-                    "cannot be removed yet, its blocks are not all written: {error}; the next \
-                     SIGHUP tries again"
+                    "cannot be removed yet: {error}; the next SIGHUP tries again"
                 );
                 at += 1;
                 continue;
@@ -186,6 +185,7 @@ impl Running {
         let upstream = upstream_options(&self.plan).map_err(|error| error.to_string())?;
         let volume = open_volume(next, &upstream).await.map_err(|error| error.to_string())?;
         self.plan.volumes.push(next.clone());
+        outdate_unwritten(&self.plan, next);
         if let Some(state) = &self.state {
             state.resume(&volume);
         }
@@ -232,10 +232,12 @@ impl Plan {
             ("listen", self.listen != next.listen),
             ("http", self.http != next.http),
             ("state", self.state != next.state),
+            ("unwritten", self.unwritten != next.unwritten),
             ("state-interval-s", self.state_interval != next.state_interval),
             ("tls.mode", mode(self) != mode(next)),
             ("tls.upstream", self.upstream_tls != next.upstream_tls),
             ("limits", limits(self) != limits(next)),
+            ("limits.close-s", self.close_patience != next.close_patience),
         ];
         differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }

@@ -1,7 +1,8 @@
 //! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
 //!
 //! The way out: no new connections, what is in flight is answered, what the caches know is saved for
-//! a warm restart, every volume is flushed.
+//! a warm restart, every volume is written out and flushed, all at the same time. What a store does
+//! not take is named, and kept in a file if there is a folder for that.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -22,8 +23,8 @@ use undercroft_store::OpenOptions;
 use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 use super::upstream::Voice;
-use super::{http, upstream};
-use crate::answer::Failed;
+use super::{http, unwritten, upstream};
+use crate::close::Unwritten;
 use crate::config::Write;
 use crate::state::{SavedContent, StateError};
 use crate::volume::Volume;
@@ -100,6 +101,7 @@ impl Running {
         let http = http.map_err(|e| work("http", &e))?;
         // Before the first write is answered, so that the mark of an unclean end stands by then;
         // and after all that can fail, so that a server which never began leaves none.
+        plan.volumes.iter().for_each(|planned| outdate_unwritten(plan, planned));
         if let Some(state) = &state {
             doors.all().iter().for_each(|door| state.resume(door.volume()));
             let doors = Arc::clone(&doors);
@@ -148,27 +150,57 @@ impl Running {
         if cut > 0 {
             tracing::warn!(connections = cut, "closed with requests unanswered");
         }
-        let mut failures = Vec::new();
-        for door in self.doors.all().iter().chain(&self.leaving) {
-            let (name, volume) = (&door.volume().config().name, door.volume());
-            if let Err(error) = close(volume, self.state.as_ref()).await {
-                let dirty = volume.stats().dirty;
-                failures.push(format!("volume {name}: {error}; {dirty} blocks are lost"));
-            }
-        }
+        let patience_s = self.plan.close_patience.as_secs();
+        tracing::info!(patience_s, "closing; a store that does not take what is dirty has so long");
+        let mut doors = self.doors.all();
+        doors.extend(self.leaving.iter().cloned());
+        let closing = doors.iter().map(|door| close(door.volume(), self.state.as_ref()));
+        let ended = join_all(closing).await;
+        let lost = doors.iter().zip(ended).filter_map(|(door, end)| Some((door, end.err()?)));
+        let failures: Vec<_> = lost.map(|(door, lost)| self.lost(door.volume(), &lost)).collect();
         self.stop.send_replace(true);
         if failures.is_empty() { Ok(()) } else { Err(ServeError::Work(failures.join("; "))) }
+    }
+
+    /// Says what is lost, and keeps it where that is wanted.
+    fn lost(&self, volume: &Volume, lost: &Unwritten) -> String {
+        let name = &volume.config().name;
+        let planned = self.plan.volumes.iter().find(|planned| planned.config.name == *name);
+        match (&self.plan.unwritten, planned) {
+            (Some(folder), Some(planned)) if !lost.blocks.is_empty() => {
+                match unwritten::keep(folder, volume, &planned.store, lost) {
+                    Ok(path) => format!(
+                        "volume {name}: {lost}; they are kept in {}: when the store is well again, \
+                         and before the volume is served again, `undercroft unwritten write` \
+                         brings them there",
+                        path.display()
+                    ),
+                    Err(error) => format!("volume {name}: {lost}; they are lost: {error}"),
+                }
+            }
+            _ => format!("volume {name}: {lost}; they are lost"),
+        }
     }
 }
 
 /// Saves what makes a restart warm, and makes everything durable.
-pub(super) async fn close(volume: &Arc<Volume>, state: Option<&StateFolder>) -> Result<(), Failed> {
+pub(super) async fn close(
+    volume: &Arc<Volume>,
+    state: Option<&StateFolder>,
+) -> Result<(), Unwritten> {
     if let Some(state) = state {
         state.save(volume);
     }
     volume.close().await?;
     state.into_iter().for_each(|state| state.mark_clean(volume));
     Ok(())
+}
+
+/// What was kept of a volume must not be written to it once it is open for writing.
+pub(super) fn outdate_unwritten(plan: &Plan, planned: &PlannedVolume) {
+    if let (Some(folder), false) = (&plan.unwritten, planned.config.read_only) {
+        unwritten::outdate(folder, &planned.config.name, &planned.store);
+    }
 }
 
 fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {

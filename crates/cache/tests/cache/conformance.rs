@@ -1,0 +1,395 @@
+//! Every policy of the engine against its naive model, step by step: all short strings over a small
+//! world, and long random ones with every operation mixed in. Structure is validated after each.
+//!
+//! A failure prints the seed; `UNDERCROFT_SEED=n cargo test -p undercroft-cache` runs that one
+//! again.
+
+use std::sync::Arc;
+
+use crate::model::{self, Model};
+use crate::support::{Random, seeds};
+use crate::variants::VARIANTS;
+use undercroft_cache::policy::{Context, Future, Spec, policies};
+use undercroft_cache::{Departures, Fate, HashedCache, Policy};
+
+/// All policies with their defaults, and the variants; W-TinyLFU with the sketch that models have.
+fn specs() -> Vec<String> {
+    let defaults = policies().iter().map(|info| info.name.to_string());
+    let known = |text: &&&str| policies().iter().any(|p| text.split(',').next() == Some(p.name));
+    defaults
+        .chain(VARIANTS.iter().filter(known).map(|text| text.to_string()))
+        .filter(|text| !text.starts_with("opt"))
+        .map(|text| if text.starts_with("w-tinylfu") { text + ",sketch=exact" } else { text })
+        .collect()
+}
+
+fn engine(text: &str, capacity: u32) -> Box<dyn Policy> {
+    let spec = Spec::parse(text).expect(text);
+    spec.build(&Context::new(capacity)).expect(text)
+}
+
+/// The model of the same policy with the same parameters.
+fn model(text: &str, capacity: u32) -> Box<dyn Model> {
+    let spec = Spec::parse(text).expect(text);
+    let value = |(name, value): (&'static str, undercroft_cache::policy::Argument)| {
+        let text = value.to_string();
+        match (name, text.as_str()) {
+            ("lifetime", "adaptive") | ("sketch" | "step" | "knows", _) => None,
+            ("ca", word) => Some((name, f64::from(u8::from(word == "yes")))),
+            ("top", word) => Some((name, f64::from(u8::from(word == "keep")))),
+            _ => Some((name, text.parse().expect("a number"))),
+        }
+    };
+    let parameters: Vec<_> = spec.arguments().filter_map(value).collect();
+    model::model(spec.info().name, &parameters, capacity)
+}
+
+/// One call to a policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Access(u32),
+    Take(u32),
+    Note(u32),
+    Place(u32),
+    Discard(u32),
+    Resize(u32),
+    Learn(u32, bool),
+}
+
+/// An engine policy and its model, kept in step.
+struct Pair {
+    ours: Box<dyn Policy>,
+    model: Box<dyn Model>,
+    out: Departures,
+    entries: u32,
+}
+
+impl Pair {
+    fn new(text: &str, capacity: u32, entries: u32) -> Self {
+        let mut ours = engine(text, capacity);
+        // One entry more than any call uses: the stranger that `victim` is about.
+        ours.grow(entries + 1);
+        Self { ours, model: model(text, capacity), out: Departures::new(), entries }
+    }
+
+    /// Carries a call out on both and compares everything that can be seen.
+    fn step(&mut self, call: Call) -> Result<(), String> {
+        self.out.clear();
+        let before = self.remembered();
+        let (ours, out) = (&mut self.ours, &mut self.out);
+        let expected_victim = self.model.victim();
+        if ours.victim() != expected_victim {
+            return Err(format!("victim {:?}, model {expected_victim:?}", ours.victim()));
+        }
+        let hit = |e| if ours.contains(e) { "hit" } else { "miss" };
+        let (found, evicted) = match call {
+            Call::Access(e) => {
+                let step = self.model.access(e);
+                let found = (hit(e), if step.hit { "hit" } else { "miss" });
+                let answer = ours.access(e, out);
+                assert_eq!(answer, found.0 == "hit");
+                (found, step.evicted)
+            }
+            Call::Place(e) => {
+                let step = self.model.place(e);
+                let found = (hit(e), if step.hit { "hit" } else { "miss" });
+                ours.place(e, out);
+                (found, step.evicted)
+            }
+            Call::Take(e) => {
+                if ours.contains(e) {
+                    ours.take(e, out);
+                }
+                self.model.take(e);
+                (("", ""), vec![])
+            }
+            Call::Note(e) => {
+                if !ours.contains(e) {
+                    ours.note(e, out);
+                }
+                self.model.note(e);
+                (("", ""), vec![])
+            }
+            Call::Discard(e) => {
+                ours.discard(e, out);
+                self.model.discard(e);
+                (("", ""), vec![])
+            }
+            Call::Learn(e, holds) => {
+                ours.neighbour_holds(e, holds);
+                self.model.learn(e, holds);
+                (("", ""), vec![])
+            }
+            Call::Resize(capacity) => {
+                ours.resize(capacity, out);
+                (("", ""), self.model.resize(capacity))
+            }
+        };
+        self.compare(call, found, &evicted, &before)
+    }
+
+    fn compare(
+        &self,
+        call: Call,
+        found: (&str, &str),
+        evicted: &[u32],
+        before: &[u32],
+    ) -> Result<(), String> {
+        self.ours.validate()?;
+        let ours: Vec<_> = self.out.evicted().collect();
+        if found.0 != found.1 || ours != evicted {
+            return Err(format!("{found:?}, evicted {ours:?}, model {evicted:?}"));
+        }
+        let mut residents = self.ours.residents();
+        residents.sort_unstable();
+        let expected = self.model.resident();
+        let contained: Vec<_> = (0..self.entries).filter(|&e| self.ours.contains(e)).collect();
+        if residents != expected || contained != expected {
+            return Err(format!("holds {residents:?} = {contained:?}, model {expected:?}"));
+        }
+        if self.ours.len() as usize != expected.len() || self.ours.len() > self.ours.capacity() {
+            return Err(format!("counts {} resident", self.ours.len()));
+        }
+        let remembered = self.remembered();
+        if remembered != self.model.remembered() {
+            return Err(format!("remembers {remembered:?}, model {:?}", self.model.remembered()));
+        }
+        self.check_departures(call, before, &remembered)
+    }
+
+    fn remembered(&self) -> Vec<u32> {
+        (0..self.entries).filter(|&e| self.ours.remembers(e)).collect()
+    }
+
+    /// A ghost that is gone was either reported or became resident; what was evicted to become a
+    /// ghost is one, or was dropped again.
+    fn check_departures(&self, call: Call, before: &[u32], now: &[u32]) -> Result<(), String> {
+        let reported = |e: u32, fate: Fate| self.out.iter().any(|d| d.entry == e && d.fate == fate);
+        for &ghost in before {
+            let gone = !now.contains(&ghost) && !self.ours.contains(ghost);
+            if gone && !reported(ghost, Fate::Forgotten) && call != Call::Discard(ghost) {
+                return Err(format!("ghost {ghost} vanished without a word"));
+            }
+        }
+        for departure in self.out.iter() {
+            let known = now.contains(&departure.entry);
+            let entry = departure.entry;
+            let right = match departure.fate {
+                Fate::Evicted => !known,
+                Fate::Remembered => known || reported(entry, Fate::Forgotten),
+                Fate::Forgotten => !known,
+            };
+            if !right {
+                return Err(format!("{departure:?}, but remembered: {known}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(text: &str, capacity: u32, entries: u32, calls: &[Call]) -> Result<(), String> {
+    let mut pair = Pair::new(text, capacity, entries);
+    for (i, &call) in calls.iter().enumerate() {
+        pair.step(call).map_err(|what| {
+            format!(
+                "{text}, capacity {capacity}, call {i} {call:?}: {what}\nall: {:?}",
+                &calls[..=i]
+            )
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_short_string_of_a_small_world() {
+    const BLOCKS: u32 = 4;
+    const LENGTH: u32 = 8;
+    for text in specs() {
+        for capacity in 1..=3 {
+            for code in 0..BLOCKS.pow(LENGTH) {
+                // Strings are equal up to the names of blocks: only those that meet the blocks in
+                // order of their numbers are run.
+                let string: Vec<_> = (0..LENGTH).map(|i| code / BLOCKS.pow(i) % BLOCKS).collect();
+                let ordered = string.iter().try_fold(0, |next, &b| match b {
+                    b if b < next => Some(next),
+                    b if b == next => Some(next + 1),
+                    _ => None,
+                });
+                if ordered.is_none() {
+                    continue;
+                }
+                let calls: Vec<_> = string.into_iter().map(Call::Access).collect();
+                run(&text, capacity, BLOCKS, &calls).unwrap_or_else(|what| panic!("{what}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_random_strings() {
+    for text in specs() {
+        for seed in seeds(12) {
+            let mut random = Random(seed);
+            let capacity = 1 + random.below(40);
+            let blocks = capacity + 1 + random.below(4 * capacity);
+            let calls: Vec<_> = (0..2000).map(|_| Call::Access(random.block(blocks))).collect();
+            run(&text, capacity, blocks, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
+        }
+    }
+}
+
+/// Made for more blocks than the logs of ARC and 2Q can number, and then cut down.
+#[test]
+fn caches_larger_than_logs() {
+    for (text, capacity) in [("arc", 1 << 29), ("2q", u32::MAX), ("2q,kout=100", 1 << 23)] {
+        for seed in seeds(12) {
+            let mut random = Random(seed);
+            let mut calls = vec![Call::Access(1), Call::Resize(1 + random.below(20))];
+            calls.extend((0..600).map(|_| Call::Access(random.block(60))));
+            run(text, capacity, 60, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn every_operation_mixed() {
+    for text in specs() {
+        for seed in seeds(40) {
+            let mut random = Random(seed);
+            let capacity = 1 + random.below(if seed % 2 == 0 { 5 } else { 30 });
+            let blocks = capacity + 1 + random.below(3 * capacity);
+            let calls: Vec<_> = (0..600)
+                .map(|_| {
+                    let block = random.block(blocks);
+                    match random.below(24) {
+                        20..=23 => Call::Learn(block, random.below(2) == 0),
+                        0..=9 => Call::Access(block),
+                        10..=12 => Call::Place(block),
+                        13..=15 => Call::Take(block),
+                        16 | 17 => Call::Note(block),
+                        18 => Call::Discard(block),
+                        _ if random.below(4) == 0 => Call::Resize(1 + random.below(2 * capacity)),
+                        _ => Call::Access(block),
+                    }
+                })
+                .collect();
+            run(&text, capacity, blocks, &calls)
+                .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn opt_equals_its_model_and_nothing_beats_it() {
+    for seed in seeds(30) {
+        let mut random = Random(seed);
+        // Some larger than the number of victims that are looked up at a time.
+        let capacity = 1 + random.below(if seed % 3 == 0 { 200 } else { 20 });
+        let blocks = capacity + 1 + random.below(4 * capacity);
+        let refs: Vec<_> = (0..1500).map(|_| random.block(blocks)).collect();
+        let future = Future::new(refs.clone()).expect("short enough");
+        let context = Context { capacity, future: Some(Arc::new(future)) };
+        let ours = Spec::parse("opt").and_then(|s| s.build(&context)).expect("opt");
+        let model = model::opt(&refs, capacity);
+        let mut pair = Pair { ours, model, out: Departures::new(), entries: blocks };
+        pair.ours.grow(blocks);
+        let mut hits = 0;
+        for (i, &e) in refs.iter().enumerate() {
+            hits += u32::from(pair.ours.contains(e));
+            pair.step(Call::Access(e))
+                .unwrap_or_else(|what| panic!("UNDERCROFT_SEED={seed}, {i}: {what}"));
+        }
+        for text in specs() {
+            let mut other = engine(&text, capacity);
+            other.grow(blocks);
+            let mut out = Departures::new();
+            let others = refs.iter().filter(|&&e| other.access(e, &mut out)).count() as u32;
+            assert!(others <= hits, "UNDERCROFT_SEED={seed}: {text} has {others} hits, opt {hits}");
+        }
+    }
+}
+
+/// The hashed index gives the same hits and evictions as the dense one, whatever the calls, and
+/// keeps its handles and frames in order.
+#[test]
+fn hashed_equals_dense() {
+    for text in specs() {
+        for seed in seeds(15) {
+            let mut random = Random(seed);
+            let capacity = 1 + random.below(25);
+            let blocks = capacity + 1 + random.below(3 * capacity);
+            let name = |e: u32| u64::from(e).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut dense = engine(&text, capacity);
+            dense.grow(blocks);
+            let mut hashed = HashedCache::new(engine(&text, capacity), seed);
+            let mut out = Departures::new();
+            for i in 0..800 {
+                let e = random.block(blocks);
+                out.clear();
+                match random.below(20) {
+                    0..=11 => {
+                        let hit = dense.access(e, &mut out);
+                        let found = hashed.access(name(e));
+                        assert_eq!(hit, found.hit, "{text} UNDERCROFT_SEED={seed} step {i}");
+                        assert_eq!(hashed.frame(name(e)), Some(found.frame));
+                    }
+                    12 | 13 => {
+                        dense.place(e, &mut out);
+                        hashed.place(name(e));
+                    }
+                    14 | 15 => {
+                        let resident = dense.contains(e);
+                        if resident {
+                            dense.take(e, &mut out);
+                        }
+                        assert_eq!(resident, hashed.take(name(e)).is_some());
+                    }
+                    16 => {
+                        if !dense.contains(e) {
+                            dense.note(e, &mut out);
+                        }
+                        hashed.note(name(e));
+                    }
+                    17 => {
+                        dense.discard(e, &mut out);
+                        hashed.discard(name(e));
+                    }
+                    18 => {
+                        let hit = dense.contains(e);
+                        if hit {
+                            dense.touch(e, &mut out);
+                        }
+                        assert_eq!(hit, hashed.touch(name(e)).is_some());
+                    }
+                    19 if random.below(2) == 0 => {
+                        // What is known here alone can be told of.
+                        if dense.contains(e) || dense.remembers(e) {
+                            dense.neighbour_holds(e, i % 3 > 0);
+                        }
+                        hashed.neighbour_holds(name(e), i % 3 > 0);
+                        continue;
+                    }
+                    _ => {
+                        let capacity = 1 + random.below(2 * capacity);
+                        dense.resize(capacity, &mut out);
+                        hashed.resize(capacity);
+                    }
+                }
+                // A handle that is given back takes nothing along.
+                let unknown = |&e: &u32| !dense.contains(e) && !dense.remembers(e);
+                for e in (0..blocks).filter(unknown).collect::<Vec<_>>() {
+                    dense.neighbour_holds(e, false);
+                }
+                let evicted: Vec<_> = out.evicted().map(name).collect();
+                let theirs: Vec<_> = hashed.evicted().iter().map(|e| e.block).collect();
+                assert_eq!(evicted, theirs, "{text} UNDERCROFT_SEED={seed} step {i}");
+                assert_eq!(dense.victim().map(name), hashed.victim());
+                hashed
+                    .validate()
+                    .unwrap_or_else(|e| panic!("{text} UNDERCROFT_SEED={seed} step {i}: {e}"));
+            }
+        }
+    }
+}

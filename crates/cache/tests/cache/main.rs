@@ -1,0 +1,22 @@
+//! The cache engine from outside: every policy, placement and scheme of movement against naive
+//! models and worked examples, and what a cache counts, remembers and costs.
+//!
+//! What only shows inside a module is tested there.
+
+mod aware;
+mod cct;
+mod clients;
+mod cluster;
+mod conformance;
+mod content;
+mod counted;
+mod memo;
+mod model;
+mod movement;
+mod parts;
+mod placement;
+mod reloads;
+mod support;
+mod variants;
+mod worked_examples;
+mod worked_examples_model;

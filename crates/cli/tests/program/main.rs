@@ -1,0 +1,6 @@
+//! The program where it does its work and ends: simulations, sweeps, conversions, and what is refused.
+//!
+//! The program as a server is in `server`.
+
+mod clients;
+mod commands;

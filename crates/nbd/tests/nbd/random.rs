@@ -1,0 +1,124 @@
+//! Random bytes through the bodies of the fuzz targets: `UNDERCROFT_SEED` repeats a run.
+
+#[path = "../../fuzz/bodies.rs"]
+mod bodies;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use undercroft_nbd::wire::*;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Runs a body on many inputs, and says which seed it was that failed.
+fn drive(body: fn(&[u8]), make: fn(&mut Random) -> Vec<u8>) {
+    let clock = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    let given = std::env::var("UNDERCROFT_SEED").ok();
+    let start = given.map_or_else(clock, |seed| seed.parse().expect("a number"));
+    for seed in start..start + 500 {
+        let bytes = make(&mut Random(seed));
+        let result = catch_unwind(AssertUnwindSafe(|| body(&bytes)));
+        assert!(result.is_ok(), "repeat with UNDERCROFT_SEED={seed}");
+    }
+}
+
+#[test]
+fn handshakes() {
+    drive(bodies::handshake, |random| {
+        let mut out = bytes::BytesMut::new();
+        for _ in 0..random.below(12) {
+            let option = random.below(13) as u32;
+            let data = match random.below(4) {
+                0 => random.bytes(20),
+                1 => Vec::new(),
+                2 => b"\0\0\0\x03ram\0\x02\0\x01\0\x03".to_vec(),
+                _ => ContextQuery { name: String::new(), queries: vec!["base:".to_owned()] }
+                    .bytes()
+                    .to_vec(),
+            };
+            put_option(&mut out, option, &data);
+        }
+        let tail = random.below(60);
+        [&out[..], &random.bytes(tail)].concat()
+    });
+}
+
+#[test]
+fn requests() {
+    drive(bodies::requests, |random| {
+        let count = random.below(20_000);
+        random.bytes(count)
+    });
+}
+
+#[test]
+fn answers() {
+    drive(bodies::client, |random| {
+        let mut out = vec![random.next() as u8];
+        for _ in 0..random.below(20) {
+            // Cookies as the client gives them: place 0 to 3, used once.
+            let cookie = (1 << 32) | (random.next() % 5);
+            if random.below(4) == 0 {
+                out.extend_from_slice(&ReplyHeader::simple(random.below(3) as u32, cookie));
+                continue;
+            }
+            let kinds = [0, 1, 1, 1, 2, 5, CHUNK_ERROR, CHUNK_ERROR_OFFSET, 9];
+            let kind = kinds[random.below(kinds.len())];
+            let payload = match kind {
+                CHUNK_DATA => {
+                    let (offset, length) = (random.below(5100) as u64, 1 + random.below(5100));
+                    [&offset.to_be_bytes()[..], &random.bytes(length)].concat()
+                }
+                CHUNK_HOLE => {
+                    let (offset, length) = (random.below(5100) as u64, random.below(5100) as u32);
+                    [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
+                }
+                _ => {
+                    let length = random.below(40);
+                    random.bytes(length)
+                }
+            };
+            let flags = random.below(2) as u16;
+            let header = ChunkHeader { flags, kind, cookie, length: payload.len() as u32 };
+            out.extend_from_slice(&header.bytes());
+            out.extend_from_slice(&payload);
+        }
+        out
+    });
+}
+
+#[test]
+fn hints() {
+    drive(bodies::hints, |random| {
+        let mut out = Vec::new();
+        for _ in 0..random.below(12) {
+            let (kind, flags) = (random.below(11) as u16, random.below(8) as u16);
+            let length = [8, 16, 24, 56, 64, random.below(80)][random.below(6)];
+            out.extend_from_slice(&kind.to_be_bytes());
+            out.extend_from_slice(&flags.to_be_bytes());
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+            out.extend_from_slice(&random.bytes(length.next_multiple_of(8)));
+        }
+        let cut = out.len() - random.below(3).min(out.len());
+        out.truncate(cut);
+        out
+    });
+}

@@ -1,0 +1,13 @@
+//! Volumes in this process, without a network: requests go in where a connection would put them, on
+//! stores that a test holds back or lets fail.
+//!
+//! The whole program is tested in `crates/cli/tests/server`.
+
+mod behaviour;
+mod common;
+mod cost;
+mod crash;
+mod equality;
+mod placement;
+mod restart;
+mod shadow;

@@ -1,0 +1,503 @@
+//! Below a client with a cache: driven in order, a volume counts exactly what the simulator's
+//! hierarchy counts at its second level, under eviction-based and global placement, with reloads
+//! and with demotions; and what happens when hints, reloads and other requests meet.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    READ, Random, TestStore, ask, config, flush, open, read, seed, settle, write_of,
+};
+use undercroft_cache::placement::{
+    Down, Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, WayDown,
+};
+use undercroft_cache::policy::{Context, Spec, policies};
+use undercroft_cache::{HashedCache, Reference, WriteMode};
+use undercroft_nbd::Command;
+use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+use undercroft_server::{Answer, Caller, CooperationStats, Heard, Volume, VolumeConfig, Write};
+
+const BLOCK: u64 = 4096;
+
+/// The client that all of this is about.
+const CLIENT: Caller = Caller { client: 3, tells: true };
+
+fn hear(volume: &Arc<Volume>, hints: Vec<Hint>) {
+    volume.hear(CLIENT, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true });
+}
+
+fn evict(block: u64) -> Hint {
+    let (age_us, sequence, flags) = (0, 0, EvictFlags::default());
+    Hint::Evict { age_us, sequence, flags, runs: vec![BlockRun::new(block, 1).unwrap()] }
+}
+
+fn demote(block: u64, byte: u8) -> Hint {
+    Hint::Demote { block, rides: false, data: vec![byte; BLOCK as usize].into() }
+}
+
+async fn serve(volume: &Arc<Volume>, caller: Caller, command: Command, block: u64) -> Vec<u8> {
+    let (one, answer) = ask(command, block * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], caller);
+    match answer.await.unwrap().unwrap() {
+        Answer::Data(pieces) => pieces.concat(),
+        _ => Vec::new(),
+    }
+}
+
+async fn read_as(volume: &Arc<Volume>, caller: Caller, block: u64) -> u8 {
+    let data = serve(volume, caller, READ, block).await;
+    assert!(data.iter().all(|&byte| byte == data[0]) && data.len() as u64 == BLOCK);
+    data[0]
+}
+
+async fn write_as(volume: &Arc<Volume>, caller: Caller, block: u64, byte: u8) {
+    serve(volume, caller, write_of(vec![byte; BLOCK as usize]), block).await;
+}
+
+fn cooperation(volume: &Volume) -> CooperationStats {
+    volume.stats().cooperation.expect("the volume cooperates")
+}
+
+/// A volume of 64 blocks, each full of its number.
+fn numbered(placement: &str, cache: u32) -> (Arc<TestStore>, VolumeConfig) {
+    let store = TestStore::new((64 * BLOCK) as usize, 512, 1);
+    let mut images = store.inner.lock().unwrap();
+    for (block, bytes) in images.live.chunks_mut(BLOCK as usize).enumerate() {
+        bytes.fill(block as u8);
+    }
+    drop(images);
+    let mut config = config(cache, "lru");
+    config.placement = placement.parse().unwrap();
+    (store, config)
+}
+
+/// Until the store has been idle for long enough that all reloads are done.
+async fn idle(volume: &Arc<Volume>) {
+    for _ in 0..1000 {
+        settle().await;
+        if cooperation(volume).reloads_waiting == 0 {
+            return;
+        }
+    }
+    panic!("reloads are not done");
+}
+
+/// What the server's numbers are in the simulator.
+fn counted(stats: &CooperationStats) -> PlacementCounts {
+    PlacementCounts {
+        known_evictions: stats.known_evictions,
+        foreseen: stats.foreseen_evictions,
+        already_here: stats.already_resident,
+        reloads: stats.reloads,
+        demotions_in: stats.demotions_in,
+        staged: stats.staged,
+        staged_hits: stats.staged_hits,
+        skipped: stats.skipped,
+    }
+}
+
+const BLOCKS: u64 = 96;
+
+/// Plays random references through a hierarchy of the simulator's, and what its first level lets
+/// through and evicts through a volume.
+async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mut Random) {
+    let what = format!("{upper} above {} {} {:?}", config.policy, config.placement, config.write);
+    config.reload_at_once = true;
+    let mode =
+        if config.write == Write::Around { WriteMode::Invalidate } else { WriteMode::Allocate };
+    let writes_back = config.write == Write::Back;
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next());
+    let policy = || Spec::parse(upper).unwrap().build(&Context::new(12)).unwrap();
+    let lower = LowerLevel::new(&config.policy, config.cache_blocks, &config.placement, mode, 0);
+    let mut simulated = Hierarchy::new(policy(), mode, vec![lower.unwrap()]).unwrap();
+    simulated.grow(BLOCKS as u32);
+    let mut client = HashedCache::new(policy(), 1);
+    let volume = open(config, &store);
+    let mut model = vec![0_u8; BLOCKS as usize];
+    // Numbered by first touch, as the simulator's are.
+    let mut names: Vec<u64> = Vec::new();
+    for step in 0..600_u32 {
+        let block = if random.one_in(2) { random.below(BLOCKS) } else { random.below(30) };
+        let block = match names.iter().position(|&name| name == block) {
+            Some(number) => number as u64,
+            None => {
+                names.push(block);
+                names.len() as u64 - 1
+            }
+        };
+        let is_write = random.one_in(4);
+        simulated.reference(Reference::new(block as u32, is_write));
+        let hit = client.reference(block, is_write, mode, || false).hit;
+        let gone: Vec<u64> = client.evicted().iter().map(|evicted| evicted.block).collect();
+        if is_write {
+            model[block as usize] = step as u8 | 1;
+            write_as(&volume, CLIENT, block, step as u8 | 1).await;
+        } else if !hit {
+            let byte = read_as(&volume, CLIENT, block).await;
+            assert_eq!(byte, model[block as usize], "{what}: step {step}");
+        }
+        let say =
+            |block: u64| if demotes { demote(block, model[block as usize]) } else { evict(block) };
+        // A client takes time; a hint that is as old as the read before it would be stale.
+        std::thread::sleep(Duration::from_micros(2));
+        hear(&volume, gone.into_iter().map(say).collect());
+        let (stats, level) = (volume.stats(), &simulated.lower()[0]);
+        let counts = level.counts();
+        let ours = (stats.reads, stats.read_hits, stats.writes, stats.write_hits);
+        let theirs = (counts.reads, counts.read_hits, counts.writes, counts.write_hits);
+        assert_eq!(ours, theirs, "{what}: reads and writes at step {step}");
+        let ours = (stats.cold_reads, stats.evictions, stats.resident);
+        let theirs = (counts.cold_reads, counts.evictions, level.cache().policy().len().into());
+        assert_eq!(ours, theirs, "{what}: cold, evictions, resident at step {step}");
+        let cooperation = cooperation(&volume);
+        let (mut placed, theirs) = (counted(&cooperation), *level.placement_counts());
+        assert_eq!(cooperation.stale_hints, 0, "{what}: hints at step {step}");
+        // Data that comes while the block is being written out is dropped, and read back instead.
+        let reread = theirs.demotions_in.saturating_sub(placed.demotions_in);
+        let may_drop = if writes_back { cooperation.demotions_refused } else { 0 };
+        assert!(reread <= may_drop, "{what}: {reread} demotions refused at step {step}");
+        placed.demotions_in += reread;
+        placed.reloads = placed.reloads.saturating_sub(reread);
+        assert_eq!(placed, theirs, "{what}: step {step}");
+    }
+    assert_eq!(volume.stats().served_around, 0, "{what}");
+    flush(&volume).await.unwrap();
+    volume.validate().unwrap();
+    for (chunk, &byte) in store.live().chunks(BLOCK as usize).zip(&model) {
+        assert!(chunk.iter().all(|&b| b == byte), "{what}: the store after a flush");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_placement_counts_what_the_simulator_counts() {
+    let mut random = Random(seed());
+    for info in policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware()) {
+        for (placement, demotes) in [
+            ("eviction,on-hit=move", false),
+            ("eviction,on-hit=keep,threshold=2", false),
+            ("eviction,on-hit=move,threshold=1x,staging=6", false),
+            ("eviction,on-hit=adaptive,staging=auto", false),
+            ("eviction,on-hit=move,down=demote", true),
+            ("gl", true),
+        ] {
+            for write in [Write::Through, Write::Back, Write::Around] {
+                let mut config = config(16, info.name);
+                config.placement = placement.parse::<Placement>().unwrap();
+                config.write = write;
+                agree(config, "lru", demotes, &mut random).await;
+            }
+        }
+    }
+}
+
+/// Clients that say nothing, emulated: as the simulator does it with `--evictions estimate`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn emulated_clients_are_served_as_simulated() {
+    const CLIENT_BLOCKS: u32 = 400;
+    const REQUESTS: u32 = 260_000;
+    let mut random = Random(seed());
+    let mut config = config(300, "mq");
+    config.placement = "eviction,on-hit=move".parse().unwrap();
+    (config.estimate, config.reload_at_once) = (true, true);
+    let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next());
+    let lower = LowerLevel::new(&config.policy, 300, &config.placement, WriteMode::Allocate, 0);
+    let mut level = lower.unwrap();
+    let mut estimator = Estimator::new(1 << 16, 0);
+    let policy = Spec::parse("lru").unwrap().build(&Context::new(CLIENT_BLOCKS)).unwrap();
+    let mut client = HashedCache::new(policy, 1);
+    let volume = open(config, &store);
+    let (mut by_access, mut inferred) = (0_u64, Vec::new());
+    for step in 0..REQUESTS {
+        let block = random.below(4000);
+        if client.access(block).hit {
+            continue;
+        }
+        let stranger = Caller { client: 0, tells: false };
+        serve(&volume, stranger, READ, block).await;
+        let is_confident = estimator.is_confident();
+        by_access += u64::from(!is_confident);
+        if is_confident {
+            level.read(block, false);
+        } else {
+            level.access(block, false, false);
+        }
+        inferred.clear();
+        estimator.observe(block, false, &mut inferred);
+        for &gone in inferred.iter().filter(|_| is_confident) {
+            if level.evicted(gone) == Down::Fetch {
+                level.arrived(gone, WayDown::Reload);
+            }
+        }
+        if step % 1000 == 999 {
+            let (stats, counts) = (volume.stats(), level.counts());
+            let ours = (stats.reads, stats.read_hits, stats.evictions);
+            assert_eq!(ours, (counts.reads, counts.read_hits, counts.evictions), "step {step}");
+        }
+    }
+    let counted = cooperation(&volume);
+    assert_eq!(counted.estimate_fallbacks, by_access);
+    assert_eq!(counted.reloads, level.placement_counts().reloads);
+    assert!(counted.reloads > 1000 && by_access > 1000, "{counted:?}: both sides were seen");
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
+    let (store, mut config) = numbered("eviction,on-hit=move", 4);
+    config.reload_at_once = true;
+    let volume = open(config, &store);
+    assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
+    assert_eq!(volume.stats().resident, 0);
+    hear(&volume, vec![evict(7)]);
+    settle().await;
+    assert_eq!((volume.stats().resident, volume.stats().store_reads), (1, 2));
+    assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
+    let stats = volume.stats();
+    assert_eq!((stats.read_hits, stats.resident, stats.store_reads), (1, 0, 2));
+    // Who tells nothing is served as everywhere.
+    let plain = Caller { client: 0, tells: false };
+    assert_eq!(read_as(&volume, plain, 9).await, 9);
+    assert_eq!(read_as(&volume, plain, 9).await, 9);
+    assert_eq!((volume.stats().resident, volume.stats().read_hits), (1, 2));
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn reloads_wait_for_an_idle_store() {
+    let (store, config) = numbered("eviction,on-hit=move", 32);
+    let volume = open(config, &store);
+    for block in [1, 2] {
+        read_as(&volume, CLIENT, block).await;
+    }
+    store.hold_reads.store(true, Ordering::SeqCst);
+    let (one, waits) = ask(READ, 9 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
+    hear(&volume, vec![evict(1), evict(2), evict(1)]);
+    settle().await;
+    let counted = cooperation(&volume);
+    assert_eq!((counted.reloads_waiting, counted.reloads_duplicate, counted.reloads), (2, 1, 0));
+    assert_eq!(store.log().len(), 3, "nothing is read back while somebody waits for the store");
+    store.hold_reads.store(false, Ordering::SeqCst);
+    store.release();
+    waits.await.unwrap().unwrap();
+    idle(&volume).await;
+    assert_eq!((cooperation(&volume).reloads, volume.stats().resident), (2, 2));
+    volume.validate().unwrap();
+}
+
+/// A store that stalls while it reads a block back, and meanwhile the block is changed: what was
+/// read is never seen.
+#[tokio::test]
+async fn a_reload_never_brings_back_what_was_written_since() {
+    for change in 0..4 {
+        let (store, config) = numbered("eviction,on-hit=move", 4);
+        let volume = open(config, &store);
+        read_as(&volume, CLIENT, 5).await;
+        store.hold_reads.store(true, Ordering::SeqCst);
+        hear(&volume, vec![evict(5)]);
+        settle().await;
+        assert_eq!(cooperation(&volume).reloads_waiting, 1);
+        let after = match change {
+            0 => {
+                write_as(&volume, CLIENT, 5, 0xaa).await;
+                0xaa
+            }
+            1 => {
+                serve(&volume, CLIENT, Command::Trim, 5).await;
+                0
+            }
+            2 => {
+                let zero = Command::WriteZeroes { keep_allocated: true, fast: false };
+                serve(&volume, CLIENT, zero, 5).await;
+                0
+            }
+            // A part of it, which has to be read first, from a store that stalls.
+            _ => {
+                let bytes = write_of(vec![0xbb; 10]);
+                let (one, answer) = ask(bytes, 5 * BLOCK, 10, false);
+                volume.serve(&mut vec![one], CLIENT);
+                settle().await;
+                store.hold_reads.store(false, Ordering::SeqCst);
+                store.release();
+                answer.await.unwrap().unwrap();
+                0xbb
+            }
+        };
+        store.hold_reads.store(false, Ordering::SeqCst);
+        store.release();
+        idle(&volume).await;
+        let counted = cooperation(&volume);
+        let dropped = counted.reloads_written + counted.reloads_discarded;
+        assert_eq!((dropped, counted.reloads, volume.stats().resident), (1, 0, 0), "{change}");
+        let found = read(&volume, 5 * BLOCK, BLOCK).await.unwrap();
+        assert_eq!(found[0], after, "{change}");
+        volume.validate().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_queued_reload_goes_when_it_is_of_no_use() {
+    let (store, config) = numbered("eviction,on-hit=move", 32);
+    let volume = open(config, &store);
+    for block in 0..9 {
+        read_as(&volume, CLIENT, block).await;
+    }
+    store.hold_reads.store(true, Ordering::SeqCst);
+    let (one, waits) = ask(READ, 40 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
+    // The queue holds an eighth of the cache: the first one falls out.
+    hear(&volume, (0..5).map(evict).collect());
+    settle().await;
+    assert_eq!(cooperation(&volume).reloads_overflowed, 1);
+    write_as(&volume, CLIENT, 2, 0xcc).await;
+    serve(&volume, CLIENT, Command::Trim, 3).await;
+    let (again, answer) = ask(READ, BLOCK, BLOCK, false);
+    volume.serve(&mut vec![again], CLIENT);
+    let counted = cooperation(&volume);
+    let gone = (counted.reloads_written, counted.reloads_discarded, counted.reloads_demanded);
+    assert_eq!((gone, counted.reloads_waiting), ((1, 1, 1), 1));
+    store.hold_reads.store(false, Ordering::SeqCst);
+    store.release();
+    waits.await.unwrap().unwrap();
+    answer.await.unwrap().unwrap();
+    idle(&volume).await;
+    assert_eq!((cooperation(&volume).reloads, volume.stats().resident), (1, 1));
+}
+
+/// A read of a block that is being read back waits for that and asks for nothing.
+#[tokio::test]
+async fn a_read_takes_a_reload_over() {
+    let (store, config) = numbered("eviction,on-hit=move", 4);
+    let volume = open(config, &store);
+    read_as(&volume, CLIENT, 5).await;
+    store.hold_reads.store(true, Ordering::SeqCst);
+    hear(&volume, vec![evict(5)]);
+    settle().await;
+    let (one, answer) = ask(READ, 5 * BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
+    settle().await;
+    volume.validate().unwrap();
+    assert_eq!(store.log().len(), 2);
+    store.hold_reads.store(false, Ordering::SeqCst);
+    store.release();
+    assert!(answer.await.unwrap().is_ok());
+    idle(&volume).await;
+    let (stats, counted) = (volume.stats(), cooperation(&volume));
+    assert_eq!((stats.reads, stats.read_hits, stats.store_reads, stats.resident), (2, 0, 2, 0));
+    assert_eq!((counted.reloads_joined, counted.reloads), (1, 0));
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_reload_spoils_nothing() {
+    let (store, config) = numbered("eviction,on-hit=move", 4);
+    let volume = open(config, &store);
+    read_as(&volume, CLIENT, 5).await;
+    store.fail_reads.store(true, Ordering::SeqCst);
+    hear(&volume, vec![evict(5)]);
+    idle(&volume).await;
+    store.fail_reads.store(false, Ordering::SeqCst);
+    assert_eq!((cooperation(&volume).reloads_failed, volume.stats().resident), (1, 0));
+    assert_eq!(read_as(&volume, CLIENT, 5).await, 5);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn data_is_taken_from_clients_only_where_it_must_be_right() {
+    let (store, config) = numbered("gl", 8);
+    let volume = open(config, &store);
+    let other = Caller { client: 5, tells: true };
+    // Delivered and unchanged: taken. What is sent here is wrong on purpose, to tell it apart.
+    read_as(&volume, CLIENT, 1).await;
+    settle().await;
+    hear(&volume, vec![demote(1, 0xee)]);
+    assert_eq!(cooperation(&volume).demotions_accepted, 1);
+    assert_eq!(read_as(&volume, other, 1).await, 0xee);
+    // Never delivered; changed by another client; trimmed; delivered to another client; short.
+    read_as(&volume, CLIENT, 2).await;
+    write_as(&volume, other, 2, 0x22).await;
+    read_as(&volume, CLIENT, 3).await;
+    serve(&volume, other, Command::Trim, 3).await;
+    read_as(&volume, other, 4).await;
+    read_as(&volume, CLIENT, 6).await;
+    settle().await;
+    let short = Hint::Demote { block: 6, rides: false, data: vec![0xee; 512].into() };
+    let mut hints: Vec<_> = [0, 2, 3, 4].map(|block| demote(block, 0xee)).into();
+    hints.push(short);
+    hear(&volume, hints);
+    idle(&volume).await;
+    let counted = cooperation(&volume);
+    assert_eq!((counted.demotions_accepted, counted.demotions_refused), (1, 5));
+    for (block, byte) in [(0, 0), (2, 0x22), (3, 0), (4, 4), (6, 6)] {
+        assert_eq!(read_as(&volume, CLIENT, block).await, byte, "block {block}");
+    }
+    // A write that arrived after the data was sent is newer, also the client's own.
+    read_as(&volume, CLIENT, 8).await;
+    settle().await;
+    let arrived = Instant::now();
+    settle().await;
+    write_as(&volume, CLIENT, 8, 0x88).await;
+    volume.hear(CLIENT, Heard { hints: vec![demote(8, 8)], bytes: 0, arrived, may_demote: true });
+    idle(&volume).await;
+    assert_eq!(read_as(&volume, CLIENT, 8).await, 0x88);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn a_demotion_during_a_write_is_refused() {
+    let (store, config) = numbered("gl", 8);
+    let volume = open(config, &store);
+    read_as(&volume, CLIENT, 1).await;
+    store.hold_writes.store(true, Ordering::SeqCst);
+    let (one, answer) = ask(write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK, false);
+    volume.serve(&mut vec![one], CLIENT);
+    settle().await;
+    hear(&volume, vec![demote(1, 1)]);
+    assert_eq!(cooperation(&volume).demotions_refused, 1);
+    store.hold_writes.store(false, Ordering::SeqCst);
+    store.release();
+    answer.await.unwrap().unwrap();
+    idle(&volume).await;
+    assert_eq!(read_as(&volume, CLIENT, 1).await, 0x11);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn old_and_shared_blocks_are_not_placed() {
+    let (store, mut config) = numbered("eviction,on-hit=move", 8);
+    config.reload_at_once = true;
+    let volume = open(config, &store);
+    // Evicted, and read again before the hint came.
+    read_as(&volume, CLIENT, 1).await;
+    settle().await;
+    let age = Hint::Evict {
+        age_us: 1_000_000,
+        sequence: 1,
+        flags: EvictFlags::default(),
+        runs: vec![BlockRun::new(1, 1).unwrap()],
+    };
+    hear(&volume, vec![age]);
+    let late = EvictFlags { late: true, ..EvictFlags::default() };
+    let runs = vec![BlockRun::new(2, 1).unwrap()];
+    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 2, flags: late, runs }]);
+    let counted = cooperation(&volume);
+    assert_eq!((counted.stale_hints, counted.late_hints, counted.hints), (1, 1, 2));
+    assert_eq!(volume.stats().resident, 0);
+    // Beyond the end, and a run that is far too long: bounded work, and said.
+    let runs = vec![BlockRun::new(60, BlockRun::COUNT_MAX).unwrap(); 3];
+    let flags = EvictFlags::default();
+    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 3, flags, runs }]);
+    assert_eq!(cooperation(&volume).hints, 2 + 3 * 4);
+    let beyond = 3 * (u64::from(BlockRun::COUNT_MAX) - 4);
+    assert_eq!(cooperation(&volume).ignored_hints, beyond);
+    // As many as fit a message: billions of blocks, none of which there is.
+    let runs = vec![BlockRun::new(64, BlockRun::COUNT_MAX).unwrap(); 130_000];
+    let began = Instant::now();
+    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 4, flags, runs }]);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let more = 130_000 * u64::from(BlockRun::COUNT_MAX);
+    assert_eq!(cooperation(&volume).ignored_hints, beyond + more);
+    settle().await;
+    volume.validate().unwrap();
+}

@@ -1,0 +1,124 @@
+//! What the tests of this crate share: traces made in memory, random numbers and seeds.
+
+use undercroft_cache::WriteMode;
+use undercroft_cache::policy::{PolicyInfo, Spec, policies};
+use undercroft_sim::{Config, LevelConfig};
+use undercroft_trace::{
+    BlockOptions, BlockStream, DenseTrace, Error, Meta, Op, Reader, Record, Unit,
+};
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % u64::from(n)) as u32
+    }
+
+    /// Skewed: small numbers come often.
+    pub(crate) fn block(&mut self, n: u32) -> u32 {
+        let a = self.below(n);
+        if self.below(3) == 0 { a } else { self.below(a + 1) }
+    }
+
+    /// True once in `n` times.
+    pub(crate) fn one_in(&mut self, n: u32) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// The seed of the environment, or this many of our own.
+pub(crate) fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("UNDERCROFT_SEED") {
+        Ok(seed) => vec![seed.parse().expect("UNDERCROFT_SEED is a number")],
+        Err(_) => (1..=count).collect(),
+    }
+}
+
+/// A trace in memory.
+pub(crate) struct Memory {
+    meta: Meta,
+    records: Vec<Record>,
+    next: usize,
+    spaces: Vec<String>,
+}
+
+impl Memory {
+    pub(crate) fn new(unit: Unit, records: Vec<Record>) -> Self {
+        let meta = Meta {
+            format: "memory",
+            unit,
+            block_bytes: None,
+            has_ops: true,
+            has_time: true,
+            has_buffers: false,
+        };
+        let spaces = records.iter().map(|r| r.space).max().map_or(0, |max| max + 1);
+        let spaces = (0..spaces).map(|space| format!("space {space}")).collect();
+        Self { meta, records, next: 0, spaces }
+    }
+
+    /// As a stream of blocks, with origins.
+    pub(crate) fn stream(self, block_bytes: u32) -> BlockStream {
+        let options = BlockOptions { block_bytes, origins: true, ..BlockOptions::default() };
+        BlockStream::new(Box::new(self), &options).expect("right options")
+    }
+
+    /// As a whole trace.
+    pub(crate) fn load(self, block_bytes: u32) -> DenseTrace {
+        DenseTrace::load(self.stream(block_bytes), |_| ()).expect("nothing to go wrong")
+    }
+}
+
+impl Reader for Memory {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
+        let end = self.records.len().min(self.next + 1000);
+        records.extend_from_slice(&self.records[self.next..end]);
+        self.next = end;
+        Ok(())
+    }
+
+    fn spaces(&self) -> &[String] {
+        &self.spaces
+    }
+}
+
+/// A request for `length` blocks.
+pub(crate) fn blocks(address: u64, length: u64, is_write: bool) -> Record {
+    let op = if is_write { Op::Write } else { Op::Read };
+    Record { time_ns: 0, op, space: 0, address, length, buffer: None }
+}
+
+/// A trace of block numbers.
+pub(crate) fn trace(records: Vec<Record>) -> DenseTrace {
+    Memory::new(Unit::Blocks, records).load(4096)
+}
+
+/// A trace of single blocks, all read, one letter each.
+pub(crate) fn letters(text: &str) -> DenseTrace {
+    trace(text.bytes().filter(|b| *b != b' ').map(|b| blocks(b.into(), 1, false)).collect())
+}
+
+pub(crate) fn spec(text: &str) -> Spec {
+    Spec::parse(text).expect(text)
+}
+
+/// Levels as (capacity, policy).
+pub(crate) fn config(levels: &[(u32, &str)], write_mode: WriteMode, warmup: u64) -> Config {
+    let level = |&(capacity, text): &(u32, &str)| LevelConfig { capacity, policy: spec(text) };
+    Config { levels: levels.iter().map(level).collect(), write_mode, warmup_records: warmup }
+}
+
+/// Every policy that can run without knowing the future or a neighbour.
+pub(crate) fn online_policies() -> Vec<&'static str> {
+    let alone = |info: &&&PolicyInfo| info.name != "opt" && !info.is_content_aware();
+    policies().iter().filter(alone).map(|info| info.name).collect()
+}

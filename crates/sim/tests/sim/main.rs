@@ -1,0 +1,14 @@
+//! Simulations from outside: small cases by hand, identities that must hold on random traces, and
+//! pinned counts on real ones.
+
+mod aware;
+mod clients;
+mod common;
+mod cooperation;
+mod curves;
+mod hierarchy;
+mod movement;
+mod real_traces;
+mod recorded;
+mod sweep;
+mod timed;

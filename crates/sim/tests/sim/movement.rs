@@ -1,0 +1,213 @@
+//! Hierarchies driven by hints, over traces: what is reported agrees with itself, no scheme beats
+//! OPT, and the counts on real traces stay as they are.
+
+use std::path::PathBuf;
+
+use crate::common::{Random, blocks, seeds, trace};
+use undercroft_cache::WriteMode;
+use undercroft_cache::movement::{Node, Topology, schemes};
+use undercroft_sim::{
+    CostSpec, Costs, Data, DemotionCost, MovementConfig, Population, Report, bounds,
+    simulate_movement, trace_report,
+};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
+
+/// For two levels only.
+fn is_for_pairs(name: &str) -> bool {
+    ["bidifilter", "tandem"].contains(&name)
+}
+
+fn config(scheme: &str, policy: &str, sizes: &[u32]) -> MovementConfig {
+    let costs = Costs { levels_ms: vec![0.2, 2.0, 5.0][..sizes.len()].to_vec(), disk_ms: 10.0 };
+    MovementConfig {
+        topology: Topology::line(sizes).unwrap(),
+        names: (1..=sizes.len()).map(|i| format!("l{i}")).collect(),
+        scheme: scheme.parse().expect(scheme),
+        policy: policy.into(),
+        block_bytes: 4096,
+        write_mode: WriteMode::Allocate,
+        warmup_records: 0,
+        costs,
+        demotion_cost: DemotionCost::RoundTrip,
+        seed: 42,
+        samples: 4,
+        hint_distances: true,
+    }
+}
+
+fn report(population: &Population, config: &MovementConfig) -> Report {
+    let outcome = simulate_movement(population, config, |_| ()).unwrap();
+    let about = trace_report("trace", population.trace());
+    Report::of_movement(about, config, &outcome, None)
+}
+
+fn random_trace(random: &mut Random, writes: bool) -> DenseTrace {
+    let one = |_| blocks(random.block(60).into(), 1, writes && random.one_in(4));
+    trace((0..1500).map(one).collect())
+}
+
+#[test]
+fn no_scheme_beats_opt_and_reports_agree_with_themselves() {
+    for seed in seeds(4) {
+        let mut random = Random(seed);
+        let writes = random.one_in(2);
+        let population = Population::one(random_trace(&mut random, writes), "one".into());
+        let sizes: Vec<u32> = (0..2 + random.below(2)).map(|_| 1 + random.below(12)).collect();
+        for info in schemes() {
+            if is_for_pairs(info.name) && sizes.len() > 2 {
+                continue;
+            }
+            for policy in info.policies {
+                let config = config(info.name, policy, &sizes);
+                let at = format!("seed {seed}: {} over {sizes:?}", info.name);
+                let report = report(&population, &config);
+                let best = bounds(population.trace(), &sizes, &config.costs, 0).unwrap();
+                // OPT counts every reference; only without writes it is best for reads.
+                if !writes {
+                    let bound = best.upper.response_time_ms - 1e-9;
+                    assert!(report.response_time_ms >= bound, "{at} beats OPT-UB");
+                    assert!(best.lower.response_time_ms >= bound, "{at}: OPT-LB beats OPT-UB");
+                }
+                let movement = report.movement.as_ref().unwrap();
+                let parts = movement.served_ms.iter().sum::<f64>() + movement.disk_part_ms;
+                assert!((parts - report.response_time_ms).abs() < 1e-9, "{at}");
+                let hits: u64 = report.levels.iter().map(|level| level.read_hits).sum();
+                assert_eq!(report.disk.demand_reads + hits, report.aggregate.reads, "{at}");
+                let first = &report.levels[0];
+                assert_eq!(first.reads, population.trace().seen().reads, "{at}");
+                for (upper, lower) in report.levels.iter().zip(&report.levels[1..]) {
+                    assert_eq!(lower.reads, upper.reads - upper.read_hits, "{at}");
+                    assert!(lower.demotions_in <= upper.evictions, "{at}");
+                }
+                assert_eq!(movement.samples.len(), 4, "{at}");
+            }
+        }
+    }
+}
+
+/// A warm-up takes nothing from what is simulated: the two parts add up.
+#[test]
+fn a_warm_up_is_not_counted() {
+    let mut random = Random(3);
+    let population = Population::one(random_trace(&mut random, true), "one".into());
+    for info in schemes() {
+        let mut config = config(info.name, "lru", &[5, 9]);
+        let whole = report(&population, &config);
+        config.warmup_records = 600;
+        let rest = report(&population, &config);
+        config.warmup_records = 0;
+        assert!(rest.aggregate.reads < whole.aggregate.reads, "{}", info.name);
+        assert!(rest.aggregate.read_hits <= whole.aggregate.read_hits, "{}", info.name);
+        let evictions = |report: &Report| report.levels.iter().map(|l| l.evictions).sum::<u64>();
+        assert!(evictions(&rest) <= evictions(&whole), "{}", info.name);
+    }
+}
+
+#[test]
+fn demotions_cost_what_they_are_said_to() {
+    let mut random = Random(1);
+    let population = Population::one(random_trace(&mut random, false), "one".into());
+    let mut config = config("demote", "lru", &[5, 9]);
+    let by = |config: &MovementConfig, cost: &str| {
+        let mut config = config.clone();
+        config.demotion_cost = cost.parse().unwrap();
+        let report = report(&population, &config);
+        (report.response_time_with_demotions_ms - report.response_time_ms, report)
+    };
+    let (free, _) = by(&config, "free");
+    let (trip, report) = by(&config, "rtt");
+    let demotions = report.levels[1].demotions_in as f64;
+    assert_eq!(free, 0.0);
+    assert!((trip - 1.8 * demotions / report.aggregate.reads as f64).abs() < 1e-9);
+    let (fast, _) = by(&config, "link=1e9");
+    let (slow, _) = by(&config, "link=100");
+    assert!(fast < 1e-3 && slow > 1.0, "{fast} {slow}");
+    // fscachesim charges the time of the array for each demotion of a block that is not there.
+    config.costs = CostSpec::Fscachesim.costs(2).unwrap();
+    let (charged, report) = by(&config, "rtt");
+    let expected = 0.2 * report.levels[1].demotions_in as f64 / report.aggregate.reads as f64;
+    assert!((charged - expected).abs() < 1e-9);
+}
+
+/// Two clients with caches of their own above one array, out of one trace each.
+#[test]
+fn a_tree_serves_each_client_on_its_way() {
+    let mut random = Random(5);
+    let mut record = |space: u32| {
+        let mut record = blocks(random.block(40).into(), 1, false);
+        record.space = space;
+        record
+    };
+    let records = (0..2000).map(|i| record(i % 2)).collect();
+    let population = Population::of_spaces(trace(records), Data::Disjoint).unwrap();
+    let node = |capacity, below| Node { capacity, below };
+    let nodes = vec![node(4, Some(2)), node(9, Some(2)), node(20, None)];
+    for info in schemes().iter().filter(|info| !is_for_pairs(info.name)) {
+        let mut config = config(info.name, "lru", &[4, 9, 20]);
+        config.topology = Topology::new(nodes.clone(), &[0, 1]).unwrap();
+        config.costs.levels_ms = vec![0.2, 0.2, 2.0];
+        let report = report(&population, &config);
+        let reads: Vec<u64> = report.levels.iter().map(|level| level.reads).collect();
+        let hits: Vec<u64> = report.levels.iter().map(|level| level.read_hits).collect();
+        assert_eq!(reads[..2], [1000, 1000], "{}", info.name);
+        assert_eq!(reads[2], 2000 - hits[0] - hits[1], "{}", info.name);
+        assert!(hits[1] > hits[0] && hits[2] > 0, "{}: {hits:?}", info.name);
+        assert_eq!(report.aggregate.reads, 2000);
+    }
+    let wrong = config("demote", "lru", &[4, 9]);
+    assert!(simulate_movement(&population, &wrong, |_| ()).is_err(), "two clients, one place");
+}
+
+/// Read hits of each level, and demotions: sprite over 200 and 800 blocks, multi2 over 300, 600 and
+/// 1200. They are the engine's own, written down so that none changes unnoticed.
+const PINNED: &[(&str, &str, &[u64], &[u64])] = &[
+    ("demote", "lru", &[53435, 68017, 79144], &[7234, 3979, 1777, 31454]),
+    ("promote", "lru", &[51065, 70301, 0], &[10135, 1834, 1788, 0]),
+    ("promote", "arc", &[38759, 81394, 0], &[10211, 3010, 4455, 0]),
+    ("hint-k", "lru", &[57757, 46338, 36338], &[9811, 3518, 65, 27368]),
+    ("d-hfa", "lru", &[64294, 56611, 69559], &[10161, 2984, 2240, 28116]),
+    ("p-hfa", "lru", &[49864, 71486, 0], &[10212, 1999, 1835, 0]),
+    ("h-hfa", "lru", &[58385, 48622, 33288], &[9855, 3771, 3300, 21450]),
+    ("oracle-hfa", "lru", &[66059, 55038, 68143], &[10666, 2318, 1729, 27779]),
+    ("bidifilter", "lru", &[53949, 61189, 7412], &[8463, 5922, 1432]),
+    ("tandem", "lru", &[63718, 55900, 1463], &[10657, 4002, 245]),
+];
+
+#[test]
+fn counts_on_real_traces_stay_as_they_are() {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
+    let load = |name: &str| {
+        let path = folder.join(name);
+        if !path.exists() {
+            println!("skipped: no {name}");
+            return None;
+        }
+        let reader = open(&path, &OpenOptions::default()).unwrap();
+        let stream = BlockStream::new(reader, &BlockOptions::default()).unwrap();
+        Some(Population::one(DenseTrace::load(stream, |_| ()).unwrap(), name.into()))
+    };
+    let (sprite, multi2) = (load("lirs/sprite.trc.zst"), load("lirs/multi2.trc.zst"));
+    let (Some(sprite), Some(multi2)) = (sprite, multi2) else { return };
+    let counts = |population: &Population, name: &str, policy: &str, sizes: &[u32]| {
+        let mut config = config(name, policy, sizes);
+        config.hint_distances = false;
+        let report = report(population, &config);
+        let mut counts: Vec<u64> = report.levels.iter().map(|level| level.read_hits).collect();
+        counts.push(report.levels.iter().map(|level| level.demotions_in).sum());
+        counts
+    };
+    let mut wrong = Vec::new();
+    for info in schemes() {
+        for policy in info.policies {
+            let ours = counts(&sprite, info.name, policy, &[200, 800]);
+            let sizes: &[u32] =
+                if is_for_pairs(info.name) { &[300, 600] } else { &[300, 600, 1200] };
+            let deep = counts(&multi2, info.name, policy, sizes);
+            if !PINNED.contains(&(info.name, policy, &ours, &deep)) {
+                wrong.push(format!("    (\"{}\", \"{policy}\", &{ours:?}, &{deep:?}),", info.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "not as pinned:\n{}", wrong.join("\n"));
+}

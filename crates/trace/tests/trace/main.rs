@@ -1,0 +1,6 @@
+//! Traces from outside: several as one, and real ones.
+//!
+//! The formats are tested where they are read and written (`src`).
+
+mod merge;
+mod real_traces;
