@@ -21,6 +21,7 @@ mod cooperation;
 mod counters;
 mod direct;
 mod directory;
+mod digests;
 mod dirty;
 mod ended;
 mod endings;

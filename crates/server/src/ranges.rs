@@ -128,6 +128,7 @@ impl Shard {
                 if let Some(record) = self.active.get_mut(block) {
                     self.dirty.clean(*block, &mut record.state);
                     record.state.content = content();
+                    record.digest.begin();
                 }
             }
         }
@@ -153,13 +154,15 @@ impl Shard {
         let was_there = was_unloaded || !slot.state.content.is_absent();
         let leaves = content.is_absent();
         slot.state.content = content;
+        self.prove_slot(block, frame, 0);
         if was_there && leaves {
             self.slots[frame as usize] = Slot::default();
             self.discard(block);
         }
     }
 
-    fn residents_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, u32)> {
+    /// The resident blocks of a range, with their frames.
+    pub(crate) fn residents_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, u32)> {
         let count = blocks.end() - blocks.start();
         if count < self.slots.len() as u64 {
             let found = |block| self.cache.frame(block).map(|frame| (block, frame));

@@ -24,6 +24,7 @@ use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::direct::DirectCounters;
+use crate::digests::{Digests, Hasher};
 use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
@@ -42,7 +43,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 
 /// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
 /// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// It takes 16 bytes a block, and twice as many.
+/// It takes 24 bytes a block, and twice as many.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
@@ -108,7 +109,10 @@ impl Volume {
         let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
-        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
+        // Nobody hands over what nobody may write.
+        let takes_contents = cooperates && !config.read_only && !facts.read_only;
+        let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
+        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry, &hasher));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
@@ -358,6 +362,7 @@ fn shard(
     index: u32,
     memory: &Memory,
     geometry: &Arc<Geometry>,
+    hasher: &Option<Hasher>,
 ) -> Result<Mutex<Shard>, VolumeError> {
     let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
@@ -394,7 +399,11 @@ fn shard(
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
     let geometry = Arc::clone(geometry);
-    Ok(Mutex::new(Shard::new(directory, coop, levels, pool, geometry, listener)))
+    let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
+    let coop = coop.map(|coop| if digests.is_some() { coop.with_digests() } else { coop });
+    let mut shard = Shard::new(directory, coop, levels, pool, geometry, listener);
+    shard.digests = digests;
+    Ok(Mutex::new(shard))
 }
 
 /// Asks the store, and survives a store that breaks down.

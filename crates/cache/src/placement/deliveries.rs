@@ -348,6 +348,11 @@ impl Deliveries {
         self.find(block).map_or(0, |(set, way)| self.holders_at(set, way))
     }
 
+    /// Whether a client is known to hold a block.
+    pub fn is_held_by(&self, block: u64, client: u8) -> bool {
+        self.holders(block) & bit(client) != 0
+    }
+
     /// The digest of a block as it was last delivered or written; 0 if it is not known.
     pub fn digest(&self, block: u64) -> u64 {
         let known = || self.find(block).map_or(0, |(set, way)| self.digests[set][way]);
