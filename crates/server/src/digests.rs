@@ -185,7 +185,8 @@ impl Shard {
     /// with that of the content.
     pub(crate) fn prove_slot(&mut self, block: u64, slot: u32, known: u64) {
         let Some(digests) = &mut self.digests else { return };
-        let (content, length) = (&self.slots[slot as usize].state.content, self.geometry.len(block));
+        let (content, length) =
+            (&self.slots[slot as usize].state.content, self.geometry.len(block));
         let computed = || digests.hasher.of_content(content, length).unwrap_or(0);
         digests.of_slots[slot as usize] = if known == 0 { computed() } else { known };
     }
@@ -256,7 +257,9 @@ impl Shard {
     /// The digest of contents that somebody hands over, if they are what the volume holds.
     pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Option<u64> {
         let digests = self.digests.as_ref()?;
-        if !self.is_quiet(block) || self.is_reloading(block) || data.len() != self.geometry.len(block)
+        if !self.is_quiet(block)
+            || self.is_reloading(block)
+            || data.len() != self.geometry.len(block)
         {
             return None;
         }

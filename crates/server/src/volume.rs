@@ -15,16 +15,17 @@ use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
 use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
 use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_frames::Memory;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
-use crate::clients::{ClientCache, Clients, Member};
+use crate::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
-use crate::direct::DirectCounters;
 use crate::digests::{Digests, Hasher};
+use crate::direct::DirectCounters;
 use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
@@ -269,11 +270,14 @@ impl Volume {
     }
 
     /// A connection of a client begins; those without an id are one client.
-    pub(crate) fn join(&self, id: Option<u128>) -> Option<Arc<Member>> {
+    ///
+    /// # Errors
+    /// The client is connected, with another key.
+    pub(crate) fn join(&self, id: Option<ClientId>) -> Result<Option<Arc<Member>>, WrongKey> {
         let forget = |client| {
             (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
         };
-        Some(self.clients.as_ref()?.join(id, forget))
+        self.clients.as_ref().map(|clients| clients.join(id, forget)).transpose()
     }
 
     /// What clients said of their caches, to a volume that wants to know.

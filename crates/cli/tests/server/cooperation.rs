@@ -23,7 +23,7 @@ struct Coop {
 }
 
 async fn opt_in(server: &Server, export: &str, id: Option<u128>) -> Coop {
-    let query = Query { client: id, want: Abilities::parse(WANT) };
+    let query = Query { client: id.map(Into::into), want: Abilities::parse(WANT) };
     let contexts = vec!["base:allocation".to_owned(), query.to_string()];
     let options = ClientOptions { contexts, ..ClientOptions::default() };
     let client = server.try_connect(export, &options).await.unwrap();

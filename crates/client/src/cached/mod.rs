@@ -20,8 +20,9 @@ use tokio::sync::{Notify, RwLock, oneshot};
 use undercroft_cache::content::Upper;
 use undercroft_cache::policy::Context;
 use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::hint::Told;
-use undercroft_nbd::report::{Answer, client_id};
+use undercroft_nbd::report::Answer;
 use undercroft_nbd::{ClientError, Failure, Line, Uri};
 
 pub use options::{CachedOptions, CachedStats};
@@ -85,7 +86,7 @@ impl CachedClient {
             Upper::new(policy, options.write_mode, below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
-        let id = options.client_id.unwrap_or_else(client_id);
+        let id = options.client_id.unwrap_or_else(ClientId::random);
         let session = Session::open(uri, options, id).await?;
         let shared = Arc::new(Shared {
             line: Line::new(uri.to_string(), session.client.clone()),

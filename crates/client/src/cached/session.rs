@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedRwLockReadGuard;
-use undercroft_nbd::coop::Abilities;
-use undercroft_nbd::report::{Mailbox, client_id};
+use undercroft_nbd::coop::{Abilities, ClientId};
+use undercroft_nbd::report::Mailbox;
 use undercroft_nbd::{Channel, Client, ClientError, Uri};
 
 use super::{CachedOptions, Shared, Turn};
@@ -50,7 +50,7 @@ impl Session {
     pub(super) async fn open(
         uri: &Uri,
         options: &CachedOptions,
-        id: u128,
+        id: ClientId,
     ) -> Result<Session, ClientError> {
         let needs = options.needs();
         if needs == Abilities::default() {
@@ -151,7 +151,7 @@ impl Shared {
         let _alone = self.running.write().await;
         // The server may still be busy with what the old connection sent, which must not be taken
         // for this one's word.
-        let open = || Session::open(&self.uri, &self.options, client_id());
+        let open = || Session::open(&self.uri, &self.options, ClientId::random());
         let session = match open().await {
             Err(ClientError::Lost(_)) => {
                 tokio::time::sleep(RETRY_PAUSE).await;

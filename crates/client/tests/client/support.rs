@@ -205,7 +205,7 @@ impl Export for Volume {
             return Vec::new();
         }
         assert!(grant.to_string().starts_with(NAME));
-        vec![Context { name: grant.to_string(), key: 1 }]
+        vec![Context { name: grant.to_string(), key: 1, kept: None }]
     }
 
     fn connect(&self, _peer: &Peer, _contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {

@@ -391,7 +391,7 @@ fn contexts_are_written_and_read() {
     assert_eq!(some, Abilities { evict: true, stat: true, ..Abilities::default() });
     assert_eq!(some.and(Abilities::parse("evict,demote")).to_string(), "evict");
 
-    let query = Query { client: Some(0xabc), want: some };
+    let query = Query { client: Some(0xabc.into()), want: some };
     let text = "x-undercroft:coop;v=1;client=00000000000000000000000000000abc;want=evict,stat";
     assert_eq!(query.to_string(), text);
     assert_eq!(Query::parse(text), Some(query));

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use undercroft_nbd::coop::Abilities;
 use undercroft_nbd::hint::{self, Assembly, Hint};
-use undercroft_nbd::{Command, Context, Failure, Reply, Request};
+use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
 use super::coop::{Status, WINDOW, agreed};
 use crate::clients::{Caller, Member, Teller};
@@ -37,19 +37,22 @@ pub(super) struct Window {
 
 impl Window {
     /// `speaks`: who opens it is there to tell, whatever was granted.
+    ///
+    /// # Errors
+    /// It names a client that is connected with another key.
     pub(super) fn new(
         volume: &Arc<Volume>,
         contexts: &[Context],
         speaks: bool,
         status: Status,
-    ) -> Self {
+    ) -> Result<Self, Refusal> {
         let (granted, id) = agreed(contexts);
-        let member = volume.join(id);
+        let member = volume.join(id).map_err(|wrong| Refusal::Denied(wrong.to_string()))?;
         let tells = speaks || granted.evict || granted.demote;
         let teller = member.clone().filter(|_| tells).map(Teller::new);
         let (assembly, follower) = (Mutex::default(), Mutex::default());
         let volume = Arc::clone(volume);
-        Self { volume, member, _teller: teller, granted, status, assembly, follower }
+        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower })
     }
 
     /// A request in the window, `from` its first byte on. A message is given back, and answered

@@ -8,6 +8,7 @@ mod common;
 mod cost;
 mod crash;
 mod equality;
+mod handed_over;
 mod placement;
 mod restart;
 mod shadow;
