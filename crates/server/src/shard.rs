@@ -29,7 +29,7 @@ use crate::digests::{Digest, Digests};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::endings::Endings;
-use crate::execute::{Tools, Verdict, execute};
+use crate::execute::{Tools, Verdict, execute, write_now};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
@@ -157,14 +157,14 @@ impl Shard {
         black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
 
-    /// A write of a block, `is_whole` or in part: whether it hit.
+    /// A write of a block, `is_whole` or in part: whether it hit, and the block's slot now.
     pub(crate) fn write(
         &mut self,
         block: u64,
         is_whole: bool,
         asker: Asker,
         fx: &mut Effects,
-    ) -> bool {
+    ) -> (bool, Option<Frame>) {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
         let referred = self.reference(block, (true, is_whole), asker);
         self.carry_out(block, referred, fx);
@@ -174,7 +174,23 @@ impl Shard {
         if self.coop.is_some() {
             self.noted_write(block, is_whole, asker, fx);
         }
-        referred.hit
+        (referred.hit, referred.now)
+    }
+
+    /// Makes a write of a block that needs nothing but the copy in its slot to be changed, as most
+    /// writes with write-back do: whether it did. Otherwise nothing has changed.
+    pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
+        let Self { slots, pool, dirty, geometry, .. } = self;
+        // What is staged, and what a level of a scheme answers, follows the queue of the block.
+        let is_plain = self.coop.is_none() && self.levels.is_none();
+        let Some(slot) = slot.filter(|_| geometry.write_back && is_plain && !job.durable) else {
+            return false;
+        };
+        let slot = &mut slots[slot as usize];
+        if slot.active || slot.unloaded || self.ranges.cover(block) {
+            return false;
+        }
+        write_now(job, block, &mut slot.state, pool, dirty, geometry)
     }
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.

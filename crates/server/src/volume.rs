@@ -54,6 +54,8 @@ const RESIDENCY_BLOCKS: usize = 1 << 16;
 pub struct Volume {
     pub(crate) config: VolumeConfig,
     pub(crate) store: Arc<dyn Store>,
+    /// Whether writes are handed over together.
+    pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
     /// Empty for a volume without a cache.
     pub(crate) shards: Box<[Mutex<Shard>]>,
@@ -117,6 +119,7 @@ impl Volume {
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
+            takes_many: store.takes_many(),
             store,
             geometry,
             runtime,

@@ -4,6 +4,7 @@
 mod durability;
 mod holes;
 pub(crate) mod lock;
+mod many;
 mod medium_io;
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,7 @@ use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
 use crate::pool::IoPool;
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use durability::Durability;
 use holes::Holes;
@@ -66,7 +67,7 @@ impl Default for FileOptions {
 pub struct FileStore {
     inner: Arc<Inner>,
     pool: IoPool,
-    /// Whether the caller's thread may read what is cached.
+    /// Requests go through the page cache of the kernel: the caller's thread may read what is there.
     inline: bool,
 }
 
@@ -199,6 +200,16 @@ impl Store for FileStore {
             }
             inner.durability.watch(|| inner.io.write_durable(offset, &data))
         })
+    }
+
+    fn takes_many(&self) -> bool {
+        // Direct writes wait for the disk: they keep it busy only if many are under way.
+        self.inline
+    }
+
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let inner = Arc::clone(&self.inner);
+        self.pool.begin(move || written(many::write(&inner, &writes)));
     }
 
     fn zero(
