@@ -216,3 +216,40 @@ impl Drop for Teller {
         self.0.tellers.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u128, key: impl Into<Option<u128>>) -> Option<ClientId> {
+        Some(ClientId { number, key: key.into() })
+    }
+
+    #[test]
+    fn the_first_connection_of_an_id_binds_its_key() {
+        let clients = Arc::new(Clients::default());
+        let join = |id| clients.join(id, |_| ());
+        let first = join(id(7, 70)).unwrap();
+        assert_eq!(join(id(7, 70)).unwrap().number, first.number);
+        assert_eq!(join(id(7, 71)).err(), Some(WrongKey));
+        assert_eq!(join(id(7, None)).err(), Some(WrongKey), "an older client");
+        assert_ne!(join(id(8, 71)).unwrap().number, first.number);
+        // With its last connection the id is free.
+        drop(first);
+        let other = join(id(7, None)).unwrap();
+        assert_eq!(join(id(7, None)).unwrap().number, other.number, "older clients share an id");
+        assert_eq!(join(id(7, 70)).err(), Some(WrongKey));
+        let nameless = join(None).unwrap();
+        assert_eq!(join(None).unwrap().number, nameless.number);
+    }
+
+    #[test]
+    fn ids_and_keys_are_not_shown() {
+        let clients = Arc::new(Clients::default());
+        let _first = clients.join(id(0xabc_def0, 0xfed_cba0), |_| ()).unwrap();
+        let _nameless = clients.join(None, |_| ()).unwrap();
+        let shown = serde_json::to_string(&clients.told()).unwrap();
+        assert!(shown.contains("\"client\":\"0\"") && shown.contains("without id"), "{shown}");
+        assert!(!shown.contains("abcdef0") && !shown.contains("fedcba0"), "{shown}");
+    }
+}

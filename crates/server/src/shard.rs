@@ -144,13 +144,16 @@ impl Shard {
     /// memory: the index and the policy first, then the slots, then counts and data of the frames.
     /// Of the data the first byte is enough: from there on the processor sees what comes.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, .. } = self;
+        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, digests, .. } = self;
         all.clear();
         blocks.for_each(|block| all.push(block));
         frames.clear();
         cache.warm(all, frames);
         if let Some(coop) = coop {
             coop.deliveries.warm(all);
+        }
+        if let Some(digests) = digests {
+            digests.warm(frames);
         }
         let slots = frames.iter().map(|&frame| &slots[frame as usize]);
         black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());

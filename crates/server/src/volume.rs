@@ -467,6 +467,13 @@ impl<'v> Work<'v> {
         self.nth_shard(index)
     }
 
+    /// The shard of the block that was asked for last, with nobody else let in since: what its
+    /// reference said of slots, reloads and digests still holds.
+    pub(crate) fn shard_again(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
+        self.steps = self.steps.saturating_sub(1);
+        self.shard(block)
+    }
+
     pub(crate) fn nth_shard(&mut self, index: usize) -> (&mut Shard, &mut Effects) {
         self.steps += 1;
         let is_held = self.guard.as_ref().is_some_and(|(held, _)| *held == index);

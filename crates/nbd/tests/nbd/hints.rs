@@ -2,7 +2,7 @@
 //! run of the random ones.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use undercroft_nbd::coop::{Abilities, Grant, Query};
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
 use undercroft_nbd::hint::{
     Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following,
     Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Told, Tracking, Verdict, parse,
@@ -395,6 +395,20 @@ fn contexts_are_written_and_read() {
     let text = "x-undercroft:coop;v=1;client=00000000000000000000000000000abc;want=evict,stat";
     assert_eq!(query.to_string(), text);
     assert_eq!(Query::parse(text), Some(query));
+    let id = ClientId { number: 0xabc, key: Some(0xdef) };
+    let (with_key, key) =
+        (Query { client: Some(id), ..query }, format!(";key={:032x};want", 0xdef));
+    assert_eq!(with_key.to_string(), text.replace(";want", &key));
+    assert_eq!(Query::parse(&with_key.to_string()), Some(with_key));
+    assert_eq!(Query::parse("x-undercroft:coop;key=1"), Some(Query::default()));
+    assert_eq!(
+        (id.to_string().parse(), "abc:DEF".parse(), "abc".parse()),
+        (Ok(id), Ok(id), Ok(0xabc.into()))
+    );
+    for wrong in ["", ":", "1:", ":1", "1:2:3", "+1", "1:-1", "x"] {
+        assert!(wrong.parse::<ClientId>().is_err(), "{wrong}");
+    }
+    assert!(!format!("{with_key:?}").contains("def"), "keys are not for logs");
     assert_eq!(Query::parse("x-undercroft:coop"), Some(Query::default()));
     assert_eq!(Query::parse("x-undercroft:coop;later=1;want=evict,stat").unwrap().want, some);
     let others = [
@@ -404,11 +418,12 @@ fn contexts_are_written_and_read() {
         "x-undercroft:coop;want=evict;v=2",
         "x-undercroft:coop;client=",
         "x-undercroft:coop;client=+1",
+        "x-undercroft:coop;client=1;key=+1",
         "x-undercroft:coop;client=100000000000000000000000000000000",
         "base:allocation",
         "",
     ];
-    assert_eq!(others.map(Query::parse), [None; 9]);
+    assert_eq!(others.map(Query::parse), [None; 10]);
 
     let grant = Grant {
         epoch: 0x1f,
