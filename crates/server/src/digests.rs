@@ -27,6 +27,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
@@ -203,9 +204,13 @@ impl Shard {
         of_slot.map_or(0, std::mem::take)
     }
 
-    /// Remembers the digest of a block that is not resident; 0: nothing new is known.
+    /// Remembers the digest of a block that is not resident; 0: nothing new is known. Of what lies
+    /// in a range nothing is: it is about to be something else.
     pub(crate) fn remember_digest(&mut self, block: u64, digest: u64) {
-        if let (Some(coop), true) = (self.coop.as_deref_mut(), digest != 0) {
+        if digest == 0 || self.ranges.cover(block) {
+            return;
+        }
+        if let Some(coop) = self.coop.as_deref_mut() {
             coop.deliveries.set_digest(block, digest);
         }
     }
@@ -234,19 +239,14 @@ impl Shard {
         }
     }
 
-    /// The same of a range, of which the deliveries are forgotten anyway.
-    pub(crate) fn strike_digests(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
+    /// The same of a range that begins. Its deliveries are forgotten anyway; digests beside slots
+    /// count for nothing as long as the range is there, and its end looks at every slot.
+    pub(crate) fn strike_digests(&mut self, blocks: &RangeInclusive<u64>) {
         if self.digests.is_none() {
             return;
         }
-        for (block, record) in &mut self.active {
-            if blocks.contains(block) {
-                record.digest = Digest::Struck;
-            }
-        }
-        for (_, slot) in self.residents_within(blocks) {
-            self.set_digest_of_slot(slot, 0);
-        }
+        let within = self.active.iter_mut().filter(|(block, _)| blocks.contains(block));
+        within.for_each(|(_, record)| record.digest = Digest::Struck);
     }
 
     /// Strikes off all that is known of digests; what is being read back is of no use, either.

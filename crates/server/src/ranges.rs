@@ -161,8 +161,7 @@ impl Shard {
         }
     }
 
-    /// The resident blocks of a range, with their frames.
-    pub(crate) fn residents_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, u32)> {
+    fn residents_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, u32)> {
         let count = blocks.end() - blocks.start();
         if count < self.slots.len() as u64 {
             let found = |block| self.cache.frame(block).map(|frame| (block, frame));
@@ -260,9 +259,10 @@ impl Volume {
 }
 
 impl Shard {
-    /// Drops the clean copies of a range.
+    /// Drops the clean copies of a range. What is dirty is known again when the store has it.
     fn forget_clean(&mut self, blocks: &RangeInclusive<u64>) {
         for (block, frame) in self.residents_within(blocks) {
+            self.set_digest_of_slot(frame, 0);
             if self.slots[frame as usize].state.dirty.is_none() {
                 self.refill(block, frame, Content::Absent);
             }
