@@ -250,7 +250,7 @@ impl Shard {
     }
 
     /// Strikes off all that is known of digests; what is being read back is of no use, either.
-    fn forget_digests(&mut self) {
+    pub(crate) fn forget_digests(&mut self) {
         let Some(digests) = &mut self.digests else { return };
         digests.of_slots.fill(0);
         self.active.values_mut().for_each(|record| record.digest = Digest::Struck);

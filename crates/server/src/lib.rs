@@ -13,6 +13,7 @@
 mod answer;
 mod block_status;
 mod clients;
+mod clock;
 mod close;
 mod config;
 mod content;
@@ -35,6 +36,7 @@ mod job;
 mod launch;
 mod levels;
 mod lock;
+mod losses;
 mod lower;
 mod ranges;
 mod reloader;
@@ -47,6 +49,7 @@ mod staged;
 mod state;
 mod tell;
 mod told;
+mod unflushed;
 mod validate;
 mod volume;
 

@@ -9,6 +9,7 @@ use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clients::Caller;
+use crate::clock;
 use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
@@ -53,7 +54,7 @@ impl Volume {
         requests: &mut Vec<Request>,
         caller: Caller,
     ) {
-        let started = Instant::now();
+        let started = clock::now();
         let mut work = Work::of_client(self, requests.len());
         if !told.is_empty() {
             self.act_on(told, &mut work);
@@ -336,7 +337,7 @@ impl Volume {
         let most = (PREFETCH_BYTES_MAX >> self.geometry.block_bits)
             .min(u64::from(self.config.cache_blocks / 2))
             .max(1) as usize;
-        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
         for block in self.geometry.blocks(offset, length).take(most) {
             let (shard, fx) = work.shard(block);
             if shard.place(block, fx) || shard.is_unloaded(block) {

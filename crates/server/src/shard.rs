@@ -36,6 +36,7 @@ use crate::job::{BlockOp, Job};
 use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
+use crate::unflushed::Unflushed;
 
 pub(crate) struct Shard {
     pub(crate) cache: Directory,
@@ -53,6 +54,8 @@ pub(crate) struct Shard {
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
     pub(crate) ranges: Ranges,
+    /// Only where the store can lose what it has answered to a client.
+    pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
@@ -129,6 +132,7 @@ impl Shard {
             active: HashMap::default(),
             dirty: DirtySet::default(),
             ranges: Ranges::default(),
+            unflushed: None,
             counters: ShardCounters::default(),
             pool,
             geometry,

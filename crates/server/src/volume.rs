@@ -21,6 +21,7 @@ use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member, WrongKey};
+use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
@@ -34,10 +35,12 @@ use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
+use crate::losses::Losses;
 use crate::lower::Settlement;
 use crate::ranges::RangeKind;
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
+use crate::unflushed::Unflushed;
 
 /// Blocks that are handled before the lock is given to others for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
@@ -79,6 +82,8 @@ pub struct Volume {
     pub(crate) feed: Mutex<Feed>,
     /// What times are counted from.
     pub(crate) opened: Instant,
+    /// Only of a store that can lose what it has answered.
+    pub(crate) losses: Option<Arc<Losses>>,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests not yet answered.
@@ -115,11 +120,18 @@ impl Volume {
         // Nobody hands over what nobody may write.
         let takes_contents = cooperates && !config.read_only && !facts.read_only;
         let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
-        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry, &hasher));
+        let losses = Losses::of(&store, geometry.write_back && count > 0);
+        let shards = (0..count).map(|index| {
+            let mut shard = shard(&config, index, memory, &geometry, &hasher)?;
+            if losses.as_ref().is_some_and(|losses| !losses.confirms) {
+                shard.unflushed = Some(Unflushed::new(shard.slots.len()));
+            }
+            Ok::<_, VolumeError>(Mutex::new(shard))
+        });
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
-            takes_many: store.takes_many(),
+            takes_many: store.takes_many() && losses.is_none(),
             store,
             geometry,
             runtime,
@@ -132,11 +144,21 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),
-            opened: Instant::now(),
+            opened: clock::now(),
+            losses,
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
+        if volume.losses.is_some() {
+            let this = Arc::downgrade(&volume);
+            let lost = move || {
+                if let Some(volume) = this.upgrade() {
+                    volume.lost_below();
+                }
+            };
+            volume.store.on_loss(Arc::new(lost));
+        }
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
@@ -230,6 +252,8 @@ impl Volume {
         stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
+        let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
+        stats.flush_failures += told.unwrap_or(0);
         stats
     }
 
@@ -370,7 +394,7 @@ fn shard(
     memory: &Memory,
     geometry: &Arc<Geometry>,
     hasher: &Option<Hasher>,
-) -> Result<Mutex<Shard>, VolumeError> {
+) -> Result<Shard, VolumeError> {
     let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
     let frames = capacity.saturating_add(config.extra_frames());
@@ -410,7 +434,7 @@ fn shard(
     let coop = coop.map(|coop| if digests.is_some() { coop.with_digests() } else { coop });
     let mut shard = Shard::new(directory, coop, levels, pool, geometry, listener);
     shard.digests = digests;
-    Ok(Mutex::new(shard))
+    Ok(shard)
 }
 
 /// Asks the store, and survives a store that breaks down.

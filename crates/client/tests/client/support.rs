@@ -192,7 +192,7 @@ impl Export for Volume {
 
     fn contexts(&self, query: &str) -> Vec<Context> {
         let Some(query) = Query::parse(query) else { return Vec::new() };
-        self.disk().clients.push(query.client);
+        self.disk().clients.push(query.client.map(|id| id.number));
         let grant = Grant {
             epoch: 1,
             block_bytes: self.block_bytes,

@@ -10,6 +10,8 @@ mod cost;
 mod crash;
 mod equality;
 mod handed_over;
+mod losses;
 mod placement;
+mod random;
 mod restart;
 mod shadow;
