@@ -80,6 +80,8 @@ pub struct Context {
     pub name: String,
     /// The export's own number for it, given back with each BLOCK_STATUS.
     pub key: u32,
+    /// What the export keeps of the query for the session that begins, and the client is not told.
+    pub kept: Option<u128>,
 }
 
 /// The set of exports of a server.

@@ -8,6 +8,7 @@ use undercroft_frames::{Frame, FrameMut};
 use undercroft_nbd::Piece;
 use undercroft_store::Buffer;
 
+use crate::digests::Digest;
 use crate::job::BlockOp;
 
 /// The largest block.
@@ -108,6 +109,8 @@ pub(crate) struct Active {
     /// Operations that have arrived and not taken effect, in order. While something runs for the
     /// first one, it stays in front.
     pub(crate) queue: Queue,
+    /// What is known of its digest; of use only where clients may hand contents over.
+    pub(crate) digest: Digest,
     /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
     /// then.
     pub(crate) departed: Option<bool>,

@@ -125,6 +125,11 @@ impl Job {
         (from as usize, to as usize)
     }
 
+    /// Whether it changes the volume.
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self.kind, JobKind::Write(_) | JobKind::Zero)
+    }
+
     /// One more part has to be done.
     pub(crate) fn expect_part(&self, source: Source) {
         let mut progress = self.progress();

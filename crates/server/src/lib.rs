@@ -20,6 +20,7 @@ mod content;
 mod cooperate;
 mod cooperation;
 mod counters;
+mod digests;
 mod direct;
 mod directory;
 mod dirty;

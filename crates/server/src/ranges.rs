@@ -193,7 +193,12 @@ impl Shard {
             self.cache.residents_within(from..to)
         };
         for (block, frame) in found {
-            if blocks.contains(&block) && is_meant(&self.slots[frame as usize]) {
+            if !blocks.contains(&block) {
+                continue;
+            }
+            // What is dirty is known again when the store has it.
+            self.set_digest_of_slot(frame, 0);
+            if is_meant(&self.slots[frame as usize]) {
                 self.refill(block, frame, content());
             }
         }
@@ -214,6 +219,7 @@ impl Shard {
                 if let Some(record) = self.active.get_mut(block) {
                     self.dirty.clean(*block, &mut record.state);
                     record.state.content = content();
+                    record.digest.begin();
                 }
             }
         }
@@ -239,6 +245,7 @@ impl Shard {
         let was_there = was_unloaded || !slot.state.content.is_absent();
         let leaves = content.is_absent();
         slot.state.content = content;
+        self.prove_slot(block, frame, 0);
         if was_there && leaves {
             self.slots[frame as usize] = Slot::default();
             self.discard(block);

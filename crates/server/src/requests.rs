@@ -233,7 +233,7 @@ impl Volume {
         for block in blocks.by_ref() {
             let (of_block, slot) = refer(block, &job, work);
             source = source.max(of_block);
-            if !work.shard(block).0.write_now(&job, block, slot) {
+            if !work.shard_again(block).0.write_now(&job, block, slot) {
                 waits = Some(block);
                 break;
             }
@@ -245,7 +245,7 @@ impl Volume {
         let job = Arc::new(job);
         let enqueue = |block, source, work: &mut Work<'_>| {
             job.expect_part(source);
-            let (shard, fx) = work.shard(block);
+            let (shard, fx) = work.shard_again(block);
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         };
         enqueue(block, source, work);

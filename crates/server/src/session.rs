@@ -51,14 +51,14 @@ impl Export for VolumeExport {
     fn contexts(&self, query: &str) -> Vec<Context> {
         let name = "base:allocation";
         if matches!(query, "" | "base:" | "base:allocation") {
-            vec![Context { name: name.to_string(), key: BASE_ALLOCATION }]
+            vec![Context { name: name.to_string(), key: BASE_ALLOCATION, kept: None }]
         } else {
             Vec::new()
         }
     }
 
     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let member = self.0.join(None);
+        let member = self.0.join(None).map_err(|wrong| Refusal::Denied(wrong.to_string()))?;
         Ok(Box::new(VolumeSession::new(&self.0, member)?))
     }
 }

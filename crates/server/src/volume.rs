@@ -15,15 +15,17 @@ use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
 use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
 use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_frames::Memory;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
-use crate::clients::{ClientCache, Clients, Member};
+use crate::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
+use crate::digests::{Digests, Hasher};
 use crate::direct::DirectCounters;
 use crate::directory::Directory;
 use crate::endings::Endings;
@@ -46,7 +48,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 
 /// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
 /// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// It takes 16 bytes a block, and twice as many.
+/// It takes 24 bytes a block, and twice as many.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
@@ -122,9 +124,12 @@ impl Volume {
         let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
+        // Nobody hands over what nobody may write.
+        let takes_contents = cooperates && !config.read_only && !facts.read_only;
+        let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
         let losses = Losses::of(&store, geometry.write_back && count > 0);
         let shards = (0..count).map(|index| {
-            let mut shard = shard(&config, index, memory, &geometry)?;
+            let mut shard = shard(&config, index, memory, &geometry, &hasher)?;
             if losses.as_ref().is_some_and(|losses| !losses.confirms) {
                 shard.unflushed = Some(Unflushed::new(shard.slots.len()));
             }
@@ -302,11 +307,14 @@ impl Volume {
     }
 
     /// A connection of a client begins; those without an id are one client.
-    pub(crate) fn join(&self, id: Option<u128>) -> Option<Arc<Member>> {
+    ///
+    /// # Errors
+    /// The client is connected, with another key.
+    pub(crate) fn join(&self, id: Option<ClientId>) -> Result<Option<Arc<Member>>, WrongKey> {
         let forget = |client| {
             (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
         };
-        Some(self.clients.as_ref()?.join(id, forget))
+        self.clients.as_ref().map(|clients| clients.join(id, forget)).transpose()
     }
 
     /// What clients said of their caches, to a volume that wants to know.
@@ -395,6 +403,7 @@ fn shard(
     index: u32,
     memory: &Memory,
     geometry: &Arc<Geometry>,
+    hasher: &Option<Hasher>,
 ) -> Result<Shard, VolumeError> {
     let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
@@ -431,7 +440,11 @@ fn shard(
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
     let geometry = Arc::clone(geometry);
-    Ok(Shard::new(directory, coop, levels, pool, geometry, listener))
+    let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
+    let coop = coop.map(|coop| if digests.is_some() { coop.with_digests() } else { coop });
+    let mut shard = Shard::new(directory, coop, levels, pool, geometry, listener);
+    shard.digests = digests;
+    Ok(shard)
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -489,6 +502,13 @@ impl<'v> Work<'v> {
     pub(crate) fn shard(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
         let index = self.volume.geometry.shard_of(block);
         self.nth_shard(index)
+    }
+
+    /// The shard of the block that was asked for last, with nobody else let in since: what its
+    /// reference said of slots, reloads and digests still holds.
+    pub(crate) fn shard_again(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
+        self.steps = self.steps.saturating_sub(1);
+        self.shard(block)
     }
 
     pub(crate) fn nth_shard(&mut self, index: usize) -> (&mut Shard, &mut Effects) {

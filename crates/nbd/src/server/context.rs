@@ -68,5 +68,5 @@ impl Selection {
 /// The context that says which of a client's connections this is; every export has it.
 fn of_line(query: &str) -> Option<Context> {
     let lineage = Lineage::parse(query)?;
-    Some(Context { name: lineage.to_string(), key: lineage::KEY })
+    Some(Context { name: lineage.to_string(), key: lineage::KEY, kept: None })
 }

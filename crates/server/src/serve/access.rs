@@ -192,12 +192,14 @@ impl Exports for Doors {
         }
         let (status, epoch) = (self.status_for(peer), self.epoch);
         let volume = Arc::clone(&door.volume);
+        let may_write = door.may_write(peer);
         let control = is_control.then(|| control::Control {
             volume: Arc::clone(&volume),
             status: Arc::clone(&status),
             epoch,
+            may_write,
         });
-        let window = coop::Place::of_volume(&volume, door.may_write(peer));
+        let window = coop::Place::of_volume(&volume, may_write);
         let export = VolumeExport(volume);
         Ok(Arc::new(Opened { export, control, window, door, status, epoch }))
     }

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_nbd::coop::{Abilities, Grant, NAMESPACE, Query};
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, NAMESPACE, Query};
 use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX, parse_evictions};
 use undercroft_nbd::{
     Answer, Client, ClientOptions, Command, Context, Extent, Failure, Refusal, Reply, Request,
@@ -65,12 +65,12 @@ impl Place {
         Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
     }
 
-    /// The window that a control export is. Between connections there is no order, so that data
-    /// would be unsafe, and nobody can say what is here after a request.
-    pub(super) fn of_control(volume: &Volume) -> Self {
-        // Nor is anything answered that a request would follow.
+    /// The window that a control export is. Between connections there is no order, so that nobody
+    /// can say what is here after a request, and nothing is answered that a request would follow.
+    pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
         let all = abilities(volume);
-        let takes = Abilities { demote: false, follow: false, freq: false, ..all };
+        let demote = all.demote && may_write;
+        let takes = Abilities { demote, follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
 
@@ -78,7 +78,7 @@ impl Place {
     /// select all that is listed do not opt in by accident.
     pub(super) fn contexts(&self, query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
         if query.is_empty() {
-            return vec![Context { name: NAMESPACE.to_owned(), key: COOP }];
+            return vec![Context { name: NAMESPACE.to_owned(), key: COOP, kept: None }];
         }
         let Some(query) = Query::parse(query) else { return Vec::new() };
         let agreed = self.takes.and(query.want);
@@ -90,11 +90,13 @@ impl Place {
             news: agreed.follow.then(|| (self.base.saturating_add(WINDOW), NEWS)),
             grant: agreed,
         };
-        let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
+        // The key is not said again.
+        let kept = query.client.and_then(|id| id.key);
+        let client = query.client.map(|id| format!(";client={:x}", id.number)).unwrap_or_default();
         let level = levels::grant(volume, self.base.saturating_add(WINDOW));
         let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
         let level = level.unwrap_or_default();
-        vec![Context { name: format!("{grant}{level}{client}"), key: COOP }]
+        vec![Context { name: format!("{grant}{level}{client}"), key: COOP, kept }]
     }
 
     /// First byte of the window.
@@ -127,11 +129,14 @@ fn abilities(volume: &Volume) -> Abilities {
     }
 }
 
-/// What was agreed on in a context of ours.
-pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<u128>) {
-    let name = contexts.iter().find(|c| c.key == COOP).map_or("", |context| &context.name);
-    let granted = Grant::parse(name).map(|grant| grant.grant).unwrap_or_default();
-    (granted, Query::parse(name).and_then(|query| query.client))
+/// What was agreed on in a context of ours, and with whom.
+pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<ClientId>) {
+    let Some(context) = contexts.iter().find(|context| context.key == COOP) else {
+        return Default::default();
+    };
+    let granted = Grant::parse(&context.name).map(|grant| grant.grant).unwrap_or_default();
+    let named = Query::parse(&context.name).and_then(|query| query.client);
+    (granted, named.map(|id| ClientId { key: context.kept, ..id }))
 }
 
 /// A session with the context.
@@ -162,7 +167,7 @@ impl CoopSession {
         base: u64,
         status: Status,
     ) -> Result<Self, Refusal> {
-        let window = Window::new(volume, contexts, false, status);
+        let window = Window::new(volume, contexts, false, status)?;
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let (size, reads_first) = (volume.size(), volume.config().reads_first());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use undercroft_nbd::coop::Abilities;
 use undercroft_nbd::hint::{self, Assembly, Hint};
-use undercroft_nbd::{Command, Context, Failure, Reply, Request};
+use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
 use super::coop::{Status, WINDOW, agreed};
 use crate::clients::{Caller, Member, Teller};
@@ -46,20 +46,23 @@ const LISTED_FOR_ONE: u32 = 16;
 
 impl Window {
     /// `speaks`: who opens it is there to tell, whatever was granted.
+    ///
+    /// # Errors
+    /// It names a client that is connected with another key.
     pub(super) fn new(
         volume: &Arc<Volume>,
         contexts: &[Context],
         speaks: bool,
         status: Status,
-    ) -> Self {
+    ) -> Result<Self, Refusal> {
         let (granted, id) = agreed(contexts);
-        let member = volume.join(id);
+        let member = volume.join(id).map_err(|wrong| Refusal::Denied(wrong.to_string()))?;
         let tells = speaks || granted.evict || granted.demote;
         let teller = member.clone().filter(|_| tells).map(Teller::new);
         let (assembly, follower) = (Mutex::default(), Mutex::default());
         let volume = Arc::clone(volume);
         let owed = AtomicU64::new(0);
-        Self { volume, member, _teller: teller, granted, status, assembly, follower, owed }
+        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower, owed })
     }
 
     /// What was done since this was last asked, in blocks looked at.

@@ -9,6 +9,7 @@ mod common;
 mod cost;
 mod crash;
 mod equality;
+mod handed_over;
 mod losses;
 mod placement;
 mod random;
