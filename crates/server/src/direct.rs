@@ -73,13 +73,19 @@ impl Volume {
         self.direct.asked(op, blocks);
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
-            let outcome = volume.ask_directly(command, offset, length, durable).await;
-            volume.direct.ended(op, blocks, outcome.is_err());
+            let task = async {
+                let outcome = volume.ask_directly(command, offset, length, durable).await;
+                volume.direct.ended(op, blocks, outcome.is_err());
+                outcome
+            };
             let source = match op {
                 Operation::Read | Operation::Write => Source::Miss,
                 _ => Source::Hit,
             };
-            volume.answer_one(Finished { source, ..asked.over(outcome) });
+            let over = |asked: Asked, outcome| Finished { source, ..asked.over(outcome) };
+            // What a TRIM or the like asks for needs no memory.
+            let bytes = if source == Source::Miss { length } else { 0 };
+            volume.answer_in_time(asked, bytes, task, over).await;
         });
     }
 

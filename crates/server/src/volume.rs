@@ -33,6 +33,7 @@ use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
 use crate::lower::Settlement;
+use crate::overdue::{Overdue, watch};
 use crate::ranges::RangeKind;
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
@@ -77,6 +78,8 @@ pub struct Volume {
     pub(crate) opened: Instant,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
+    /// Those that were answered before they were over.
+    pub(crate) overdue: Arc<Overdue>,
     /// Requests not yet answered.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -126,12 +129,16 @@ impl Volume {
             feed: Mutex::default(),
             opened: Instant::now(),
             flush_failures: AtomicU64::new(0),
+            overdue: Arc::default(),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
+            volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
         }
         if cooperates && !is_level && !volume.config.reload_at_once {
             let wanted = Arc::clone(&volume.reload_wanted);
@@ -222,6 +229,7 @@ impl Volume {
         stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
+        stats.store_timeouts = self.overdue.all();
         stats
     }
 

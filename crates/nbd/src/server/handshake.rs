@@ -27,6 +27,8 @@ pub(crate) struct Opened {
     pub(crate) session: Box<dyn Session>,
     pub(crate) offer: Offer,
     pub(crate) export: String,
+    /// [`Export::owner`]
+    pub(crate) owner: u64,
     pub(crate) peer: Peer,
 }
 
@@ -49,7 +51,7 @@ pub(super) type OptionError = (u32, String);
 /// What an option led to.
 enum Step {
     Next,
-    Begin(Box<dyn Session>, Offer, String),
+    Begin(Box<dyn Session>, Candidate),
     End,
 }
 
@@ -67,9 +69,10 @@ impl<'a> Handshake<'a> {
             match self.answer(option, data).await? {
                 Step::Next => {}
                 Step::End => return Ok(None),
-                Step::Begin(session, offer, export) => {
-                    let (link, peer) = (self.link, self.peer);
-                    return Ok(Some(Opened { link, session, offer, export, peer }));
+                Step::Begin(session, found) => {
+                    let (link, peer, owner) = (self.link, self.peer, found.export.owner());
+                    let (offer, export) = (found.offer, found.info.name);
+                    return Ok(Some(Opened { link, session, offer, export, owner, peer }));
                 }
             }
         }
@@ -303,7 +306,7 @@ impl<'a> Handshake<'a> {
         put_option_reply(&mut out, option, REP_ACK, &[]);
         self.link.send(&out).await?;
         Ok(match session {
-            Some(session) => Step::Begin(session, found.offer, found.info.name),
+            Some(session) => Step::Begin(session, found),
             None => Step::Next,
         })
     }
@@ -311,20 +314,19 @@ impl<'a> Handshake<'a> {
     async fn export_name(&mut self, data: &[u8]) -> Result<Step, Ended> {
         let name = text(data)?;
         let opened = self.open(&name);
-        let opened =
-            opened.and_then(|found| Ok((self.connect(&name, &found)?, found.offer, found.info)));
-        let (session, offer, info) = match opened {
+        let opened = opened.and_then(|found| Ok((self.connect(&name, &found)?, found)));
+        let (session, found) = match opened {
             Ok(opened) => opened,
             Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
         };
         let mut out = BytesMut::new();
-        out.extend_from_slice(&offer.size.to_be_bytes());
-        out.extend_from_slice(&offer.flags.to_be_bytes());
+        out.extend_from_slice(&found.offer.size.to_be_bytes());
+        out.extend_from_slice(&found.offer.flags.to_be_bytes());
         if self.zeroes {
             out.extend_from_slice(&[0; 124]);
         }
         self.link.send(&out).await?;
-        Ok(Step::Begin(session, offer, info.name))
+        Ok(Step::Begin(session, found))
     }
 }
 

@@ -65,9 +65,9 @@ impl Place {
 
     /// The window that a control export is. Between connections there is no order, so that data
     /// would be unsafe, and nobody can say what is here after a request.
-    pub(super) fn of_control(volume: &Volume) -> Self {
+    pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
         // Nor is anything answered that a request would follow.
-        let all = abilities(volume);
+        let all = if may_write { abilities(volume) } else { Abilities::default() };
         let takes = Abilities { demote: false, follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
