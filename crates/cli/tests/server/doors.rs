@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use rustix::process::Signal;
+use undercroft_nbd::hint::{BlockRun, Hint};
 use undercroft_nbd::wire::READ_ONLY;
 use undercroft_nbd::{ClientError, ClientOptions, Failure};
 
@@ -22,6 +24,13 @@ fn volume(name: &str, settings: &str) -> String {
 fn reload(place: &Place, server: &Server, configuration: &str) {
     place.write("undercroft.toml", configuration);
     server.signal(Signal::HUP);
+}
+
+/// A message that asks for a block to be brought in.
+fn promote(block: u64) -> Vec<u8> {
+    let mut message = BytesMut::new();
+    Hint::Promote(vec![BlockRun::new(block, 1).unwrap()]).put(&mut message);
+    message.to_vec()
 }
 
 /// Until a connection is closed by the server.
@@ -88,7 +97,7 @@ async fn who_may_not_write_tells_nothing_on_the_control_export() {
     let writer = encrypted(&server, "@coop/v", &db).await.unwrap();
     let reader = encrypted(&server, "@coop/v", &backup).await.unwrap();
     assert!(reader.remote().offers(READ_ONLY) && !writer.remote().offers(READ_ONLY));
-    let promote = super::cooperation::promote(3);
+    let promote = promote(3);
     let told = write(&reader, 0, promote.clone()).await;
     assert!(
         matches!(told, Err(ClientError::Server { failure: Failure::NotPermitted, .. })),
