@@ -10,8 +10,8 @@ use super::support::{PATIENCE, Place, read, write};
 
 fn is_told(result: Result<(), ClientError>) {
     match result {
-        Err(ClientError::Server { failure: Failure::Io, message, .. }) => {
-            assert!(message.contains("the store has not answered for 1 s"), "{message}");
+        Err(ClientError::Server { failure: Failure::Io, text }) => {
+            assert!(text.contains("the store has not answered for 1 s"), "{text}");
         }
         other => panic!("{other:?}"),
     }

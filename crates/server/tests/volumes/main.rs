@@ -11,3 +11,4 @@ mod equality;
 mod placement;
 mod restart;
 mod shadow;
+mod stalled;
