@@ -8,6 +8,7 @@ mod client;
 pub mod coop;
 mod failure;
 pub mod hint;
+mod lineage;
 mod link;
 pub mod load;
 mod mailbox;
@@ -21,7 +22,10 @@ mod tls;
 mod uri;
 pub mod wire;
 
-pub use client::{Buffer, Channel, Client, ClientError, ClientOptions, Line, ReadDone, Remote};
+pub use client::{
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss, ReadDone,
+    Remote, connect_again,
+};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};

@@ -62,6 +62,11 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
+    /// Whether somebody will read what is left.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.lock().closed
+    }
+
     /// Leaves messages in their order; they are dropped if nobody will read them any more.
     pub(crate) fn push_all(&self, mut messages: Vec<T>) {
         let mut state = self.lock();

@@ -92,6 +92,15 @@ impl Reply {
         self
     }
 
+    /// Whether somebody still waits for the answer, as far as is known: its connection stands.
+    pub fn is_awaited(&self) -> bool {
+        match &self.way {
+            Some(Way::Connection(answers, _)) => answers.is_open(),
+            Some(Way::Call(_)) => true,
+            None => false,
+        }
+    }
+
     /// Done; no data.
     pub fn done(self) {
         self.answer(Answer::Done);

@@ -9,12 +9,13 @@ mod context;
 mod encode;
 mod handshake;
 mod inbox;
+mod lines;
 mod listen;
 mod offer;
 mod threads;
 mod transmission;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::link::{Ended, Link, Transport};
-use crate::mailbox::{Mailbox, Stop};
+use crate::mailbox::Stop;
 use crate::reply::Answers;
 use crate::service::{Exports, Peer};
 use crate::tls::Tls;
@@ -32,6 +33,7 @@ use crate::tls::Tls;
 pub use listen::Listener;
 
 use handshake::Handshake;
+use lines::Lines;
 use threads::Threads;
 use transmission::Transmission;
 
@@ -95,7 +97,8 @@ struct Inner {
     /// Connections that there are, in either phase.
     count: watch::Sender<usize>,
     /// Those in transmission.
-    serving: Mutex<HashMap<u64, Reachable>>,
+    serving: Mutex<BTreeMap<u64, Reachable>>,
+    lines: Lines,
     next_id: AtomicU64,
     threads: Threads,
     /// For those that are told that there is no room.
@@ -114,7 +117,7 @@ impl Inner {
         *self.stop.borrow() != Stop::No
     }
 
-    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Reachable>> {
+    fn serving(&self) -> MutexGuard<'_, BTreeMap<u64, Reachable>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,6 +132,7 @@ impl Server {
             stop: watch::Sender::new(Stop::No),
             count: watch::Sender::new(0),
             serving: Mutex::default(),
+            lines: Lines::default(),
             next_id: AtomicU64::new(0),
             threads,
             turned_away: Semaphore::new(MAX_TURNED_AWAY),
@@ -156,6 +160,7 @@ impl Server {
         let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
         let mut stop = self.inner.stop.subscribe();
         let opened = tokio::select! {
+            biased;
             opened = timeout(self.inner.options.handshake_timeout, handshake) => match opened {
                 Ok(opened) => opened?,
                 Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),
@@ -164,8 +169,7 @@ impl Server {
         };
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
-        let mailbox: Arc<Answers> = Arc::new(Mailbox::new());
-        let handshake::Opened { link, session, offer, owner, peer, .. } = opened;
+        let handshake::Opened { link, session, offer, owner, peer, answers: mailbox, .. } = opened;
         let reachable = Reachable { mailbox: Arc::clone(&mailbox), owner, peer };
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;

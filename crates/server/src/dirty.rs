@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::content::State;
 
 /// Pause before a refused block is tried again; twice as long each time.
@@ -131,8 +132,17 @@ impl DirtySet {
         let pause = RETRY_FIRST.saturating_mul(1 << change.refused.min(16)).min(RETRY_LONGEST);
         change.refused = change.refused.saturating_add(1);
         self.by_block.insert(change.block, Place { number, joins: false });
-        let (count, retry_at) = (self.refusals, Instant::now() + pause);
+        let (count, retry_at) = (self.refusals, clock::now() + pause);
         self.refused.insert(number, Refusal { change, count, retry_at, why });
+    }
+
+    /// A write-out has to be made again, through no failure.
+    pub(crate) fn again(&mut self, number: u64, state: &mut State) {
+        if let Some(change) = self.writing.remove(&number) {
+            self.clean(change.block, state);
+            state.dirty = Some(number);
+            self.wait(number, change);
+        }
     }
 
     fn wait(&mut self, number: u64, change: Change) {

@@ -98,4 +98,18 @@ impl Shard {
         }
         self.feed(fx);
     }
+
+    /// A write-out went well, but the store may have lost it since: it is to be made again.
+    pub(crate) fn write_out_lost(&mut self, block: u64, fx: &mut Effects) {
+        self.write_outs -= 1;
+        self.counters.store_writes += 1;
+        if let Some(record) = self.active.get_mut(&block) {
+            if let Running::WriteOut(number) = record.running {
+                record.running = Running::Nothing;
+                self.dirty.again(number, &mut record.state);
+            }
+            self.step(block, fx);
+        }
+        self.feed(fx);
+    }
 }

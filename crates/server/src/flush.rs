@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::launch::WRITE_OUT_BYTES_MAX;
 use crate::shard::{Effects, Shard};
 use crate::volume::{Volume, Work, ask_store};
@@ -68,14 +69,24 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
-        self.flush_store().await
+        // A flush has followed each write-out.
+        if self.confirms() { Ok(()) } else { self.flush_store().await }
     }
 
     /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
     /// must look at first.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
-        let (store, _demand) = (Arc::clone(&self.store), self.demand());
+        let _demand = self.demand();
+        self.ask_to_flush().await
+    }
+
+    /// The same while nobody waits for it.
+    pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
+        let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
         let flushed = ask_store(async move { store.flush().await }).await;
+        if flushed.is_ok() {
+            self.flushed_below(&bounds);
+        }
         if let Err(error) = &flushed {
             self.flush_failures.fetch_add(1, Ordering::Relaxed);
             tracing::error!(volume = self.config.name, "the store cannot flush: {error}");
@@ -130,7 +141,7 @@ impl Volume {
 
     /// Writes out what is old, or too much, and what was refused some time ago.
     fn write_out_in_background(self: &Arc<Self>) {
-        let now = Instant::now();
+        let now = clock::now();
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
@@ -159,8 +170,8 @@ pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
     let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
     while let Some(volume) = volume.upgrade() {
         // Demand reads first: dirty blocks have time, somebody waits for a read.
-        let since = Instant::now();
-        while volume.has_demand() && since.elapsed() < YIELD_TIME {
+        let since = clock::now();
+        while volume.has_demand() && clock::now() - since < YIELD_TIME {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         volume.write_out_in_background();

@@ -1,5 +1,6 @@
-//! Store requests: neighbouring blocks of one request become one, a task each carries it out unless
-//! the store answers at once, and its end goes back to the shards.
+//! Store requests: neighbouring blocks of one request become one, and its end goes back to the shards.
+//! Writes that began together are handed over together where the store takes many; any other request
+//! is carried out by a task, unless the store answers at once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -9,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use undercroft_nbd::Failure;
-use undercroft_store::Store;
+use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Loan, Memory};
+use crate::content::{Content, Home, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::reloader::Demand;
@@ -49,6 +50,17 @@ enum Doing {
     },
 }
 
+impl Doing {
+    /// Whether it is a write that needs not be durable.
+    fn may_join_many(&self) -> bool {
+        match self {
+            Self::Fetch(..) => false,
+            Self::Write(job) | Self::WriteBytes(job, _) => !job.durable,
+            Self::WriteOut { .. } => true,
+        }
+    }
+}
+
 impl Run {
     fn new(start: Start, geometry: &Geometry) -> Option<Self> {
         let block = start.block;
@@ -68,6 +80,17 @@ impl Run {
             }
         };
         Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
+    }
+
+    /// A write as the store takes it.
+    fn into_write(self) -> ManyWrite {
+        let data = match self.work {
+            Doing::Write(job) => job.data(self.offset, self.end),
+            Doing::WriteBytes(_, bytes) => vec![bytes],
+            Doing::WriteOut { data, .. } => data,
+            Doing::Fetch(..) => Vec::new(),
+        };
+        ManyWrite { offset: self.offset, data }
     }
 
     /// Takes the next one in if it follows without a gap and is for the same purpose.
@@ -119,30 +142,27 @@ impl Volume {
     /// cost more than their work. What their end leads to never is, so that nothing nests deeper.
     pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
         let _runtime = self.runtime.enter();
+        let (mut writes, mut flights) = (Vec::new(), Vec::new());
         for mut run in runs(starts, &self.geometry) {
             let riders = std::mem::take(&mut run.riders);
-            let is_demand = !matches!(run.work, Doing::WriteOut { .. });
-            let mut flight = Flight {
-                volume: Arc::clone(self),
-                demand: is_demand.then(|| self.demand()),
-                first: run.first,
-                count: run.count,
-                kind: match &run.work {
-                    Doing::Fetch(..) => Kind::Fetch,
-                    Doing::Write(_) | Doing::WriteBytes(..) => Kind::Write,
-                    Doing::WriteOut { .. } => Kind::WriteOut,
-                },
-                ended: false,
-            };
+            let mut flight = Flight::new(self, &run);
+            if self.takes_many && run.work.may_join_many() {
+                writes.push(run.into_write());
+                flights.push(flight);
+                continue;
+            }
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
-                let result = carry_out(&*store, run, &flight.volume.geometry).await;
-                flight.end(result.map_err(Failed::from));
+                let result = carry_out(&*store, run, &flight.volume).await;
+                flight.confirm_and_end(result.map_err(Failed::from)).await;
             });
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
             }
+        }
+        if !writes.is_empty() {
+            self.store.write_many(writes, Box::new(|results| Flight::end_all(flights, results)));
         }
     }
 }
@@ -156,26 +176,25 @@ fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
 }
 
 /// Asks the store; the memory that a fetch filled, one a block.
-async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Result<Vec<Memory>> {
+async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<Vec<Memory>> {
+    let geometry = &volume.geometry;
+    let durable = match &run.work {
+        Doing::Write(job) | Doing::WriteBytes(job, _) => volume.is_durable(job.durable),
+        Doing::Fetch(..) | Doing::WriteOut { .. } => false,
+    };
     match run.work {
         Doing::Fetch(_, memory) => {
-            let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
-            let (buffers, homes): (Vec<_>, Vec<Home>) = (run.first..).zip(memory).map(lend).unzip();
+            let sized =
+                (run.first..).zip(memory).map(|(block, memory)| (memory, geometry.len(block)));
+            let (buffers, home) = Home::lend(sized);
             let (buffers, result) = store.read(run.offset, buffers).await;
             drop(buffers);
             result?;
-            let all: Option<Vec<_>> = homes.iter().map(Home::collect).collect();
-            all.ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+            home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
         }
-        Doing::Write(job) => {
-            let data = job.data(run.offset, run.end);
-            store.write(run.offset, data, job.durable).await.map(|()| Vec::new())
-        }
-        Doing::WriteBytes(job, bytes) => {
-            store.write(run.offset, vec![bytes], job.durable).await.map(|()| Vec::new())
-        }
-        Doing::WriteOut { data, .. } => {
-            store.write(run.offset, data, false).await.map(|()| Vec::new())
+        Doing::Write(_) | Doing::WriteBytes(..) | Doing::WriteOut { .. } => {
+            let ManyWrite { offset, data } = run.into_write();
+            store.write(offset, data, durable).await.map(|()| Vec::new())
         }
     }
 }
@@ -185,6 +204,8 @@ enum Kind {
     Fetch,
     Write,
     WriteOut,
+    /// It went well, and the store may have lost it since.
+    LostWriteOut,
 }
 
 /// A store request under way. Its blocks hear of its end even if its task is lost.
@@ -195,31 +216,94 @@ struct Flight {
     kind: Kind,
     /// Somebody waits for it.
     demand: Option<Demand>,
+    /// How often the store may have lost something before.
+    begun: u64,
     ended: bool,
 }
 
 impl Flight {
-    fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
-        self.ended = true;
+    fn new(volume: &Arc<Volume>, run: &Run) -> Self {
+        let kind = match &run.work {
+            Doing::Fetch(..) => Kind::Fetch,
+            Doing::Write(_) | Doing::WriteBytes(..) => Kind::Write,
+            Doing::WriteOut { .. } => Kind::WriteOut,
+        };
+        let demand = (kind != Kind::WriteOut).then(|| volume.demand());
+        let (first, count) = (run.first, run.count);
+        let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
+        Self { volume: Arc::clone(volume), demand, first, count, kind, begun, ended: false }
+    }
+
+    /// Ends it; a write-out to a store that can lose it when a flush has followed.
+    async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
+        if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
+            let mut flushed = volume.next_flush(losses).await;
+            // One that fails may do so to tell of a loss, and once only.
+            if flushed.is_err() {
+                flushed = volume.next_flush(losses).await;
+            }
+            match flushed {
+                Err(failed) => result = Err(failed),
+                Ok(()) if losses.now() != self.begun => self.kind = Kind::LostWriteOut,
+                Ok(()) => {}
+            }
+        }
+        self.end(result);
+    }
+
+    fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
+        let volume = Arc::clone(&self.volume);
+        let mut work = Work::waking_flusher(&volume);
+        self.end_within(&mut work, result);
+        work.finish();
+        volume.progress.notify_waiters();
+    }
+
+    /// Ends writes of one volume that were handed over together.
+    fn end_all(mut flights: Vec<Flight>, results: Vec<io::Result<()>>) {
+        let Some(volume) = flights.first().map(|flight| Arc::clone(&flight.volume)) else { return };
+        let mut work = Work::waking_flusher(&volume);
+        for (flight, result) in flights.iter_mut().zip(results) {
+            flight.end_within(&mut work, result.map(|()| Vec::new()).map_err(Failed::from));
+        }
+        work.finish();
+        volume.progress.notify_waiters();
+    }
+
+    fn end_within(&mut self, work: &mut Work<'_>, result: Result<Vec<Memory>, Failed>) {
+        self.ended = true;
         self.demand = None;
         let (failed, mut memory) = match result {
             Ok(memory) => (None, memory.into_iter()),
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
-        let mut work = Work::waking_flusher(&volume);
+        let losses = self.volume.losses.clone().filter(|losses| !losses.confirms);
+        let mut is_noted = false;
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
+            // Looked at under the lock: a loss that comes later finds what is kept here.
+            let spanned =
+                failed.is_none() && losses.as_ref().is_some_and(|l| l.now() != self.begun);
             match self.kind {
+                Kind::Fetch if spanned => {
+                    drop(content);
+                    shard.fetch_again(block, fx);
+                }
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
-                Kind::Write => shard.written(block, outcome(), fx),
+                Kind::Write => {
+                    if let (true, false, Some(losses)) = (spanned, is_noted, &losses) {
+                        losses.note_change(self.begun);
+                        is_noted = true;
+                    }
+                    shard.write_ended(block, outcome(), spanned, fx);
+                }
                 Kind::WriteOut => shard.written_out(block, self.count == 1, outcome(), fx),
+                Kind::LostWriteOut => shard.write_out_lost(block, fx),
             }
         }
-        work.finish();
-        volume.progress.notify_waiters();
     }
 }
 

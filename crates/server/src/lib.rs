@@ -13,6 +13,7 @@
 mod answer;
 mod block_status;
 mod clients;
+mod clock;
 mod close;
 mod config;
 mod content;
@@ -34,6 +35,7 @@ mod job;
 mod launch;
 mod levels;
 mod lock;
+mod losses;
 mod lower;
 mod overdue;
 mod ranges;
@@ -48,6 +50,7 @@ mod staged;
 mod state;
 mod tell;
 mod told;
+mod unflushed;
 mod validate;
 mod volume;
 

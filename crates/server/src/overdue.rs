@@ -5,7 +5,9 @@
 //! effect at any time, and so may never meet a later one. So the request goes on without its
 //! client. Its blocks stay busy, what comes for them waits behind it in their queues, and memory
 //! that was lent to the store stays lent; when the store answers, the queues go on in their order.
-//! Those that wait in the queues are requests with a time of their own, and are answered too.
+//! Those that wait in the queues are requests with a time of their own, and are answered too. A
+//! volume without a cache has no queues: there a change is refused while one of the same bytes is
+//! late.
 //!
 //! What goes on like that is bounded: above [`OVERDUE_MAX`] requests, or [`OVERDUE_BYTES_MAX`], new
 //! ones that would have to ask the store are refused at once.
@@ -13,13 +15,15 @@
 //! The end of a volume has a limit of its own (`close.rs`).
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use undercroft_nbd::{Command, Failure, Request};
 
 use crate::answer::{Failed, Outcome};
+use crate::clock;
 use crate::job::Finished;
 use crate::requests::Asked;
 use crate::shard::Shard;
@@ -39,6 +43,8 @@ pub(crate) struct Overdue {
     bytes: AtomicU64,
     /// All there ever were.
     all: AtomicU64,
+    /// The bytes that late changes concern, without a cache.
+    changing: Mutex<Vec<Range<u64>>>,
 }
 
 /// One of them; it is over when this is dropped.
@@ -47,6 +53,7 @@ pub(crate) struct Late {
     of: Arc<Overdue>,
     volume: String,
     bytes: u64,
+    changes: Option<Range<u64>>,
 }
 
 impl Overdue {
@@ -60,6 +67,21 @@ impl Overdue {
         self.all.load(Ordering::Relaxed)
     }
 
+    fn changing(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a change of bytes that a late one may still change.
+    pub(crate) fn check_change(&self, bytes: &Range<u64>) -> Result<(), Failed> {
+        let overlaps = |late: &Range<u64>| late.start < bytes.end && bytes.start < late.end;
+        if self.open() > 0 && self.changing().iter().any(overlaps) {
+            let text = "the store has not answered an earlier change of these bytes, which may \
+                        still take effect";
+            return Err(Failed::new(Failure::Io, text));
+        }
+        Ok(())
+    }
+
     /// Whether there may be no more.
     #[inline]
     fn is_full(&self) -> bool {
@@ -70,6 +92,12 @@ impl Overdue {
 
 impl Drop for Late {
     fn drop(&mut self) {
+        if let Some(changes) = &self.changes {
+            let mut changing = self.of.changing();
+            if let Some(at) = changing.iter().position(|one| one == changes) {
+                changing.swap_remove(at);
+            }
+        }
         self.of.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         if self.of.open.fetch_sub(1, Ordering::SeqCst) == 1 {
             tracing::warn!(volume = self.volume, "the store answers again");
@@ -79,7 +107,8 @@ impl Drop for Late {
 
 impl Volume {
     /// A request of so many bytes is answered before it is over.
-    fn late(&self, bytes: u64, limit: Duration) -> Late {
+    fn late(&self, bytes: u64, changes: Option<Range<u64>>, limit: Duration) -> Late {
+        self.overdue.changing().extend(changes.clone());
         let volume = self.config.name.clone();
         self.overdue.all.fetch_add(1, Ordering::Relaxed);
         self.overdue.bytes.fetch_add(bytes, Ordering::SeqCst);
@@ -91,14 +120,15 @@ impl Volume {
                 "the store does not answer; clients are told EIO after that time"
             );
         }
-        Late { of: Arc::clone(&self.overdue), volume, bytes }
+        Late { of: Arc::clone(&self.overdue), volume, bytes, changes }
     }
 
-    /// Answers a request when its task is done, or when the store has taken too long.
+    /// Answers a request when its task is done, or when the store has taken too long. It asks for
+    /// `bytes`; `changes` are those that nothing else keeps others from.
     pub(crate) async fn answer_in_time(
         self: &Arc<Self>,
         asked: Asked,
-        bytes: u64,
+        (bytes, changes): (u64, Option<Range<u64>>),
         task: impl Future<Output = Outcome> + Send,
         finished: impl FnOnce(Asked, Outcome) -> Finished,
     ) {
@@ -106,11 +136,11 @@ impl Volume {
             return self.answer_one(finished(asked, task.await));
         };
         let mut task = std::pin::pin!(task);
-        let left = limit.saturating_sub(asked.started.elapsed());
+        let left = limit.saturating_sub(clock::now().saturating_duration_since(asked.started));
         match tokio::time::timeout(left, &mut task).await {
             Ok(outcome) => self.answer_one(finished(asked, outcome)),
             Err(_) => {
-                let _late = self.late(bytes, limit);
+                let _late = self.late(bytes, changes, limit);
                 self.answer_one(finished(asked, Err(too_late(limit))));
                 let _ = task.await;
             }
@@ -119,13 +149,13 @@ impl Volume {
 
     /// Answers the requests whose blocks have waited for longer than the limit.
     fn answer_overdue(self: &Arc<Self>, limit: Duration) {
-        let now = Instant::now();
+        let now = clock::now();
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
             for job in shard.jobs() {
                 if now.saturating_duration_since(job.started) >= limit {
-                    let late = || self.late(job.length, limit);
+                    let late = || self.late(job.length, None, limit);
                     fx.finished.extend(job.give_up(too_late(limit), late));
                 }
             }

@@ -123,8 +123,10 @@ impl Shard {
         content: Option<fn() -> Content>,
         fx: &mut Effects,
     ) {
-        let waiting: Vec<u64> =
+        let mut waiting: Vec<u64> =
             self.active.keys().copied().filter(|block| blocks.contains(block)).collect();
+        // The map's own order is another one in each run.
+        waiting.sort_unstable();
         if let Some(content) = content {
             for (block, frame) in self.residents_within(blocks) {
                 self.refill(block, frame, content());
@@ -147,7 +149,7 @@ impl Shard {
 
     /// A resident block that is not active gets other content, or leaves if that is none. One that
     /// a parked operation has just made resident stays.
-    fn refill(&mut self, block: u64, frame: u32, content: Content) {
+    pub(crate) fn refill(&mut self, block: u64, frame: u32, content: Content) {
         let slot = &mut self.slots[frame as usize];
         if slot.active {
             return;
@@ -210,6 +212,7 @@ impl Volume {
             (0..self.shards.len()).all(|s| self.lock(s).range_is_ready(range.number, &range.blocks))
         })
         .await;
+        let begun = self.losses.as_ref().map_or(0, |losses| losses.now());
         let result = self.do_range(&range).await;
         if result.is_ok() {
             then();
@@ -219,12 +222,22 @@ impl Volume {
             RangeKind::Trim | RangeKind::Forget => || Content::Absent,
         };
         // A store that failed may have changed some of it: clean copies are not to be trusted.
-        for shard in 0..self.shards.len() {
+        let losses = self.losses.as_ref().filter(|losses| !losses.confirms);
+        if let (true, Some(losses)) = (result.is_ok(), losses) {
+            losses.note_change(begun);
+        }
+        for index in 0..self.shards.len() {
             let mut work = Work::new(&self);
-            let (shard, fx) = work.nth_shard(shard);
+            let (shard, fx) = work.nth_shard(index);
             if result.is_err() {
                 shard.forget_clean(&range.blocks);
             }
+            if result.is_err() || !range.durable {
+                shard.range_ended(&range.blocks, index);
+            }
+            // What is there after a loss is for the store to say.
+            let spanned = losses.is_some_and(|losses| losses.now() != begun);
+            let content = if spanned { || Content::Absent } else { content };
             shard.end_range(range.number, &range.blocks, result.is_ok().then_some(content), fx);
             work.finish();
         }
@@ -236,7 +249,8 @@ impl Volume {
         let _demand = self.demand();
         let offset = self.geometry.start(*range.blocks.start());
         let end = self.geometry.start(range.blocks.end() + 1).min(self.geometry.size());
-        let (store, length, durable) = (Arc::clone(&self.store), end - offset, range.durable);
+        let (store, length, durable) =
+            (Arc::clone(&self.store), end - offset, self.is_durable(range.durable));
         match range.kind {
             RangeKind::Zero(how) => {
                 ask_store(async move { store.zero(offset, length, how, durable).await }).await
@@ -253,8 +267,8 @@ impl Volume {
         for shard in 0..self.shards.len() {
             let dirty = self.lock(shard).dirty_within(blocks);
             for (offset, data) in dirty {
-                let store = Arc::clone(&self.store);
-                ask_store(async move { store.write(offset, vec![data], false).await }).await?;
+                let (store, durable) = (Arc::clone(&self.store), self.is_durable(false));
+                ask_store(async move { store.write(offset, vec![data], durable).await }).await?;
             }
         }
         Ok(())

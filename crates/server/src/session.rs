@@ -9,6 +9,7 @@ use undercroft_nbd::{
 
 use crate::answer::BASE_ALLOCATION;
 use crate::clients::Member;
+use crate::losses::Informed;
 use crate::told::Told;
 use crate::volume::Volume;
 
@@ -67,6 +68,8 @@ pub(crate) struct VolumeSession {
     volume: Arc<Volume>,
     /// Whose it is, to a volume that wants to know.
     member: Option<Arc<Member>>,
+    /// Where a loss is told: of which it was.
+    informed: Option<Arc<Informed>>,
     /// Requests that arrived together.
     batch: Vec<Request>,
     ahead: ReadAhead,
@@ -77,8 +80,9 @@ impl VolumeSession {
         if volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
+        let informed = Informed::new(volume);
         let (volume, ahead) = (Arc::clone(volume), ReadAhead::default());
-        Ok(Self { volume, member, batch: Vec::new(), ahead })
+        Ok(Self { volume, member, informed, batch: Vec::new(), ahead })
     }
 
     /// Begins a request; the answer to the hints that came with it goes with its own.
@@ -101,6 +105,9 @@ impl VolumeSession {
             if matches!(request.command, Command::Read { .. }) {
                 self.ahead.note(request.offset, request.length);
             }
+        }
+        if let Some(informed) = &self.informed {
+            requests.iter_mut().for_each(|request| informed.attach(request));
         }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
         self.volume.serve_after(told, requests, caller);

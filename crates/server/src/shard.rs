@@ -28,13 +28,14 @@ use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::endings::Endings;
-use crate::execute::{Tools, Verdict, execute};
+use crate::execute::{Tools, Verdict, execute, write_now};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
+use crate::unflushed::Unflushed;
 
 pub(crate) struct Shard {
     pub(crate) cache: Directory,
@@ -50,6 +51,8 @@ pub(crate) struct Shard {
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
     pub(crate) ranges: Ranges,
+    /// Only where the store can lose what it has answered to a client.
+    pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
@@ -125,6 +128,7 @@ impl Shard {
             active: HashMap::default(),
             dirty: DirtySet::default(),
             ranges: Ranges::default(),
+            unflushed: None,
             counters: ShardCounters::default(),
             pool,
             geometry,
@@ -153,14 +157,14 @@ impl Shard {
         black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
 
-    /// A write of a block, `is_whole` or in part: whether it hit.
+    /// A write of a block, `is_whole` or in part: whether it hit, and the block's slot now.
     pub(crate) fn write(
         &mut self,
         block: u64,
         is_whole: bool,
         asker: Asker,
         fx: &mut Effects,
-    ) -> bool {
+    ) -> (bool, Option<Frame>) {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
         let referred = self.reference(block, (true, is_whole), asker);
         self.carry_out(block, referred, fx);
@@ -170,7 +174,23 @@ impl Shard {
         if self.coop.is_some() {
             self.noted_write(block, is_whole, asker, fx);
         }
-        referred.hit
+        (referred.hit, referred.now)
+    }
+
+    /// Makes a write of a block that needs nothing but the copy in its slot to be changed, as most
+    /// writes with write-back do: whether it did. Otherwise nothing has changed.
+    pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
+        let Self { slots, pool, dirty, geometry, .. } = self;
+        // What is staged, and what a level of a scheme answers, follows the queue of the block.
+        let is_plain = self.coop.is_none() && self.levels.is_none();
+        let Some(slot) = slot.filter(|_| geometry.write_back && is_plain && !job.durable) else {
+            return false;
+        };
+        let slot = &mut slots[slot as usize];
+        if slot.active || slot.unloaded || self.ranges.cover(block) {
+            return false;
+        }
+        write_now(job, block, &mut slot.state, pool, dirty, geometry)
     }
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.
@@ -489,7 +509,7 @@ impl Shard {
 
     /// The jobs that wait for something, one for each of their blocks that does.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
-        let queued = self.active.values().flat_map(|record| &record.queue);
+        let queued = self.active.values().flat_map(|record| record.queue.iter());
         queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
     }
 

@@ -20,6 +20,7 @@ use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member};
+use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
@@ -32,11 +33,13 @@ use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
+use crate::losses::Losses;
 use crate::lower::Settlement;
 use crate::overdue::{Overdue, watch};
 use crate::ranges::RangeKind;
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
+use crate::unflushed::Unflushed;
 
 /// Blocks that are handled before the lock is given to others for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
@@ -53,6 +56,8 @@ const RESIDENCY_BLOCKS: usize = 1 << 16;
 pub struct Volume {
     pub(crate) config: VolumeConfig,
     pub(crate) store: Arc<dyn Store>,
+    /// Whether writes are handed over together.
+    pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
     /// Empty for a volume without a cache.
     pub(crate) shards: Box<[Mutex<Shard>]>,
@@ -76,6 +81,8 @@ pub struct Volume {
     pub(crate) feed: Mutex<Feed>,
     /// What times are counted from.
     pub(crate) opened: Instant,
+    /// Only of a store that can lose what it has answered.
+    pub(crate) losses: Option<Arc<Losses>>,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
     /// Those that were answered before they were over.
@@ -111,10 +118,18 @@ impl Volume {
         let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
-        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
+        let losses = Losses::of(&store, geometry.write_back && count > 0);
+        let shards = (0..count).map(|index| {
+            let mut shard = shard(&config, index, memory, &geometry)?;
+            if losses.as_ref().is_some_and(|losses| !losses.confirms) {
+                shard.unflushed = Some(Unflushed::new(shard.slots.len()));
+            }
+            Ok::<_, VolumeError>(Mutex::new(shard))
+        });
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
+            takes_many: store.takes_many() && losses.is_none(),
             store,
             geometry,
             runtime,
@@ -127,12 +142,22 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),
-            opened: Instant::now(),
+            opened: clock::now(),
+            losses,
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
+        if volume.losses.is_some() {
+            let this = Arc::downgrade(&volume);
+            let lost = move || {
+                if let Some(volume) = this.upgrade() {
+                    volume.lost_below();
+                }
+            };
+            volume.store.on_loss(Arc::new(lost));
+        }
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
@@ -230,6 +255,8 @@ impl Volume {
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
+        let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
+        stats.flush_failures += told.unwrap_or(0);
         stats
     }
 
@@ -366,7 +393,7 @@ fn shard(
     index: u32,
     memory: &Memory,
     geometry: &Arc<Geometry>,
-) -> Result<Mutex<Shard>, VolumeError> {
+) -> Result<Shard, VolumeError> {
     let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
     let frames = capacity.saturating_add(config.extra_frames());
@@ -402,7 +429,7 @@ fn shard(
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
     let geometry = Arc::clone(geometry);
-    Ok(Mutex::new(Shard::new(directory, coop, levels, pool, geometry, listener)))
+    Ok(Shard::new(directory, coop, levels, pool, geometry, listener))
 }
 
 /// Asks the store, and survives a store that breaks down.

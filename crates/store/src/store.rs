@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -14,6 +15,9 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Memory that a read fills: a frame of a cache, or a plain vector. Given back with the answer.
 pub type Buffer = Box<dyn AsMut<[u8]> + Send>;
+
+/// Called when a store may have lost something: see [`Store::on_loss`].
+pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 /// What a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,19 @@ pub struct Facts {
     /// What it is and where, for logs and error messages: `file:/srv/demo.img`.
     pub name: String,
 }
+
+/// One of the writes of [`Store::write_many`].
+#[derive(Clone, Debug)]
+pub struct ManyWrite {
+    /// First byte.
+    pub offset: u64,
+    /// What is written from there on, in pieces.
+    pub data: Vec<Bytes>,
+}
+
+/// Hears how each of many writes ended, in their order. Called once, on any thread; dropped without
+/// a call if the store breaks down.
+pub type ManyWritten = Box<dyn FnOnce(Vec<io::Result<()>>) + Send>;
 
 /// How [`Store::zero`] may work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +87,19 @@ pub trait Store: Send + Sync + 'static {
     /// [`Store::flush`], for these bytes at least (NBD's FUA).
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>>;
 
+    /// Whether [`Store::write_many`] is cheaper than one call of [`Store::write`] each, and no write
+    /// has to wait long for another one: where all that is written goes to memory first.
+    fn takes_many(&self) -> bool {
+        false
+    }
+
+    /// Makes writes that do not overlap, none of them durable, as by [`Store::write`] each: every
+    /// one ends well or badly by itself. Only for stores that [`takes_many`](Self::takes_many).
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let refuse = |_| Err(io::ErrorKind::Unsupported.into());
+        written(writes.iter().map(refuse).collect());
+    }
+
     /// Makes a range read as zeroes; its length needs no memory.
     fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool)
     -> Answer<io::Result<()>>;
@@ -87,6 +117,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks again how large the medium is: the new size, which never shrinks while in use.
     fn reload(&self) -> Answer<io::Result<u64>>;
+
+    /// How often so far changes that had been answered, and that no [`Store::flush`] had covered,
+    /// may have been lost while this process lived on: another server may go away with what it
+    /// had in memory. None: this store cannot.
+    fn losses(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has a function called at each loss from now on: when [`Store::losses`] has grown, and before
+    /// any request can meet the store as it is afterwards. It must not block.
+    fn on_loss(&self, _call: OnLoss) {}
 
     /// Gives up what keeps others from the place. Nothing may be under way, and nothing be asked
     /// afterwards. Dropping a store does the same where that needs nobody's answer.

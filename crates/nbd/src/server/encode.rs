@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::offer::Offer;
+use crate::lineage;
 use crate::outbox::Outbox;
 use crate::piece::Pieces;
 use crate::reply::{Answer, Ticket, Wants};
@@ -128,8 +129,14 @@ fn status_chunks(
 ) -> Result<Vec<Bytes>, &'static str> {
     let mut chunks = Vec::with_capacity(offer.contexts.len());
     for (id, key) in (1u32..).zip(&offer.contexts) {
+        // The context of a line says nothing of any block.
+        let nothing = [Extent { length: ticket.length, status: 0 }];
         let found = contexts.iter().find(|(given, _)| given == key);
-        let (_, extents) = found.ok_or("the export left out a context")?;
+        let extents = match found {
+            Some((_, extents)) => extents,
+            None if *key == lineage::KEY => &nothing[..],
+            None => return Err("the export left out a context"),
+        };
         let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(MAX_EXTENTS));
         chunk.put_u32(id);
         put_extents(&mut chunk, offer, ticket, one, extents)?;

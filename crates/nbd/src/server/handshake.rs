@@ -3,13 +3,18 @@
 //! A client may send anything here, in any order and for as long as the deadline allows. Options
 //! are counted, their bytes too, and none is kept in memory that is longer than [`MAX_OPTION`].
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 
 use super::Inner;
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
+use crate::lineage::Lineage;
 use crate::link::{Ended, Link};
+use crate::mailbox::Mailbox;
+use crate::reply::Answers;
 use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;
 use crate::wire::*;
@@ -30,6 +35,8 @@ pub(crate) struct Opened {
     /// [`Export::owner`]
     pub(crate) owner: u64,
     pub(crate) peer: Peer,
+    /// Where its answers go.
+    pub(crate) answers: Arc<Answers>,
 }
 
 /// One handshake.
@@ -37,6 +44,7 @@ pub(super) struct Handshake<'a> {
     server: &'a Inner,
     link: Link,
     peer: Peer,
+    answers: Arc<Answers>,
     /// The 124 zero bytes after EXPORT_NAME, as old as the protocol.
     zeroes: bool,
     structured: bool,
@@ -57,8 +65,17 @@ enum Step {
 
 impl<'a> Handshake<'a> {
     pub(super) fn new(server: &'a Inner, link: Link, peer: Peer) -> Handshake<'a> {
-        let (zeroes, structured, selection) = (true, false, None);
-        Handshake { server, link, peer, zeroes, structured, selection, options: 0, bytes: 0 }
+        Handshake {
+            server,
+            link,
+            peer,
+            answers: Arc::new(Mailbox::new()),
+            zeroes: true,
+            structured: false,
+            selection: None,
+            options: 0,
+            bytes: 0,
+        }
     }
 
     /// Negotiates; `None` if the client had enough.
@@ -70,9 +87,11 @@ impl<'a> Handshake<'a> {
                 Step::Next => {}
                 Step::End => return Ok(None),
                 Step::Begin(session, found) => {
-                    let (link, peer, owner) = (self.link, self.peer, found.export.owner());
-                    let (offer, export) = (found.offer, found.info.name);
-                    return Ok(Some(Opened { link, session, offer, export, owner, peer }));
+                    let Handshake { link, peer, answers, .. } = self;
+                    let (offer, export, owner) =
+                        (found.offer, found.info.name, found.export.owner());
+                    let opened = Opened { link, session, offer, export, owner, peer, answers };
+                    return Ok(Some(opened));
                 }
             }
         }
@@ -252,27 +271,33 @@ impl<'a> Handshake<'a> {
         Selection::new(export.as_ref(), query, set)
     }
 
-    fn find(&self, name: &str) -> Result<std::sync::Arc<dyn Export>, OptionError> {
+    fn find(&self, name: &str) -> Result<Arc<dyn Export>, OptionError> {
         self.server.exports.find(name, &self.peer).map_err(|refusal| refusal_reply(name, refusal))
     }
 
     /// The export of a name, and what a session of this connection would see of it.
     fn open(&self, name: &str) -> Result<Candidate, OptionError> {
         let export = self.find(name)?;
-        let contexts = match &self.selection {
-            Some(selection) if selection.export == name => selection.contexts.clone(),
-            _ => Vec::new(),
-        };
+        let selection = self.selection.as_ref().filter(|selection| selection.export == name);
+        let lineage = selection.and_then(Selection::lineage);
+        let contexts = selection.map(|selection| selection.contexts.clone()).unwrap_or_default();
         let info = export.info(&self.peer, &contexts);
         let keys = contexts.iter().map(|context| context.key).collect();
         let offer = Offer::new(&info, self.structured, keys).map_err(|error| {
             tracing::error!(export = name, "the export cannot be served: {error}");
             (REP_ERR_POLICY, "the export is not configured well".to_owned())
         })?;
-        Ok(Candidate { export, contexts, info, offer })
+        Ok(Candidate { export, contexts, info, offer, lineage })
     }
 
-    fn connect(&self, name: &str, found: &Candidate) -> Result<Box<dyn Session>, OptionError> {
+    async fn connect(
+        &mut self,
+        name: &str,
+        found: &Candidate,
+    ) -> Result<Box<dyn Session>, OptionError> {
+        if let Some(lineage) = found.lineage {
+            self.server.lines.begin(&found.info.name, lineage, &self.answers).await?;
+        }
         let session = found.export.connect(&self.peer, &found.contexts);
         session.map_err(|refusal| refusal_reply(name, refusal))
     }
@@ -293,7 +318,7 @@ impl<'a> Handshake<'a> {
             return self.fail(option, (REP_ERR_BLOCK_SIZE_REQD, text)).await;
         }
         let session = match option {
-            OPT_GO => match self.connect(&request.name, &found) {
+            OPT_GO => match self.connect(&request.name, &found).await {
                 Ok(session) => Some(session),
                 Err(error) => return self.fail(option, error).await,
             },
@@ -313,10 +338,12 @@ impl<'a> Handshake<'a> {
 
     async fn export_name(&mut self, data: &[u8]) -> Result<Step, Ended> {
         let name = text(data)?;
-        let opened = self.open(&name);
-        let opened = opened.and_then(|found| Ok((self.connect(&name, &found)?, found)));
-        let (session, found) = match opened {
-            Ok(opened) => opened,
+        let found = match self.open(&name) {
+            Ok(found) => found,
+            Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
+        };
+        let session = match self.connect(&name, &found).await {
+            Ok(session) => session,
             Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
         };
         let mut out = BytesMut::new();
@@ -332,10 +359,12 @@ impl<'a> Handshake<'a> {
 
 /// An export that a client asked for.
 struct Candidate {
-    export: std::sync::Arc<dyn Export>,
+    export: Arc<dyn Export>,
     contexts: Vec<Context>,
     info: ExportInfo,
     offer: Offer,
+    /// Which of a client's connections this would be.
+    lineage: Option<Lineage>,
 }
 
 fn info_replies(found: &Candidate, wanted: &[u16]) -> Vec<InfoReply> {

@@ -5,7 +5,7 @@
 //! its own (`cache=SIZE`) from what no volume has; one that goes gives its share back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
@@ -15,6 +15,7 @@ use super::plan::{Plan, PlannedVolume, TlsPlan};
 use super::run::{
     GRACE, Running, close, load_keys, open_volume, outdate_unwritten, upstream_options,
 };
+use crate::clock;
 
 /// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
 /// be opened again.
@@ -204,8 +205,9 @@ impl Running {
                  volume; give the server a larger cache, or the volume a smaller one"
             ));
         }
-        let upstream = upstream_options(&self.plan).map_err(|error| error.to_string())?;
-        let opened = timeout(OPENS, open_volume(next, &upstream)).await;
+        let upstream =
+            upstream_options(&self.plan, &self.surroundings).map_err(|error| error.to_string())?;
+        let opened = timeout(OPENS, open_volume(next, &upstream, &self.surroundings)).await;
         let opened = opened.map_err(|_| {
             let (store, limit) = (next.store.to_string(), OPENS.as_secs());
             format!("{store} was not open after {limit} s; the next SIGHUP tries again")
@@ -225,14 +227,14 @@ impl Running {
     /// whatever is left is of no use to its client from the beginning.
     async fn send_away(&self, door: &Door, unwelcome: impl Fn(&Peer) -> bool) {
         let (name, owner) = (&door.volume().config().name, door.owner());
-        let deadline = Instant::now() + GRACE;
+        let deadline = clock::now() + GRACE;
         // One that was let in before the door was shut may still be on its way to transmission.
         loop {
             let connections = door.dismiss(&unwelcome);
             if connections == 0 {
                 return;
             }
-            let grace = deadline.saturating_duration_since(Instant::now());
+            let grace = deadline.saturating_duration_since(clock::now());
             if grace.is_zero() {
                 tracing::error!(volume = name, connections, "not closed yet; they are refused all");
                 return;
@@ -251,8 +253,8 @@ impl Running {
 async fn await_last_user(door: Arc<Door>) {
     let volume = Arc::downgrade(door.volume());
     drop(door);
-    let deadline = Instant::now() + LAST_USER;
-    while volume.strong_count() > 0 && Instant::now() < deadline {
+    let deadline = clock::now() + LAST_USER;
+    while volume.strong_count() > 0 && clock::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }

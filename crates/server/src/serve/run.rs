@@ -24,6 +24,7 @@ use undercroft_store::OpenOptions;
 
 use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
+use super::surroundings::Surroundings;
 use super::upstream::Voice;
 use super::{http, unwritten, upstream};
 use crate::answer::Failed;
@@ -65,6 +66,7 @@ pub struct Running {
     http: Option<SocketAddr>,
     pub(super) keys: Option<TlsKeys>,
     pub(super) state: Option<StateFolder>,
+    pub(super) surroundings: Surroundings,
     stop: watch::Sender<bool>,
 }
 
@@ -74,11 +76,20 @@ impl Running {
     /// # Errors
     /// Names what could not be opened. Nothing is left running then.
     pub async fn start(plan: &Plan) -> Result<Running, ServeError> {
+        Running::start_in(plan, Surroundings::default()).await
+    }
+
+    /// The same with other surroundings than the system's.
+    ///
+    /// # Errors
+    /// As for [`Running::start`].
+    pub async fn start_in(plan: &Plan, surroundings: Surroundings) -> Result<Running, ServeError> {
         let state = plan.state.clone().map(StateFolder::open).transpose()?;
-        let doors = Doors::new(rand_seed());
-        let upstream = upstream_options(plan)?;
+        let doors = Doors::new(surroundings.seed());
+        let upstream = upstream_options(plan, &surroundings)?;
         // Together: one may have to wait for a service, or for a lease to run out.
-        let opening = plan.volumes.iter().map(|planned| open_volume(planned, &upstream));
+        let opening =
+            plan.volumes.iter().map(|planned| open_volume(planned, &upstream, &surroundings));
         for (volume, planned) in try_join_all(opening).await?.into_iter().zip(&plan.volumes) {
             doors.add(volume, planned.access.clone());
         }
@@ -124,7 +135,24 @@ impl Running {
             tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
         }
         let (plan, leaving, growing) = (plan.clone(), Vec::new(), HashMap::new());
-        Ok(Running { plan, server, doors, leaving, growing, addresses, http, keys, state, stop })
+        Ok(Running {
+            plan,
+            server,
+            doors,
+            leaving,
+            growing,
+            addresses,
+            http,
+            keys,
+            state,
+            surroundings,
+            stop,
+        })
+    }
+
+    /// What connections come to: for those that no listener accepts.
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Where it listens, as the beginnings of URIs: `nbd://127.0.0.1:10809/`.
@@ -214,8 +242,12 @@ fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
 }
 
 /// How volumes connect to other servers.
-pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError> {
-    let mut options = ClientOptions::default();
+pub(super) fn upstream_options(
+    plan: &Plan,
+    surroundings: &Surroundings,
+) -> Result<ClientOptions, ServeError> {
+    let connector = surroundings.connector.clone();
+    let mut options = ClientOptions { connector, ..ClientOptions::default() };
     if let Some(files) = &plan.upstream_tls {
         options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
@@ -226,6 +258,7 @@ pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError>
 pub(super) async fn open_volume(
     planned: &PlannedVolume,
     upstream_options: &ClientOptions,
+    surroundings: &Surroundings,
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &planned.config.name;
     let report = planned.report;
@@ -242,7 +275,10 @@ pub(super) async fn open_volume(
         read_only: planned.config.read_only,
         upstream: Some(upstream::upstream(upstream_options.clone(), voice.clone())),
     };
-    let mut opening = undercroft_store::open(planned.store.clone(), options);
+    let mut opening = match surroundings.store(name) {
+        Some(store) => Box::pin(std::future::ready(Ok(store))),
+        None => undercroft_store::open(planned.store.clone(), options),
+    };
     let store = match tokio::time::timeout(OPENING, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => {
@@ -264,7 +300,7 @@ pub(super) async fn open_volume(
         }
     })?;
     let mut config = planned.config.clone();
-    config.seed = rand_seed();
+    config.seed = surroundings.seed();
     let mut teller = None;
     match voice {
         Some(Voice::Tells(tells)) => {
@@ -280,16 +316,14 @@ pub(super) async fn open_volume(
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
+    // It ends by itself, at the latest with the volume.
+    if let Err(error) = memory.prepare() {
+        tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
+    }
     if let Some(teller) = teller {
         teller.tell_of(&volume);
     }
     Ok(volume)
-}
-
-/// A seed that clients cannot know, from the standard library's own randomness.
-fn rand_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
 }
 
 fn tls(plan: &TlsPlan) -> Result<(Tls, Option<TlsKeys>), ServeError> {

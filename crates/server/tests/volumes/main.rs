@@ -4,11 +4,14 @@
 //! The whole program is tested in `crates/cli/tests/server`.
 
 mod behaviour;
+mod closing;
 mod common;
 mod cost;
 mod crash;
 mod equality;
+mod losses;
 mod placement;
+mod random;
 mod restart;
 mod shadow;
 mod stalled;

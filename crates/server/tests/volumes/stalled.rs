@@ -105,6 +105,33 @@ async fn flushes_ranges_and_what_waits_behind_them_are_answered() {
     volume.close().await.unwrap();
 }
 
+/// Without a cache nothing has an order of its own. So what was answered early keeps others from its
+/// place: the late write would undo a later one that was answered well.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cache_a_late_write_undoes_none() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let mut config = config(0, "lru");
+    config.store_timeout = Some(Duration::from_millis(100));
+    let volume = open(config, &store);
+    store.hold_writes.store(true, SeqCst);
+    let block = |byte: u8| write_of(vec![byte; BLOCK as usize]);
+    is_told(begin(&volume, block(1), 0, BLOCK).await.unwrap());
+    let refused = begin(&volume, block(2), 0, BLOCK).await.unwrap().unwrap_err();
+    assert!(refused.message.contains("may still take effect"), "{refused}");
+    let elsewhere = begin(&volume, block(3), BLOCK, BLOCK);
+    store.release();
+    assert!(elsewhere.await.unwrap().is_ok());
+    for _ in 0..1000 {
+        if begin(&volume, block(4), 0, BLOCK).await.unwrap().is_ok() {
+            settle().await;
+            assert_eq!((store.live()[0], store.live()[4096]), (4, 3));
+            return volume.close().await.unwrap();
+        }
+        settle().await;
+    }
+    panic!("the store answers again, and the place is still kept");
+}
+
 /// What goes on without its client is bounded. Then the store is asked no more, and what is in memory
 /// is served as before.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,10 @@
 //! Stores that refuse, and what FLUSH and the end of a volume do about it: a FLUSH ends, one bad
 //! block costs no other, a store that comes back gets everything, and what is lost is named.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{READ, begin, config, flush, write, write_of};
+use crate::common::{READ, begin, config, flush, write, write_of};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use undercroft_frames::Memory;
@@ -76,11 +74,12 @@ async fn a_flush_ends_whatever_is_refused_beside_it() {
         let mut requests = Vec::new();
         for (command, block) in [(write_of(vec![1; 4096]), 10), (Command::Flush, 0)] {
             let length = if command == Command::Flush { 0 } else { BLOCK };
-            let (request, answer) = common::ask(command, block * BLOCK, length, false);
+            let (request, answer) = crate::common::ask(command, block * BLOCK, length, false);
             requests.push(request);
             answers.push(answer);
         }
-        let (request, answer) = common::ask(write_of(vec![2; 4096]), 11 * BLOCK, BLOCK, false);
+        let (request, answer) =
+            crate::common::ask(write_of(vec![2; 4096]), 11 * BLOCK, BLOCK, false);
         requests.push(request);
         answers.push(answer);
         volume.serve(&mut requests, Caller::default());
@@ -196,7 +195,10 @@ async fn a_refused_victim_stays_readable() {
         let _ = begin(&volume, READ, block * BLOCK, BLOCK).await.unwrap();
     }
     for block in 0..2 {
-        assert_eq!(common::read(&volume, block * BLOCK, BLOCK).await.unwrap(), vec![7; 4096]);
+        assert_eq!(
+            crate::common::read(&volume, block * BLOCK, BLOCK).await.unwrap(),
+            vec![7; 4096]
+        );
     }
     let refused = begin(&volume, Command::Flush, 0, 0).await.unwrap().unwrap_err();
     assert_eq!(refused.failure, Failure::Io);
