@@ -8,6 +8,7 @@ use undercroft_frames::{Frame, FrameMut};
 use undercroft_nbd::Piece;
 use undercroft_store::Buffer;
 
+use crate::digests::Digest;
 use crate::job::BlockOp;
 
 /// The largest block.
@@ -108,6 +109,8 @@ pub(crate) struct Active {
     /// Operations that have arrived and not taken effect, in order. While something runs for the
     /// first one, it stays in front.
     pub(crate) queue: Queue,
+    /// What is known of its digest; of use only where clients may hand contents over.
+    pub(crate) digest: Digest,
     /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
     /// then.
     pub(crate) departed: Option<bool>,
@@ -126,8 +129,16 @@ impl Queue {
         self.first.is_none()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
     pub(crate) fn front(&self) -> Option<&BlockOp> {
         self.first.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &BlockOp> {
+        self.first.iter().chain(&self.others)
     }
 
     pub(crate) fn push_back(&mut self, op: BlockOp) {

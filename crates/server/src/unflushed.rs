@@ -101,6 +101,7 @@ impl Shard {
     pub(crate) fn lost_below(&mut self) {
         // Staged data, reloads under way, and what is known of the contents of others.
         self.noted_range(&(0..=u64::MAX));
+        self.forget_digests();
         let Some(unflushed) = &mut self.unflushed else { return };
         let lost = match unflushed.take() {
             Lost::Blocks(blocks) => blocks,
@@ -140,6 +141,7 @@ impl Shard {
                 }
                 if spanned {
                     record.state.content = Content::Absent;
+                    self.strike_digest(block);
                 }
             }
         }

@@ -20,9 +20,9 @@ use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
 use undercroft_cache::content::Upper;
 use undercroft_cache::policy::Context;
-use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::coop::{Abilities, ClientId};
 use undercroft_nbd::hint::Told;
-use undercroft_nbd::report::{Answer, client_id};
+use undercroft_nbd::report::Answer;
 use undercroft_nbd::{ClientError, Failure, Line, LineId, Uri};
 
 pub use options::{CachedOptions, CachedStats};
@@ -90,7 +90,7 @@ impl CachedClient {
             Upper::new(policy, options.write_mode, below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
-        let id = options.client_id.unwrap_or_else(client_id);
+        let id = options.client_id.unwrap_or_else(ClientId::random);
         let line = LineId::default();
         let session = Session::open(uri, options, id, line.next()).await?;
         let shared = Arc::new(Shared {

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use tokio::sync::OwnedRwLockReadGuard;
-use undercroft_nbd::coop::Abilities;
-use undercroft_nbd::report::{Mailbox, client_id};
+use undercroft_nbd::coop::{Abilities, ClientId};
+use undercroft_nbd::report::Mailbox;
 use undercroft_nbd::{Channel, Client, ClientError, Uri, connect_again};
 
 use super::{CachedOptions, Shared, Turn};
@@ -46,7 +46,7 @@ impl Session {
     pub(super) async fn open(
         uri: &Uri,
         options: &CachedOptions,
-        id: u128,
+        id: ClientId,
         line: String,
     ) -> Result<Session, ClientError> {
         let needs = options.needs();
@@ -150,7 +150,7 @@ impl Shared {
         let _alone = self.running.write().await;
         // The server may still be busy with what the old connection sent, which must not be taken
         // for this one's word.
-        let open = || Session::open(&self.uri, &self.options, client_id(), self.id.next());
+        let open = || Session::open(&self.uri, &self.options, ClientId::random(), self.id.next());
         let session = connect_again(open).await?;
         self.shape.check(&session.shape)?;
         let client = session.client.clone();

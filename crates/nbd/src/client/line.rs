@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::{Client, ClientError};
+use crate::coop::ClientId;
 use crate::lineage::Lineage;
-use crate::report::client_id;
 use crate::service::Failure;
 
 /// Pause before a second try to connect again.
@@ -203,7 +203,7 @@ pub struct LineId {
 impl Default for LineId {
     /// A random one.
     fn default() -> LineId {
-        LineId { id: client_id(), last: AtomicU64::new(0) }
+        LineId { id: ClientId::random().number, last: AtomicU64::new(0) }
     }
 }
 
