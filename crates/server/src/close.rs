@@ -136,10 +136,9 @@ impl Volume {
                 work.finish();
             }
             if is_tried {
-                if let Some(why) = refused {
-                    return Err(why);
-                }
-                return self.flush_store().await;
+                // What the store took is to be durable, whatever it refused.
+                let flushed = self.flush_store().await;
+                return refused.map_or(flushed, Err);
             }
             progress.await;
         }

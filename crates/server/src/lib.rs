@@ -50,6 +50,7 @@ mod session;
 mod shard;
 mod staged;
 mod state;
+mod sync;
 mod tell;
 mod told;
 mod unflushed;

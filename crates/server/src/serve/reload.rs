@@ -165,6 +165,13 @@ impl Running {
         for next in &plan.volumes {
             let name = &next.config.name;
             if self.planned(name).is_some() {
+                if self.leaving.iter().any(|door| door.volume().config().name == *name) {
+                    tracing::error!(
+                        volume = name,
+                        "is not served: it was removed, and what it holds is not all written; the \
+                         next SIGHUP tries to close it and to open it again"
+                    );
+                }
                 continue;
             }
             match self.add_volume(next, plan.cache_bytes).await {
