@@ -12,7 +12,7 @@ help:
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make sanitize  the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"
-	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
+	@echo "make fuzz   fuzz targets of the protocol, the server and the trace readers (FUZZ_MINUTES=10 each)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
 	@echo "make effects  what cooperation is worth on real traces, into docs/cooperation.md"
 	@echo "make content-aware  what content-aware caching is worth, into docs/reproduction/content-aware.md"

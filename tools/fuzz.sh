@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs the fuzz targets of the protocol (crates/nbd/fuzz), one after another, for FUZZ_MINUTES each
-# (default 10). Needs a nightly Rust and cargo-fuzz. What is found stays in crates/nbd/fuzz/artifacts
-# and what was learnt in crates/nbd/fuzz/corpus, for the next run.
+# Runs the fuzz targets (crates/nbd/fuzz: the protocol; crates/server/fuzz: a server with hints, files
+# of a warm restart; crates/trace/fuzz: the readers of traces), one after another, for FUZZ_MINUTES each
+# (default 10). Needs a nightly Rust and cargo-fuzz. What is found stays in artifacts/ there, and what
+# was learnt in corpus/, for the next run.
 set -eu
 
 minutes=${FUZZ_MINUTES:-10}
@@ -12,21 +13,22 @@ cargo +nightly --version >/dev/null 2>&1 ||
 cargo +nightly fuzz --version >/dev/null 2>&1 ||
     { echo "fuzz: cargo-fuzz is missing: cargo install cargo-fuzz" >&2; exit 1; }
 
-# The target folder of the workspace may be in the environment; this has its own.
+# The target folder of the workspace may be in the environment; each of these has its own.
 unset CARGO_TARGET_DIR
-cd crates/nbd
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=""
-for target in handshake requests client hints; do
-    echo "fuzz: $target for $minutes min"
+for place in nbd/handshake nbd/requests nbd/client nbd/hints server/hinted server/state trace/readers
+do
+    crate=crates/${place%/*} target=${place#*/}
+    echo "fuzz: $target of $crate for $minutes min"
     # Inputs beyond 64 KiB find nothing that shorter ones do not.
-    if ! cargo +nightly fuzz run "$target" -- \
-        -max_total_time="$seconds" -max_len=65536 -timeout=30 -print_final_stats=1 >"$log" 2>&1
+    if ! (cd "$crate" && cargo +nightly fuzz run "$target" -- \
+        -max_total_time="$seconds" -max_len=65536 -timeout=60 -print_final_stats=1) >"$log" 2>&1
     then
         tail -n 40 "$log" >&2
         echo "fuzz: $target FAILED; repeat with: cargo +nightly fuzz run $target FILE, in" \
-            "crates/nbd, with the file named above" >&2
+            "$crate, with the file named above" >&2
         exit 1
     fi
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

@@ -104,6 +104,8 @@ typedef struct uc_client_options {
     const char *tls_roots;       /* for nbds: PEM file of roots to trust; NULL */
     const char *tls_certificate; /* PEM file of a certificate to show; NULL: none */
     const char *tls_key;         /* PEM file of its key */
+    const char *client;          /* "ID[:KEY]" in hexadecimal, for clients that share one cache;
+                                  * NULL: one of its own, with a key that nobody else knows */
 } uc_client_options;
 
 /* What was counted since the client connected. */

@@ -45,6 +45,7 @@ pub struct UcClientOptions {
     pub tls_roots: *const c_char,
     pub tls_certificate: *const c_char,
     pub tls_key: *const c_char,
+    pub client: *const c_char,
 }
 
 /// What a client counted; see `undercroft.h`.
@@ -93,6 +94,7 @@ pub unsafe extern "C" fn uc_client_options_init(options: *mut UcClientOptions) -
         tls_roots: null,
         tls_certificate: null,
         tls_key: null,
+        client: null,
     };
     run(|| {
         if options.is_null() {
@@ -137,6 +139,12 @@ impl UcClientOptions {
         options.batch = self.batch as usize;
         options.flush_after = Duration::from_millis(self.flush_after_ms.into());
         options.options.timeout = Duration::from_millis(self.timeout_ms.into());
+        if !self.client.is_null() {
+            // SAFETY: as this function demands.
+            let id = unsafe { text(self.client, "client")? };
+            let id = id.parse().map_err(|error| Failed::argument(format!("client: {error}")))?;
+            options.client_id = Some(id);
+        }
         // SAFETY: as this function demands.
         unsafe { self.tls(&mut options.options)? };
         Ok(options)

@@ -28,7 +28,7 @@ use crate::wire::*;
 pub use channel::Channel;
 pub use connector::Connector;
 pub use error::ClientError;
-pub use line::Line;
+pub use line::{Line, LineId, OnLoss, connect_again};
 
 use connection::{Call, Connection, Waiter};
 use handshake::Handshake;

@@ -3,7 +3,10 @@
 //!
 //! Not here: what is said then (`hint.rs`), and what a server grants to whom.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::BuildHasher;
+use std::str::FromStr;
 
 /// What all contexts of ours begin with; alone it is a wildcard, which lists and selects nothing.
 pub const NAMESPACE: &str = "x-undercroft:";
@@ -87,11 +90,69 @@ impl fmt::Display for Abilities {
     }
 }
 
-/// What a client asks for: `x-undercroft:coop;v=1;client=<hex>;want=<list>`.
+/// The name of a client: connections with the same number are those of one client with one cache.
+/// Whoever opens the first one says the key that all others have to show. As text it is
+/// `<hex>[:<hex>]`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ClientId {
+    /// What the client is called by.
+    pub number: u128,
+    /// What nobody else knows. Without it the number is as good as its secrecy.
+    pub key: Option<u128>,
+}
+
+impl ClientId {
+    /// One that no other client has, with a key.
+    pub fn random() -> ClientId {
+        // Its keys are random.
+        let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+        let number = || half() << 64 | half();
+        ClientId { number: number(), key: Some(number()) }
+    }
+}
+
+/// Without a key.
+impl From<u128> for ClientId {
+    fn from(number: u128) -> ClientId {
+        ClientId { number, key: None }
+    }
+}
+
+/// A text is no client's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected up to 32 hexadecimal digits, and after a colon as many for the key")]
+pub struct ClientIdError;
+
+impl FromStr for ClientId {
+    type Err = ClientIdError;
+
+    fn from_str(text: &str) -> Result<ClientId, ClientIdError> {
+        let number = |text| u128::from_str_radix(hex(text)?, 16).ok();
+        let (name, key) = text.split_once(':').map_or((text, None), |(n, key)| (n, Some(key)));
+        let key = key.map(|key| number(key).ok_or(ClientIdError)).transpose()?;
+        Ok(ClientId { number: number(name).ok_or(ClientIdError)?, key })
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.number)?;
+        self.key.map_or(Ok(()), |key| write!(f, ":{key:032x}"))
+    }
+}
+
+/// The key is not for logs.
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientId({:x}, {})", self.number, if self.key.is_some() { "key" } else { "-" })
+    }
+}
+
+/// What a client asks for: `x-undercroft:coop;v=1;client=<hex>;key=<hex>;want=<list>`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Connections with the same number are those of one client with one cache.
-    pub client: Option<u128>,
+    /// Whose connection it is; without it, that of the client that all without are.
+    pub client: Option<ClientId>,
     /// Which hints it would send.
     pub want: Abilities,
 }
@@ -100,23 +161,25 @@ impl Query {
     /// None if it is not our context, of a version that is not known here, or malformed. Unknown
     /// parameters are skipped.
     pub fn parse(query: &str) -> Option<Query> {
-        let mut parsed = Query::default();
+        let (mut number, mut key, mut want) = (None, None, Abilities::default());
         for (name, value) in parameters(query)? {
             match name {
-                "client" => parsed.client = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
-                "want" => parsed.want = Abilities::parse(value),
+                "client" => number = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
+                "key" => key = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
+                "want" => want = Abilities::parse(value),
                 _ => {}
             }
         }
-        Some(parsed)
+        Some(Query { client: number.map(|number| ClientId { number, key }), want })
     }
 }
 
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{NAME};v={VERSION}")?;
-        if let Some(client) = self.client {
-            write!(f, ";client={client:032x}")?;
+        if let Some(ClientId { number, key }) = self.client {
+            write!(f, ";client={number:032x}")?;
+            key.map_or(Ok(()), |key| write!(f, ";key={key:032x}"))?;
         }
         write!(f, ";want={}", self.want)
     }

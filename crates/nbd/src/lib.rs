@@ -4,10 +4,12 @@
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
 //! see `service.rs`.
 
+mod budget;
 mod client;
 pub mod coop;
 mod failure;
 pub mod hint;
+mod lineage;
 mod link;
 pub mod load;
 mod mailbox;
@@ -22,7 +24,8 @@ mod uri;
 pub mod wire;
 
 pub use client::{
-    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, ReadDone, Remote,
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss, ReadDone,
+    Remote, connect_again,
 };
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};

@@ -62,12 +62,17 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Leaves messages in their order; they are dropped if nobody will read them any more.
-    pub(crate) fn push_all(&self, mut messages: Vec<T>) {
+    /// Whether somebody will read what is left.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.lock().closed
+    }
+
+    /// Leaves messages in their order; gives them back if nobody will read them any more.
+    pub(crate) fn push_all(&self, mut messages: Vec<T>) -> Vec<T> {
         let mut state = self.lock();
         if state.closed {
             drop(state);
-            return;
+            return messages;
         }
         if state.messages.is_empty() {
             std::mem::swap(&mut state.messages, &mut messages);
@@ -79,6 +84,12 @@ impl<T> Mailbox<T> {
         if let Some(waker) = sleeper {
             waker.wake();
         }
+        Vec::new()
+    }
+
+    /// Gives memory back that only many messages need.
+    pub(crate) fn shrink(&self, to: usize) {
+        self.lock().messages.shrink_to(to);
     }
 
     /// Asks the task to end; a lesser urgency than before changes nothing.

@@ -80,6 +80,8 @@ pub struct Context {
     pub name: String,
     /// The export's own number for it, given back with each BLOCK_STATUS.
     pub key: u32,
+    /// What the export keeps of the query for the session that begins, and the client is not told.
+    pub kept: Option<u128>,
 }
 
 /// The set of exports of a server.
@@ -125,6 +127,18 @@ pub trait Session: Send + 'static {
     fn serve(&mut self, requests: &mut Vec<Request>) {
         requests.drain(..).for_each(|request| self.submit(request));
         self.end_of_batch();
+    }
+
+    /// What was done since this was last asked beyond one step for each block read or written, in
+    /// such steps. The connection pays for it with its next turns.
+    fn owed(&mut self) -> u64 {
+        0
+    }
+
+    /// No more requests will come: what waits for one must be answered without. If the client
+    /// `is_gone`, without a good-bye, what was not begun need not be.
+    fn no_more(&mut self, is_gone: bool) {
+        let _ = is_gone;
     }
 }
 

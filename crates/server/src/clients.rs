@@ -1,6 +1,10 @@
 //! The clients of a volume, as far as placement tells them apart: connections with one id are one
 //! client with one cache, and all without an id are one, too. What a client is believed to hold is
-//! remembered by its number.
+//! remembered by its number, which is all that is shown of it.
+//!
+//! The first connection of an id says the key that the others have to show, as long as one of them
+//! is there. None is a key like any other: who names an id without a key shares it with those who
+//! do so, too, as clients did before there were keys.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
 use undercroft_cache::placement::MAX_CLIENTS;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::hint::{ClientStat, Tracking};
 
 /// Who asks, to a volume whose placement wants to know.
@@ -36,7 +41,8 @@ struct Table {
 /// A client with at least one connection.
 pub(crate) struct Member {
     clients: Arc<Clients>,
-    id: Option<u128>,
+    key: Option<u128>,
+    has_id: bool,
     number: u8,
     /// Connections that tell what the client evicts.
     tellers: AtomicUsize,
@@ -44,10 +50,18 @@ pub(crate) struct Member {
     stat: Mutex<Option<ClientStat>>,
 }
 
+/// Another client of this id is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a client of this id is connected, with another key: give all connections of one client the \
+     same id and key, and each client an id of its own"
+)]
+pub(crate) struct WrongKey;
+
 /// What is known of the cache of a client.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClientCache {
-    /// Its id.
+    /// Its number, or that it stands for all connections without an id.
     client: String,
     /// Whether it tells what it evicts.
     tells_evictions: bool,
@@ -91,10 +105,18 @@ impl From<Tracking> for Tracked {
 impl Clients {
     /// A connection of a client begins. `forget` is called if the client gets the number of one
     /// that has left.
-    pub(crate) fn join(self: &Arc<Self>, id: Option<u128>, forget: impl FnOnce(u8)) -> Arc<Member> {
+    ///
+    /// # Errors
+    /// The client is connected, with another key.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        id: Option<ClientId>,
+        forget: impl FnOnce(u8),
+    ) -> Result<Arc<Member>, WrongKey> {
         let mut table = self.table();
-        if let Some(member) = table.members.get(&id).and_then(Weak::upgrade) {
-            return member;
+        let (name, key) = (id.map(|id| id.number), id.and_then(|id| id.key));
+        if let Some(member) = table.members.get(&name).and_then(Weak::upgrade) {
+            return if member.key == key { Ok(member) } else { Err(WrongKey) };
         }
         let connected = self.connected.load(Ordering::SeqCst);
         let fresh = (!table.used).trailing_zeros() as u8;
@@ -108,14 +130,15 @@ impl Clients {
         }
         let member = Arc::new(Member {
             clients: Arc::clone(self),
-            id,
+            key,
+            has_id: id.is_some(),
             number,
             tellers: AtomicUsize::new(0),
             stat: Mutex::new(None),
         });
         table.members.retain(|_, member| member.strong_count() > 0);
-        table.members.insert(id, Arc::downgrade(&member));
-        member
+        table.members.insert(name, Arc::downgrade(&member));
+        Ok(member)
     }
 
     /// A bit for each client that is connected.
@@ -145,7 +168,11 @@ impl Member {
     fn told(&self) -> ClientCache {
         let stat = *self.stat.lock().unwrap_or_else(PoisonError::into_inner);
         ClientCache {
-            client: self.id.map_or_else(|| "without id".to_owned(), |id| format!("{id:032x}")),
+            client: match self.number {
+                _ if !self.has_id => "without id".to_owned(),
+                MAX_CLIENTS => "not told apart".to_owned(),
+                number => number.to_string(),
+            },
             tells_evictions: self.caller().tells,
             reads: stat.map(|stat| stat.reads),
             read_hits: stat.map(|stat| stat.read_hits),
@@ -187,5 +214,42 @@ impl Teller {
 impl Drop for Teller {
     fn drop(&mut self) {
         self.0.tellers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u128, key: impl Into<Option<u128>>) -> Option<ClientId> {
+        Some(ClientId { number, key: key.into() })
+    }
+
+    #[test]
+    fn the_first_connection_of_an_id_binds_its_key() {
+        let clients = Arc::new(Clients::default());
+        let join = |id| clients.join(id, |_| ());
+        let first = join(id(7, 70)).unwrap();
+        assert_eq!(join(id(7, 70)).unwrap().number, first.number);
+        assert_eq!(join(id(7, 71)).err(), Some(WrongKey));
+        assert_eq!(join(id(7, None)).err(), Some(WrongKey), "an older client");
+        assert_ne!(join(id(8, 71)).unwrap().number, first.number);
+        // With its last connection the id is free.
+        drop(first);
+        let other = join(id(7, None)).unwrap();
+        assert_eq!(join(id(7, None)).unwrap().number, other.number, "older clients share an id");
+        assert_eq!(join(id(7, 70)).err(), Some(WrongKey));
+        let nameless = join(None).unwrap();
+        assert_eq!(join(None).unwrap().number, nameless.number);
+    }
+
+    #[test]
+    fn ids_and_keys_are_not_shown() {
+        let clients = Arc::new(Clients::default());
+        let _first = clients.join(id(0xabc_def0, 0xfed_cba0), |_| ()).unwrap();
+        let _nameless = clients.join(None, |_| ()).unwrap();
+        let shown = serde_json::to_string(&clients.told()).unwrap();
+        assert!(shown.contains("\"client\":\"0\"") && shown.contains("without id"), "{shown}");
+        assert!(!shown.contains("abcdef0") && !shown.contains("fedcba0"), "{shown}");
     }
 }

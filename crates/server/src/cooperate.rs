@@ -3,8 +3,9 @@
 //!
 //! Safety: content enters a slot in four ways only. Through the queue of the block, in order with
 //! all other operations; from a reload that nobody interfered with ([`Reloading`]); from a write
-//! that ended well and was the last one (`staged.rs`); from a client that must have what the store
-//! has ([`Shard::demoted`]). The last three only while nothing is going on with the block.
+//! that ended well and was the last one (`staged.rs`); from a client whose data is proved to be
+//! what the volume holds (`digests.rs`). The last three only while nothing is going on with the
+//! block.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -37,17 +38,16 @@ impl Shard {
         by_access
     }
 
-    /// Notes that a read of a block, `is_whole` or in part, is served, and places what has left
-    /// the client by now.
-    pub(crate) fn noted_read(
-        &mut self,
-        block: u64,
-        is_whole: bool,
-        asker: Asker,
-        fx: &mut Effects,
-    ) {
+    /// Notes that a read of a block, `is_whole` or in part, is about to be served.
+    #[inline]
+    pub(crate) fn noted_delivery(&mut self, block: u64, is_whole: bool, asker: Asker) {
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.deliveries.read(block, asker.caller.client, is_whole, asker.now_us, asker.connected);
+    }
+
+    /// Notes that a read of a block is served, and places what has left the client by now.
+    pub(crate) fn noted_read(&mut self, block: u64, asker: Asker, fx: &mut Effects) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.drop_reload(block, ReloadQueue::drop_demanded);
         coop.emulate(block, false, asker);
         self.place_inferred(asker, fx);
@@ -61,6 +61,7 @@ impl Shard {
         asker: Asker,
         fx: &mut Effects,
     ) {
+        self.strike_digest(block);
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.deliveries.write(block, asker.caller.client, is_whole, asker.now_us);
         coop.drop_reload(block, ReloadQueue::drop_written);
@@ -133,19 +134,16 @@ impl Shard {
         }
     }
 
-    /// A client evicted a clean block and sent it. It is taken if the client must have what the
-    /// store has: it got the block from here or wrote it, nobody changed it since, and no change
-    /// is under way. Otherwise only that it was evicted counts.
+    /// A client evicted a clean block and sent it. It is taken if it is what the volume holds
+    /// (`digests.rs`). Otherwise only that it was evicted counts.
     pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, word: Word, fx: &mut Effects) {
-        let is_quiet = self.is_quiet(block);
-        let length = self.geometry.len(block);
+        let proven = self.proven(block, data);
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let gone = Gone { block, evicted_us: word.arrived_us };
-        let is_current = coop.deliveries.may_take(block, word.client, word.arrived_us);
-        if !(is_quiet && is_current && data.len() == length) {
+        let Some(digest) = proven else {
             coop.counters.demotions_refused += 1;
             return self.evicted(&[gone], word, fx);
-        }
+        };
         coop.counters.demotions_accepted += 1;
         if !coop.is_last_holder(gone, word) {
             return;
@@ -158,19 +156,23 @@ impl Shard {
                 self.enter(block, found.frame);
                 let mut frame = self.pool.take();
                 if let Some(frame) = &mut frame {
-                    frame[..length].copy_from_slice(data);
+                    frame[..data.len()].copy_from_slice(data);
                 }
-                self.fill(block, found.frame, frame);
+                self.fill(block, found.frame, frame, digest);
             }
             down => self.go_down(block, down, fx),
         }
     }
 
-    /// Puts content into the slot of a block that nothing is going on with. Without memory the
-    /// block loses its place: clients that do not take their replies hold all frames.
-    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>) {
+    /// Puts content into the slot of a block that nothing is going on with, and its digest beside
+    /// it, if that is known. Without memory the block loses its place: clients that do not take
+    /// their replies hold all frames.
+    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
         match memory {
-            Some(frame) => self.slots[slot as usize].state.content = Content::Frame(frame.freeze()),
+            Some(frame) => {
+                self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
+                self.prove_slot(block, slot, digest);
+            }
             None => {
                 self.counters.served_around += 1;
                 self.discard(block);
@@ -217,7 +219,11 @@ impl Shard {
             coop.staged.remove(block);
         }
         match data {
-            Some(content) => self.slots[slot as usize].state.content = content,
+            Some(content) => {
+                self.slots[slot as usize].state.content = content;
+                let known = self.coop.as_deref().map_or(0, |coop| coop.deliveries.digest(block));
+                self.prove_slot(block, slot, known);
+            }
             None => self.load(block, fx),
         }
     }
@@ -231,10 +237,16 @@ impl Shard {
         job.submitted(Pieces::default(), None);
     }
 
-    /// The client says that it keeps a block: where a hit would give the copy up, this does.
+    /// The client says that it keeps a block: where a hit would give the copy up, this does. Of a
+    /// block that was neither delivered to it nor written by it, it cannot know.
     pub(crate) fn held(&mut self, block: u64, word: Word, fx: &mut Effects) {
         if let Some(lower) = self.cache.aware() {
             return lower.held(block, word.client, word.arrived_us);
+        }
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        if !coop.deliveries.is_held_by(block, word.client) {
+            coop.counters.ignored_hints += 1;
+            return;
         }
         if let Some(left) = self.cache.below().and_then(|level| level.held(block)) {
             self.leave(block, left, fx);
@@ -248,7 +260,7 @@ impl Shard {
     }
 
     /// Whether nothing is going on with a block.
-    fn is_quiet(&self, block: u64) -> bool {
+    pub(crate) fn is_quiet(&self, block: u64) -> bool {
         !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
 
@@ -257,6 +269,7 @@ impl Shard {
         if let Some(lower) = self.cache.aware() {
             lower.forget_within(blocks);
         }
+        self.strike_digests(blocks);
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.deliveries.forget_within(blocks);
         coop.void_reload(|block| blocks.contains(&block));
@@ -325,6 +338,7 @@ impl Shard {
         self.leave_evicted(fx);
         self.enter(block, found.frame);
         self.slots[found.frame as usize].state.content = content;
+        self.prove_slot(block, found.frame, 0);
     }
 
     /// Adds what was counted elsewhere.

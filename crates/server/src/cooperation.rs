@@ -94,6 +94,11 @@ impl Cooperation {
         }
     }
 
+    /// Keeps digests of what was delivered: for contents that clients hand over.
+    pub(crate) fn with_digests(self) -> Self {
+        Self { deliveries: self.deliveries.with_digests(), ..self }
+    }
+
     /// A client says that it evicted a block: whether it held it last, as far as is known.
     #[inline]
     pub(crate) fn is_last_holder(&mut self, gone: Gone, word: Word) -> bool {

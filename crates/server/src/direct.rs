@@ -9,7 +9,7 @@ use undercroft_nbd::{Command, Request};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed};
-use crate::content::{Home, Loan, Memory};
+use crate::content::{Home, Memory};
 use crate::counters::{Operation, Source, Stats};
 use crate::job::Finished;
 use crate::requests::Asked;
@@ -73,7 +73,12 @@ impl Volume {
         self.direct.asked(op, blocks);
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
+            let changes = !durable && changes(&command);
+            let begun = volume.losses.as_ref().filter(|_| changes).map(|losses| losses.now());
             let outcome = volume.ask_directly(command, offset, length, durable).await;
+            if let (Ok(_), Some(begun), Some(losses)) = (&outcome, begun, &volume.losses) {
+                losses.note_change(begun);
+            }
             volume.direct.ended(op, blocks, outcome.is_err());
             let source = match op {
                 Operation::Read | Operation::Write => Source::Miss,
@@ -119,13 +124,13 @@ impl Volume {
     async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
         // Bounded by what the protocol lets one client ask for.
         let memory = Memory::Heap(vec![0; length as usize].into());
-        let (buffer, home): (_, Home) = Loan::lend(memory, length as usize);
+        let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
         let store = Arc::clone(&self.store);
         let bytes = ask_store(async move {
-            let (buffers, result) = store.read(offset, vec![buffer]).await;
+            let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result?;
-            let memory = home.collect();
+            let memory = home.collect().and_then(|mut all| all.pop());
             let content = memory.map(|memory| memory.into_content());
             content
                 .and_then(|content| content.piece(0, length as usize))
@@ -133,4 +138,8 @@ impl Volume {
         });
         bytes.await.map(|bytes: Bytes| Answer::Data(bytes.into()))
     }
+}
+
+fn changes(command: &Command) -> bool {
+    matches!(command, Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. })
 }

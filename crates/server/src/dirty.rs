@@ -136,6 +136,15 @@ impl DirtySet {
         self.refused.insert(number, Refusal { change, count, retry_at, why });
     }
 
+    /// A write-out has to be made again, through no failure.
+    pub(crate) fn again(&mut self, number: u64, state: &mut State) {
+        if let Some(change) = self.writing.remove(&number) {
+            self.clean(change.block, state);
+            state.dirty = Some(number);
+            self.wait(number, change);
+        }
+    }
+
     fn wait(&mut self, number: u64, change: Change) {
         self.by_block.insert(change.block, Place { number, joins: !change.alone });
         self.waiting.insert(number, change);

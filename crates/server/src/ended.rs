@@ -53,6 +53,7 @@ impl Shard {
                 if let (Some(coop), Some(op)) = (coop, op) {
                     coop.stage(block, &op.job, &record.state.content, pool, geometry, cache);
                 }
+                self.prove_written(block);
             }
             Err(_) => {
                 self.counters.write_failures += 1;
@@ -63,9 +64,11 @@ impl Shard {
                 if record.state.dirty.is_none() {
                     record.state.content = Content::Absent;
                 }
+                self.strike_digest(block);
             }
         }
-        if let Some(op) = record.queue.pop_front() {
+        let op = self.active.get_mut(&block).and_then(|record| record.queue.pop_front());
+        if let Some(op) = op {
             self.level_changed(block);
             match &result {
                 Ok(()) => self.level_written(block, &op.job, fx),
@@ -92,7 +95,25 @@ impl Shard {
         if let Some(record) = self.active.get_mut(&block) {
             if let Running::WriteOut(number) = record.running {
                 record.running = Running::Nothing;
+                let has_failed = result.is_err();
                 self.dirty.end(number, alone, &mut record.state, result);
+                if has_failed {
+                    self.strike_digest(block);
+                }
+            }
+            self.step(block, fx);
+        }
+        self.feed(fx);
+    }
+
+    /// A write-out went well, but the store may have lost it since: it is to be made again.
+    pub(crate) fn write_out_lost(&mut self, block: u64, fx: &mut Effects) {
+        self.write_outs -= 1;
+        self.counters.store_writes += 1;
+        if let Some(record) = self.active.get_mut(&block) {
+            if let Running::WriteOut(number) = record.running {
+                record.running = Running::Nothing;
+                self.dirty.again(number, &mut record.state);
             }
             self.step(block, fx);
         }

@@ -69,14 +69,24 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
-        self.flush_store().await
+        // A flush has followed each write-out.
+        if self.confirms() { Ok(()) } else { self.flush_store().await }
     }
 
     /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
     /// must look at first.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
-        let (store, _demand) = (Arc::clone(&self.store), self.demand());
+        let _demand = self.demand();
+        self.flush_together().await
+    }
+
+    /// The same while nobody waits for it.
+    pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
+        let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
         let flushed = ask_store(async move { store.flush().await }).await;
+        if flushed.is_ok() {
+            self.flushed_below(&bounds);
+        }
         if let Err(error) = &flushed {
             self.flush_failures.fetch_add(1, Ordering::Relaxed);
             tracing::error!(volume = self.config.name, "the store cannot flush: {error}");

@@ -1,5 +1,6 @@
 //! A request on its way: what is left of it, and its parts, one a block.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +19,8 @@ pub(crate) struct Job {
     pub(crate) length: u64,
     pub(crate) durable: bool,
     pub(crate) started: Instant,
+    /// Of what is read for nobody: given back when it is over.
+    _room: Option<Room>,
     progress: Mutex<Progress>,
 }
 
@@ -38,6 +41,35 @@ struct Progress {
     source: Source,
     failed: Option<Failed>,
     reply: Option<Reply>,
+}
+
+/// Blocks that may be read for nobody, of those that may be at a time; given back with this.
+pub(crate) struct Room {
+    of: Arc<AtomicUsize>,
+    blocks: usize,
+}
+
+impl Room {
+    /// Up to so many, of `limit` in all.
+    pub(crate) fn take(of: &Arc<AtomicUsize>, wanted: usize, limit: usize) -> Self {
+        let mut blocks = 0;
+        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
+            blocks = wanted.min(limit.saturating_sub(under_way));
+            Some(under_way + blocks)
+        });
+        debug_assert!(taken.is_ok());
+        Self { of: Arc::clone(of), blocks }
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.blocks, Ordering::Relaxed);
+    }
 }
 
 /// The part of a job that concerns one block.
@@ -71,7 +103,14 @@ impl Job {
             failed: None,
             reply: None,
         };
-        Self { kind, offset, length, durable, started, progress: Mutex::new(progress) }
+        let (_room, progress) = (None, Mutex::new(progress));
+        Self { kind, offset, length, durable, started, _room, progress }
+    }
+
+    /// One that reads for nobody, within so much room.
+    pub(crate) fn ahead(offset: u64, length: u64, room: Room) -> Self {
+        let job = Self::new(JobKind::Prefetch, offset, length, false, crate::clock::now());
+        Self { _room: Some(room), ..job }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -84,6 +123,11 @@ impl Job {
         let from = self.offset.saturating_sub(start);
         let to = (self.offset + self.length - start).min(geometry.block_bytes());
         (from as usize, to as usize)
+    }
+
+    /// Whether it changes the volume.
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self.kind, JobKind::Write(_) | JobKind::Zero)
     }
 
     /// One more part has to be done.

@@ -13,7 +13,7 @@ use undercroft_nbd::Failure;
 use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Loan, Memory};
+use crate::content::{Content, Home, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::reloader::Demand;
@@ -154,8 +154,8 @@ impl Volume {
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
-                let result = carry_out(&*store, run, &flight.volume.geometry).await;
-                flight.end(result.map_err(Failed::from));
+                let result = carry_out(&*store, run, &flight.volume).await;
+                flight.confirm_and_end(result.map_err(Failed::from)).await;
             });
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
@@ -176,20 +176,21 @@ fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
 }
 
 /// Asks the store; the memory that a fetch filled, one a block.
-async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Result<Vec<Memory>> {
+async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<Vec<Memory>> {
+    let geometry = &volume.geometry;
     let durable = match &run.work {
-        Doing::Write(job) | Doing::WriteBytes(job, _) => job.durable,
+        Doing::Write(job) | Doing::WriteBytes(job, _) => volume.is_durable(job.durable),
         Doing::Fetch(..) | Doing::WriteOut { .. } => false,
     };
     match run.work {
         Doing::Fetch(_, memory) => {
-            let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
-            let (buffers, homes): (Vec<_>, Vec<Home>) = (run.first..).zip(memory).map(lend).unzip();
+            let sized =
+                (run.first..).zip(memory).map(|(block, memory)| (memory, geometry.len(block)));
+            let (buffers, home) = Home::lend(sized);
             let (buffers, result) = store.read(run.offset, buffers).await;
             drop(buffers);
             result?;
-            let all: Option<Vec<_>> = homes.iter().map(Home::collect).collect();
-            all.ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+            home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
         }
         Doing::Write(_) | Doing::WriteBytes(..) | Doing::WriteOut { .. } => {
             let ManyWrite { offset, data } = run.into_write();
@@ -203,6 +204,8 @@ enum Kind {
     Fetch,
     Write,
     WriteOut,
+    /// It went well, and the store may have lost it since.
+    LostWriteOut,
 }
 
 /// A store request under way. Its blocks hear of its end even if its task is lost.
@@ -213,6 +216,8 @@ struct Flight {
     kind: Kind,
     /// Somebody waits for it.
     demand: Option<Demand>,
+    /// How often the store may have lost something before.
+    begun: u64,
     ended: bool,
 }
 
@@ -225,7 +230,26 @@ impl Flight {
         };
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
         let (first, count) = (run.first, run.count);
-        Self { volume: Arc::clone(volume), demand, first, count, kind, ended: false }
+        let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
+        Self { volume: Arc::clone(volume), demand, first, count, kind, begun, ended: false }
+    }
+
+    /// Ends it; a write-out to a store that can lose it when a flush has followed.
+    async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
+        let volume = Arc::clone(&self.volume);
+        if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
+            let mut flushed = volume.flush_together().await;
+            // One that fails may do so to tell of a loss, and once only.
+            if flushed.is_err() {
+                flushed = volume.flush_together().await;
+            }
+            match flushed {
+                Err(failed) => result = Err(failed),
+                Ok(()) if losses.now() != self.begun => self.kind = Kind::LostWriteOut,
+                Ok(()) => {}
+            }
+        }
+        self.end(result);
     }
 
     fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
@@ -255,13 +279,29 @@ impl Flight {
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
+        let losses = self.volume.losses.clone().filter(|losses| !losses.confirms);
+        let mut is_noted = false;
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
+            // Looked at under the lock: a loss that comes later finds what is kept here.
+            let spanned =
+                failed.is_none() && losses.as_ref().is_some_and(|l| l.now() != self.begun);
             match self.kind {
+                Kind::Fetch if spanned => {
+                    drop(content);
+                    shard.fetch_again(block, fx);
+                }
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
-                Kind::Write => shard.written(block, outcome(), fx),
+                Kind::Write => {
+                    if let (true, false, Some(losses)) = (spanned, is_noted, &losses) {
+                        losses.note_change(self.begun);
+                        is_noted = true;
+                    }
+                    shard.write_ended(block, outcome(), spanned, fx);
+                }
                 Kind::WriteOut => shard.written_out(block, self.count == 1, outcome(), fx),
+                Kind::LostWriteOut => shard.write_out_lost(block, fx),
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! A block that is not here is taken in when its request is over, and not when it comes: only then
 //! is it known whether the level below keeps it. What comes down is taken under the same rule as
-//! any handed-over data (`cooperate.rs`), and what comes up unasked for only if nothing happened to
+//! any handed-over data (`digests.rs`), and what comes up unasked for only if nothing happened to
 //! the block meanwhile.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -295,18 +295,14 @@ impl Shard {
         may_demote: bool,
         fx: &mut Effects,
     ) {
-        let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
-        let length = self.geometry.len(block);
-        let known = self.coop.as_deref();
-        let is_current =
-            known.is_some_and(|c| c.deliveries.may_take(block, word.client, word.arrived_us));
+        let proven = if may_demote { self.proven(block, data) } else { None };
         let client = word.client;
         let Some((cache, levels)) = self.linked() else { return };
         cache.pass_time(moves.references.into());
-        if !(may_demote && is_quiet && is_current && data.len() == length) {
+        let Some(digest) = proven else {
             levels.counters.demotions_refused += 1;
             return;
-        }
+        };
         let Moves { frequency, history, exchanges, .. } = moves;
         let load = Load { frequency, history };
         let Some((frame, heat)) = cache.demoted(block, client.into(), load, exchanges) else {
@@ -323,9 +319,9 @@ impl Shard {
         self.enter(block, frame);
         let mut memory = self.pool.take();
         if let Some(memory) = &mut memory {
-            memory[..length].copy_from_slice(data);
+            memory[..data.len()].copy_from_slice(data);
         }
-        self.fill(block, frame, memory);
+        self.fill(block, frame, memory, digest);
     }
 
     /// What goes up to a client for what it sent down: the block, and its data.
@@ -346,11 +342,11 @@ impl Shard {
             let length = self.geometry.len(block);
             let piece = is_quiet.then(|| slot.state.content.piece(0, length)).flatten();
             let piece = piece.map(|piece| Bytes::copy_from_slice(&piece));
-            self.leave(block, frame, fx);
-            let Some(data) = piece else { continue };
-            if let Some(coop) = self.coop.as_deref_mut() {
+            if let (Some(coop), true) = (self.coop.as_deref_mut(), piece.is_some()) {
                 coop.deliveries.read(block, client, true, now_us, u64::MAX);
             }
+            self.leave(block, frame, fx);
+            let Some(data) = piece else { continue };
             let Load { frequency, history } = risen.load;
             let verdict = Verdict::Exchanged;
             return Some((Passed { block, verdict, frequency, nearest: 0.0, history }, data));
@@ -358,13 +354,14 @@ impl Shard {
     }
 
     /// A block comes up from below that nobody asked for. If anything happened to it since, it may
-    /// be old, and is left.
+    /// be old, and is left; so it is if it is known to be other than what was delivered last.
     pub(crate) fn ascended(&mut self, one: Ascended, fx: &mut Effects) {
         let Ascended { block, load, data } = one;
         let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
         let length = self.geometry.len(block);
+        let is_other = self.is_disproven(block, &data);
         let Some((cache, levels)) = self.linked() else { return };
-        let is_old = levels.all_changed || levels.changed.contains(&block);
+        let is_old = is_other || levels.all_changed || levels.changed.contains(&block);
         let frame = if is_quiet && !is_old && data.len() == length {
             // Whose it is goes no further than one link: it belongs to whoever is above.
             let owner = levels.uppers.keys().min().copied().unwrap_or(0);
@@ -382,7 +379,7 @@ impl Shard {
         if let Some(memory) = &mut memory {
             memory[..length].copy_from_slice(&data);
         }
-        self.fill(block, frame, memory);
+        self.fill(block, frame, memory, 0);
     }
 
     /// The answer to a client's request for a block.

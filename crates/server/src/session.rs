@@ -9,6 +9,7 @@ use undercroft_nbd::{
 
 use crate::answer::BASE_ALLOCATION;
 use crate::clients::Member;
+use crate::losses::Informed;
 use crate::told::Told;
 use crate::volume::Volume;
 
@@ -50,14 +51,14 @@ impl Export for VolumeExport {
     fn contexts(&self, query: &str) -> Vec<Context> {
         let name = "base:allocation";
         if matches!(query, "" | "base:" | "base:allocation") {
-            vec![Context { name: name.to_string(), key: BASE_ALLOCATION }]
+            vec![Context { name: name.to_string(), key: BASE_ALLOCATION, kept: None }]
         } else {
             Vec::new()
         }
     }
 
     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let member = self.0.join(None);
+        let member = self.0.join(None).map_err(|wrong| Refusal::Denied(wrong.to_string()))?;
         Ok(Box::new(VolumeSession::new(&self.0, member)?))
     }
 }
@@ -67,9 +68,13 @@ pub(crate) struct VolumeSession {
     volume: Arc<Volume>,
     /// Whose it is, to a volume that wants to know.
     member: Option<Arc<Member>>,
+    /// Where a loss is told: of which it was.
+    informed: Option<Arc<Informed>>,
     /// Requests that arrived together.
     batch: Vec<Request>,
     ahead: ReadAhead,
+    /// Blocks that were looked at beside those that are read or written.
+    owed: u64,
 }
 
 impl VolumeSession {
@@ -77,8 +82,9 @@ impl VolumeSession {
         if volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
+        let informed = Informed::new(volume);
         let (volume, ahead) = (Arc::clone(volume), ReadAhead::default());
-        Ok(Self { volume, member, batch: Vec::new(), ahead })
+        Ok(Self { volume, member, informed, batch: Vec::new(), ahead, owed: 0 })
     }
 
     /// Begins a request; the answer to the hints that came with it goes with its own.
@@ -102,11 +108,14 @@ impl VolumeSession {
                 self.ahead.note(request.offset, request.length);
             }
         }
+        if let Some(informed) = &self.informed {
+            requests.iter_mut().for_each(|request| informed.attach(request));
+        }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
-        self.volume.serve_after(told, requests, caller);
+        self.owed += self.volume.serve_after(told, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
-            self.volume.read_ahead(offset, length);
+            self.owed += self.volume.read_ahead(offset, length);
         }
     }
 }
@@ -122,6 +131,10 @@ impl Session for VolumeSession {
 
     fn serve(&mut self, requests: &mut Vec<Request>) {
         self.serve_all(&mut Told::default(), requests);
+    }
+
+    fn owed(&mut self) -> u64 {
+        std::mem::take(&mut self.owed)
     }
 }
 

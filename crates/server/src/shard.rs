@@ -25,16 +25,18 @@ use undercroft_nbd::Piece;
 use crate::content::{Active, Content, Memory, Running, Slot};
 use crate::cooperation::{Asker, Cooperation};
 use crate::counters::{AwareStats, ShardCounters, Source};
+use crate::digests::{Digest, Digests};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::endings::Endings;
 use crate::execute::{Tools, Verdict, execute, write_now};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Job};
+use crate::job::{BlockOp, Job, JobKind};
 use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
+use crate::unflushed::Unflushed;
 
 pub(crate) struct Shard {
     pub(crate) cache: Directory,
@@ -47,9 +49,13 @@ pub(crate) struct Shard {
     /// Only of a level of a scheme of movement.
     pub(crate) levels: Option<Box<Levels>>,
     pub(crate) slots: Vec<Slot>,
+    /// Only where clients may hand contents over.
+    pub(crate) digests: Option<Digests>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
     pub(crate) ranges: Ranges,
+    /// Only where the store can lose what it has answered to a client.
+    pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
@@ -122,9 +128,11 @@ impl Shard {
             told: AwareStats::default(),
             levels: levels.map(Box::new),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
+            digests: None,
             active: HashMap::default(),
             dirty: DirtySet::default(),
             ranges: Ranges::default(),
+            unflushed: None,
             counters: ShardCounters::default(),
             pool,
             geometry,
@@ -140,13 +148,16 @@ impl Shard {
     /// memory: the index and the policy first, then the slots, then counts and data of the frames.
     /// Of the data the first byte is enough: from there on the processor sees what comes.
     pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, .. } = self;
+        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, digests, .. } = self;
         all.clear();
         blocks.for_each(|block| all.push(block));
         frames.clear();
         cache.warm(all, frames);
         if let Some(coop) = coop {
             coop.deliveries.warm(all);
+        }
+        if let Some(digests) = digests {
+            digests.warm(frames);
         }
         let slots = frames.iter().map(|&frame| &slots[frame as usize]);
         black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());
@@ -231,6 +242,7 @@ impl Shard {
             record.departed = None;
         }
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
+        self.set_digest_of_slot(frame, 0);
     }
 
     #[inline]
@@ -255,12 +267,16 @@ impl Shard {
             changes.note(block, false);
         }
         let slot = std::mem::take(&mut self.slots[frame as usize]);
+        let digest = self.take_digest_of_slot(frame);
         self.unloaded -= u32::from(slot.unloaded);
         if slot.active {
             self.let_go_of_frame(block);
         } else if slot.state.dirty.is_some() {
-            self.active.insert(block, Active { state: slot.state, ..Active::default() });
+            let digest = if digest == 0 { Digest::Struck } else { Digest::Known(digest) };
+            self.active.insert(block, Active { state: slot.state, digest, ..Active::default() });
             self.try_write_out(block, fx);
+        } else {
+            self.remember_digest(block, digest);
         }
     }
 
@@ -299,12 +315,14 @@ impl Shard {
                 self.staged(block).and_then(|content| content.sendable(span.0, span.1))
             }
         };
+        // First of all, since what leaves its slot is delivered with its digest.
+        self.noted_delivery(block, is_whole, asker);
         self.carry_out(block, referred, fx);
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
         if self.coop.is_some() {
-            self.noted_read(block, is_whole, asker, fx);
+            self.noted_read(block, asker, fx);
         }
         match piece {
             Some(piece) => Ok(piece),
@@ -330,14 +348,13 @@ impl Shard {
 
     /// The block's active record, into which its state moves if there was none.
     pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
-        let Self { active, cache, slots, .. } = self;
+        let Self { active, cache, slots, digests, .. } = self;
         active.entry(block).or_insert_with(|| {
-            let slot = cache.frame(block).map(|frame| &mut slots[frame as usize]);
-            let state = slot.map(|slot| {
-                slot.active = true;
-                std::mem::take(&mut slot.state)
-            });
-            Active { state: state.unwrap_or_default(), ..Active::default() }
+            let Some(frame) = cache.frame(block) else { return Active::default() };
+            let slot = &mut slots[frame as usize];
+            slot.active = true;
+            let digest = digests.as_mut().map_or(Digest::Struck, |digests| digests.lift(frame));
+            Active { state: std::mem::take(&mut slot.state), digest, ..Active::default() }
         })
     }
 
@@ -360,6 +377,9 @@ impl Shard {
             match verdict {
                 Verdict::Done(piece) => {
                     record.queue.pop_front();
+                    if job.is_change() {
+                        record.digest.begin();
+                    }
                     if let Some(coop) = coop {
                         coop.stage(block, &job, &record.state.content, pool, geometry, cache);
                     }
@@ -367,6 +387,7 @@ impl Shard {
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
+                    record.digest.begin();
                     // What is being read back already ends as this fetch would.
                     if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
                         return;
@@ -377,6 +398,7 @@ impl Shard {
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
+                    record.digest.begin();
                     let riders = std::mem::take(&mut fx.riders);
                     fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
                     return;
@@ -400,6 +422,7 @@ impl Shard {
     /// or is not needed.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
         let slot = self.cache.frame(block);
+        let digest = self.prove(block);
         let Some(record) = self.active.get_mut(&block) else { return };
         let state = &mut record.state;
         if slot.is_some() {
@@ -418,8 +441,14 @@ impl Shard {
                 self.unloaded -= u32::from(slot.unloaded);
                 *slot = Slot { state: std::mem::take(state), ..Slot::default() };
                 self.active.remove(&block);
+                self.set_digest_of_slot(frame, digest);
             }
-            None if state.dirty.is_some() => self.try_write_out(block, fx),
+            None if state.dirty.is_some() => {
+                if digest != 0 {
+                    record.digest = Digest::Known(digest);
+                }
+                self.try_write_out(block, fx);
+            }
             Some(frame) if self.slots[frame as usize].unloaded => {
                 // Not yet: the next one tries again.
                 self.slots[frame as usize].active = false;
@@ -430,10 +459,12 @@ impl Shard {
                 self.slots[frame as usize] = Slot::default();
                 self.discard(block);
                 self.active.remove(&block);
+                self.remember_digest(block, digest);
                 self.is_gone(block);
             }
             None => {
                 let record = self.active.remove(&block);
+                self.remember_digest(block, digest);
                 self.is_over(block, record.and_then(|record| record.departed));
             }
         }
@@ -455,6 +486,7 @@ impl Shard {
         let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
+            record.digest.begin_write_out();
             self.write_outs += 1;
             let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
             fx.starts.push(Start { block, action, riders });
@@ -463,11 +495,15 @@ impl Shard {
 
     /// Gives a fetch its memory, unless that has to wait. Done when the whole request has passed
     /// the policy: a block that the request itself drove out again needs no frame.
-    pub(crate) fn assign(&mut self, mut start: Start) -> Option<Start> {
+    pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
         let block = start.block;
-        if let Action::Fetch(_, memory @ None) = &mut start.action {
+        if let Action::Fetch(job, memory @ None) = &mut start.action {
             let resident = self.cache.frame(block).is_some();
             let frame = if resident { self.pool.take() } else { None };
+            let is_ahead = matches!(job.kind, JobKind::Prefetch);
+            if frame.is_none() && is_ahead && self.give_up(block, fx) {
+                return None;
+            }
             if resident && frame.is_none() && self.write_outs > 0 {
                 self.starve(block);
                 return None;
@@ -479,6 +515,20 @@ impl Shard {
             });
         }
         Some(start)
+    }
+
+    /// What is fetched for nobody has no frame: it is not fetched, unless somebody waits by now.
+    fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
+        let Some(record) = self.active.get_mut(&block) else { return false };
+        if record.queue.len() != 1 {
+            return false;
+        }
+        record.running = Running::Nothing;
+        if let Some(op) = record.queue.pop_front() {
+            fx.finished.extend(op.job.part_done(block, &self.geometry, Ok(None)));
+        }
+        self.settle(block, fx);
+        true
     }
 
     fn starve(&mut self, block: u64) {
@@ -498,7 +548,8 @@ impl Shard {
             let begun = fx.starts.len();
             self.step(block, fx);
             for start in fx.starts.split_off(begun) {
-                fx.starts.extend(self.assign(start));
+                let start = self.assign(start, fx);
+                fx.starts.extend(start);
             }
         }
     }

@@ -12,6 +12,7 @@ impl Shard {
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.cache.validate()?;
         self.validate_cooperation()?;
+        self.validate_digests()?;
         let (mut dirty, mut unloaded) = (0, 0);
         for (block, frame) in self.cache.residents() {
             let slot = &self.slots[frame as usize];

@@ -8,46 +8,51 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::HashedCache;
 use undercroft_cache::content::Lower;
 use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
 use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
 use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_frames::Memory;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
-use crate::clients::{ClientCache, Clients, Member};
+use crate::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
+use crate::digests::{Digests, Hasher};
 use crate::direct::DirectCounters;
 use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
 use crate::flush::flusher;
+use crate::flush_together::Flushes;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
+use crate::losses::Losses;
 use crate::lower::Settlement;
-use crate::ranges::RangeKind;
+use crate::ranges::{RANGES_MAX, RangeKind};
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
+use crate::unflushed::Unflushed;
 
 /// Blocks that are handled before the lock is given to others for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
 
 /// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
 /// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// It takes 16 bytes a block, and twice as many.
+/// It takes 24 bytes a block, and twice as many.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
-const RESIDENCY_BLOCKS: usize = 1 << 16;
+pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
 
 /// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
 pub struct Volume {
@@ -68,6 +73,12 @@ pub struct Volume {
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
+    /// Places for ranges that are under way.
+    pub(crate) range_room: Arc<Semaphore>,
+    /// Flushes of the store.
+    pub(crate) flushes: Flushes,
+    /// Blocks that are being fetched for nobody.
+    pub(crate) ahead: Arc<AtomicUsize>,
     /// Requests at the store that somebody waits for.
     pub(crate) demand: AtomicUsize,
     /// The store may have become idle, or a reload was queued.
@@ -78,6 +89,8 @@ pub struct Volume {
     pub(crate) feed: Mutex<Feed>,
     /// What times are counted from.
     pub(crate) opened: Instant,
+    /// Only of a store that can lose what it has answered.
+    pub(crate) losses: Option<Arc<Losses>>,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests not yet answered.
@@ -111,11 +124,21 @@ impl Volume {
         let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
-        let shards = (0..count).map(|index| shard(&config, index, memory, &geometry));
+        // Nobody hands over what nobody may write.
+        let takes_contents = cooperates && !config.read_only && !facts.read_only;
+        let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
+        let losses = Losses::of(&store, geometry.write_back && count > 0);
+        let shards = (0..count).map(|index| {
+            let mut shard = shard(&config, index, memory, &geometry, &hasher)?;
+            if losses.as_ref().is_some_and(|losses| !losses.confirms) {
+                shard.unflushed = Some(Unflushed::new(shard.slots.len()));
+            }
+            Ok::<_, VolumeError>(Mutex::new(shard))
+        });
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
-            takes_many: store.takes_many(),
+            takes_many: store.takes_many() && losses.is_none(),
             store,
             geometry,
             runtime,
@@ -124,15 +147,28 @@ impl Volume {
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
+            range_room: Arc::new(Semaphore::new(RANGES_MAX)),
+            flushes: Flushes::default(),
+            ahead: Arc::default(),
             demand: AtomicUsize::new(0),
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),
             opened: clock::now(),
+            losses,
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
+        if volume.losses.is_some() {
+            let this = Arc::downgrade(&volume);
+            let lost = move || {
+                if let Some(volume) = this.upgrade() {
+                    volume.lost_below();
+                }
+            };
+            volume.store.on_loss(Arc::new(lost));
+        }
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
@@ -170,7 +206,7 @@ impl Volume {
     }
 
     /// Which of the blocks of a range are in memory (status bit 0) and which of them the store
-    /// does not have yet (bit 1), for the first 65,536 blocks of it.
+    /// does not have yet (bit 1), for the first 256 blocks of it.
     pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size());
         let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
@@ -226,6 +262,8 @@ impl Volume {
         stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
+        let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
+        stats.flush_failures += told.unwrap_or(0);
         stats
     }
 
@@ -269,11 +307,14 @@ impl Volume {
     }
 
     /// A connection of a client begins; those without an id are one client.
-    pub(crate) fn join(&self, id: Option<u128>) -> Option<Arc<Member>> {
+    ///
+    /// # Errors
+    /// The client is connected, with another key.
+    pub(crate) fn join(&self, id: Option<ClientId>) -> Result<Option<Arc<Member>>, WrongKey> {
         let forget = |client| {
             (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
         };
-        Some(self.clients.as_ref()?.join(id, forget))
+        self.clients.as_ref().map(|clients| clients.join(id, forget)).transpose()
     }
 
     /// What clients said of their caches, to a volume that wants to know.
@@ -362,7 +403,8 @@ fn shard(
     index: u32,
     memory: &Memory,
     geometry: &Arc<Geometry>,
-) -> Result<Mutex<Shard>, VolumeError> {
+    hasher: &Option<Hasher>,
+) -> Result<Shard, VolumeError> {
     let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
     let frames = capacity.saturating_add(config.extra_frames());
@@ -398,7 +440,11 @@ fn shard(
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
     let geometry = Arc::clone(geometry);
-    Ok(Mutex::new(Shard::new(directory, coop, levels, pool, geometry, listener)))
+    let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
+    let coop = coop.map(|coop| if digests.is_some() { coop.with_digests() } else { coop });
+    let mut shard = Shard::new(directory, coop, levels, pool, geometry, listener);
+    shard.digests = digests;
+    Ok(shard)
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -421,6 +467,8 @@ pub(crate) struct Work<'v> {
     at_once: bool,
     /// Whether the flusher is told when too much is dirty. It must not tell itself.
     wakes_flusher: bool,
+    /// Blocks that were looked at beside those that are read or written.
+    pub(crate) owed: u64,
     fx: Effects,
 }
 
@@ -432,6 +480,7 @@ impl<'v> Work<'v> {
             steps: 0,
             at_once: false,
             wakes_flusher: false,
+            owed: 0,
             fx: Effects::default(),
         }
     }
@@ -453,6 +502,13 @@ impl<'v> Work<'v> {
     pub(crate) fn shard(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
         let index = self.volume.geometry.shard_of(block);
         self.nth_shard(index)
+    }
+
+    /// The shard of the block that was asked for last, with nobody else let in since: what its
+    /// reference said of slots, reloads and digests still holds.
+    pub(crate) fn shard_again(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
+        self.steps = self.steps.saturating_sub(1);
+        self.shard(block)
     }
 
     pub(crate) fn nth_shard(&mut self, index: usize) -> (&mut Shard, &mut Effects) {
@@ -492,8 +548,8 @@ impl<'v> Work<'v> {
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
         for start in std::mem::take(&mut self.fx.starts) {
-            let (shard, _) = self.shard(start.block);
-            starts.extend(shard.assign(start));
+            let (shard, fx) = self.shard(start.block);
+            starts.extend(shard.assign(start, fx));
         }
         self.release();
         if self.fx.reload {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
 use crate::random::Random;
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 /// How long requests take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,14 @@ impl Store for DelayStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
+    }
+
+    fn losses(&self) -> Option<u64> {
+        self.inner.losses()
+    }
+
+    fn on_loss(&self, call: OnLoss) {
+        self.inner.on_loss(call);
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
 use crate::random::Random;
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 /// The kinds of requests that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,6 +350,14 @@ impl Store for FailStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
+    }
+
+    fn losses(&self) -> Option<u64> {
+        self.inner.losses()
+    }
+
+    fn on_loss(&self, call: OnLoss) {
+        self.inner.on_loss(call);
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

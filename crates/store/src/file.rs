@@ -24,9 +24,10 @@ use durability::Durability;
 use holes::Holes;
 use medium_io::MediumIo;
 
-/// Reads up to this size are first tried in the caller's thread, as far as they are cached. A
-/// larger one would hold that thread up by copying alone.
-const INLINE_BYTES: u64 = 128 << 10;
+/// Reads up to this size are first tried in the caller's thread, as far as they are cached: what it
+/// copies is still near the processor when it is sent. A larger one would hold that thread up by
+/// copying alone.
+const INLINE_BYTES: u64 = 512 << 10;
 
 /// Alignment for direct I/O where the file system does not say: no disk has larger sectors.
 const DIRECT_ALIGNMENT: u32 = 4096;

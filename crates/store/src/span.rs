@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 /// Most extents that one answer lists, and most questions to the parts for one answer.
 const MAX_EXTENTS: usize = 1024;
@@ -313,6 +313,15 @@ impl Store for SpanStore {
     fn reload(&self) -> Answer<io::Result<u64>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move { inner.reload().await })
+    }
+
+    fn losses(&self) -> Option<u64> {
+        let known = self.inner.parts.iter().filter_map(|part| part.losses());
+        known.reduce(|sum, more| sum + more)
+    }
+
+    fn on_loss(&self, call: OnLoss) {
+        self.inner.parts.iter().for_each(|part| part.on_loss(Arc::clone(&call)));
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

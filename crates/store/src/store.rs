@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -14,6 +15,9 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Memory that a read fills: a frame of a cache, or a plain vector. Given back with the answer.
 pub type Buffer = Box<dyn AsMut<[u8]> + Send>;
+
+/// Called when a store may have lost something: see [`Store::on_loss`].
+pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 /// What a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +117,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks again how large the medium is: the new size, which never shrinks while in use.
     fn reload(&self) -> Answer<io::Result<u64>>;
+
+    /// How often so far changes that had been answered, and that no [`Store::flush`] had covered,
+    /// may have been lost while this process lived on: another server may go away with what it
+    /// had in memory. None: this store cannot.
+    fn losses(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has a function called at each loss from now on: when [`Store::losses`] has grown, and before
+    /// any request can meet the store as it is afterwards. It must not block.
+    fn on_loss(&self, _call: OnLoss) {}
 
     /// Gives up what keeps others from the place. Nothing may be under way, and nothing be asked
     /// afterwards. Dropping a store does the same where that needs nobody's answer.

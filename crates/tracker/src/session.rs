@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use undercroft_nbd::coop::{Abilities, Grant, Query};
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
 use undercroft_nbd::hint::MESSAGE_BYTES_MAX;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Endpoint, Uri};
@@ -61,7 +61,7 @@ impl std::fmt::Display for Failed {
 
 impl Session {
     /// Connects, and asks to tell of evictions as a client.
-    pub(crate) fn connect(uri: &Uri, client: Option<u128>) -> Result<Session, Failed> {
+    pub(crate) fn connect(uri: &Uri, client: Option<ClientId>) -> Result<Session, Failed> {
         let stream: Box<dyn Stream> = match &uri.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -94,7 +94,7 @@ impl Session {
         Ok(session)
     }
 
-    fn shake_hands(&mut self, export: &str, client: Option<u128>) -> Result<(), Failed> {
+    fn shake_hands(&mut self, export: &str, client: Option<ClientId>) -> Result<(), Failed> {
         let greeting = Greeting::parse(&self.array()?)?;
         if greeting.flags & FLAG_FIXED_NEWSTYLE == 0 {
             return Err(wrong("the server does not speak fixed newstyle").into());

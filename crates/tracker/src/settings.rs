@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::{Endpoint, Uri};
 
 use crate::groups;
@@ -12,7 +13,7 @@ use crate::segment::layout::VOLUMES_MAX;
 pub const VOLUMES: &str = "UNDERCROFT_VOLUMES";
 /// Patterns of paths that count, with colons.
 pub const TRACK: &str = "UNDERCROFT_TRACK";
-/// The client's id, as its data connections name it.
+/// The client's id, as its data connections name it, and after a colon its key.
 pub const CLIENT: &str = "UNDERCROFT_CLIENT";
 /// Whose memory counts.
 pub const FRAMES: &str = "UNDERCROFT_FRAMES";
@@ -71,7 +72,7 @@ pub struct Settings {
     pub track: Vec<String>,
     /// As which client the server is spoken to. None speaks for all connections that name none,
     /// which is what the drivers of kernels and virtual machines are.
-    pub client: Option<u128>,
+    pub client: Option<ClientId>,
     /// Whose memory counts.
     pub frames: Frames,
     /// Whether reads go past the kernel's page cache.
@@ -121,11 +122,8 @@ impl Settings {
             Some("1") => true,
             Some(_) => return Err(wrong(BYPASS, "expected 0 or 1")),
         };
-        let client = of(CLIENT).map(|id| {
-            let digits = id.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let id = if digits { u128::from_str_radix(&id, 16).ok() } else { None };
-            id.ok_or_else(|| wrong(CLIENT, "expected up to 32 hexadecimal digits"))
-        });
+        let client = of(CLIENT)
+            .map(|id| id.parse::<ClientId>().map_err(|error| wrong(CLIENT, &error.to_string())));
         let pool = of(POOL).map(|bytes| {
             let bytes = bytes.parse().ok().filter(|bytes| (1..=POOL_MAX).contains(bytes));
             bytes.ok_or_else(|| wrong(POOL, "expected a number of bytes, 1 TiB at most"))
@@ -234,7 +232,7 @@ mod tests {
         let settings = parse(&[
             (VOLUMES, list),
             (TRACK, "*/base/*:*.ibd"),
-            (CLIENT, "Ff"),
+            (CLIENT, "Ff:a0"),
             (FRAMES, "shared"),
             (BYPASS, "1"),
             (SEGMENT_DIR, "/tmp"),
@@ -242,9 +240,10 @@ mod tests {
             (LOG, "stderr"),
         ]);
         let settings = settings.unwrap().unwrap();
+        let client = ClientId { number: 255, key: Some(160) };
         assert_eq!(settings.volumes[0].device, Path::new("/dev/sda"));
         assert_eq!(settings.volumes[1].uri.endpoint, Endpoint::Unix("/run/s=1".into()));
-        assert_eq!((settings.client, settings.frames), (Some(255), Frames::Shared));
+        assert_eq!((settings.client, settings.frames), (Some(client), Frames::Shared));
         assert_eq!((settings.bypass, settings.pool), (true, 1 << 20));
         assert!(settings.counts(b"/data/base/1/2") && settings.counts(b"x.ibd"));
         assert!(!settings.counts(b"/data/pg_wal/1"));
@@ -261,6 +260,7 @@ mod tests {
             (vec![(VOLUMES, "/dev/sda=nbd+unix:///a?socket=s")], "path of the socket"),
             (vec![(VOLUMES, ";")], "0 volumes"),
             (vec![good, (CLIENT, "+1")], "hexadecimal"),
+            (vec![good, (CLIENT, "1:")], "hexadecimal"),
             (vec![good, (FRAMES, "none")], "all or shared"),
             (vec![good, (BYPASS, "yes")], "0 or 1"),
             (vec![good, (POOL, "1GiB")], "number of bytes"),

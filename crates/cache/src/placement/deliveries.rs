@@ -1,17 +1,19 @@
 //! What was given to whom, and when: by this a server judges what clients tell it. Hints take
-//! another way than data, so they may come late; and a block that a client sends down is taken only
-//! if it must be what the server has, too.
+//! another way than data, so they may come late. Of blocks whose contents clients may hand over,
+//! the digest of what was delivered is kept here while the block is not in the cache; the rule by
+//! which a server goes is its own.
 //!
 //! Each client of a volume has a bit. What is remembered lies in sets of four by hash, one line of
 //! the processor's cache each, since every read and every hint looks there; a new block takes the
 //! place of one in its set that nobody holds any more, or else of the one that was asked for or
 //! written longest ago: what a client uses most is asked for rarely. So the memory is bounded.
-//! Nothing is held against a hint about a block that has fallen out, and no data of it is taken.
+//! Nothing is held against a hint about a block that has fallen out, and its digest is not known.
 //!
 //! To fit a line, a block has 16 bytes. Who holds it is in them while that is one client or none;
-//! the bits of several lie elsewhere. Times have 32 bits of their microseconds: what was longer ago
-//! than 71 minutes seems to have been less long ago, never longer. By that a hint may be ignored or
-//! data not be taken, about once in a million times; it is never trusted more.
+//! the bits of several lie elsewhere, and so do digests, for which there is memory only where they
+//! are wanted. Times have 32 bits of their microseconds: what was longer ago
+//! than 71 minutes seems to have been less long ago, never longer. By that a hint may be ignored,
+//! about once in a million times; it is never trusted more.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
@@ -71,12 +73,7 @@ impl Set {
         (known != 0).then_some(known.trailing_zeros() as usize % WAYS)
     }
 
-    /// The place of a block, which it gets if it has none.
-    #[inline(always)]
-    fn enter(&mut self, block: u64, now_us: u64) -> usize {
-        self.find(block).unwrap_or_else(|| self.replace(block, now_us))
-    }
-
+    /// Gives a block that has none a place.
     #[cold]
     fn replace(&mut self, block: u64, now_us: u64) -> usize {
         let is_held = |way| self.block(way).is_some() && self.holder(way) != NOBODY;
@@ -134,6 +131,8 @@ pub struct Deliveries {
     sets: Vec<Set>,
     /// Of blocks that several clients hold, a bit for each.
     sharers: Vec<[u64; WAYS]>,
+    /// Digests of what was delivered, 0 where none is known; empty if none are kept.
+    digests: Vec<[u64; WAYS]>,
     /// The latest time that was ever said.
     now_us: u64,
     hasher: FixedState,
@@ -162,10 +161,17 @@ impl Deliveries {
             sets: vec![Set::default(); sets],
             // All zero, so that memory is taken only as it is used.
             sharers: vec![[0; WAYS]; sets],
+            digests: Vec::new(),
             now_us: 0,
             hasher: FixedState::with_seed(seed),
             near: Vec::new(),
         }
+    }
+
+    /// Keeps digests, too: 8 bytes more for each block.
+    pub fn with_digests(mut self) -> Self {
+        self.digests = vec![[0; WAYS]; self.sets.len()];
+        self
     }
 
     #[inline(always)]
@@ -183,7 +189,30 @@ impl Deliveries {
     fn entered(&mut self, block: u64, now_us: u64) -> (usize, usize) {
         self.now_us = self.now_us.max(now_us);
         let set = self.set(block);
-        (set, self.sets[set].enter(block, self.now_us))
+        match self.sets[set].find(block) {
+            Some(way) => (set, way),
+            None => (set, self.replace(set, block)),
+        }
+    }
+
+    /// A block that is not known takes the place of another.
+    #[cold]
+    fn replace(&mut self, set: usize, block: u64) -> usize {
+        let way = self.sets[set].replace(block, self.now_us);
+        self.strike(set, way);
+        way
+    }
+
+    /// No digest of the block in a place is known any more.
+    fn strike(&mut self, set: usize, way: usize) {
+        if let Some(digests) = self.digests.get_mut(set) {
+            digests[way] = 0;
+        }
+    }
+
+    fn clear(&mut self, set: usize, way: usize) {
+        self.sets[set].clear(way);
+        self.strike(set, way);
     }
 
     /// Who holds the block in a place.
@@ -209,7 +238,10 @@ impl Deliveries {
     /// Brings near what is known of blocks, one after the other, so that the processor overlaps
     /// its waits for memory.
     pub fn warm(&self, blocks: &[u64]) {
-        let near = |&block: &u64| self.sets[self.set(block)].labels[0];
+        let near = |&block: &u64| {
+            let set = self.set(block);
+            self.sets[set].labels[0] ^ self.digests.get(set).map_or(0, |digests| digests[0])
+        };
         std::hint::black_box(blocks.iter().fold(0, |sum, block| sum ^ near(block)));
     }
 
@@ -237,12 +269,13 @@ impl Deliveries {
     }
 
     /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
-    /// has it if it wrote all, or had the rest.
+    /// has it if it wrote all, or had the rest. Its digest is struck off.
     pub fn write(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
         let (set, way) = self.entered(block, now_us);
         let its = &mut self.sets[set];
         its.labels[way] |= WAS_WRITTEN;
         its.written_us[way] = now_us as u32;
+        self.strike(set, way);
         let own = bit(client);
         let holders = if is_whole { own } else { self.holders_at(set, way) & own };
         self.set_holders(set, way, holders);
@@ -318,15 +351,31 @@ impl Deliveries {
         self.find(block).map_or(0, |(set, way)| self.holders_at(set, way))
     }
 
-    /// Whether what a client has of a block must be what the server has: it was delivered to this
-    /// client or written by it, and nobody changed it since. `sent_us`: when the client's copy
-    /// arrived; a write since then, even the client's own, is newer.
-    pub fn may_take(&self, block: u64, client: u8, sent_us: u64) -> bool {
-        let Some((set, way)) = self.find(block) else { return false };
-        // Nothing was written later than now.
-        let is_older = sent_us > self.now_us
-            || self.sets[set].written_age_us(way, self.now_us) > self.now_us - sent_us;
-        is_older && self.holders_at(set, way) & bit(client) != 0
+    /// Whether a client is known to hold a block.
+    pub fn is_held_by(&self, block: u64, client: u8) -> bool {
+        self.holders(block) & bit(client) != 0
+    }
+
+    /// The digest of a block as it was last delivered or written; 0 if it is not known.
+    pub fn digest(&self, block: u64) -> u64 {
+        let known = || self.find(block).map_or(0, |(set, way)| self.digests[set][way]);
+        if self.digests.is_empty() { 0 } else { known() }
+    }
+
+    /// What was delivered or written of a block had this digest. Nothing is noted of a block that
+    /// has fallen out.
+    pub fn set_digest(&mut self, block: u64, digest: u64) {
+        if self.digests.is_empty() {
+            return;
+        }
+        if let Some((set, way)) = self.find(block) {
+            self.digests[set][way] = digest;
+        }
+    }
+
+    /// No digest is known any more; who holds what is.
+    pub fn forget_digests(&mut self) {
+        self.digests.fill([0; WAYS]);
     }
 
     /// Somebody changed a range other than by writing: nobody is known to have its blocks.
@@ -335,14 +384,16 @@ impl Deliveries {
         if count <= self.sets.len() as u64 {
             for block in blocks.clone() {
                 if let Some((set, way)) = self.find(block) {
-                    self.sets[set].clear(way);
+                    self.clear(set, way);
                 }
             }
         } else {
-            for set in &mut self.sets {
-                let is_within = |way| set.block(way).is_some_and(|block| blocks.contains(&block));
-                let within: Vec<_> = (0..WAYS).filter(|&way| is_within(way)).collect();
-                within.into_iter().for_each(|way| set.clear(way));
+            for set in 0..self.sets.len() {
+                for way in 0..WAYS {
+                    if self.sets[set].block(way).is_some_and(|block| blocks.contains(&block)) {
+                        self.clear(set, way);
+                    }
+                }
             }
         }
     }

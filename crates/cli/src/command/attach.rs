@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use undercroft_nbd::coop::ClientId;
+
 use crate::attach::volume::VolumeArg;
 use crate::attach::{check, program, score};
 use crate::error::Error;
@@ -32,10 +34,10 @@ pub(crate) struct Args {
     /// (Linux 6.14 and later): one cache less between the program and the server
     #[arg(long, requires = "volume")]
     bypass_page_cache: bool,
-    /// The id in hexadecimal with which the program's own connections name themselves. Default:
-    /// none, as the drivers of kernels and of virtual machines do
-    #[arg(long, value_name = "ID", requires = "volume", value_parser = client_id)]
-    client: Option<u128>,
+    /// The id in hexadecimal with which the program's own connections name themselves, and after a
+    /// colon their key. Default: none, as the drivers of kernels and of virtual machines do
+    #[arg(long, value_name = "ID[:KEY]", requires = "volume")]
+    client: Option<ClientId>,
     /// Whose memory can be a cache: that of each process (`all`), or only what processes share
     /// (`shared`). Default: shared for PostgreSQL
     #[arg(long, value_name = "WHOSE", requires = "volume", value_parser = ["all", "shared"])]
@@ -67,10 +69,6 @@ pub(crate) struct Args {
     /// The program, with its arguments, after --
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
-}
-
-fn client_id(text: &str) -> Result<u128, String> {
-    u128::from_str_radix(text, 16).map_err(|_| "write up to 32 hexadecimal digits".to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
@@ -123,7 +121,7 @@ fn attach(out: &mut impl Write, args: &Args) -> Result<(), Error> {
         environment.push(("UNDERCROFT_TRACK", args.track.join(":")));
     }
     if let Some(client) = args.client {
-        environment.push(("UNDERCROFT_CLIENT", format!("{client:x}")));
+        environment.push(("UNDERCROFT_CLIENT", client.to_string()));
     }
     let shares = path.file_name().is_some_and(|name| name == "postgres");
     if let Some(frames) = args.frames.as_deref().or(shares.then_some("shared")) {

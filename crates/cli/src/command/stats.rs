@@ -222,7 +222,7 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             let hits = client["read_hits"].as_u64().zip(reads);
             table.row(vec![
                 name.to_owned(),
-                id.trim_start_matches('0').chars().take(12).collect(),
+                id.to_owned(),
                 client["policy"].as_str().unwrap_or("-").to_owned(),
                 number(&client["capacity_blocks"]),
                 number(&client["reads"]),

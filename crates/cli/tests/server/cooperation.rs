@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
-use undercroft_nbd::coop::{Abilities, Grant, Query};
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
 use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
 
@@ -23,13 +23,26 @@ struct Coop {
 }
 
 async fn opt_in(server: &Server, export: &str, id: Option<u128>) -> Coop {
-    let query = Query { client: id, want: Abilities::parse(WANT) };
+    try_opt_in(server, export, id.map(Into::into)).await.unwrap()
+}
+
+async fn try_opt_in(
+    server: &Server,
+    export: &str,
+    client: Option<ClientId>,
+) -> Result<Coop, ClientError> {
+    let query = Query { client, want: Abilities::parse(WANT) };
     let contexts = vec!["base:allocation".to_owned(), query.to_string()];
     let options = ClientOptions { contexts, ..ClientOptions::default() };
-    let client = server.try_connect(export, &options).await.unwrap();
+    let client = server.try_connect(export, &options).await?;
     let contexts = &client.remote().contexts;
+    assert!(!contexts.iter().any(|(_, name)| name.contains("key=")), "the key is not said again");
     let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name)).expect("granted");
-    Coop { client, grant }
+    Ok(Coop { client, grant })
+}
+
+fn demote(block: u64, byte: u8) -> Hint {
+    Hint::Demote { block, rides: false, data: vec![byte; BLOCK as usize].into() }
 }
 
 fn message(hints: &[Hint]) -> Bytes {
@@ -212,7 +225,7 @@ async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
     assert_eq!(server.count("v", "resident"), 1, "somebody speaks for it");
     write(&control, 0, message(&[evict(2, false)]).to_vec()).await.unwrap();
     server.wait_for("v", "resident", |resident| resident == 2);
-    // Data cannot come this way: it counts as the news that the block was evicted.
+    // Nobody may write here, so data is not taken: it counts as the news that the block was evicted.
     read(&plain, 3 * BLOCK, 4096).await.unwrap();
     let data = Bytes::from(vec![0xff; BLOCK as usize]);
     let sent = message(&[Hint::Demote { block: 3, rides: false, data }]).to_vec();
@@ -226,6 +239,72 @@ async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
     assert_eq!(other.grant.window_base, 0);
     read(&plain, 4 * BLOCK, 4096).await.unwrap();
     assert_eq!(server.count("v", "resident"), 3, "3 was given up, and 4 came at its access");
+    assert_eq!(server.stop(), 0);
+}
+
+/// Two connections without an id, one of which hands over old data of what the other wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_data_becomes_neither_visible_nor_durable() {
+    let place = Place::new();
+    let server = start(&place, "placement=gl,cache=64KiB");
+    let (one, two) = (opt_in(&server, "v", None).await, server.connect("v").await);
+    assert_eq!(one.read(1).await, 1);
+    write(&two, BLOCK, vec![0xaa; BLOCK as usize]).await.unwrap();
+    one.say(&[demote(1, 1)]).await.unwrap();
+    write(&two, BLOCK + 512, vec![0xbb; 512]).await.unwrap();
+    let mut now = vec![0xaa; BLOCK as usize];
+    now[512..1024].fill(0xbb);
+    assert_eq!(read(&two, BLOCK, BLOCK as usize).await.unwrap(), now);
+    let counts = ["demotions_accepted", "demotions_refused"];
+    assert_eq!(counts.map(|name| cooperation(&server, name)), [0, 1]);
+    assert_eq!(server.stop(), 0);
+}
+
+/// The control export takes contents: they are proved by themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_export_takes_what_is_proved() {
+    let place = Place::new();
+    let server = start(&place, "placement=gl,cache=64KiB");
+    let plain = server.connect("v").await;
+    let control = opt_in(&server, "@coop/v", None).await;
+    assert!(control.grant.grant.demote);
+    assert_eq!(read(&plain, 3 * BLOCK, BLOCK as usize).await.unwrap()[0], 3);
+    control.say(&[demote(3, 0xff)]).await.unwrap();
+    server.wait_for("v", "resident", |resident| resident == 1);
+    assert_eq!(read(&plain, 3 * BLOCK, BLOCK as usize).await.unwrap()[0], 3);
+    control.say(&[demote(3, 3)]).await.unwrap();
+    assert_eq!(read(&plain, 3 * BLOCK, BLOCK as usize).await.unwrap()[0], 3);
+    let counts = ["demotions_accepted", "demotions_refused", "reloads"];
+    assert_eq!(counts.map(|name| cooperation(&server, name)), [1, 1, 1]);
+    assert_eq!(server.stop(), 0);
+    // Who may not write hands nothing over.
+    let server = start(&place, "placement=gl,cache=64KiB,read-only");
+    let control = opt_in(&server, "@coop/v", None).await;
+    assert!(!control.grant.grant.demote && control.grant.grant.evict);
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_is_bound_to_its_key() {
+    let place = Place::new();
+    let server = start(&place, "placement=gl,cache=64KiB");
+    let id = |key| Some(ClientId { number: 0xabc_def0, key });
+    let one = try_opt_in(&server, "v", id(Some(1))).await.unwrap();
+    for export in ["v", "@coop/v"] {
+        for key in [Some(2), None] {
+            let refused = try_opt_in(&server, export, id(key)).await.err().unwrap().to_string();
+            assert!(refused.contains("another key"), "{refused}");
+        }
+        try_opt_in(&server, export, id(Some(1))).await.unwrap().client.close().await;
+    }
+    let status = server.stats("v").to_string();
+    assert!(status.contains("client_caches") && !status.contains("abcdef0"), "{status}");
+    // As older clients do it.
+    let other = |key| Some(ClientId { number: 2, key });
+    let two = try_opt_in(&server, "v", other(None)).await.unwrap();
+    try_opt_in(&server, "v", other(None)).await.unwrap();
+    assert!(try_opt_in(&server, "v", other(Some(1))).await.is_err());
+    drop((one, two));
     assert_eq!(server.stop(), 0);
 }
 

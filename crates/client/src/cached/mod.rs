@@ -12,6 +12,7 @@ mod session;
 mod state;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,10 @@ use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
 use undercroft_cache::content::Upper;
 use undercroft_cache::policy::Context;
-use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::coop::{Abilities, ClientId};
 use undercroft_nbd::hint::Told;
-use undercroft_nbd::report::{Answer, client_id};
-use undercroft_nbd::{ClientError, Failure, Line, Uri};
+use undercroft_nbd::report::Answer;
+use undercroft_nbd::{ClientError, Failure, Line, LineId, Uri};
 
 pub use options::{CachedOptions, CachedStats};
 use session::{Operation, Session, Shape};
@@ -55,7 +56,11 @@ struct Shared {
     /// The server, and what is wanted of it.
     uri: Uri,
     options: CachedOptions,
+    /// What the server knows its connections by.
+    id: LineId,
     line: Line,
+    /// The last of the line's losses that the caller was told of.
+    told: AtomicU64,
     /// Held by each operation. Who connects again waits until those on the lost connection have
     /// ended.
     running: Arc<RwLock<()>>,
@@ -85,9 +90,12 @@ impl CachedClient {
             Upper::new(policy, options.write_mode, below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
-        let id = options.client_id.unwrap_or_else(client_id);
-        let session = Session::open(uri, options, id).await?;
+        let id = options.client_id.unwrap_or_else(ClientId::random);
+        let line = LineId::default();
+        let session = Session::open(uri, options, id, line.next()).await?;
         let shared = Arc::new(Shared {
+            id: line,
+            told: AtomicU64::new(0),
             line: Line::new(uri.to_string(), session.client.clone()),
             running: Arc::default(),
             shape: session.shape,
@@ -163,15 +171,22 @@ impl CachedClient {
     /// When the server fails. [`ClientError::Unflushed`], once, when a connection was lost with
     /// changes that had been answered and not flushed.
     pub async fn flush(&self) -> Result<(), ClientError> {
-        let arrived = Instant::now();
         self.shared.check(0, 0)?;
         let shared = Arc::clone(&self.shared);
+        // FLUSHes that are under way together tell it together.
+        let told = shared.told.load(Ordering::SeqCst);
         finish(async move {
             let operation = Operation::begin(shared, None).await?;
-            if operation.shared.line.is_in_doubt(arrived) {
+            let shared = &operation.shared;
+            if shared.tells_loss_since(told) {
                 return Err(ClientError::Unflushed);
             }
-            operation.channel.flush().await
+            let flushed = shared.line.flush(&operation.channel).await;
+            // A failure tells it as well; and what the server has lost must not be read here.
+            if flushed.is_err() && shared.tells_loss_since(told) {
+                shared.lock().forget_all();
+            }
+            flushed
         })
         .await
     }
@@ -258,6 +273,13 @@ impl Shared {
     /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something was lost since the loss of this number; whoever asks tells it.
+    fn tells_loss_since(&self, told: u64) -> bool {
+        let losses = self.line.losses();
+        self.told.fetch_max(losses, Ordering::SeqCst);
+        losses > told
     }
 
     /// The range, if it lies within the volume and nobody has closed that.

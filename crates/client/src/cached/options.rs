@@ -6,7 +6,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::content::Below;
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_nbd::ClientOptions;
-use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::coop::{Abilities, ClientId};
 use undercroft_nbd::report::Report;
 
 /// How to connect, and what to keep.
@@ -24,9 +24,9 @@ pub struct CachedOptions {
     pub batch: usize,
     /// Longest time that a hint waits for others.
     pub flush_after: Duration,
-    /// Connections with the same number share one cache; without it a random one. When a lost
-    /// connection is made again, it has another number in any case.
-    pub client_id: Option<u128>,
+    /// Connections with the same name share one cache; without it a random one, with a key. When a
+    /// lost connection is made again, it has another name in any case.
+    pub client_id: Option<ClientId>,
     /// Where a content-aware policy knows from what the server holds; none: as its `knows` says,
     /// and with `knows=emulation` it is found out what is to be emulated.
     pub below: Option<Below>,

@@ -6,12 +6,11 @@
 //! what the server has. FLUSH says what may be lost (`undercroft_nbd::Line`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::OwnedRwLockReadGuard;
-use undercroft_nbd::coop::Abilities;
-use undercroft_nbd::report::{Mailbox, client_id};
-use undercroft_nbd::{Channel, Client, ClientError, Uri};
+use undercroft_nbd::coop::{Abilities, ClientId};
+use undercroft_nbd::report::Mailbox;
+use undercroft_nbd::{Channel, Client, ClientError, Uri, connect_again};
 
 use super::{CachedOptions, Shared, Turn};
 use crate::following::follow;
@@ -21,9 +20,6 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// Most bytes of a request to the server. Longer operations take several.
 const REQUEST_BYTES: u64 = 1 << 20;
-
-/// Pause before the second try to connect again, after which callers get the error.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection that was just made.
 pub(super) struct Session {
@@ -50,11 +46,14 @@ impl Session {
     pub(super) async fn open(
         uri: &Uri,
         options: &CachedOptions,
-        id: u128,
+        id: ClientId,
+        line: String,
     ) -> Result<Session, ClientError> {
         let needs = options.needs();
+        let mut asking = options.options.clone();
+        asking.contexts.push(line);
         if needs == Abilities::default() {
-            let client = Client::connect(uri, &options.options).await?;
+            let client = Client::connect(uri, &asking).await?;
             let info = &client.remote().info;
             let (size, preferred) = (info.size, info.preferred_block);
             let fits = preferred.is_power_of_two() && (512..=64 << 10).contains(&preferred);
@@ -63,7 +62,7 @@ impl Session {
         }
         // The session itself is told of the window, too; the volume's size is another.
         let size = Client::describe(uri, &options.options).await?.info.size;
-        let mut mailbox = Mailbox::asking_for(uri, &options.options, needs, id).await?;
+        let mut mailbox = Mailbox::asking_for(uri, &asking, needs, id).await?;
         if needs.follow {
             mailbox.follow(follow(&options.awareness(), options.blocks.max(1))).await?;
         }
@@ -151,14 +150,8 @@ impl Shared {
         let _alone = self.running.write().await;
         // The server may still be busy with what the old connection sent, which must not be taken
         // for this one's word.
-        let open = || Session::open(&self.uri, &self.options, client_id());
-        let session = match open().await {
-            Err(ClientError::Lost(_)) => {
-                tokio::time::sleep(RETRY_PAUSE).await;
-                open().await?
-            }
-            other => other?,
-        };
+        let open = || Session::open(&self.uri, &self.options, ClientId::random(), self.id.next());
+        let session = connect_again(open).await?;
         self.shape.check(&session.shape)?;
         let client = session.client.clone();
         self.lock().begin_anew(session)?;

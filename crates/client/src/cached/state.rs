@@ -108,7 +108,7 @@ impl State {
         if self.is_closed {
             return Err(closed());
         }
-        self.resident(&(0..u64::MAX)).into_iter().for_each(|block| self.forget(block));
+        self.forget_all();
         self.level.lost();
         self.news.begin_anew();
         self.unasked = 0;
@@ -325,6 +325,11 @@ impl State {
                 publishing.changed(block, false);
             }
         }
+    }
+
+    /// The cache is empty afterwards.
+    pub(super) fn forget_all(&mut self) {
+        self.resident(&(0..u64::MAX)).into_iter().for_each(|block| self.forget(block));
     }
 
     /// The resident ones of some blocks.

@@ -8,9 +8,9 @@ use serde::Serialize;
 use undercroft_cache::content::{Below, Latencies, Prober, Upper};
 use undercroft_cache::policy::{Awareness, Policy};
 use undercroft_cache::{Reference, WriteMode};
-use undercroft_nbd::coop::Abilities;
+use undercroft_nbd::coop::{Abilities, ClientId};
 use undercroft_nbd::hint::{Follow, Following, Told};
-use undercroft_nbd::report::{HintQueue, Mailbox, Report, client_id};
+use undercroft_nbd::report::{HintQueue, Mailbox, Report};
 use undercroft_nbd::{Client, Uri};
 use undercroft_trace::DenseTrace;
 
@@ -110,7 +110,7 @@ impl<'a> Aware<'a> {
         let mut mailbox = if needs == Abilities::default() {
             None
         } else {
-            let id = client_id();
+            let id = ClientId::random();
             let mailbox = Mailbox::asking_for(uri, &how.options, needs, id).await;
             Some(mailbox.map_err(failed)?)
         };

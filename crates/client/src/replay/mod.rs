@@ -32,7 +32,8 @@ use content::Versions;
 use layout::Layout;
 use player::Player;
 use telling::Telling;
-use undercroft_nbd::report::{LevelLink, Mailbox, Report, client_id};
+use undercroft_nbd::coop::ClientId;
+use undercroft_nbd::report::{LevelLink, Mailbox, Report};
 
 pub use aware::{KnownReport, ProbeReport};
 pub use levels::LevelReport;
@@ -269,7 +270,7 @@ pub async fn replay(
         }
         let capacity = how.l1.as_ref().ok_or(ReplayError::NoFirstLevel)?.capacity();
         let mut options = how.options.clone();
-        options.contexts.push(LevelLink::context(client_id()));
+        options.contexts.push(LevelLink::context(ClientId::random()));
         let client = Client::connect(uri, &options).await;
         let client = client.map_err(|error| ReplayError::Server(uri.clone(), error))?;
         let mut player = Player::new(uri, vec![client.clone()], block_bytes, pace, versions);

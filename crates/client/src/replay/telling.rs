@@ -135,7 +135,7 @@ pub(super) async fn connect(
     how: &super::Replay,
     block_bytes: u32,
 ) -> Result<Vec<Mailbox>, ReplayError> {
-    let id = undercroft_nbd::report::client_id();
+    let id = undercroft_nbd::coop::ClientId::random();
     let mut mailboxes = Vec::new();
     for _ in 0..how.connections.max(1) {
         let mailbox = Mailbox::connect(uri, &how.options, how.report, id).await;

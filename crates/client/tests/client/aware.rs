@@ -429,7 +429,8 @@ async fn lies_change_hits_and_no_data() {
         let honest = CachedOptions { batch: 1, ..CachedOptions::new(40, spec("lru-ca")) };
         let needs = Abilities { evict: true, hold: true, follow: true, ..Abilities::default() };
         let needs = Abilities { digest: policy.contains("bloom"), ..needs };
-        let liar = Mailbox::asking_for(&served.uri, &ClientOptions::default(), needs, 7).await;
+        let liar =
+            Mailbox::asking_for(&served.uri, &ClientOptions::default(), needs, 7.into()).await;
         let mut liar = liar.expect("a mailbox");
         let client = CachedClient::connect(&served.uri, &honest).await.expect("a server");
         let mut model = [0_u8; 200];

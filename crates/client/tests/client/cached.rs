@@ -445,7 +445,7 @@ async fn what_is_read_after_a_loss_is_what_the_server_has() {
         let mut served = Volume::new(size, 512, ALL, random.next()).serve().await;
         served.volume.disk().delay = Duration::from_micros(200);
         let mut options = options(30, "lru", report, 4);
-        options.client_id = Some(7);
+        options.client_id = Some(7.into());
         let client = connect(&served, &options).await;
         let model = vec![None; size as usize];
         let mut crowd = Crowd { client, model, may_fail: true };

@@ -192,7 +192,7 @@ impl Export for Volume {
 
     fn contexts(&self, query: &str) -> Vec<Context> {
         let Some(query) = Query::parse(query) else { return Vec::new() };
-        self.disk().clients.push(query.client);
+        self.disk().clients.push(query.client.map(|id| id.number));
         let grant = Grant {
             epoch: 1,
             block_bytes: self.block_bytes,
@@ -205,7 +205,7 @@ impl Export for Volume {
             return Vec::new();
         }
         assert!(grant.to_string().starts_with(NAME));
-        vec![Context { name: grant.to_string(), key: 1 }]
+        vec![Context { name: grant.to_string(), key: 1, kept: None }]
     }
 
     fn connect(&self, _peer: &Peer, _contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {

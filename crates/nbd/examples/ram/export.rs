@@ -142,7 +142,10 @@ impl Export for Ram {
     fn contexts(&self, query: &str) -> Vec<Context> {
         let name = "base:allocation";
         let asked = query.is_empty() || query == "base:" || query == name;
-        asked.then(|| Context { name: name.to_owned(), key: ALLOCATION }).into_iter().collect()
+        asked
+            .then(|| Context { name: name.to_owned(), key: ALLOCATION, kept: None })
+            .into_iter()
+            .collect()
     }
 
     fn connect(&self, _peer: &Peer, _contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {

@@ -15,6 +15,8 @@ use crate::wire::{SEND_FLUSH, SEND_FUA};
 pub struct Channel {
     /// The connection.
     pub client: Client,
+    /// Larger than those of the connections before.
+    pub(super) number: u64,
     changes: Arc<Changes>,
 }
 
@@ -46,13 +48,13 @@ impl Changes {
 }
 
 impl Channel {
-    pub(super) fn new(client: Client) -> Channel {
-        Channel { client, changes: Arc::default() }
+    pub(super) fn new(client: Client, number: u64) -> Channel {
+        Channel { client, number, changes: Arc::default() }
     }
 
     /// The same changes over another connection.
     pub(super) fn over(&self, client: Client) -> Channel {
-        Channel { client, changes: Arc::clone(&self.changes) }
+        Channel { client, number: self.number, changes: Arc::clone(&self.changes) }
     }
 
     pub(super) fn add_unflushed(&self) {
@@ -73,24 +75,16 @@ impl Channel {
         u64::from(self.client.remote().info.max_block.max(1))
     }
 
-    /// Whether a durable change is asked for as such; else a FLUSH follows it.
+    /// Whether a durable change is asked for as such; else a FLUSH has to follow it.
     pub fn fua(&self, durable: bool) -> bool {
         durable && self.offers(SEND_FUA)
-    }
-
-    /// A FLUSH where a change is to be durable and FUA could not say so.
-    ///
-    /// # Errors
-    /// The FLUSH failed.
-    pub async fn settle(&self, durable: bool) -> Result<(), ClientError> {
-        if durable && !self.offers(SEND_FUA) { self.flush().await } else { Ok(()) }
     }
 
     /// Makes everything durable that was answered before, if the export can.
     ///
     /// # Errors
     /// The FLUSH failed.
-    pub async fn flush(&self) -> Result<(), ClientError> {
+    pub(super) async fn flush(&self) -> Result<(), ClientError> {
         let covered = self.changes.to_cover();
         if self.offers(SEND_FLUSH) {
             self.client.flush().await?;

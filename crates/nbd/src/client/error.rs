@@ -20,6 +20,10 @@ pub enum ClientError {
     /// The server refuses the export, or something that it cannot be opened without.
     #[error("the server refuses: {0}")]
     Refused(String),
+    /// The server has requests of an earlier connection of the same client to end first: to be
+    /// tried again.
+    #[error("the server refuses: {0}")]
+    Busy(String),
     /// The server breaks the protocol.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
@@ -58,7 +62,7 @@ impl From<ClientError> for io::Error {
     fn from(error: ClientError) -> io::Error {
         let kind = match &error {
             ClientError::Server { failure, .. } => failure.kind(),
-            ClientError::Refused(_) => io::ErrorKind::ConnectionRefused,
+            ClientError::Refused(_) | ClientError::Busy(_) => io::ErrorKind::ConnectionRefused,
             ClientError::Malformed(_) => io::ErrorKind::InvalidData,
             ClientError::Lost(_) => io::ErrorKind::NotConnected,
             ClientError::Unflushed => io::ErrorKind::ConnectionReset,

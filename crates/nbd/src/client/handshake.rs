@@ -6,6 +6,7 @@ use bytes::BytesMut;
 use rustls::pki_types::ServerName;
 
 use super::{ClientError, Remote};
+use crate::lineage;
 use crate::link::Link;
 use crate::service::{ExportInfo, Flags};
 use crate::wire::*;
@@ -43,6 +44,9 @@ impl Ending {
 }
 
 fn refusal(error: u32, text: String) -> ClientError {
+    if error == REP_ERR_POLICY && text.starts_with(lineage::BUSY) {
+        return ClientError::Busy(text);
+    }
     let what = match error {
         REP_ERR_UNSUP => "it does not know the option",
         REP_ERR_POLICY => "it does not allow that",

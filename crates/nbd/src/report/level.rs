@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::coop::{ANSWER_AREA_BYTES, Abilities, Grant, LevelGrant, Query};
+use crate::coop::{ANSWER_AREA_BYTES, Abilities, ClientId, Grant, LevelGrant, Query};
 use crate::hint::{self, Asked, BLOCKS_MAX, BlockRun, Hint, MESSAGE_BYTES_MAX, Moves, Passed};
 use crate::{Client, ClientError};
 
@@ -174,7 +174,7 @@ impl LevelSaid {
 
 impl LevelLink {
     /// The context that a connection is to be opened with for [`over`](LevelLink::over).
-    pub fn context(client_id: u128) -> String {
+    pub fn context(client_id: ClientId) -> String {
         let want = Abilities { freq: true, demote: true, stat: true, ..Abilities::default() };
         Query { client: Some(client_id), want }.to_string()
     }

@@ -1,6 +1,5 @@
 //! A connection with a mailbox: opting in, and at most one message on its way.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use tokio::sync::watch;
 
 use super::queue::Message;
 use super::{HintQueue, Report};
-use crate::coop::{Abilities, Grant, NAME, Query};
+use crate::coop::{Abilities, ClientId, Grant, NAME, Query};
 use crate::hint::{Follow, Hint, MESSAGE_BYTES_MAX, Told, parse_told};
 use crate::{Client, ClientError, ClientOptions, Uri};
 
@@ -58,7 +57,7 @@ impl Mailbox {
         uri: &Uri,
         options: &ClientOptions,
         report: Report,
-        client_id: u128,
+        client_id: ClientId,
     ) -> Result<Mailbox, ClientError> {
         Mailbox::asking_for(uri, options, report.needs(), client_id).await
     }
@@ -71,7 +70,7 @@ impl Mailbox {
         uri: &Uri,
         options: &ClientOptions,
         needs: Abilities,
-        client_id: u128,
+        client_id: ClientId,
     ) -> Result<Mailbox, ClientError> {
         let mut options = options.clone();
         let want = Abilities { stat: true, ..needs };
@@ -80,7 +79,7 @@ impl Mailbox {
     }
 
     /// The context that a connection is to be opened with for [`over`](Mailbox::over).
-    pub fn context(report: Report, client_id: u128) -> String {
+    pub fn context(report: Report, client_id: ClientId) -> String {
         let want = Abilities { stat: true, ..report.needs() };
         Query { client: Some(client_id), want }.to_string()
     }
@@ -220,11 +219,4 @@ impl Mailbox {
     pub fn away(&self) -> Away {
         Away(self.away.subscribe())
     }
-}
-
-/// A number that no other client has.
-pub fn client_id() -> u128 {
-    // Its keys are random.
-    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
-    half() << 64 | half()
 }

@@ -13,7 +13,7 @@ mod queue;
 use crate::coop::Abilities;
 
 pub use level::{AskedAt, Departed, LevelLink, LevelMessage, LevelQueue, LevelSaid};
-pub use mailbox::{Answer, Away, Mailbox, client_id};
+pub use mailbox::{Answer, Away, Mailbox};
 pub use queue::{HintCounts, HintQueue, Late, Message};
 
 /// What a server is told of the blocks that leave the cache above it.

@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 
 use super::handshake::OptionError;
+use crate::lineage::{self, Lineage};
 use crate::service::{Context, Export};
 use crate::wire::*;
 
@@ -33,8 +34,9 @@ impl Selection {
         };
         let wildcard = |query: &str| query.is_empty() || query.ends_with(':');
         for query in queries.iter().filter(|query| !(set && wildcard(query))) {
-            for context in export.contexts(query) {
-                let known = contexts.iter().any(|other| other.name == context.name);
+            for context in of_line(query).into_iter().chain(export.contexts(query)) {
+                // One of each kind: a client may ask for the same in many words.
+                let known = contexts.iter().any(|other| other.key == context.key);
                 if !known && context.name.len() <= MAX_STRING {
                     contexts.push(context);
                 }
@@ -46,6 +48,12 @@ impl Selection {
         Ok(Selection { export: query.name, contexts })
     }
 
+    /// Which of a client's connections this is, if it said so.
+    pub(super) fn lineage(&self) -> Option<Lineage> {
+        let context = self.contexts.iter().find(|context| context.key == lineage::KEY)?;
+        Lineage::parse(&context.name)
+    }
+
     /// Appends the answers. A listed context has no id.
     pub(super) fn put(&self, out: &mut BytesMut, option: u32) {
         for (place, context) in (1u32..).zip(&self.contexts) {
@@ -55,4 +63,10 @@ impl Selection {
             put_option_reply(out, option, REP_META_CONTEXT, &data);
         }
     }
+}
+
+/// The context that says which of a client's connections this is; every export has it.
+fn of_line(query: &str) -> Option<Context> {
+    let lineage = Lineage::parse(query)?;
+    Some(Context { name: lineage.to_string(), key: lineage::KEY, kept: None })
 }

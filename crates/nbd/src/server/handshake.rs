@@ -3,13 +3,17 @@
 //! A client may send anything here, in any order and for as long as the deadline allows. Options
 //! are counted, their bytes too, and none is kept in memory that is longer than [`MAX_OPTION`].
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 
-use super::Inner;
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
+use super::{Guest, Inner};
+use crate::lineage::Lineage;
 use crate::link::{Ended, Link};
+use crate::reply::Answers;
 use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;
 use crate::wire::*;
@@ -22,12 +26,15 @@ const MAX_OPTIONS: u32 = 4096;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// A connection that is ready for transmission.
-pub(crate) struct Opened {
-    pub(crate) link: Link,
-    pub(crate) session: Box<dyn Session>,
-    pub(crate) offer: Offer,
-    pub(crate) export: String,
-    pub(crate) peer: Peer,
+pub(super) struct Opened<'a> {
+    pub(super) link: Link,
+    pub(super) session: Box<dyn Session>,
+    pub(super) offer: Offer,
+    pub(super) export: String,
+    pub(super) peer: Peer,
+    /// Where its answers go.
+    pub(super) answers: Arc<Answers>,
+    pub(super) guest: Guest<'a>,
 }
 
 /// One handshake.
@@ -47,29 +54,41 @@ pub(super) struct Handshake<'a> {
 pub(super) type OptionError = (u32, String);
 
 /// What an option led to.
-enum Step {
+enum Step<'a> {
     Next,
-    Begin(Box<dyn Session>, Offer, String),
+    Begin(Began<'a>, Offer, String),
     End,
 }
 
+/// A session, where its answers go, and its place among those that there may be.
+type Began<'a> = (Box<dyn Session>, Arc<Answers>, Guest<'a>);
+
 impl<'a> Handshake<'a> {
     pub(super) fn new(server: &'a Inner, link: Link, peer: Peer) -> Handshake<'a> {
-        let (zeroes, structured, selection) = (true, false, None);
-        Handshake { server, link, peer, zeroes, structured, selection, options: 0, bytes: 0 }
+        Handshake {
+            server,
+            link,
+            peer,
+            zeroes: true,
+            structured: false,
+            selection: None,
+            options: 0,
+            bytes: 0,
+        }
     }
 
     /// Negotiates; `None` if the client had enough.
-    pub(super) async fn run(mut self) -> Result<Option<Opened>, Ended> {
+    pub(super) async fn run(mut self) -> Result<Option<Opened<'a>>, Ended> {
         self.greet().await?;
         loop {
             let (option, data) = self.next_option().await?;
             match self.answer(option, data).await? {
                 Step::Next => {}
                 Step::End => return Ok(None),
-                Step::Begin(session, offer, export) => {
+                Step::Begin((session, answers, guest), offer, export) => {
                     let (link, peer) = (self.link, self.peer);
-                    return Ok(Some(Opened { link, session, offer, export, peer }));
+                    let opened = Opened { link, session, offer, export, peer, answers, guest };
+                    return Ok(Some(opened));
                 }
             }
         }
@@ -84,18 +103,6 @@ impl<'a> Handshake<'a> {
         }
         self.zeroes = flags & u32::from(FLAG_NO_ZEROES) == 0;
         Ok(())
-    }
-
-    /// Answers whatever is asked with a refusal, until the client leaves.
-    pub(super) async fn refuse(mut self, text: &str) -> Result<(), Ended> {
-        self.greet().await?;
-        loop {
-            let (option, _) = self.next_option().await?;
-            if matches!(option, OPT_ABORT | OPT_EXPORT_NAME) {
-                return Ok(());
-            }
-            self.reply_error(option, (REP_ERR_POLICY, text.to_owned())).await?;
-        }
     }
 
     /// The next option; without its data if that was too long.
@@ -113,10 +120,14 @@ impl<'a> Handshake<'a> {
         Ok((header.option, Some(self.link.bytes(header.length as usize).await?)))
     }
 
-    async fn answer(&mut self, option: u32, data: Option<BytesMut>) -> Result<Step, Ended> {
+    async fn answer(&mut self, option: u32, data: Option<BytesMut>) -> Result<Step<'a>, Ended> {
         if self.server.stopping() && option != OPT_ABORT {
             self.reply_error(option, (REP_ERR_SHUTDOWN, "the server is going away".into())).await?;
             return Ok(Step::End);
+        }
+        // Said early, before anybody takes pains.
+        if self.server.is_full() && option != OPT_ABORT {
+            return self.fail(option, self.server.no_room()).await;
         }
         let forced = matches!(self.server.options.tls, Tls::Required(_));
         if forced && !self.peer.encrypted && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
@@ -154,7 +165,7 @@ impl<'a> Handshake<'a> {
         Ok(self.link.send(&out).await?)
     }
 
-    async fn acknowledge(&mut self, option: u32) -> Result<Step, Ended> {
+    async fn acknowledge(&mut self, option: u32) -> Result<Step<'a>, Ended> {
         self.reply(option, REP_ACK, &[]).await?;
         Ok(Step::Next)
     }
@@ -164,7 +175,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Refuses an option and goes on; EXPORT_NAME has no way to say no but to hang up.
-    async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step, Ended> {
+    async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step<'a>, Ended> {
         if option == OPT_EXPORT_NAME {
             return Err(refused(error.1));
         }
@@ -172,7 +183,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn list(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn list(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         if !data.is_empty() {
             return self.fail(OPT_LIST, no_data()).await;
         }
@@ -191,7 +202,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn start_tls(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn start_tls(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         if !data.is_empty() {
             return self.fail(OPT_STARTTLS, no_data()).await;
         }
@@ -219,7 +230,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
             // Also a SET that fails replaces the one before.
@@ -249,32 +260,36 @@ impl<'a> Handshake<'a> {
         Selection::new(export.as_ref(), query, set)
     }
 
-    fn find(&self, name: &str) -> Result<std::sync::Arc<dyn Export>, OptionError> {
+    fn find(&self, name: &str) -> Result<Arc<dyn Export>, OptionError> {
         self.server.exports.find(name, &self.peer).map_err(|refusal| refusal_reply(name, refusal))
     }
 
     /// The export of a name, and what a session of this connection would see of it.
     fn open(&self, name: &str) -> Result<Candidate, OptionError> {
         let export = self.find(name)?;
-        let contexts = match &self.selection {
-            Some(selection) if selection.export == name => selection.contexts.clone(),
-            _ => Vec::new(),
-        };
+        let selection = self.selection.as_ref().filter(|selection| selection.export == name);
+        let lineage = selection.and_then(Selection::lineage);
+        let contexts = selection.map(|selection| selection.contexts.clone()).unwrap_or_default();
         let info = export.info(&self.peer, &contexts);
         let keys = contexts.iter().map(|context| context.key).collect();
         let offer = Offer::new(&info, self.structured, keys).map_err(|error| {
             tracing::error!(export = name, "the export cannot be served: {error}");
             (REP_ERR_POLICY, "the export is not configured well".to_owned())
         })?;
-        Ok(Candidate { export, contexts, info, offer })
+        Ok(Candidate { export, contexts, info, offer, lineage })
     }
 
-    fn connect(&self, name: &str, found: &Candidate) -> Result<Box<dyn Session>, OptionError> {
+    async fn connect(&mut self, name: &str, found: &Candidate) -> Result<Began<'a>, OptionError> {
+        let guest = Guest::enter(self.server).ok_or_else(|| self.server.no_room())?;
+        let answers = Arc::new(Answers::new(self.server.budget.share(&found.info.name)));
+        if let Some(lineage) = found.lineage {
+            self.server.lines.begin(&found.info.name, lineage, &answers).await?;
+        }
         let session = found.export.connect(&self.peer, &found.contexts);
-        session.map_err(|refusal| refusal_reply(name, refusal))
+        Ok((session.map_err(|refusal| refusal_reply(name, refusal))?, answers, guest))
     }
 
-    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
         let request = match InfoRequest::parse(data) {
             Ok(request) => request,
             Err(error) => return self.fail(option, invalid(error)).await,
@@ -290,7 +305,7 @@ impl<'a> Handshake<'a> {
             return self.fail(option, (REP_ERR_BLOCK_SIZE_REQD, text)).await;
         }
         let session = match option {
-            OPT_GO => match self.connect(&request.name, &found) {
+            OPT_GO => match self.connect(&request.name, &found).await {
                 Ok(session) => Some(session),
                 Err(error) => return self.fail(option, error).await,
             },
@@ -308,15 +323,17 @@ impl<'a> Handshake<'a> {
         })
     }
 
-    async fn export_name(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn export_name(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         let name = text(data)?;
-        let opened = self.open(&name);
-        let opened =
-            opened.and_then(|found| Ok((self.connect(&name, &found)?, found.offer, found.info)));
-        let (session, offer, info) = match opened {
-            Ok(opened) => opened,
+        let found = match self.open(&name) {
+            Ok(found) => found,
             Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
         };
+        let session = match self.connect(&name, &found).await {
+            Ok(session) => session,
+            Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
+        };
+        let (offer, info) = (found.offer, found.info);
         let mut out = BytesMut::new();
         out.extend_from_slice(&offer.size.to_be_bytes());
         out.extend_from_slice(&offer.flags.to_be_bytes());
@@ -330,10 +347,12 @@ impl<'a> Handshake<'a> {
 
 /// An export that a client asked for.
 struct Candidate {
-    export: std::sync::Arc<dyn Export>,
+    export: Arc<dyn Export>,
     contexts: Vec<Context>,
     info: ExportInfo,
     offer: Offer,
+    /// Which of a client's connections this would be.
+    lineage: Option<Lineage>,
 }
 
 fn info_replies(found: &Candidate, wanted: &[u16]) -> Vec<InfoReply> {

@@ -48,7 +48,7 @@ impl Export for Mail {
         let window_bytes = 1 << 20;
         let (epoch, block_bytes, news) = (1, 4096, None);
         let grant = Grant { epoch, block_bytes, window_base: BASE, window_bytes, news, grant };
-        vec![Context { name: grant.to_string(), key: 1 }]
+        vec![Context { name: grant.to_string(), key: 1, kept: None }]
     }
 
     fn connect(&self, _peer: &Peer, _contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {

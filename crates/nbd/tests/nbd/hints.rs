@@ -2,7 +2,7 @@
 //! run of the random ones.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use undercroft_nbd::coop::{Abilities, Grant, Query};
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
 use undercroft_nbd::hint::{
     Asked, BLOCKS_MAX, BlockRun, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow, Following,
     Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Told, Tracking, Verdict, parse,
@@ -391,10 +391,23 @@ fn contexts_are_written_and_read() {
     assert_eq!(some, Abilities { evict: true, stat: true, ..Abilities::default() });
     assert_eq!(some.and(Abilities::parse("evict,demote")).to_string(), "evict");
 
-    let query = Query { client: Some(0xabc), want: some };
+    let query = Query { client: Some(0xabc.into()), want: some };
     let text = "x-undercroft:coop;v=1;client=00000000000000000000000000000abc;want=evict,stat";
     assert_eq!(query.to_string(), text);
     assert_eq!(Query::parse(text), Some(query));
+    let id = ClientId { number: 0xabc, key: Some(0xdef) };
+    let (with_key, key) =
+        (Query { client: Some(id), ..query }, format!(";key={:032x};want", 0xdef));
+    assert_eq!(with_key.to_string(), text.replace(";want", &key));
+    assert_eq!(Query::parse(&with_key.to_string()), Some(with_key));
+    assert_eq!(Query::parse("x-undercroft:coop;key=1"), Some(Query::default()));
+    for (text, parsed) in [(id.to_string().as_str(), id), ("abc:DEF", id), ("abc", 0xabc.into())] {
+        assert_eq!(text.parse(), Ok(parsed), "{text}");
+    }
+    for wrong in ["", ":", "1:", ":1", "1:2:3", "+1", "1:-1", "x"] {
+        assert!(wrong.parse::<ClientId>().is_err(), "{wrong}");
+    }
+    assert!(!format!("{with_key:?}").contains("def"), "keys are not for logs");
     assert_eq!(Query::parse("x-undercroft:coop"), Some(Query::default()));
     assert_eq!(Query::parse("x-undercroft:coop;later=1;want=evict,stat").unwrap().want, some);
     let others = [
@@ -404,11 +417,12 @@ fn contexts_are_written_and_read() {
         "x-undercroft:coop;want=evict;v=2",
         "x-undercroft:coop;client=",
         "x-undercroft:coop;client=+1",
+        "x-undercroft:coop;client=1;key=+1",
         "x-undercroft:coop;client=100000000000000000000000000000000",
         "base:allocation",
         "",
     ];
-    assert_eq!(others.map(Query::parse), [None; 9]);
+    assert_eq!(others.map(Query::parse), [None; 10]);
 
     let grant = Grant {
         epoch: 0x1f,

@@ -52,7 +52,7 @@ impl Export for Held {
         let all = [("test:a", 7), ("test:b", 9)];
         let fits = |name: &str| query == name || query.is_empty() || query == "test:";
         let found = all.into_iter().filter(|(name, _)| fits(name));
-        found.map(|(name, key)| Context { name: name.to_owned(), key }).collect()
+        found.map(|(name, key)| Context { name: name.to_owned(), key, kept: None }).collect()
     }
 
     fn connect(&self, _peer: &Peer, _contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {

@@ -20,6 +20,8 @@ pub(super) struct Control {
     pub(super) volume: Arc<Volume>,
     pub(super) status: Status,
     pub(super) epoch: u64,
+    /// Whether the peer may write the volume: who may not hands over no contents.
+    pub(super) may_write: bool,
 }
 
 impl Export for Control {
@@ -36,7 +38,8 @@ impl Export for Control {
     }
 
     fn contexts(&self, query: &str) -> Vec<Context> {
-        Place::of_control(&self.volume).contexts(query, &self.volume, self.epoch)
+        let place = Place::of_control(&self.volume, self.may_write);
+        place.contexts(query, &self.volume, self.epoch)
     }
 
     fn connect(&self, _: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
@@ -45,7 +48,7 @@ impl Export for Control {
         }
         // With the context it speaks for what it asked for, and without for all there is.
         let speaks = !contexts.iter().any(|context| context.key == COOP);
-        let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status));
+        let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status))?;
         Ok(Box::new(ControlSession(window)))
     }
 }
@@ -63,5 +66,9 @@ impl Session for ControlSession {
             self.0.hear(heard);
             reply.done();
         }
+    }
+
+    fn owed(&mut self) -> u64 {
+        self.0.owed()
     }
 }

@@ -12,7 +12,8 @@
 
 use std::sync::Arc;
 
-use undercroft_nbd::coop::{Abilities, Grant, NAMESPACE, Query};
+use bytes::Bytes;
+use undercroft_nbd::coop::{Abilities, ClientId, Grant, NAMESPACE, Query};
 use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX, parse_evictions};
 use undercroft_nbd::{
     Answer, Client, ClientOptions, Command, Context, Extent, Failure, Refusal, Reply, Request,
@@ -25,7 +26,7 @@ use crate::clients::Caller;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
 use crate::told::Told;
-use crate::volume::Volume;
+use crate::volume::{RESIDENCY_BLOCKS, Volume};
 
 /// Number of the context among those of an export.
 pub(super) const COOP: u32 = 0x636f_6f70;
@@ -40,8 +41,9 @@ pub(super) const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
 /// zeroes.
 const NEWS: u64 = MESSAGE_BYTES_MAX as u64;
 
-/// Makes the status text that clients of the context read.
-pub(super) type Status = Arc<dyn Fn() -> String + Send + Sync>;
+/// Makes the status text that clients of the context read; or, if one goes on reading, gives the
+/// last one.
+pub(super) type Status = Arc<dyn Fn(bool) -> Bytes + Send + Sync>;
 
 /// Where a window is, and what may be said in it.
 #[derive(Clone, Copy, Debug)]
@@ -63,12 +65,12 @@ impl Place {
         Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
     }
 
-    /// The window that a control export is. Between connections there is no order, so that data
-    /// would be unsafe, and nobody can say what is here after a request.
-    pub(super) fn of_control(volume: &Volume) -> Self {
-        // Nor is anything answered that a request would follow.
+    /// The window that a control export is. Between connections there is no order, so that nobody
+    /// can say what is here after a request, and nothing is answered that a request would follow.
+    pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
         let all = abilities(volume);
-        let takes = Abilities { demote: false, follow: false, freq: false, ..all };
+        let demote = all.demote && may_write;
+        let takes = Abilities { demote, follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
 
@@ -76,7 +78,7 @@ impl Place {
     /// select all that is listed do not opt in by accident.
     pub(super) fn contexts(&self, query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
         if query.is_empty() {
-            return vec![Context { name: NAMESPACE.to_owned(), key: COOP }];
+            return vec![Context { name: NAMESPACE.to_owned(), key: COOP, kept: None }];
         }
         let Some(query) = Query::parse(query) else { return Vec::new() };
         let agreed = self.takes.and(query.want);
@@ -88,11 +90,13 @@ impl Place {
             news: agreed.follow.then(|| (self.base.saturating_add(WINDOW), NEWS)),
             grant: agreed,
         };
-        let client = query.client.map(|id| format!(";client={id:x}")).unwrap_or_default();
+        // The key is not said again.
+        let kept = query.client.and_then(|id| id.key);
+        let client = query.client.map(|id| format!(";client={:x}", id.number)).unwrap_or_default();
         let level = levels::grant(volume, self.base.saturating_add(WINDOW));
         let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
         let level = level.unwrap_or_default();
-        vec![Context { name: format!("{grant}{level}{client}"), key: COOP }]
+        vec![Context { name: format!("{grant}{level}{client}"), key: COOP, kept }]
     }
 
     /// First byte of the window.
@@ -125,11 +129,14 @@ fn abilities(volume: &Volume) -> Abilities {
     }
 }
 
-/// What was agreed on in a context of ours.
-pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<u128>) {
-    let name = contexts.iter().find(|c| c.key == COOP).map_or("", |context| &context.name);
-    let granted = Grant::parse(name).map(|grant| grant.grant).unwrap_or_default();
-    (granted, Query::parse(name).and_then(|query| query.client))
+/// What was agreed on in a context of ours, and with whom.
+pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<ClientId>) {
+    let Some(context) = contexts.iter().find(|context| context.key == COOP) else {
+        return Default::default();
+    };
+    let granted = Grant::parse(&context.name).map(|grant| grant.grant).unwrap_or_default();
+    let named = Query::parse(&context.name).and_then(|query| query.client);
+    (granted, named.map(|id| ClientId { key: context.kept, ..id }))
 }
 
 /// A session with the context.
@@ -160,7 +167,7 @@ impl CoopSession {
         base: u64,
         status: Status,
     ) -> Result<Self, Refusal> {
-        let window = Window::new(volume, contexts, false, status);
+        let window = Window::new(volume, contexts, false, status)?;
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let (size, reads_first) = (volume.size(), volume.config().reads_first());
@@ -226,6 +233,14 @@ impl Session for CoopSession {
         if let Some(reply) = self.unanswered.take() {
             reply.done();
         }
+    }
+
+    fn owed(&mut self) -> u64 {
+        self.window.owed() + self.inner.owed()
+    }
+
+    fn no_more(&mut self, _: bool) {
+        self.answers.no_more();
     }
 }
 
@@ -313,6 +328,8 @@ impl CoopSession {
         let one = matches!(command, Command::BlockStatus { one_extent: true });
         self.act();
         let mut residency = self.window.volume.residency(offset, length);
+        // Finding one is cheaper than reading it.
+        self.window.owes(RESIDENCY_BLOCKS as u64 / 4);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
             return reply.extents(vec![(COOP, residency)]);

@@ -228,8 +228,14 @@ impl Plan {
     fn fixed_changes(&self, next: &Plan) -> Vec<&'static str> {
         let mode = |plan: &Plan| std::mem::discriminant(&plan.tls);
         let limits = |plan: &Plan| {
-            let each = (plan.max_requests, plan.max_bytes);
-            (plan.max_connections, each, plan.handshake_timeout, plan.busy_poll)
+            let each = (plan.max_requests, plan.max_bytes, plan.stall);
+            (
+                plan.max_connections,
+                plan.max_negotiating,
+                each,
+                plan.handshake_timeout,
+                plan.busy_poll,
+            )
         };
         let differ = [
             ("listen", self.listen != next.listen),

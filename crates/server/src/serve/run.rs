@@ -92,8 +92,12 @@ impl Running {
             tls,
             handshake_timeout: plan.handshake_timeout,
             max_connections: plan.max_connections,
+            max_negotiating: plan.max_negotiating,
             max_requests: plan.max_requests,
-            max_bytes: plan.max_bytes,
+            max_bytes: plan.max_bytes[0],
+            max_export_bytes: plan.max_bytes[1],
+            max_total_bytes: plan.max_bytes[2],
+            stall: plan.stall,
             busy_poll: plan.busy_poll,
         };
         let server = Server::new(Arc::clone(&doors) as _, options);
@@ -309,6 +313,10 @@ pub(super) async fn open_volume(
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
+    // It ends by itself, at the latest with the volume.
+    if let Err(error) = memory.prepare() {
+        tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
+    }
     if let Some(teller) = teller {
         teller.tell_of(&volume);
     }

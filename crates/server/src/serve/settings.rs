@@ -67,10 +67,18 @@ pub struct TlsSettings {
 pub struct LimitSettings {
     /// Connections at a time.
     pub connections: Option<usize>,
+    /// Connections that have not opened an export.
+    pub negotiating: Option<usize>,
     /// Requests in flight on a connection.
     pub requests: Option<usize>,
-    /// Bytes in flight on a connection.
+    /// Bytes that requests of a connection pin.
     pub bytes: Option<String>,
+    /// The same of all connections to a volume.
+    pub volume_bytes: Option<String>,
+    /// And of all connections.
+    pub total_bytes: Option<String>,
+    /// Seconds that a client may stall while others wait for the memory kept for it.
+    pub stall_s: Option<u64>,
     /// Seconds that a handshake may take.
     pub handshake_s: Option<u64>,
     /// Seconds that the end of a volume waits for a store that does not take what is dirty.
@@ -321,8 +329,12 @@ impl Settings {
             },
             limits: LimitSettings {
                 connections: self.limits.connections.or(then.limits.connections),
+                negotiating: self.limits.negotiating.or(then.limits.negotiating),
                 requests: self.limits.requests.or(then.limits.requests),
                 bytes: self.limits.bytes.or(then.limits.bytes),
+                volume_bytes: self.limits.volume_bytes.or(then.limits.volume_bytes),
+                total_bytes: self.limits.total_bytes.or(then.limits.total_bytes),
+                stall_s: self.limits.stall_s.or(then.limits.stall_s),
                 handshake_s: self.limits.handshake_s.or(then.limits.handshake_s),
                 close_s: self.limits.close_s.or(then.limits.close_s),
                 busy_poll_us: self.limits.busy_poll_us.or(then.limits.busy_poll_us),

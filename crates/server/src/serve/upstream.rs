@@ -18,7 +18,7 @@ use undercroft_nbd::wire::{
 };
 use undercroft_nbd::{ClientOptions, Endpoint, Uri};
 use undercroft_store::{
-    Answer, Buffer, Extent, Facts, NbdAddress, NbdTransport, Store, Upstream, Zeroing,
+    Answer, Buffer, Extent, Facts, NbdAddress, NbdTransport, OnLoss, Store, Upstream, Zeroing,
 };
 
 use link::Link;
@@ -101,12 +101,8 @@ impl Link {
         let channel = self.channel().await?;
         let length = data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let said = self.before(offset, length, true).await;
-        let write = async {
-            channel.write(offset, data, durable).await?;
-            self.changed(&channel);
-            channel.settle(durable).await
-        };
-        let result = write.await;
+        let written = channel.write(offset, data, durable).await;
+        let result = self.settle(&channel, durable, written).await;
         self.heard(said).await;
         result.map_err(|error| self.failed(error))
     }
@@ -117,7 +113,7 @@ impl Link {
             return Err(ErrorKind::Unsupported.into());
         }
         let said = self.before(offset, length, true).await;
-        let zero = async {
+        let zeroed = async {
             if channel.offers(SEND_WRITE_ZEROES) {
                 let mut flags = if how.keep_allocated { CMD_FLAG_NO_HOLE } else { 0 };
                 flags |= if how.only_if_fast { CMD_FLAG_FAST_ZERO } else { 0 };
@@ -131,10 +127,9 @@ impl Link {
                     channel.write(start, piece, durable).await?;
                 }
             }
-            self.changed(&channel);
-            channel.settle(durable).await
+            Ok(())
         };
-        let result = zero.await;
+        let result = self.settle(&channel, durable, zeroed.await).await;
         self.heard(said).await;
         result.map_err(|error| self.failed(error))
     }
@@ -145,14 +140,13 @@ impl Link {
             return Ok(());
         }
         let said = self.before(offset, length, true).await;
-        let trim = async {
+        let trimmed = async {
             for (start, bytes) in pieces(offset, length, EFFECT_BYTES) {
                 channel.client.trim(start, bytes, channel.fua(durable)).await?;
             }
-            self.changed(&channel);
-            channel.settle(durable).await
+            Ok(())
         };
-        let result = trim.await;
+        let result = self.settle(&channel, durable, trimmed.await).await;
         self.heard(said).await;
         result.map_err(|error| self.failed(error))
     }
@@ -234,5 +228,13 @@ impl Store for NbdStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.ask(|link| async move { link.grow().await })
+    }
+
+    fn losses(&self) -> Option<u64> {
+        Some(self.link.losses())
+    }
+
+    fn on_loss(&self, call: OnLoss) {
+        self.link.on_loss(call);
     }
 }

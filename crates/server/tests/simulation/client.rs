@@ -68,7 +68,9 @@ impl Session {
         if random.percent(scenario.hinting) {
             let want = "evict,demote,promote,hold,stat,follow";
             let id = random.percent(70).then_some(u128::from(client) + 1);
-            contexts.push(Query { client: id, want: Abilities::parse(want) }.to_string());
+            contexts.push(
+                Query { client: id.map(Into::into), want: Abilities::parse(want) }.to_string(),
+            );
         }
         if random.percent(20) {
             contexts.push("base:allocation".to_owned());

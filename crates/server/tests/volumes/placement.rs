@@ -408,13 +408,14 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     let (store, config) = numbered("gl", 8);
     let volume = open(config, &store);
     let other = Caller { client: 5, tells: true };
-    // Delivered and unchanged: taken. What is sent here is wrong on purpose, to tell it apart.
+    // Delivered and unchanged: taken, and served without the store.
     read_as(&volume, CLIENT, 1).await;
     settle().await;
-    hear(&volume, vec![demote(1, 0xee)]);
+    hear(&volume, vec![demote(1, 1)]);
     assert_eq!(cooperation(&volume).demotions_accepted, 1);
-    assert_eq!(read_as(&volume, other, 1).await, 0xee);
-    // Never delivered; changed by another client; trimmed; delivered to another client; short.
+    assert_eq!(read_as(&volume, other, 1).await, 1);
+    assert_eq!(volume.stats().store_reads, 1);
+    // Never delivered; changed by another client; trimmed; not what was delivered; short.
     read_as(&volume, CLIENT, 2).await;
     write_as(&volume, other, 2, 0x22).await;
     read_as(&volume, CLIENT, 3).await;
@@ -423,7 +424,7 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     read_as(&volume, CLIENT, 6).await;
     settle().await;
     let short = Hint::Demote { block: 6, rides: false, data: vec![0xee; 512].into() };
-    let mut hints: Vec<_> = [0, 2, 3, 4].map(|block| demote(block, 0xee)).into();
+    let mut hints = vec![demote(0, 0), demote(2, 2), demote(3, 3), demote(4, 0xee)];
     hints.push(short);
     hear(&volume, hints);
     idle(&volume).await;
@@ -432,7 +433,7 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     for (block, byte) in [(0, 0), (2, 0x22), (3, 0), (4, 4), (6, 6)] {
         assert_eq!(read_as(&volume, CLIENT, block).await, byte, "block {block}");
     }
-    // A write that arrived after the data was sent is newer, also the client's own.
+    // A write that came before the data is newer, also the client's own.
     read_as(&volume, CLIENT, 8).await;
     settle().await;
     let arrived = Instant::now();

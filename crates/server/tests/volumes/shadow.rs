@@ -8,8 +8,9 @@
 //! what the model held when the read arrived. A failed change leaves the old or the new bytes.
 //!
 //! Below clients that cooperate, the sessions also say what they evicted, true or not, and send
-//! down what they once read and did not change themselves, however old that is by now: none of
-//! that may ever be seen.
+//! down what they once read, however old that is by now, whether or not they have changed the block
+//! themselves since, and while they do: none of that may ever be seen. In some runs all sessions
+//! are one client, as connections without an id are.
 //!
 //! What the volume in its turn says to a server below is looked at as well: a block that leaves
 //! with its data must leave with what the store has at that moment.
@@ -56,6 +57,8 @@ struct World {
     size: u64,
     /// Whether what clients evict is taken to be known.
     tells: bool,
+    /// Whether all sessions are one client.
+    is_one_client: bool,
     /// Held while a request is submitted: gives the order of arrival.
     order: Mutex<u64>,
     log: Mutex<Vec<(u64, Entry)>>,
@@ -98,6 +101,9 @@ fn draw(random: &mut Random, stamp: u64, length: u64) -> (Kind, Command) {
     }
 }
 
+/// Most contents that a client remembers to lie with.
+const ONCE_MAX: usize = 64;
+
 /// What a client with a cache has of the volume.
 #[derive(Default)]
 struct Held {
@@ -105,6 +111,8 @@ struct Held {
     blocks: HashMap<u64, Vec<u8>>,
     /// The number of its last request for each block.
     asked: HashMap<u64, u64>,
+    /// Some of all that it ever read: what a client that lies sends.
+    once: Vec<(u64, Vec<u8>)>,
 }
 
 impl Held {
@@ -125,6 +133,10 @@ impl Held {
             if to <= end && self.asked.get(&one) == Some(&number) {
                 let bytes = &data[(from - offset) as usize..(to - offset) as usize];
                 self.blocks.insert(one, bytes.to_vec());
+                if self.once.len() == ONCE_MAX {
+                    self.once.swap_remove(number as usize % ONCE_MAX);
+                }
+                self.once.push((one, bytes.to_vec()));
             }
         }
     }
@@ -136,6 +148,15 @@ impl Held {
         let age_us = random.below(3000) as u32;
         let flags = EvictFlags { late: random.one_in(9), ..EvictFlags::default() };
         let held = self.blocks.keys().next().copied();
+        if !self.once.is_empty() && random.one_in(3) {
+            let (block, old) = &self.once[random.below(self.once.len() as u64) as usize];
+            let mut data = old.clone();
+            if random.one_in(8) {
+                let at = random.below(data.len() as u64) as usize;
+                data[at] ^= 1;
+            }
+            return Hint::Demote { block: *block, rides: false, data: data.into() };
+        }
         match (random.below(10), held) {
             (0..=4, Some(block)) => {
                 let data = self.blocks.remove(&block).unwrap().into();
@@ -202,6 +223,7 @@ impl Listener for Watcher {
 async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth: usize) {
     let mut random = Random(seed);
     let block = u64::from(world.volume.config().block_bytes);
+    let client = if world.is_one_client { 0 } else { client };
     let caller = Caller { client, tells: world.tells };
     let mut held = Held::default();
     let mut waiting: Vec<(u64, Kind, u64, u64, oneshot::Receiver<Outcome>)> = Vec::new();
@@ -303,6 +325,7 @@ async fn sessions(
         volume: Arc::clone(volume),
         size: volume.size(),
         tells: seed % 4 != 0,
+        is_one_client: seed % 3 == 0,
         order: Mutex::new(first),
         log: Mutex::default(),
     });
@@ -460,7 +483,7 @@ async fn straight(config: VolumeConfig, seed: u64) {
     let store = TestStore::new(size as usize, 1, seed);
     let volume = open(config, &store);
     let (order, log) = (Mutex::new(0), Mutex::default());
-    let world = Arc::new(World { volume, size, tells: false, order, log });
+    let world = Arc::new(World { volume, size, tells: false, is_one_client: true, order, log });
     session(Arc::clone(&world), 0, seed, 200, 1).await;
     let log = std::mem::take(&mut *world.log.lock().unwrap());
     // Everything is one "block": the store takes each byte.

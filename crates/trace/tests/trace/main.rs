@@ -3,4 +3,5 @@
 //! The formats are tested where they are read and written (`src`).
 
 mod merge;
+mod random;
 mod real_traces;

@@ -25,32 +25,61 @@ fn a_hint_is_judged_by_what_was_delivered() {
 }
 
 #[test]
-fn data_is_taken_from_who_must_have_it_only() {
+fn a_digest_is_known_until_its_block_changes_or_falls_out() {
+    let mut d = Deliveries::new(10, 1).with_digests();
+    d.set_digest(5, 55);
+    assert_eq!(d.digest(5), 0, "never delivered");
+    d.read(5, 0, true, 10, ALL);
+    assert_eq!(d.digest(5), 0, "delivered, and its digest not said");
+    d.set_digest(5, 55);
+    d.read(5, 1, false, 20, ALL);
+    d.evict(5, 0, 30, 3);
+    d.forget_client(0);
+    assert_eq!(d.digest(5), 55, "whoever reads or drops it, it is the same");
+    for is_whole in [true, false] {
+        d.set_digest(5, 55);
+        d.write(5, 1, is_whole, 40);
+        assert_eq!(d.digest(5), 0, "written");
+    }
+    for range in [5..=5, 0..=u64::MAX] {
+        d.read(5, 9, true, 100, ALL);
+        d.set_digest(5, 55);
+        d.forget_within(&range);
+        d.read(5, 9, true, 110, ALL);
+        assert_eq!(d.digest(5), 0, "its range changed");
+    }
+    d.set_digest(5, 55);
+    d.forget_digests();
+    assert_eq!((d.digest(5), d.holders(5)), (0, bit(9)), "who holds it is known");
+    // Whoever takes its place does not take its digest.
+    d.set_digest(5, 55);
+    (1000..500_000).for_each(|block| d.read(block, 0, true, block, ALL));
+    assert!((0..500_000).all(|block| d.digest(block) == 0));
+    let mut none = Deliveries::new(10, 1);
+    none.read(5, 0, true, 10, ALL);
+    none.set_digest(5, 55);
+    assert_eq!(none.digest(5), 0, "none are kept");
+}
+
+#[test]
+fn who_holds_a_block_is_who_was_given_all_of_it_and_has_not_dropped_it() {
     let mut d = Deliveries::new(10, 1);
-    assert!(!d.may_take(5, 0, 50), "unknown");
+    let holds = |d: &Deliveries, block, client| d.holders(block) & bit(client) != 0;
     d.read(5, 0, true, 10, ALL);
     d.read(5, 1, true, 10, ALL);
-    assert!(d.may_take(5, 0, 50) && d.may_take(5, 1, 50) && !d.may_take(5, 2, 50));
+    assert!(holds(&d, 5, 0) && holds(&d, 5, 1) && !holds(&d, 5, 2));
     d.write(5, 1, true, 20);
-    assert!(!d.may_take(5, 0, 50), "its copy is old");
-    assert!(d.may_take(5, 1, 50));
-    assert!(!d.may_take(5, 1, 20) && !d.may_take(5, 1, 19), "sent before it was written");
+    assert!(!holds(&d, 5, 0), "its copy is old");
     d.write(5, 1, false, 60);
-    assert!(d.may_take(5, 1, 70), "it had the rest");
+    assert!(holds(&d, 5, 1), "it had the rest");
     d.write(6, 1, false, 60);
-    assert!(!d.may_take(6, 1, 70), "it wrote a part of what it did not have");
+    assert!(!holds(&d, 6, 1), "it wrote a part of what it did not have");
     d.evict(5, 1, 80, 3);
-    assert!(!d.may_take(5, 1, 90), "it said that it has it no more");
-    d.read(5, 9, true, 100, ALL);
-    d.forget_within(&(5..=5));
-    assert!(!d.may_take(5, 9, 110));
-    d.read(5, 9, true, 100, ALL);
-    d.forget_within(&(0..=u64::MAX));
-    assert!(!d.may_take(5, 9, 110));
+    assert!(!holds(&d, 5, 1), "it said that it has it no more");
     d.read(4, 0, false, 150, ALL);
-    assert!(!d.may_take(4, 0, 160), "it has a part");
+    assert!(!holds(&d, 4, 0), "it has a part");
     d.read(5, 64, true, 200, ALL);
-    assert!(!d.may_take(5, 64, 210), "too many clients to tell apart");
+    assert_eq!(d.holders(5), 0, "too many clients to tell apart");
 }
 
 #[test]
@@ -60,10 +89,10 @@ fn memory_is_bounded_and_the_oldest_of_a_set_goes() {
         d.read(block, 0, true, block + 1, ALL);
     }
     d.validate().unwrap();
-    let kept = (0..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
+    let kept = (0..1_000_000).filter(|&block| d.holders(block) == 1).count();
     let most = LEAST_REMEMBERED as usize;
     assert!((most * 99 / 100..=most).contains(&kept), "{kept}");
-    let recent = (980_000..1_000_000).filter(|&block| d.may_take(block, 0, u64::MAX)).count();
+    let recent = (980_000..1_000_000).filter(|&block| d.holders(block) == 1).count();
     // Some sets get more than their share.
     assert!(recent > 19_400, "{recent}");
 }
@@ -80,12 +109,13 @@ fn what_a_client_holds_stays_known_however_long_ago_it_was_delivered() {
     }
     d.validate().unwrap();
     // Five of a thousand share one of 16,384 sets once in 10,000 seeds; not with this one.
-    assert!((0..1000).all(|block| d.may_take(block, 0, u64::MAX)));
+    assert!((0..1000).all(|block| d.holders(block) == 1));
 }
 
-/// What the module says, with whole times and without bound.
+/// What the module says, with whole times and without bound: the holders, the last read and the
+/// digest of each block.
 #[derive(Default)]
-struct Naive(std::collections::HashMap<u64, (u64, Option<u64>, Option<u64>)>);
+struct Naive(std::collections::HashMap<u64, (u64, Option<u64>, u64)>);
 
 impl Naive {
     fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
@@ -97,19 +127,14 @@ impl Naive {
         let others = *holders & connected != 0;
         if others { Standing::HeldByOthers } else { Standing::Last }
     }
-
-    fn may_take(&self, block: u64, client: u8, sent_us: u64) -> bool {
-        self.0.get(&block).is_some_and(|(holders, _, written_us)| {
-            holders & bit(client) != 0 && written_us.is_none_or(|at_us| at_us < sent_us)
-        })
-    }
 }
 
 /// Plays 300,000 steps of up to `most_us` each on few blocks, so that none is forgotten: how often
 /// a client was trusted less than the model does. It must never be trusted more.
 fn distrusts(most_us: u64) -> u64 {
     let mut random = random();
-    let (mut d, mut naive, mut now_us, mut wary) = (Deliveries::new(10, 1), Naive::default(), 0, 0);
+    let (mut d, mut naive) = (Deliveries::new(10, 1).with_digests(), Naive::default());
+    let (mut now_us, mut wary) = (0, 0);
     for step in 0..300_000 {
         now_us += random(most_us);
         // Connections do not agree on the time to the last microsecond.
@@ -129,7 +154,7 @@ fn distrusts(most_us: u64) -> u64 {
                 d.write(block, client, is_whole, at_us);
                 let known = naive.0.entry(block).or_default();
                 known.0 = if is_whole { own } else { known.0 & own };
-                known.2 = Some(at_us);
+                known.2 = 0;
             }
             11..15 => {
                 let standing = d.evict(block, client, told_us, connected);
@@ -143,10 +168,11 @@ fn distrusts(most_us: u64) -> u64 {
                 }
             }
             15..19 => {
-                let expected = naive.may_take(block, client, told_us);
-                let may_take = d.may_take(block, client, told_us);
-                assert!(expected || !may_take, "{step}: stale data");
-                wary += u64::from(expected != may_take);
+                let digest = 1 + random(u64::MAX);
+                d.set_digest(block, digest);
+                if let Some(known) = naive.0.get_mut(&block) {
+                    known.2 = digest;
+                }
             }
             _ => {
                 let last = block + random(3);
@@ -160,6 +186,8 @@ fn distrusts(most_us: u64) -> u64 {
         }
         let holders = naive.0.get(&block).map_or(0, |known| known.0);
         assert_eq!(d.holders(block), holders, "{step}");
+        let digest = naive.0.get(&block).map_or(0, |known| known.2);
+        assert_eq!(d.digest(block), digest, "{step}");
         if step % 1000 == 0 {
             d.validate().unwrap();
         }

@@ -3,22 +3,22 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::{PoisonError, RwLock};
-use std::time::{Duration, Instant};
 
 use undercroft_nbd::report::Answer;
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
-use undercroft_nbd::{Channel, Client, ClientError, ClientOptions, Line, Uri};
-use undercroft_store::Facts;
+use undercroft_nbd::{
+    Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
+};
+use undercroft_store::{Facts, OnLoss};
 
 use super::voice::{Opened, Voice};
-
-/// Pause before the second try to connect again, after which callers get the error.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// What requests share: they outlive the call that began them.
 pub(super) struct Link {
     uri: Uri,
     options: ClientOptions,
+    /// What the server knows its connections by.
+    id: LineId,
     line: Line,
     facts: RwLock<Facts>,
     /// What is said of the cache in front, if anything.
@@ -43,7 +43,8 @@ impl Link {
         read_only: bool,
         voice: Option<Voice>,
     ) -> io::Result<Link> {
-        let dialled = dial(&uri, &options, voice.as_ref()).await;
+        let id = LineId::default();
+        let dialled = dial(&uri, &options, id.next(), voice.as_ref()).await;
         let dialled = dialled.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
         if let Some(voice) = &voice {
             if let Some(why) = dialled.opened.as_ref().and_then(|opened| voice.refused(opened)) {
@@ -62,7 +63,7 @@ impl Link {
             name: name.clone(),
         };
         let line = Line::new(name, client);
-        Ok(Link { uri, options, line, facts: RwLock::new(facts), voice })
+        Ok(Link { uri, options, id, line, facts: RwLock::new(facts), voice })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -82,20 +83,14 @@ impl Link {
     }
 
     async fn connect_again(&self) -> Result<Client, ClientError> {
-        let again = match self.dial().await {
-            Err(_) => {
-                tokio::time::sleep(RETRY_PAUSE).await;
-                self.dial().await?
-            }
-            Ok(again) => again,
-        };
+        let again = connect_again(|| self.dial(self.id.next())).await?;
         self.check(&again)?;
         attach(self.voice.as_ref(), &self.facts().name, again.opened);
         Ok(again.client)
     }
 
-    async fn dial(&self) -> Result<Dialled, ClientError> {
-        dial(&self.uri, &self.options, self.voice.as_ref()).await
+    async fn dial(&self, line: String) -> Result<Dialled, ClientError> {
+        dial(&self.uri, &self.options, line, self.voice.as_ref()).await
     }
 
     /// Says what there is to say before a request for a range, which goes next.
@@ -132,26 +127,38 @@ impl Link {
         Ok(())
     }
 
-    /// Changes were answered on a channel.
-    pub(super) fn changed(&self, channel: &Channel) {
-        self.line.changed(channel);
+    /// What comes of the answer to a change.
+    pub(super) async fn settle(
+        &self,
+        channel: &Channel,
+        durable: bool,
+        answer: Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        self.line.settle(channel, durable, answer).await
     }
 
     /// Makes durable what was answered before.
     pub(super) async fn flush(&self) -> io::Result<()> {
-        let arrived = Instant::now();
         let channel = self.channel().await?;
-        if self.line.is_in_doubt(arrived) {
-            return Err(self.failed(ClientError::Unflushed));
-        }
-        channel.flush().await.map_err(|error| self.failed(error))
+        self.line.flush(&channel).await.map_err(|error| self.failed(error))
+    }
+
+    /// See [`Store::losses`](undercroft_store::Store::losses).
+    pub(super) fn losses(&self) -> u64 {
+        self.line.losses()
+    }
+
+    /// See [`Store::on_loss`](undercroft_store::Store::on_loss).
+    pub(super) fn on_loss(&self, call: OnLoss) {
+        self.line.on_loss(call);
     }
 
     /// Looks at the export's size again, over a new connection, since sizes are told at the start
     /// of one: that.
     pub(super) async fn grow(&self) -> io::Result<u64> {
         self.channel().await?;
-        let again = self.dial().await.map_err(|error| self.failed(error))?;
+        // Beside the connection that there is, which goes on until this takes its place.
+        let again = self.dial(self.id.beside()).await.map_err(|error| self.failed(error))?;
         let size = again.size;
         if size <= self.facts().size {
             return Ok(self.facts().size);
@@ -168,15 +175,18 @@ impl Link {
 async fn dial(
     uri: &Uri,
     options: &ClientOptions,
+    line: String,
     voice: Option<&Voice>,
 ) -> Result<Dialled, ClientError> {
+    let plain = options;
+    let mut options = options.clone();
+    options.contexts.push(line);
     let Some(voice) = voice else {
-        let client = Client::connect(uri, options).await?;
+        let client = Client::connect(uri, &options).await?;
         let size = client.remote().info.size;
         return Ok(Dialled { client, size, opened: None });
     };
-    let size = Client::describe(uri, options).await?.info.size;
-    let mut options = options.clone();
+    let size = Client::describe(uri, plain).await?.info.size;
     options.contexts.push(voice.context());
     let client = Client::connect(uri, &options).await?;
     let opened = Some(voice.open(client.clone()));

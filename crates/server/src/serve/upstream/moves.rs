@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use undercroft_cache::movement::{Load, Pass};
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::hint::{Passed, Verdict};
 use undercroft_nbd::report::{
-    Answer, AskedAt, Departed, LevelLink, LevelMessage, LevelQueue, LevelSaid, client_id,
+    Answer, AskedAt, Departed, LevelLink, LevelMessage, LevelQueue, LevelSaid,
 };
 use undercroft_nbd::{Client, ClientError};
 
@@ -101,7 +102,7 @@ impl Mover {
     /// The context that a new connection is to be opened with. Each has an id of its own: a server
     /// may still be busy with what the last one sent.
     pub(super) fn context(&self) -> String {
-        LevelLink::context(client_id())
+        LevelLink::context(ClientId::random())
     }
 
     /// The link over a new connection.

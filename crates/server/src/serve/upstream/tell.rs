@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use undercroft_nbd::coop::ClientId;
 use undercroft_nbd::hint::{ClientStat, Hint};
-use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report, client_id};
+use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report};
 use undercroft_nbd::{Client, ClientError};
 
 use crate::clock;
@@ -109,7 +110,7 @@ impl Teller {
 
     /// The context that a new connection is to be opened with.
     pub(super) fn context(&self) -> String {
-        Mailbox::context(self.how.report, client_id())
+        Mailbox::context(self.how.report, ClientId::random())
     }
 
     /// The mailbox of a new connection.

@@ -1,0 +1,97 @@
+//! The metadata context by which a connection says which one it replaces:
+//! `x-undercroft:line;v=1;id=<hex>;number=<n>`. Its text, on both sides.
+//!
+//! A client that connects again after its connection was lost does not know which of its requests
+//! the server has yet to carry out. A server that agrees to this context ends the connections of
+//! the same id with smaller numbers, and begins the new one when all that they had begun is over:
+//! so no late write overtakes a new one. `docs/hints.md` describes it.
+//!
+//! Not here: the waiting (`server/lines.rs`), and the connecting (`client/line.rs`).
+
+use std::fmt;
+
+use crate::coop::NAMESPACE;
+
+/// The name after the namespace.
+const NAME: &str = "line";
+
+/// The version that this side speaks.
+const VERSION: &str = "1";
+
+/// Key of the context in a session. Exports must not use it for theirs.
+pub(crate) const KEY: u32 = u32::from_be_bytes(*b"line");
+
+/// How a refusal begins of a server that is still busy with requests of an earlier connection.
+pub(crate) const BUSY: &str = "busy: ";
+
+/// The place of a connection among those that a client made one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    /// A random number that only this client has.
+    pub(crate) id: u128,
+    /// Larger than those of the connections before.
+    pub(crate) number: u64,
+}
+
+impl Lineage {
+    /// None if it is another context, of a version that is not known here, or malformed. Unknown
+    /// parameters are skipped.
+    pub(crate) fn parse(text: &str) -> Option<Lineage> {
+        let rest = text.strip_prefix(NAMESPACE)?.strip_prefix(NAME)?.strip_prefix(';')?;
+        let (mut id, mut number) = (None, None);
+        let digits =
+            |value: &str, radix| !value.is_empty() && value.chars().all(|c| c.is_digit(radix));
+        for part in rest.split(';') {
+            match part.split_once('=')? {
+                ("v", version) if version != VERSION => return None,
+                ("id", value) if digits(value, 16) => {
+                    id = Some(u128::from_str_radix(value, 16).ok()?);
+                }
+                ("number", value) if digits(value, 10) => number = Some(value.parse().ok()?),
+                ("id" | "number", _) => return None,
+                _ => {}
+            }
+        }
+        Some(Lineage { id: id?, number: number? })
+    }
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lineage { id, number } = self;
+        write!(f, "{NAMESPACE}{NAME};v={VERSION};id={id:032x};number={number}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lineage_is_read_as_it_was_written() {
+        for lineage in [Lineage { id: 0, number: 0 }, Lineage { id: u128::MAX, number: u64::MAX }] {
+            assert_eq!(Lineage::parse(&lineage.to_string()), Some(lineage));
+        }
+        let known = Some(Lineage { id: 10, number: 7 });
+        assert_eq!(Lineage::parse("x-undercroft:line;id=a;number=7"), known);
+        assert_eq!(Lineage::parse("x-undercroft:line;v=1;new=1;number=7;id=a"), known);
+    }
+
+    #[test]
+    fn what_is_no_lineage_selects_nothing() {
+        for text in [
+            "x-undercroft:line",
+            "x-undercroft:line;id=a",
+            "x-undercroft:line;number=7",
+            "x-undercroft:line;v=2;id=a;number=7",
+            "x-undercroft:line;id=+a;number=7",
+            "x-undercroft:line;id=a;number=-7",
+            "x-undercroft:line;id=a;number=7;loose",
+            "x-undercroft:lines;id=a;number=7",
+            "x-undercroft:line;id=100000000000000000000000000000000;number=7",
+            "line;id=a;number=7",
+        ] {
+            assert_eq!(Lineage::parse(text), None, "{text}");
+        }
+    }
+}

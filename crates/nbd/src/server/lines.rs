@@ -1,0 +1,144 @@
+//! Clients that connect again: which of a client's connections is the newest, and what those
+//! before it have begun and not ended (`lineage.rs`).
+//!
+//! Each reply in flight holds the place where the answers of its connection go. When a connection
+//! has been ended and nobody holds that place any more, everything it had begun is over.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::handshake::OptionError;
+use crate::lineage::{BUSY, Lineage};
+use crate::mailbox::Stop;
+use crate::reply::Answers;
+use crate::wire::REP_ERR_POLICY;
+
+/// How long a connection waits here for those before it; then its client is told to try again.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The connections of all lines, by export and id.
+#[derive(Default)]
+pub(super) struct Lines {
+    by_id: Mutex<HashMap<(String, u128), Vec<Member>>>,
+}
+
+/// A connection, with its number.
+struct Member {
+    number: u64,
+    answers: Weak<Answers>,
+}
+
+/// Why a connection may not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Early {
+    /// Requests of a connection before are still under way.
+    Busy,
+    /// There is a newer one.
+    Late,
+}
+
+impl Lines {
+    /// Begins a connection when everything is over that those before it had begun.
+    ///
+    /// # Errors
+    /// The answer to its client, if that is not soon.
+    pub(super) async fn begin(
+        &self,
+        export: &str,
+        lineage: Lineage,
+        answers: &Arc<Answers>,
+    ) -> Result<(), OptionError> {
+        let began = Instant::now();
+        loop {
+            let text = match self.enter(export, lineage, answers) {
+                Ok(()) => return Ok(()),
+                Err(Early::Late) => "a newer connection of this client is open".to_owned(),
+                Err(Early::Busy) if began.elapsed() < WAIT => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+                Err(Early::Busy) => format!(
+                    "{BUSY}requests of an earlier connection of this client are still under way; \
+                     try again"
+                ),
+            };
+            return Err((REP_ERR_POLICY, text));
+        }
+    }
+
+    /// A connection wants to begin. Those before it are ended, without the requests that they have
+    /// not begun.
+    ///
+    /// # Errors
+    /// It may not, yet or at all.
+    pub(super) fn enter(
+        &self,
+        export: &str,
+        lineage: Lineage,
+        answers: &Arc<Answers>,
+    ) -> Result<(), Early> {
+        let mut all = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, members| {
+            members.retain(|member| member.answers.strong_count() > 0);
+            !members.is_empty()
+        });
+        let Lineage { id, number } = lineage;
+        let members = all.entry((export.to_owned(), id)).or_default();
+        if members.iter().any(|member| member.number > number) {
+            return Err(Early::Late);
+        }
+        let is_known =
+            |member: &Member| std::ptr::eq(member.answers.as_ptr(), Arc::as_ptr(answers));
+        if !members.iter().any(is_known) {
+            members.push(Member { number, answers: Arc::downgrade(answers) });
+        }
+        let mut is_busy = false;
+        for older in members.iter().filter(|member| member.number < number) {
+            if let Some(answers) = older.answers.upgrade() {
+                answers.mailbox.stop(Stop::Now);
+                is_busy = true;
+            }
+        }
+        if is_busy { Err(Early::Busy) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    fn answers() -> Arc<Answers> {
+        Arc::new(Answers::new(Budget::new(1, 1).share("v")))
+    }
+
+    #[test]
+    fn a_connection_waits_for_all_that_the_ones_before_have_begun() {
+        let lines = Lines::default();
+        let of = |number| Lineage { id: 7, number };
+        let (first, second) = (answers(), answers());
+        assert_eq!(lines.enter("v", of(1), &first), Ok(()));
+        let in_flight = Arc::clone(&first);
+        assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy));
+        assert_eq!(first.mailbox.take(&mut Vec::new()), Stop::Now, "the old one is ended");
+        drop(first);
+        assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy), "a request is left");
+        drop(in_flight);
+        assert_eq!(lines.enter("v", of(2), &second), Ok(()));
+        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
+        // One that was on its way for longer comes too late.
+        assert_eq!(lines.enter("v", of(1), &answers()), Err(Early::Late));
+        // Beside it, of others, and of other exports: nobody is ended.
+        assert_eq!(lines.enter("v", of(2), &answers()), Ok(()));
+        assert_eq!(lines.enter("v", Lineage { id: 8, number: 9 }, &answers()), Ok(()));
+        assert_eq!(lines.enter("w", of(9), &answers()), Ok(()));
+        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
+        drop(second);
+        assert_eq!(lines.enter("v", of(1), &answers()), Ok(()), "nothing is kept of who has gone");
+        assert_eq!(lines.by_id.lock().unwrap().len(), 1);
+    }
+}

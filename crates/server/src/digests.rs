@@ -1,0 +1,352 @@
+//! The proof of contents that a client hands over.
+//!
+//! A client that drops a block may send it, to spare the server a read. Whatever it sends would be
+//! read by others, and become durable with the next write of a part of the block. So contents are
+//! taken only if they are what the volume holds, which a digest of 64 bits shows that the server
+//! keeps: XXH3 with a secret that is random for each volume and each start. Who sends them, over
+//! which connection and when, is no part of the proof.
+//!
+//! The rule:
+//! 1. The digest of a block is that of its content as it was last delivered or written, with
+//!    success. It is computed once for each content, when nothing is going on with the block any
+//!    more ([`Shard::prove`]): after a fetch, a reload, or a write of which the server has the whole
+//!    block; never for a hit.
+//! 2. It is kept beside the slot of a resident block, in the record of one that something is going
+//!    on with, and in that of deliveries for any other.
+//! 3. It is struck off when any part of the block begins to change, by whomever, in every mode;
+//!    when a write or write-out fails; and for all blocks when the store may have lost something
+//!    ([`Volume::forget_digests`]).
+//! 4. Contents are refused while a fetch, a reload or a change of the block is under way, or it lies
+//!    in a range. They are compared and placed under one hold of the shard's lock, from memory of
+//!    the server's own.
+//!
+//! So a digest that is known is that of what a read would return. Volumes that take no contents
+//! have none of this.
+//!
+//! Not here: what is done with contents that are taken (`cooperate.rs`, `levels.rs`).
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_secret;
+
+use crate::content::{Content, zeroes};
+use crate::geometry::Geometry;
+use crate::job::Job;
+use crate::shard::Shard;
+use crate::volume::Volume;
+
+/// Bytes of XXH3's secret.
+const SECRET_BYTES: usize = 192;
+
+/// Computes digests.
+#[derive(Clone)]
+pub(crate) struct Hasher {
+    secret: Box<[u8; SECRET_BYTES]>,
+    /// The digest of a whole block of zeroes, and its length.
+    zero: (usize, u64),
+}
+
+impl Hasher {
+    /// For blocks of so many bytes, with a new secret.
+    pub(crate) fn new(block_bytes: u32) -> Self {
+        let mut secret = Box::new([0; SECRET_BYTES]);
+        // Each state has keys that are random.
+        for (number, part) in secret.chunks_exact_mut(8).enumerate() {
+            part.copy_from_slice(&RandomState::new().hash_one(number).to_le_bytes());
+        }
+        let length = block_bytes as usize;
+        let mut hasher = Self { secret, zero: (length, 0) };
+        hasher.zero.1 = hasher.of(&zeroes(length));
+        hasher
+    }
+
+    /// The digest of bytes; never 0.
+    fn of(&self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_secret(bytes, &self.secret[..]).max(1)
+    }
+
+    /// That of a block of so many bytes; none if it is not here.
+    fn of_content(&self, content: &Content, length: usize) -> Option<u64> {
+        match content {
+            Content::Absent => None,
+            Content::Zero if length == self.zero.0 => Some(self.zero.1),
+            Content::Zero => Some(self.of(&zeroes(length))),
+            Content::Frame(frame) => Some(self.of(&frame.as_ref()[..length])),
+            Content::Loose(bytes) => Some(self.of(&bytes[..length])),
+        }
+    }
+
+    /// That of a block that a job writes; none if it writes a part of it.
+    fn of_write(&self, job: &Job, block: u64, geometry: &Geometry) -> Option<u64> {
+        let (start, length) = (geometry.start(block), geometry.len(block));
+        if job.span(block, geometry) != (0, length) {
+            return None;
+        }
+        let data = job.data(start, start + length as u64);
+        Some(if let [one] = &data[..] { self.of(one) } else { self.of(&data.concat()) })
+    }
+}
+
+/// The digests of a shard's resident blocks.
+pub(crate) struct Digests {
+    hasher: Hasher,
+    /// By slot; 0: not known.
+    of_slots: Vec<u64>,
+}
+
+impl Digests {
+    /// For so many slots.
+    pub(crate) fn new(hasher: Hasher, slots: u32) -> Self {
+        Self { hasher, of_slots: vec![0; slots as usize] }
+    }
+
+    /// Brings near what is beside slots, so that the processor overlaps its waits for memory.
+    pub(crate) fn warm(&self, slots: &[u32]) {
+        let sum = slots.iter().fold(0, |sum, &slot| sum ^ self.of_slots[slot as usize]);
+        std::hint::black_box(sum);
+    }
+
+    /// Something begins with a resident block: its digest goes to its record.
+    pub(crate) fn lift(&mut self, slot: u32) -> Digest {
+        match std::mem::take(&mut self.of_slots[slot as usize]) {
+            0 => Digest::Struck,
+            digest => Digest::Known(digest),
+        }
+    }
+}
+
+/// What is known of the digest of a block that something is going on with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Digest {
+    /// Nothing, and nothing will be before something else begins.
+    #[default]
+    Struck,
+    /// It will be computed when nothing is going on any more.
+    Pending,
+    /// This is it.
+    Known(u64),
+}
+
+impl Digest {
+    /// Something begins that may end with other content, or with content where there was none.
+    pub(crate) fn begin(&mut self) {
+        *self = Digest::Pending;
+    }
+
+    /// A write-out begins: if it ends well, what is here can be trusted again.
+    pub(crate) fn begin_write_out(&mut self) {
+        if *self == Digest::Struck {
+            *self = Digest::Pending;
+        }
+    }
+}
+
+impl Shard {
+    /// A write of a block that goes on with it ended well, and the block is not here: what it
+    /// wrote, if that was all.
+    pub(crate) fn prove_written(&mut self, block: u64) {
+        let Some(digests) = &self.digests else { return };
+        let Some(record) = self.active.get_mut(&block) else { return };
+        let Some(op) = record.queue.front() else { return };
+        if record.digest == Digest::Pending && record.state.content.is_absent() {
+            let digest = digests.hasher.of_write(&op.job, block, &self.geometry);
+            record.digest = digest.map_or(Digest::Struck, Digest::Known);
+        }
+    }
+
+    /// Nothing is going on with a block any more: its digest, if what is here of it is what the
+    /// volume holds.
+    pub(crate) fn prove(&self, block: u64) -> u64 {
+        let (Some(digests), Some(record)) = (&self.digests, self.active.get(&block)) else {
+            return 0;
+        };
+        if self.ranges.cover(block) {
+            return 0;
+        }
+        match record.digest {
+            Digest::Known(digest) => digest,
+            Digest::Struck => 0,
+            Digest::Pending => {
+                let length = self.geometry.len(block);
+                digests.hasher.of_content(&record.state.content, length).unwrap_or(0)
+            }
+        }
+    }
+
+    /// The digest beside a slot; 0 if it is not known.
+    pub(crate) fn digest_of_slot(&self, slot: u32) -> u64 {
+        self.digests.as_ref().map_or(0, |digests| digests.of_slots[slot as usize])
+    }
+
+    /// Puts a digest beside a slot: that of the content that it has now, or 0.
+    pub(crate) fn set_digest_of_slot(&mut self, slot: u32, digest: u64) {
+        if let Some(digests) = &mut self.digests {
+            digests.of_slots[slot as usize] = digest;
+        }
+    }
+
+    /// A slot got content without an operation of its block: with a digest that is known, or else
+    /// with that of the content.
+    pub(crate) fn prove_slot(&mut self, block: u64, slot: u32, known: u64) {
+        let Some(digests) = &mut self.digests else { return };
+        let (content, length) =
+            (&self.slots[slot as usize].state.content, self.geometry.len(block));
+        let computed = || digests.hasher.of_content(content, length).unwrap_or(0);
+        digests.of_slots[slot as usize] = if known == 0 { computed() } else { known };
+    }
+
+    /// A block leaves its slot: the digest goes with the record of its delivery.
+    pub(crate) fn take_digest_of_slot(&mut self, slot: u32) -> u64 {
+        let of_slot = self.digests.as_mut().map(|digests| &mut digests.of_slots[slot as usize]);
+        of_slot.map_or(0, std::mem::take)
+    }
+
+    /// Remembers the digest of a block that is not resident; 0: nothing new is known. Of what lies
+    /// in a range nothing is: it is about to be something else.
+    pub(crate) fn remember_digest(&mut self, block: u64, digest: u64) {
+        if digest == 0 || self.ranges.cover(block) {
+            return;
+        }
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.deliveries.set_digest(block, digest);
+        }
+    }
+
+    /// The digest of a block that nothing is going on with.
+    fn known_digest(&self, block: u64) -> u64 {
+        match self.cache.frame(block) {
+            Some(slot) => self.digest_of_slot(slot),
+            None => self.coop.as_deref().map_or(0, |coop| coop.deliveries.digest(block)),
+        }
+    }
+
+    /// Strikes off what is known of a block's digest.
+    pub(crate) fn strike_digest(&mut self, block: u64) {
+        if self.digests.is_none() {
+            return;
+        }
+        if let Some(record) = self.active.get_mut(&block) {
+            record.digest = Digest::Struck;
+        }
+        if let Some(slot) = self.cache.frame(block) {
+            self.set_digest_of_slot(slot, 0);
+        }
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.deliveries.set_digest(block, 0);
+        }
+    }
+
+    /// The same of a range that begins. Its deliveries are forgotten anyway; digests beside slots
+    /// count for nothing as long as the range is there, and its end looks at every slot.
+    pub(crate) fn strike_digests(&mut self, blocks: &RangeInclusive<u64>) {
+        if self.digests.is_none() {
+            return;
+        }
+        let within = self.active.iter_mut().filter(|(block, _)| blocks.contains(block));
+        within.for_each(|(_, record)| record.digest = Digest::Struck);
+    }
+
+    /// Strikes off all that is known of digests; what is being read back is of no use, either.
+    pub(crate) fn forget_digests(&mut self) {
+        let Some(digests) = &mut self.digests else { return };
+        digests.of_slots.fill(0);
+        self.active.values_mut().for_each(|record| record.digest = Digest::Struck);
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.deliveries.forget_digests();
+            coop.void_reload(|_| true);
+        }
+    }
+
+    /// The digest of contents that somebody hands over, if they are what the volume holds.
+    pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Option<u64> {
+        let digests = self.digests.as_ref()?;
+        if !self.is_quiet(block)
+            || self.is_reloading(block)
+            || data.len() != self.geometry.len(block)
+        {
+            return None;
+        }
+        let known = self.known_digest(block);
+        (known != 0 && digests.hasher.of(data) == known).then_some(known)
+    }
+
+    /// Whether contents that come from the store below are other than what was delivered last, as
+    /// far as that is known.
+    pub(crate) fn is_disproven(&self, block: u64, data: &Bytes) -> bool {
+        let Some(digests) = &self.digests else { return false };
+        let known = self.known_digest(block);
+        known != 0 && digests.hasher.of(data) != known
+    }
+
+    fn is_reloading(&self, block: u64) -> bool {
+        let reloading = self.coop.as_deref().and_then(|coop| coop.reloading.as_ref());
+        reloading.is_some_and(|reloading| reloading.block == block)
+    }
+
+    /// Checks that each digest beside content is that of the content.
+    pub(crate) fn validate_digests(&self) -> Result<(), String> {
+        let Some(digests) = &self.digests else { return Ok(()) };
+        let is_right = |block, content: &Content, digest| {
+            let own = digests.hasher.of_content(content, self.geometry.len(block));
+            digest == 0 || own.is_none_or(|own| own == digest)
+        };
+        for (block, slot) in self.cache.residents() {
+            let (at, digest) = (&self.slots[slot as usize], self.digest_of_slot(slot));
+            if digest != 0 && at.state.content.is_absent()
+                || !is_right(block, &at.state.content, digest)
+            {
+                return Err(format!("block {block}: its digest is not that of its content"));
+            }
+        }
+        for (&block, record) in &self.active {
+            let Digest::Known(digest) = record.digest else { continue };
+            if !is_right(block, &record.state.content, digest) {
+                return Err(format!("block {block}: its record's digest is of something else"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Forgets what contents are known by: to be called when the store may not have what it had,
+    /// as one that is another server after a reconnection. Until blocks are fetched or written
+    /// again, clients that hand them over are told apart from nobody, and their contents refused.
+    pub fn forget_digests(&self) {
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_digests());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_depends_on_every_byte_and_on_the_start_of_the_server() {
+        let hasher = Hasher::new(4096);
+        let mut bytes = vec![7; 4096];
+        let digest = hasher.of(&bytes);
+        for at in 0..bytes.len() {
+            bytes[at] ^= 1;
+            assert_ne!(hasher.of(&bytes), digest, "byte {at}");
+            bytes[at] ^= 1;
+        }
+        assert_eq!(hasher.clone().of(&bytes), digest);
+        assert_ne!(Hasher::new(4096).of(&bytes), digest);
+    }
+
+    #[test]
+    fn zeroes_are_zeroes_however_they_are_kept() {
+        let hasher = Hasher::new(4096);
+        for length in [4096, 1536] {
+            let loose = Content::loose(zeroes(length));
+            let zero = hasher.of_content(&Content::Zero, length);
+            assert_eq!(zero, hasher.of_content(&loose, length));
+            assert_eq!(zero, Some(hasher.of(&vec![0; length])));
+        }
+        assert_eq!(hasher.of_content(&Content::Absent, 4096), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Which blocks the store has and may yet lose: those changed since the last flush of it that
+//! succeeded, where a write is answered when the store has it (`losses.rs`). At a loss they leave
+//! the cache, so that what is read next is what the store has.
+//!
+//! A block is remembered whether it is resident or not: it may be driven out, and read back before
+//! the loss. As many are remembered as the cache has blocks; beyond that it is "all".
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::answer::Failed;
+use crate::content::{Content, Running};
+use crate::shard::{Effects, Shard};
+use crate::volume::Volume;
+
+/// The blocks of a shard that its store may lose.
+pub(crate) struct Unflushed {
+    /// The number of its last change.
+    by_block: HashMap<u64, u64, RandomState>,
+    by_number: BTreeMap<u64, u64>,
+    /// Number of the next change.
+    next: u64,
+    /// Blocks that are remembered.
+    most: usize,
+    /// Any block may be one, by changes with smaller numbers than this.
+    all: Option<u64>,
+}
+
+/// What a store may have lost.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Blocks(Vec<u64>),
+    /// More than are remembered.
+    Any,
+}
+
+impl Unflushed {
+    pub(crate) fn new(most: usize) -> Self {
+        let (by_block, by_number) = (HashMap::default(), BTreeMap::new());
+        Self { by_block, by_number, next: 0, most, all: None }
+    }
+
+    /// The store has answered a change of a block.
+    pub(crate) fn add(&mut self, block: u64) {
+        if let Some(before) = self.by_block.insert(block, self.next) {
+            self.by_number.remove(&before);
+        }
+        self.by_number.insert(self.next, block);
+        self.next += 1;
+        if self.by_block.len() > self.most {
+            self.forget();
+        }
+    }
+
+    /// The store has answered a change of those of some blocks that are `mine`.
+    fn add_range(&mut self, blocks: &RangeInclusive<u64>, mine: impl Fn(u64) -> bool) {
+        if blocks.end() - blocks.start() >= self.most as u64 {
+            self.next += 1;
+            self.forget();
+        } else {
+            blocks.clone().filter(|&block| mine(block)).for_each(|block| self.add(block));
+        }
+    }
+
+    fn forget(&mut self) {
+        self.by_block = HashMap::default();
+        self.by_number.clear();
+        self.all = Some(self.next);
+    }
+
+    /// All changes so far have smaller numbers: what a flush that begins now covers.
+    pub(crate) fn now(&self) -> u64 {
+        self.next
+    }
+
+    /// A flush has covered all changes with smaller numbers.
+    pub(crate) fn cover(&mut self, bound: u64) {
+        let left = self.by_number.split_off(&bound);
+        for (_, block) in std::mem::replace(&mut self.by_number, left) {
+            self.by_block.remove(&block);
+        }
+        self.all = self.all.filter(|&end| end > bound);
+    }
+
+    /// They may be lost, and from here on the store has what it has.
+    fn take(&mut self) -> Lost {
+        let blocks = std::mem::take(&mut self.by_block).into_keys();
+        self.by_number.clear();
+        match self.all.take() {
+            Some(_) => Lost::Any,
+            None => Lost::Blocks(blocks.collect()),
+        }
+    }
+}
+
+impl Shard {
+    /// What the store may have lost leaves the cache, and what rests on what it had.
+    pub(crate) fn lost_below(&mut self) {
+        // Staged data, reloads under way, and what is known of the contents of others.
+        self.noted_range(&(0..=u64::MAX));
+        self.forget_digests();
+        let Some(unflushed) = &mut self.unflushed else { return };
+        let lost = match unflushed.take() {
+            Lost::Blocks(blocks) => blocks,
+            Lost::Any => {
+                let residents = self.cache.residents().into_iter().map(|(block, _)| block);
+                residents.chain(self.active.keys().copied()).collect()
+            }
+        };
+        for block in lost {
+            if let Some(record) = self.active.get_mut(&block) {
+                // What is under way for it goes on: it is given what the store has now, or its
+                // copy is dropped when it ends.
+                record.state.content = Content::Absent;
+            } else if let Some(frame) = self.cache.frame(block) {
+                if !self.slots[frame as usize].state.content.is_absent() {
+                    self.refill(block, frame, Content::Absent);
+                    self.is_gone(block);
+                }
+            }
+        }
+    }
+
+    /// A write ended that a client waits for; with `spanned`, the store may have lost it since.
+    pub(crate) fn write_ended(
+        &mut self,
+        block: u64,
+        result: Result<(), Failed>,
+        spanned: bool,
+        fx: &mut Effects,
+    ) {
+        if let Some(unflushed) = &mut self.unflushed {
+            if let Some(record) = self.active.get_mut(&block) {
+                let is_durable = record.queue.front().is_some_and(|op| op.job.durable);
+                // One that failed may have taken effect all the same.
+                if result.is_err() || !is_durable {
+                    unflushed.add(block);
+                }
+                if spanned {
+                    record.state.content = Content::Absent;
+                    self.strike_digest(block);
+                }
+            }
+        }
+        self.written(block, result, fx);
+        if spanned {
+            // Nor is it kept elsewhere.
+            self.noted_range(&(block..=block));
+        }
+    }
+
+    /// A range was changed at the store.
+    pub(crate) fn range_ended(&mut self, blocks: &RangeInclusive<u64>, index: usize) {
+        let geometry = &self.geometry;
+        if let Some(unflushed) = &mut self.unflushed {
+            unflushed.add_range(blocks, |block| geometry.shard_of(block) == index);
+        }
+    }
+
+    /// What a fetch brought is older than a loss: it is made again.
+    pub(crate) fn fetch_again(&mut self, block: u64, fx: &mut Effects) {
+        if let Some(record) = self.active.get_mut(&block) {
+            record.running = Running::Nothing;
+            self.counters.store_reads += 1;
+            self.step(block, fx);
+        }
+    }
+}
+
+impl Volume {
+    /// For each shard the number below which all changes are that the store has answered by now.
+    pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
+        let now = |index| self.lock(index).unflushed.as_ref().map_or(0, Unflushed::now);
+        if self.losses.is_none() {
+            return Vec::new();
+        }
+        (0..self.shards.len()).map(now).collect()
+    }
+
+    /// A flush has succeeded that began then.
+    pub(crate) fn flushed_below(&self, bounds: &[u64]) {
+        for (index, &bound) in bounds.iter().enumerate() {
+            if let Some(unflushed) = &mut self.lock(index).unflushed {
+                unflushed.cover(bound);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(lost: Lost) -> Lost {
+        match lost {
+            Lost::Blocks(mut blocks) => {
+                blocks.sort_unstable();
+                Lost::Blocks(blocks)
+            }
+            Lost::Any => Lost::Any,
+        }
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_answered_before_it_began() {
+        let mut unflushed = Unflushed::new(8);
+        [1, 2, 3].into_iter().for_each(|block| unflushed.add(block));
+        let bound = unflushed.now();
+        unflushed.add(2);
+        unflushed.add(4);
+        unflushed.cover(bound);
+        assert_eq!(sorted(unflushed.take()), Lost::Blocks(vec![2, 4]));
+        assert_eq!(unflushed.take(), Lost::Blocks(vec![]), "lost once");
+    }
+
+    #[test]
+    fn more_than_are_remembered_are_all_until_a_flush_covers_them() {
+        let mut unflushed = Unflushed::new(4);
+        (0..5).for_each(|block| unflushed.add(block));
+        let early = unflushed.now() - 1;
+        unflushed.add(9);
+        unflushed.cover(early);
+        assert_eq!(unflushed.take(), Lost::Any);
+        (0..5).for_each(|block| unflushed.add(block));
+        let bound = unflushed.now();
+        unflushed.add(9);
+        unflushed.cover(bound);
+        assert_eq!(unflushed.take(), Lost::Blocks(vec![9]));
+        // A long range, and one of which some blocks are another shard's.
+        unflushed.add_range(&(0..=u64::MAX), |_| true);
+        assert_eq!(unflushed.take(), Lost::Any);
+        unflushed.add_range(&(0..=3), |block| block % 2 == 0);
+        assert_eq!(sorted(unflushed.take()), Lost::Blocks(vec![0, 2]));
+    }
+}

@@ -1,0 +1,557 @@
+//! A store that loses what it had answered and not flushed while the volume lives on, as another
+//! server does that is killed: who is told, what is read afterwards, and what is written again.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::sync::oneshot::Receiver;
+use undercroft_frames::Memory;
+use undercroft_nbd::{Command, Export, Peer, Session};
+use undercroft_server::{Answer, Outcome, Volume, VolumeConfig, VolumeExport, Write};
+use undercroft_store::{Answer as StoreAnswer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+
+use crate::common::{self, READ, Request, Shared, TestStore, ask, config, settle, write_of};
+
+const BLOCK: u64 = 4096;
+const SIZE: usize = 256 * BLOCK as usize;
+
+/// Answers of a kind that wait, after the request has taken effect.
+#[derive(Default)]
+struct Held {
+    is_held: AtomicBool,
+    released: Notify,
+}
+
+impl Held {
+    async fn pass(&self) {
+        loop {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            if !self.is_held.load(Ordering::SeqCst) {
+                return;
+            }
+            released.await;
+        }
+    }
+
+    fn hold(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
+    }
+
+    fn release(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+        self.released.notify_waiters();
+    }
+}
+
+/// A store that loses.
+struct Losing {
+    store: Arc<TestStore>,
+    losses: AtomicU64,
+    calls: Mutex<Vec<OnLoss>>,
+    /// Answers of reads and writes.
+    answers: Held,
+    /// Flushes, before they take effect.
+    flushes: Held,
+}
+
+impl Losing {
+    fn new() -> Arc<Losing> {
+        let store = TestStore::new(SIZE, 512, 1);
+        let (answers, flushes) = (Held::default(), Held::default());
+        let (losses, calls) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Losing { store, losses, calls, answers, flushes })
+    }
+
+    /// What was not flushed is gone.
+    fn lose(&self) {
+        {
+            let mut images = self.store.inner.lock().unwrap();
+            images.volatile.clear();
+            images.live = images.durable.clone();
+        }
+        self.losses.fetch_add(1, Ordering::SeqCst);
+        self.calls.lock().unwrap().iter().for_each(|call| call());
+    }
+
+    fn durable(&self, block: u64) -> u8 {
+        self.store.inner.lock().unwrap().durable[(block * BLOCK) as usize]
+    }
+
+    fn count(&self, is_meant: impl Fn(&Request) -> bool) -> usize {
+        self.store.log().iter().filter(|request| is_meant(request)).count()
+    }
+
+    fn reads(&self) -> usize {
+        self.count(|request| matches!(request, Request::Read(..)))
+    }
+}
+
+struct Handed(Arc<Losing>);
+
+impl Handed {
+    fn inner(&self) -> Shared {
+        Shared(Arc::clone(&self.0.store))
+    }
+
+    fn later<T: Send + 'static>(&self, answer: StoreAnswer<T>) -> StoreAnswer<T> {
+        let store = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answer = answer.await;
+            store.answers.pass().await;
+            answer
+        })
+    }
+}
+
+impl Store for Handed {
+    fn facts(&self) -> Facts {
+        self.inner().facts()
+    }
+
+    fn read(&self, offset: u64, into: Vec<Buffer>) -> StoreAnswer<(Vec<Buffer>, io::Result<()>)> {
+        self.later(self.inner().read(offset, into))
+    }
+
+    fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> StoreAnswer<io::Result<()>> {
+        self.later(self.inner().write(offset, data, durable))
+    }
+
+    fn zero(&self, offset: u64, length: u64, how: Zeroing, d: bool) -> StoreAnswer<io::Result<()>> {
+        self.later(self.inner().zero(offset, length, how, d))
+    }
+
+    fn trim(&self, offset: u64, length: u64, durable: bool) -> StoreAnswer<io::Result<()>> {
+        self.later(self.inner().trim(offset, length, durable))
+    }
+
+    fn flush(&self) -> StoreAnswer<io::Result<()>> {
+        let store = Arc::clone(&self.0);
+        Box::pin(async move {
+            store.flushes.pass().await;
+            Shared(Arc::clone(&store.store)).flush().await
+        })
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> StoreAnswer<io::Result<Vec<Extent>>> {
+        self.inner().extents(offset, length)
+    }
+
+    fn reload(&self) -> StoreAnswer<io::Result<u64>> {
+        self.inner().reload()
+    }
+
+    fn losses(&self) -> Option<u64> {
+        Some(self.0.losses.load(Ordering::SeqCst))
+    }
+
+    fn on_loss(&self, call: OnLoss) {
+        self.0.calls.lock().unwrap().push(call);
+    }
+}
+
+fn open(config: VolumeConfig, store: &Arc<Losing>) -> Arc<Volume> {
+    let memory = Memory::new(config.memory_bytes() as usize).unwrap();
+    Volume::open(config, Arc::new(Handed(Arc::clone(store))), &memory, Handle::current()).unwrap()
+}
+
+fn through() -> VolumeConfig {
+    VolumeConfig { write: Write::Through, ..config(16, "lru") }
+}
+
+fn back() -> VolumeConfig {
+    let dirty_age = Duration::from_secs(600);
+    VolumeConfig { write: Write::Back, dirty_age, dirty_share: 1.0, ..config(16, "lru") }
+}
+
+/// A connection.
+struct Client(Box<dyn Session>);
+
+impl Client {
+    fn new(volume: &Arc<Volume>) -> Client {
+        Client(VolumeExport(Arc::clone(volume)).connect(&Peer::default(), &[]).unwrap())
+    }
+
+    fn begin(
+        &mut self,
+        command: Command,
+        offset: u64,
+        length: u64,
+        durable: bool,
+    ) -> Receiver<Outcome> {
+        let (request, answer) = ask(command, offset, length, durable);
+        self.0.serve(&mut vec![request]);
+        answer
+    }
+
+    fn begin_write(&mut self, block: u64, byte: u8) -> Receiver<Outcome> {
+        self.begin(write_of(vec![byte; BLOCK as usize]), block * BLOCK, BLOCK, false)
+    }
+
+    async fn write(&mut self, block: u64, byte: u8) {
+        self.begin_write(block, byte).await.unwrap().unwrap();
+    }
+
+    async fn read(&mut self, block: u64) -> u8 {
+        content(self.begin(READ, block * BLOCK, BLOCK, false)).await
+    }
+
+    async fn flush(&mut self) -> Result<(), String> {
+        done(self.begin(Command::Flush, 0, 0, false)).await
+    }
+
+    async fn write_fua(&mut self, block: u64, byte: u8) -> Result<(), String> {
+        done(self.begin(write_of(vec![byte; BLOCK as usize]), block * BLOCK, BLOCK, true)).await
+    }
+}
+
+async fn content(answer: Receiver<Outcome>) -> u8 {
+    match answer.await.unwrap().unwrap() {
+        Answer::Data(pieces) => {
+            let bytes = pieces.concat();
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a torn block");
+            bytes[0]
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn done(answer: Receiver<Outcome>) -> Result<(), String> {
+    answer.await.unwrap().map(drop).map_err(|failed| failed.to_string())
+}
+
+fn is_told(result: &Result<(), String>) -> bool {
+    matches!(result, Err(text) if text.contains("may be lost"))
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_after_a_loss_is_what_the_store_has() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    client.write(1, 1).await;
+    client.write(2, 1).await;
+    client.flush().await.unwrap();
+    client.write(1, 2).await;
+    assert_eq!(client.read(1).await, 2);
+    store.lose();
+    assert_eq!(client.read(1).await, 1);
+    volume.validate().unwrap();
+    // What had been flushed is still here.
+    let reads = store.reads();
+    assert_eq!(client.read(2).await, 1);
+    assert_eq!(store.reads(), reads);
+}
+
+#[tokio::test]
+async fn a_block_that_was_driven_out_and_read_back_leaves_as_well() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    client.write(1, 2).await;
+    for block in 20..60 {
+        client.read(block).await;
+    }
+    let reads = store.reads();
+    assert_eq!(client.read(1).await, 2);
+    assert_eq!(store.reads(), reads + 1, "it had been driven out");
+    store.lose();
+    assert_eq!(client.read(1).await, 0);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn more_changes_than_are_remembered_empty_the_cache() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    client.write(1, 2).await;
+    for block in 20..60 {
+        client.write(block, 3).await;
+    }
+    assert_eq!(client.read(1).await, 2);
+    store.lose();
+    for block in [1, 59, 58, 20] {
+        assert_eq!(client.read(block).await, 0);
+    }
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn zeroes_and_trims_can_be_lost_too() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    for block in 0..8 {
+        client.write(block, 1).await;
+    }
+    client.flush().await.unwrap();
+    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
+    done(client.begin(zeroes, 0, 2 * BLOCK, false)).await.unwrap();
+    done(client.begin(Command::Trim, 4 * BLOCK, 2 * BLOCK, false)).await.unwrap();
+    for block in [0, 1, 4, 5] {
+        assert_eq!(client.read(block).await, 0);
+    }
+    store.lose();
+    for block in 0..8 {
+        assert_eq!(client.read(block).await, 1, "block {block}");
+    }
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn a_fetch_that_began_before_a_loss_is_made_again() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    client.write(1, 2).await;
+    for block in 20..60 {
+        client.read(block).await;
+    }
+    store.answers.hold();
+    let answer = client.begin(READ, BLOCK, BLOCK, false);
+    settle().await;
+    store.lose();
+    store.answers.release();
+    assert_eq!(content(answer).await, 0);
+    assert_eq!(client.read(1).await, 0);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn a_write_that_began_before_a_loss_leaves_no_copy_and_is_told_of() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    store.answers.hold();
+    let answer = client.begin_write(1, 2);
+    settle().await;
+    store.lose();
+    assert!(is_told(&client.flush().await));
+    store.answers.release();
+    done(answer).await.unwrap();
+    assert_eq!(client.read(1).await, 0);
+    assert!(is_told(&client.flush().await), "it was answered after the first one");
+    client.flush().await.unwrap();
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn each_session_that_was_open_is_told_once() {
+    for write in [Write::Through, Write::Around] {
+        let store = Losing::new();
+        let volume = open(VolumeConfig { write, ..through() }, &store);
+        let (mut writer, mut other) = (Client::new(&volume), Client::new(&volume));
+        let mut durable = Client::new(&volume);
+        writer.write(1, 1).await;
+        store.lose();
+        // One that came after the loss, before anybody was told of it.
+        let mut between = Client::new(&volume);
+        assert!(is_told(&other.flush().await), "it wrote nothing, and may flush for who did");
+        other.flush().await.unwrap();
+        assert!(is_told(&writer.flush().await));
+        writer.flush().await.unwrap();
+        assert!(is_told(&durable.write_fua(2, 7).await));
+        durable.write_fua(2, 7).await.unwrap();
+        assert!(is_told(&between.flush().await));
+        between.flush().await.unwrap();
+        Client::new(&volume).flush().await.unwrap();
+        assert_eq!(volume.stats().flush_failures, 4);
+    }
+}
+
+#[tokio::test]
+async fn a_loss_that_nobody_was_told_of_is_told_to_the_next_session() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut writer = Client::new(&volume);
+    writer.write(1, 1).await;
+    drop(writer);
+    store.lose();
+    drop(Client::new(&volume));
+    let mut next = Client::new(&volume);
+    assert!(is_told(&next.flush().await));
+    next.flush().await.unwrap();
+    Client::new(&volume).flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn flushes_that_are_under_way_together_tell_it_together() {
+    let store = Losing::new();
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    client.write(1, 1).await;
+    store.flushes.hold();
+    let begin = |client: &mut Client| client.begin(Command::Flush, 0, 0, false);
+    let (first, second) = (begin(&mut client), begin(&mut client));
+    settle().await;
+    store.lose();
+    store.flushes.release();
+    assert!(is_told(&done(first).await) && is_told(&done(second).await));
+    client.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_without_a_cache_tells_it() {
+    let store = Losing::new();
+    let volume = open(VolumeConfig { cache_blocks: 0, ..back() }, &store);
+    let (mut client, mut other) = (Client::new(&volume), Client::new(&volume));
+    client.write(1, 1).await;
+    store.lose();
+    assert_eq!(client.read(1).await, 0);
+    assert!(is_told(&client.flush().await) && is_told(&other.flush().await));
+    client.flush().await.unwrap();
+    other.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn write_back_loses_nothing_between_a_write_out_and_its_flush() {
+    let store = Losing::new();
+    let volume = open(back(), &store);
+    let mut client = Client::new(&volume);
+    for block in 0..4 {
+        client.write(block, 5).await;
+    }
+    store.flushes.hold();
+    let answer = client.begin(Command::Flush, 0, 0, false);
+    until(|| store.count(|request| matches!(request, Request::Write(..))) == 1).await;
+    settle().await;
+    assert_eq!(volume.stats().dirty, 4, "written, and not yet durable");
+    assert_eq!(client.read(1).await, 5);
+    store.lose();
+    // Changed again meanwhile.
+    client.write(3, 6).await;
+    store.flushes.release();
+    done(answer).await.unwrap();
+    assert_eq!([0, 1, 2].map(|block| store.durable(block)), [5; 3]);
+    client.flush().await.unwrap();
+    assert_eq!(store.durable(3), 6);
+    assert_eq!((volume.stats().dirty, volume.stats().flush_failures), (0, 0));
+    store.lose();
+    assert_eq!(client.read(0).await, 5);
+    client.flush().await.unwrap();
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn write_back_flushes_below_by_itself() {
+    let store = Losing::new();
+    let age = Duration::from_millis(5);
+    let volume = open(VolumeConfig { dirty_age: age, ..back() }, &store);
+    let mut client = Client::new(&volume);
+    // More than the cache holds: what is driven out is written out.
+    for block in 0..100 {
+        client.write(block, 5).await;
+    }
+    until(|| volume.stats().dirty == 0).await;
+    store.lose();
+    for block in 0..100 {
+        assert_eq!(client.read(block).await, 5, "block {block}");
+        assert_eq!(store.durable(block), 5);
+    }
+    client.flush().await.unwrap();
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn write_back_makes_durable_at_once_what_goes_past_the_dirty_blocks() {
+    let store = Losing::new();
+    let volume = open(VolumeConfig { write_allocate: false, ..back() }, &store);
+    let mut client = Client::new(&volume);
+    for block in 0..8 {
+        client.write(block, 1).await;
+    }
+    // A miss that is not taken in goes to the store.
+    assert_eq!(store.durable(0), 1);
+    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
+    done(client.begin(zeroes, 0, 2 * BLOCK, false)).await.unwrap();
+    done(client.begin(Command::Trim, 2 * BLOCK, 2 * BLOCK, false)).await.unwrap();
+    store.lose();
+    for block in 0..4 {
+        assert_eq!(client.read(block).await, 0);
+    }
+    assert_eq!(client.read(5).await, 1);
+    client.flush().await.unwrap();
+}
+
+/// Losses at random: what was flushed is there, and no write is half there.
+#[tokio::test]
+async fn write_back_with_losses_at_any_moment() {
+    let seed = common::seed();
+    let mut random = common::Random(seed);
+    let store = Losing::new();
+    store.store.jitter.store(true, Ordering::SeqCst);
+    let age = Duration::from_millis(2);
+    let volume = open(VolumeConfig { dirty_age: age, ..back() }, &store);
+    let mut client = Client::new(&volume);
+    let mut model = [0_u8; 64];
+    for step in 0..3000 {
+        let block = random.below(64);
+        match random.below(20) {
+            0 => store.lose(),
+            1 => client.flush().await.unwrap(),
+            2 => {
+                let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
+                done(client.begin(zeroes, block * BLOCK, BLOCK, false)).await.unwrap();
+                model[block as usize] = 0;
+            }
+            3..11 => {
+                let byte = random.below(255) as u8;
+                client.write(block, byte).await;
+                model[block as usize] = byte;
+            }
+            _ => {
+                let found = client.read(block).await;
+                assert_eq!(found, model[block as usize], "step {step}, block {block}");
+            }
+        }
+    }
+    client.flush().await.unwrap();
+    volume.validate().unwrap();
+    for block in 0..64 {
+        assert_eq!(store.durable(block), model[block as usize], "block {block}");
+    }
+}
+
+/// Reads are what the store has or what was written since; never what was lost before.
+#[tokio::test]
+async fn write_through_with_losses_at_any_moment() {
+    let seed = common::seed();
+    let mut random = common::Random(seed);
+    let store = Losing::new();
+    store.store.jitter.store(true, Ordering::SeqCst);
+    let volume = open(through(), &store);
+    let mut client = Client::new(&volume);
+    for step in 0..3000 {
+        let block = random.below(64);
+        match random.below(20) {
+            0 => {
+                store.lose();
+                let live = store.store.live();
+                for block in 0..64 {
+                    let found = client.read(block).await;
+                    assert_eq!(found, live[(block * BLOCK) as usize], "step {step}, block {block}");
+                }
+                assert!(is_told(&client.flush().await));
+            }
+            1 => client.flush().await.unwrap(),
+            2..10 => client.write(block, random.below(255) as u8).await,
+            _ => {
+                let (found, live) = (client.read(block).await, store.store.live());
+                assert_eq!(found, live[(block * BLOCK) as usize], "step {step}, block {block}");
+            }
+        }
+    }
+    volume.validate().unwrap();
+}
