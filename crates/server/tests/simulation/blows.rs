@@ -166,17 +166,28 @@ async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Res
         below.start().await?;
     }
     if !is_lost.is_empty() {
-        // Whoever asks for what is not in the cache makes it connect again.
-        let noticed = async {
-            connected.await;
-            sleep(NOTICES).await;
-        };
-        let _ = timeout(PATIENCE, noticed).await;
+        // Whoever asks for what is not in the cache makes it connect again; if nobody does, we do.
+        if timeout(2 * NOTICES, connected).await.is_err() {
+            for volume in &is_lost {
+                nudge(world, *volume).await;
+            }
+        }
+        sleep(NOTICES).await;
         for volume in is_lost {
             world.history.event(volume, Event::NoMoreLostBelow);
         }
     }
     Ok(())
+}
+
+/// Asks for something that has to come from the server below.
+async fn nudge(world: &Arc<World>, volume: usize) {
+    let name = &world.scenario.volumes[volume].name;
+    let Ok((end, _wire)) = world.connect(51, 4096) else { return };
+    let options = ClientOptions::default();
+    let Ok(client) = Client::over(end, name, &options).await else { return };
+    let _ = timeout(PATIENCE, client.flush()).await;
+    client.close().await;
 }
 
 async fn reload(

@@ -69,7 +69,7 @@ pub enum Event {
     Lost,
     /// What was only in the cache may be gone; what the disk had taken is as it was, durable or not.
     CacheLost,
-    /// As `Lost` for these sectors; all others are as after an end that went well.
+    /// As `CacheLost` for these sectors; all others are as after an end that went well.
     LostWithin(Vec<Range<u64>>),
     /// Its server was killed, and what was answered is in the store.
     Killed,

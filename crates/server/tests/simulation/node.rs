@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use undercroft_nbd::{Connector, Transport};
-use undercroft_server::serve::{Plan, Running, Settings, Surroundings, VolumeSettings};
+use undercroft_server::serve::{
+    LimitSettings, Plan, Running, Settings, Surroundings, VolumeSettings,
+};
 
 use crate::disk::Disk;
 use crate::report::Log;
@@ -16,6 +18,9 @@ use crate::wire::{Port, Wire};
 
 /// Bytes of caches that belong to all volumes together.
 const CACHE: &str = "64MiB";
+
+/// Seconds for which an end offers a store what it does not take.
+const CLOSE_S: u64 = 3;
 
 pub struct Node {
     pub name: &'static str,
@@ -80,7 +85,9 @@ impl Node {
         let idle = VolumeSettings::parse("idle=mem(64KiB):,cache=64KiB").unwrap();
         let parsed = parsed.chain([idle]);
         let cache = Some(CACHE.to_owned());
-        let settings = Settings { volumes: parsed.collect(), cache, ..Settings::default() };
+        let limits = LimitSettings { close_s: Some(CLOSE_S), ..LimitSettings::default() };
+        let volumes = parsed.collect();
+        let settings = Settings { volumes, cache, limits, ..Settings::default() };
         let mut plan = Plan::new(&settings).unwrap();
         plan.listen.clear();
         plan

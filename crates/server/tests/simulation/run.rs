@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use tokio::runtime::Builder;
 use tokio::time::Instant;
@@ -18,8 +18,8 @@ use crate::world::World;
 const PEAK_BYTES: u64 = 96 << 20;
 
 thread_local! {
-    /// Panics of this thread: the runtime takes those of tasks for itself.
-    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// Panics of this thread during a run: the runtime takes those of tasks for itself.
+    static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 /// Runs a seed; with a log for people, or without.
@@ -28,24 +28,15 @@ pub fn seed(seed: u64, is_shown: bool) -> Report {
     NOTES_PANICS.call_once(|| {
         std::panic::set_hook(Box::new(|info| {
             let text = format!("panic: {info}");
-            let is_ours = PANICS.with_borrow_mut(|panics| {
-                panics.push(text.clone());
-                panics.len() > 1
+            PANICS.with_borrow_mut(|panics| match panics {
+                Some(panics) => panics.push(text),
+                None => eprintln!("{text}"),
             });
-            if !is_ours {
-                eprintln!("{text}");
-            }
         }));
     });
-    PANICS.take();
-    let mut report = None;
-    let memory = allocation_counter::measure(|| report = Some(run(seed, is_shown)));
-    let mut report = report.expect("it was run");
-    report.peak_bytes = memory.bytes_max;
-    if memory.bytes_max > PEAK_BYTES {
-        report.faults.push(format!("{} bytes were held at a time", memory.bytes_max));
-    }
-    report.faults.extend(PANICS.take());
+    PANICS.set(Some(Vec::new()));
+    let report = run(seed, is_shown);
+    PANICS.set(None);
     report
 }
 
@@ -64,19 +55,30 @@ fn run(seed: u64, is_shown: bool) -> Report {
         scenario: text,
         faults: Vec::new(),
     };
-    let ran = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(async {
-            let (log, began) = (Log::new(is_shown), Instant::now());
-            let world = World::new(scenario, &mut random, log.clone());
-            report.faults = std::sync::Arc::clone(&world).run(&mut random).await;
-            report.simulated = began.elapsed();
-            report.requests = world.history.requests();
-            report.faults.extend(checker::check(&world.history.lock()));
-            report.hash = log.hash();
-        });
-    }));
-    if ran.is_err() {
-        report.faults.push("it broke off".to_owned());
+    let log = runtime.block_on(async { Log::new(is_shown) });
+    let world = runtime.block_on(async { World::new(scenario, &mut random, log.clone()) });
+    let memory = allocation_counter::measure(|| {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let began = Instant::now();
+                report.faults = Arc::clone(&world).run(&mut random).await;
+                report.simulated = began.elapsed();
+            });
+        }));
+        if ran.is_err() {
+            report.faults.push("it broke off".to_owned());
+        }
+    });
+    (report.peak_bytes, report.hash) = (memory.bytes_max, log.hash());
+    report.requests = world.history.requests();
+    if memory.bytes_max > PEAK_BYTES {
+        report.faults.push(format!("{} bytes were held at a time", memory.bytes_max));
     }
+    report.faults.extend(checker::check(&world.history.lock()));
+    report
+        .faults
+        .extend(PANICS.with_borrow_mut(|panics| panics.replace(Vec::new())).unwrap_or_default());
+    // What was under way ends somehow: nobody is left to see it.
+    drop(runtime);
     report
 }

@@ -148,6 +148,12 @@ impl Scenario {
                 .filter(|(deed, _)| *deed == needed)
                 .for_each(|(_, w)| *w = 100.max(*w));
         }
+        let mut blows = random.swarm(&blows);
+        // To see what else there is.
+        let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
+        let is_out = |name: String| without.split(',').any(|out| out == name);
+        deeds.retain(|(deed, _)| !is_out(format!("{deed:?}")));
+        blows.retain(|(blow, _)| !is_out(format!("{blow:?}")));
         Scenario {
             volumes,
             stacked,
@@ -161,7 +167,7 @@ impl Scenario {
             deeds,
             hinting: random.pick(&[0, 50, 100]),
             lying: random.pick(&[0, 10, 50]),
-            blows: random.swarm(&blows),
+            blows,
             blow_ms: random.pick(&[30, 150, 600]),
         }
     }

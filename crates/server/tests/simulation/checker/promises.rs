@@ -45,7 +45,7 @@ fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
     for (step, of, event) in &history.events {
         if *of == volume {
             steps.push((*step, Happening::Event(event)));
-            if let Event::Closed | Event::LostWithin(_) = event {
+            if *event == Event::Closed {
                 flushes.push((*step, *step));
             }
         }
@@ -66,6 +66,15 @@ fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
     for (sector, mut happenings) in sectors {
         happenings.extend(&events);
         happenings.sort_by_key(|(step, _)| *step);
+        let mut flushes = flushes.clone();
+        // What is not among the losses of an end is durable.
+        flushes.extend(events.iter().filter_map(|(step, happening)| match happening {
+            Happening::Event(Event::LostWithin(lost)) => {
+                let is_lost = lost.iter().any(|range| range.contains(&sector));
+                (!is_lost).then_some((*step, *step))
+            }
+            _ => None,
+        }));
         if let Err(fault) = Register::new(sector, &happenings, &flushes).check() {
             if last.is_none_or(|last| last + 1 != sector) {
                 faults.push(format!("v{volume} sector {sector}: {fault}"));

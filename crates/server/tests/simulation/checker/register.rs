@@ -24,6 +24,8 @@ pub struct Register<'a> {
     over: BTreeMap<u32, Step>,
     /// When something was lost last: what is older matters no more but for what it left.
     lost: Step,
+    /// When a cache was lost, or what a server below had not made durable.
+    cache_lost: Vec<Step>,
     /// Something was lost below, and the blocks may not have gone back yet.
     lost_below: Option<Step>,
 }
@@ -35,6 +37,8 @@ struct Possible {
     current: u32,
     /// What the last loss left.
     floor: u32,
+    /// What the last loss of a cache left.
+    kept: u32,
     /// By slot: it had its moment, or can have none any more.
     done: u128,
     has_gone_back: bool,
@@ -85,8 +89,14 @@ impl<'a> Register<'a> {
                 }
             }
         }
-        let first =
-            Possible { current: INITIAL, floor: INITIAL, done: 0, has_gone_back: false, since: 0 };
+        let first = Possible {
+            current: INITIAL,
+            floor: INITIAL,
+            kept: INITIAL,
+            done: 0,
+            has_gone_back: false,
+            since: 0,
+        };
         Register {
             sector,
             happenings,
@@ -97,6 +107,7 @@ impl<'a> Register<'a> {
             last_found,
             over: BTreeMap::new(),
             lost: 0,
+            cache_lost: Vec::new(),
             lost_below: None,
         }
     }
@@ -180,8 +191,13 @@ impl<'a> Register<'a> {
         let found = read.value(self.sector);
         for (other, open) in self.open.clone().into_iter().enumerate() {
             let Some(open) = open else { continue };
-            let is_its = !open.is_read() && open.value(self.sector) == found;
-            if !is_its || possible.done >> other & 1 == 1 {
+            if open.is_read() || possible.done >> other & 1 == 1 {
+                continue;
+            }
+            if open.operation.action == Action::Trim {
+                self.possible.extend(self.leaves_older(possible, other, step, Some(found)));
+            }
+            if open.value(self.sector) != found {
                 continue;
             }
             self.possible.extend(self.take_place(possible, other, step));
@@ -206,6 +222,7 @@ impl<'a> Register<'a> {
         self.possible.extend(self.was_overwritten(possible, slot));
         if open.operation.action == Action::Trim {
             self.possible.push(Possible { done: possible.done | 1 << slot, ..possible });
+            self.possible.extend(self.leaves_older(possible, slot, step, None));
         }
     }
 
@@ -227,6 +244,22 @@ impl<'a> Register<'a> {
         // What is written anew does not go back.
         after.has_gone_back |= self.lost_below.is_some_and(|lost| open.operation.call > lost);
         Some(self.found_by_all(after))
+    }
+
+    /// A TRIM takes effect now, and what was only in a cache is gone.
+    fn leaves_older(
+        &self,
+        before: Possible,
+        slot: usize,
+        step: Step,
+        found: Option<Value>,
+    ) -> Vec<Possible> {
+        let survivors = self.survivors(&before, step).into_iter();
+        let fits = |number: &u32| found.is_none_or(|found| self.value_of(*number) == found);
+        let done = before.done | 1 << slot;
+        let left =
+            survivors.filter(fits).map(|current| Possible { current, done, since: step, ..before });
+        left.map(|possible| self.found_by_all(possible)).collect()
     }
 
     /// The operation had its moment just before that of the value which is there.
@@ -274,18 +307,10 @@ impl<'a> Register<'a> {
     fn event(&mut self, step: Step, event: &Event) {
         match event {
             Event::Lost => self.lose(step),
-            Event::CacheLost => {
-                let before = std::mem::take(&mut self.possible);
-                for possible in before {
-                    for current in self.survivors(&possible, step) {
-                        self.possible.push(Possible { current, since: step, ..possible });
-                    }
-                }
-                self.end_all(step);
-            }
+            Event::CacheLost => self.lose_cache(step),
             Event::LostWithin(ranges) => {
                 match ranges.iter().any(|range| range.contains(&self.sector)) {
-                    true => self.lose(step),
+                    true => self.lose_cache(step),
                     false => self.settle(step),
                 }
             }
@@ -304,7 +329,8 @@ impl<'a> Register<'a> {
                         }
                     }
                 }
-                self.lost_below = None;
+                self.possible.iter_mut().for_each(|possible| possible.kept = possible.current);
+                self.cache_lost.extend(self.lost_below.take());
             }
         }
     }
@@ -330,7 +356,8 @@ impl<'a> Register<'a> {
         let before = std::mem::take(&mut self.possible);
         for possible in before {
             for current in self.survivors(&possible, step) {
-                let left = Possible { current, floor: current, since: step, ..possible };
+                let (floor, kept) = (current, current);
+                let left = Possible { current, floor, kept, since: step, ..possible };
                 self.possible.push(left);
             }
         }
@@ -338,6 +365,19 @@ impl<'a> Register<'a> {
         self.lost = step;
         let kept: Vec<u32> = self.possible.iter().map(|possible| possible.current).collect();
         self.changes.retain(|(number, _)| kept.contains(number));
+    }
+
+    /// What was only in the cache may be gone.
+    fn lose_cache(&mut self, step: Step) {
+        let before = std::mem::take(&mut self.possible);
+        for possible in before {
+            for current in self.survivors(&possible, step) {
+                let kept = current;
+                self.possible.push(Possible { current, kept, since: step, ..possible });
+            }
+        }
+        self.cache_lost.push(step);
+        self.end_all(step);
     }
 
     fn end_all(&mut self, step: Step) {
@@ -350,15 +390,21 @@ impl<'a> Register<'a> {
 
     /// What the sector may hold after what was not durable was lost.
     fn survivors(&self, possible: &Possible, step: Step) -> Vec<u32> {
-        let flushed = self.flushes.iter().filter(|(_, end)| *end <= step).map(|(call, _)| *call);
-        let flushed = flushed.max().unwrap_or(0);
-        let is_durable = |o: &Operation| match o.end {
-            // It may have changed nothing.
-            _ if o.action == Action::Trim || o.call < self.lost => false,
-            Some((end, End::Done)) => end < flushed || (o.durable && end < step),
+        // What was only in a cache that was lost is not made durable by a FLUSH that comes later.
+        let is_flushed = |number: u32, end: Step| {
+            let lost = self.cache_lost.iter().find(|lost| **lost >= end && number != possible.kept);
+            let before = lost.copied().unwrap_or(step);
+            self.flushes.iter().any(|&(call, done)| end < call && call <= before && done <= step)
+        };
+        // After a TRIM whatever was there before may be there again.
+        let trims = self.changes.iter().filter(|(_, o)| o.action == Action::Trim);
+        let trimmed = trims.map(|(_, o)| o.end.map_or(Step::MAX, |(end, _)| end)).max();
+        let is_durable = |number: u32, o: &Operation| match o.end {
+            _ if o.call < self.lost.max(trimmed.unwrap_or(0)) => false,
+            Some((end, End::Done)) => (o.durable && end < step) || is_flushed(number, end),
             _ => false,
         };
-        let durable = self.changes.iter().filter(|(_, o)| is_durable(o)).map(|(_, o)| o.call);
+        let durable = self.changes.iter().filter(|(n, o)| is_durable(*n, o)).map(|(_, o)| o.call);
         let newest = durable.max().unwrap_or(0);
         let ended = |number: u32, o: &Operation| {
             let answered = o.end.filter(|(_, end)| *end != End::Unknown).map(|(step, _)| step);
@@ -386,10 +432,10 @@ impl<'a> Register<'a> {
             }
         }
         self.possible.sort_unstable_by(|a, b| {
-            let key = |p: &Possible| (p.current, p.floor, p.done, p.has_gone_back);
+            let key = |p: &Possible| (p.current, p.floor, p.kept, p.done, p.has_gone_back);
             key(a).cmp(&key(b)).then(b.since.cmp(&a.since))
         });
-        self.possible.dedup_by_key(|p| (p.current, p.floor, p.done, p.has_gone_back));
+        self.possible.dedup_by_key(|p| (p.current, p.floor, p.kept, p.done, p.has_gone_back));
     }
 
     fn explain(&self, at: Step, what: &Happening<'_>) -> String {
