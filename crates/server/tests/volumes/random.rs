@@ -26,8 +26,9 @@ fn noise(random: &mut Random, most: u64) -> Vec<u8> {
 
 fn hint(random: &mut Random) -> Hint {
     let runs = |random: &mut Random| {
+        let count = 1 + random.below(6);
         let run = |_| BlockRun::new(random.below(80), 1 + random.below(4) as u32);
-        (0..1 + random.below(6)).filter_map(run).collect::<Vec<_>>()
+        (0..count).filter_map(run).collect::<Vec<_>>()
     };
     match random.below(4) {
         0 => Hint::Promote(runs(random)),
