@@ -76,6 +76,14 @@ impl Handles {
         Some(self.slot(entry).frame).filter(|&frame| frame != NO_FRAME)
     }
 
+    /// Blocks that have frames, and these, of handles with numbers in a range.
+    pub(crate) fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
+        let end = part.end.min(self.count()) as usize;
+        let part = self.slots.get(part.start as usize..end).unwrap_or_default();
+        let resident = part.iter().filter(|slot| slot.frame != NO_FRAME);
+        resident.map(|slot| (slot.block, slot.frame)).collect()
+    }
+
     /// The frame of a block that was found there before, unless that has changed since.
     #[inline]
     pub(crate) fn frame_of(&self, block: u64, entry: Entry) -> Option<Frame> {

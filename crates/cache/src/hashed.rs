@@ -330,6 +330,18 @@ impl HashedCache {
         self.policy.victim().map(|entry| self.handles.slot(entry).block)
     }
 
+    /// The resident blocks with their frames whose handles have numbers within a range, to look at
+    /// all part by part: a block that stays resident keeps its number. All numbers are below
+    /// [`handles`](Self::handles).
+    pub fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
+        self.handles.residents_within(part)
+    }
+
+    /// Numbers of handles so far.
+    pub fn handles(&self) -> u32 {
+        self.handles.count()
+    }
+
     /// The resident blocks with their frames, in the policy's order.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
         let slot = |entry: Entry| self.handles.slot(entry);

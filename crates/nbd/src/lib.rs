@@ -4,6 +4,7 @@
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
 //! see `service.rs`.
 
+mod budget;
 mod client;
 pub mod coop;
 mod failure;

@@ -67,12 +67,12 @@ impl<T> Mailbox<T> {
         !self.lock().closed
     }
 
-    /// Leaves messages in their order; they are dropped if nobody will read them any more.
-    pub(crate) fn push_all(&self, mut messages: Vec<T>) {
+    /// Leaves messages in their order; gives them back if nobody will read them any more.
+    pub(crate) fn push_all(&self, mut messages: Vec<T>) -> Vec<T> {
         let mut state = self.lock();
         if state.closed {
             drop(state);
-            return;
+            return messages;
         }
         if state.messages.is_empty() {
             std::mem::swap(&mut state.messages, &mut messages);
@@ -84,6 +84,12 @@ impl<T> Mailbox<T> {
         if let Some(waker) = sleeper {
             waker.wake();
         }
+        Vec::new()
+    }
+
+    /// Gives memory back that only many messages need.
+    pub(crate) fn shrink(&self, to: usize) {
+        self.lock().messages.shrink_to(to);
     }
 
     /// Asks the task to end; a lesser urgency than before changes nothing.

@@ -1,5 +1,8 @@
 //! What a connection has yet to send: headers and data in order, sent many at once from where
 //! they lie.
+//!
+//! Data in frames keeps these from being used for other blocks. What a client is slow to take is
+//! therefore copied ([`Outbox::settle`]).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -23,6 +26,8 @@ struct Part {
     end: u8,
     /// What of the header was sent.
     sent: u8,
+    /// What its answer was charged, if it is the last part of that.
+    charge: u64,
     data: Piece,
 }
 
@@ -48,6 +53,10 @@ impl Part {
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     bytes: u64,
+    /// Parts at the front that were there when it was last settled.
+    old: usize,
+    /// Charges of answers that were sent.
+    freed: u64,
     /// Something was written that a layer below (TLS) may hold back.
     unflushed: bool,
 }
@@ -71,7 +80,32 @@ impl Outbox {
         let mut bytes = [0; HEAD];
         bytes[..head.len()].copy_from_slice(head);
         self.bytes += (head.len() + data.len()) as u64;
-        self.parts.push_back(Part { head: bytes, end: head.len() as u8, sent: 0, data });
+        self.parts.push_back(Part { head: bytes, end: head.len() as u8, sent: 0, charge: 0, data });
+    }
+
+    /// The answer is complete: what it is charged is free when it was sent.
+    #[inline]
+    pub(crate) fn charge(&mut self, charge: u64) {
+        match self.parts.back_mut() {
+            Some(last) => last.charge += charge,
+            None => self.freed += charge,
+        }
+    }
+
+    /// Charges of the answers that were sent since this was last asked.
+    pub(crate) fn freed(&mut self) -> u64 {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Copies what lies in frames and has been waiting since the last call.
+    pub(crate) fn settle(&mut self) {
+        self.parts.iter_mut().take(self.old).for_each(|part| part.data.leave_frame());
+        self.old = self.parts.len();
+    }
+
+    /// Gives memory back that only a long queue needs.
+    pub(crate) fn shrink(&mut self, to: usize) {
+        self.parts.shrink_to(to);
     }
 
     /// Bytes not yet sent.
@@ -121,7 +155,9 @@ impl Outbox {
             }
             sent -= length;
             whole += 1;
+            self.freed += part.charge;
         }
+        self.old = self.old.saturating_sub(whole);
         self.parts.drain(..whole);
     }
 }

@@ -42,6 +42,13 @@ impl Piece {
         self.len() == 0
     }
 
+    /// Copies the bytes, if they lie in a frame, which is free for others then.
+    pub(crate) fn leave_frame(&mut self) {
+        if let Place::Frame { .. } = self.0 {
+            self.0 = Place::Bytes(Bytes::copy_from_slice(self.as_ref()));
+        }
+    }
+
     /// Forgets the first bytes.
     ///
     /// # Panics

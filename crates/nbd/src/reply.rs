@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::budget::Share;
 use crate::mailbox::Mailbox;
 use crate::piece::Pieces;
 use crate::service::{Extent, Failure};
@@ -42,12 +43,45 @@ pub(crate) struct Ticket {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) wants: Wants,
-    /// Bytes that it counts for towards the limit of its connection.
+    /// Bytes that it counts for towards the limits, until its answer was sent.
     pub(crate) charge: u64,
+    /// Requests that it counts for.
+    pub(crate) weight: usize,
 }
 
-/// Where the answers of a connection go.
-pub(crate) type Answers = Mailbox<(Ticket, Answer)>;
+/// Where the answers of a connection go. A request that is answered when the connection is gone
+/// gives back what it was charged.
+pub(crate) struct Answers {
+    pub(crate) mailbox: Mailbox<(Ticket, Answer)>,
+    pub(crate) share: Share,
+}
+
+impl Answers {
+    pub(crate) fn new(share: Share) -> Answers {
+        Answers { mailbox: Mailbox::new(), share }
+    }
+
+    fn push(&self, ticket: Ticket, answer: Answer) {
+        if let Err((ticket, answer)) = self.mailbox.push((ticket, answer)) {
+            drop(answer);
+            self.share.release(ticket.charge);
+        }
+    }
+
+    fn push_all(&self, answers: Vec<(Ticket, Answer)>) {
+        let late = self.mailbox.push_all(answers);
+        if !late.is_empty() {
+            let charge = charge(&late);
+            drop(late);
+            self.share.release(charge);
+        }
+    }
+}
+
+/// What requests were charged together.
+pub(crate) fn charge(answers: &[(Ticket, Answer)]) -> u64 {
+    answers.iter().map(|(ticket, _)| ticket.charge).sum()
+}
 
 enum Way {
     Connection(Arc<Answers>, Ticket),
@@ -95,7 +129,7 @@ impl Reply {
     /// Whether somebody still waits for the answer, as far as is known: its connection stands.
     pub fn is_awaited(&self) -> bool {
         match &self.way {
-            Some(Way::Connection(answers, _)) => answers.is_open(),
+            Some(Way::Connection(answers, _)) => answers.mailbox.is_open(),
             Some(Way::Call(_)) => true,
             None => false,
         }
@@ -228,7 +262,7 @@ impl Way {
     fn send(self, answer: Answer) {
         match self {
             // Nobody may be waiting any more: the client is gone.
-            Way::Connection(answers, ticket) => drop(answers.push((ticket, answer))),
+            Way::Connection(answers, ticket) => answers.push(ticket, answer),
             Way::Call(function) => function(answer),
         }
     }

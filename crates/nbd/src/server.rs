@@ -11,41 +11,48 @@ mod handshake;
 mod inbox;
 mod lines;
 mod listen;
+mod negotiating;
 mod offer;
+mod patience;
+mod purse;
 mod threads;
 mod transmission;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::budget::Budget;
 use crate::link::{Ended, Link, Transport};
 use crate::mailbox::Stop;
 use crate::reply::Answers;
 use crate::service::{Exports, Peer};
 use crate::tls::Tls;
+use crate::wire::REP_ERR_POLICY;
 
 pub use listen::Listener;
 
 use handshake::Handshake;
 use lines::Lines;
+use negotiating::Negotiating;
 use threads::Threads;
 use transmission::Transmission;
 
 /// How long a client may take to read the last bytes before the connection closes.
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
+/// How long a connection that is cut may take to be gone. It only has to be noticed by its thread,
+/// so this is never needed; without it, a thread that is stuck would hold up the end of the server.
+const CUT: Duration = Duration::from_secs(5);
+
 /// How long a client that still negotiates may take to ask something, and hear that the server is
 /// going away.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Most clients at a time that are told that the server is full; more are closed without a word.
-const MAX_TURNED_AWAY: usize = 64;
 
 /// What a server bounds.
 #[derive(Clone, Debug)]
@@ -54,27 +61,41 @@ pub struct ServerOptions {
     pub tls: Tls,
     /// From the first byte to the first request.
     pub handshake_timeout: Duration,
-    /// Most connections at a time; more are told so and closed.
+    /// Most connections that have opened an export; more are told so.
     pub max_connections: usize,
+    /// Most connections that have not: of more the oldest is closed.
+    pub max_negotiating: usize,
     /// Most requests in flight on one connection; more wait in the socket.
     pub max_requests: usize,
-    /// Most bytes of data in flight on one connection, and of answers not yet sent. A single
-    /// request may pass it.
+    /// Most bytes that requests of one connection pin, from their arrival until their answers are
+    /// sent. A single request may pass it.
     pub max_bytes: u64,
+    /// The same of all connections to one export; who finds no room waits.
+    pub max_export_bytes: u64,
+    /// And of all connections together.
+    pub max_total_bytes: u64,
+    /// A client that takes or sends nothing is cut when others have been waiting for so long for
+    /// the memory that is kept for it.
+    pub stall: Duration,
     /// Longest time that a thread looks at its socket before it sleeps, where that pays; none: it
     /// sleeps at once.
     pub busy_poll: Duration,
 }
 
 impl Default for ServerOptions {
-    /// No TLS, 20 s, 4096 connections, 1024 requests and 64 MiB each, 50 us.
+    /// No TLS, 20 s, 4096 connections and 256 that negotiate, 1024 requests and 32 MiB each, 64 MiB
+    /// an export, 128 MiB in all, 5 s, 50 us.
     fn default() -> ServerOptions {
         ServerOptions {
             tls: Tls::Off,
             handshake_timeout: Duration::from_secs(20),
             max_connections: 4096,
+            max_negotiating: 256,
             max_requests: 1024,
-            max_bytes: 64 << 20,
+            max_bytes: 32 << 20,
+            max_export_bytes: 64 << 20,
+            max_total_bytes: 128 << 20,
+            stall: Duration::from_secs(5),
             busy_poll: Duration::from_micros(50),
         }
     }
@@ -92,25 +113,39 @@ struct Inner {
     stop: watch::Sender<Stop>,
     /// Connections that there are, in either phase.
     count: watch::Sender<usize>,
+    /// Those that have not opened an export.
+    negotiating: Negotiating,
+    /// Number of those that have.
+    guests: AtomicUsize,
+    budget: Arc<Budget>,
     /// Those in transmission.
     serving: Mutex<BTreeMap<u64, Reachable>>,
     lines: Lines,
     next_id: AtomicU64,
     threads: Threads,
-    /// For those that are told that there is no room.
-    turned_away: Semaphore,
 }
 
 /// A connection in transmission, as others reach it.
 struct Reachable {
-    mailbox: Arc<Answers>,
-    export: String,
+    answers: Arc<Answers>,
+    owner: u64,
     peer: Peer,
 }
 
 impl Inner {
     fn stopping(&self) -> bool {
         *self.stop.borrow() != Stop::No
+    }
+
+    fn is_full(&self) -> bool {
+        self.guests.load(Ordering::SeqCst) >= self.options.max_connections
+    }
+
+    /// What a client is told for which there is no place.
+    fn no_room(&self) -> (u32, String) {
+        let limit = self.options.max_connections;
+        let text = format!("all {limit} connections that this server allows are in use");
+        (REP_ERR_POLICY, text)
     }
 
     fn serving(&self) -> MutexGuard<'_, BTreeMap<u64, Reachable>> {
@@ -124,6 +159,9 @@ impl Server {
         let threads = Threads::new(options.busy_poll);
         let inner = Inner {
             exports,
+            negotiating: Negotiating::new(options.max_negotiating),
+            guests: AtomicUsize::new(0),
+            budget: Budget::new(options.max_total_bytes, options.max_export_bytes),
             options,
             stop: watch::Sender::new(Stop::No),
             count: watch::Sender::new(0),
@@ -131,7 +169,6 @@ impl Server {
             lines: Lines::default(),
             next_id: AtomicU64::new(0),
             threads,
-            turned_away: Semaphore::new(MAX_TURNED_AWAY),
         };
         Server { inner: Arc::new(inner) }
     }
@@ -141,18 +178,19 @@ impl Server {
         *self.inner.count.borrow()
     }
 
+    /// Those of them that have opened an export.
+    pub fn guests(&self) -> usize {
+        self.inner.guests.load(Ordering::SeqCst)
+    }
+
     /// Serves one client over any transport until it leaves; `peer` says who it is as far as that
     /// is known.
     ///
     /// # Errors
     /// Why it ended other than by the client's leave. Nothing needs to be done about it.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
-        let Some(_guest) = Guest::enter(&self.inner) else {
-            let limit = self.inner.options.max_connections;
-            let text = format!("all {limit} connections that this server allows are in use");
-            self.turn_away(transport, peer, &text).await;
-            return Err(Ended::Refused(text));
-        };
+        let _counted = Counted::new(&self.inner);
+        let place = self.inner.negotiating.enter();
         let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
         let mut stop = self.inner.stop.subscribe();
         let opened = tokio::select! {
@@ -161,26 +199,25 @@ impl Server {
                 Ok(opened) => opened?,
                 Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),
             },
+            () = place.is_lost() => {
+                let limit = self.inner.options.max_negotiating;
+                let text = format!("{limit} connections that came later negotiate too");
+                return Err(Ended::Refused(text));
+            }
             () = last_words(&mut stop) => return Ok(()),
         };
+        drop(place);
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
-        let handshake::Opened { link, session, offer, export, peer, answers: mailbox } = opened;
-        let reachable = Reachable { mailbox: Arc::clone(&mailbox), export, peer };
+        let handshake::Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } =
+            opened;
+        let reachable = Reachable { answers: Arc::clone(&answers), owner, peer };
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
-        let mut transport = Transmission::new(link, session, offer, options, mailbox).run().await?;
+        let mut transport = Transmission::new(link, session, offer, options, answers).run().await?;
         // A client that has left already makes this fail, as it may.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())
-    }
-
-    /// Tells a client that there is no room for it, if not too many are told just now.
-    async fn turn_away(&self, transport: impl Transport, peer: Peer, text: &str) {
-        let Ok(_permit) = self.inner.turned_away.try_acquire() else { return };
-        let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer);
-        // It may well leave before.
-        let _ = timeout(LAST_WORDS, handshake.refuse(text)).await;
     }
 
     /// Takes no more connections, refuses new requests with ESHUTDOWN, and waits until what is in
@@ -194,18 +231,19 @@ impl Server {
         }
         let cut = self.connections();
         self.stop_all(Stop::Now);
-        let _ = count.wait_for(|count| *count == 0).await;
+        let _ = timeout(CUT, count.wait_for(|count| *count == 0)).await;
         cut
     }
 
-    /// Ends the connections in transmission that are `unwelcome`, by export and peer, as
-    /// [`Server::shutdown`] ends all. Gives the number of those that had to be cut.
-    pub async fn hang_up(&self, unwelcome: impl Fn(&str, &Peer) -> bool, grace: Duration) -> usize {
-        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(&c.export, &c.peer).then_some(*id);
+    /// Ends the connections in transmission that are `unwelcome`, by the owner of their export
+    /// ([`Export::owner`](crate::Export::owner)) and peer, as [`Server::shutdown`] ends all. Gives
+    /// the number of those that had to be cut.
+    pub async fn hang_up(&self, unwelcome: impl Fn(u64, &Peer) -> bool, grace: Duration) -> usize {
+        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(c.owner, &c.peer).then_some(*id);
         let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
         let stop = |ids: &[u64], stop| {
             let serving = self.inner.serving();
-            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.mailbox.stop(stop));
+            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.answers.mailbox.stop(stop));
         };
         stop(&ids, Stop::Drain);
         let mut count = self.inner.count.subscribe();
@@ -215,13 +253,13 @@ impl Server {
         }
         let cut = ids.iter().filter(|id| self.inner.serving().contains_key(id)).count();
         stop(&ids, Stop::Now);
-        let _ = count.wait_for(|_| are_gone()).await;
+        let _ = timeout(CUT, count.wait_for(|_| are_gone())).await;
         cut
     }
 
     fn stop_all(&self, stop: Stop) {
         self.inner.stop.send_modify(|now| *now = stop.max(*now));
-        self.inner.serving().values().for_each(|connection| connection.mailbox.stop(stop));
+        self.inner.serving().values().for_each(|connection| connection.answers.mailbox.stop(stop));
     }
 }
 
@@ -232,25 +270,41 @@ async fn last_words(stop: &mut watch::Receiver<Stop>) {
 }
 
 /// A connection, counted for as long as this lives.
+struct Counted<'a> {
+    inner: &'a Inner,
+}
+
+impl Counted<'_> {
+    fn new(inner: &Inner) -> Counted<'_> {
+        inner.count.send_modify(|count| *count += 1);
+        Counted { inner }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.inner.count.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A connection that has opened an export, one of those that may for as long as this lives.
 struct Guest<'a> {
     inner: &'a Inner,
 }
 
 impl Guest<'_> {
+    /// None if there are as many as may be.
     fn enter(inner: &Inner) -> Option<Guest<'_>> {
         let limit = inner.options.max_connections;
-        let entered = inner.count.send_if_modified(|count| {
-            let room = *count < limit;
-            *count += usize::from(room);
-            room
-        });
-        entered.then(|| Guest { inner })
+        let more = |count: usize| (count < limit).then_some(count + 1);
+        let entered = inner.guests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        entered.is_ok().then(|| Guest { inner })
     }
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        self.inner.count.send_modify(|count| *count -= 1);
+        self.inner.guests.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -258,23 +312,21 @@ impl Drop for Guest<'_> {
 struct Serving<'a> {
     inner: &'a Inner,
     id: u64,
-    mailbox: Arc<Answers>,
 }
 
 impl Serving<'_> {
     fn enter(inner: &Inner, connection: Reachable) -> Serving<'_> {
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
-        let mailbox = Arc::clone(&connection.mailbox);
+        let answers = Arc::clone(&connection.answers);
         inner.serving().insert(id, connection);
         // The server may have begun to stop before the mailbox could be reached.
-        mailbox.stop(*inner.stop.borrow());
-        Serving { inner, id, mailbox }
+        answers.mailbox.stop(*inner.stop.borrow());
+        Serving { inner, id }
     }
 }
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
         self.inner.serving().remove(&self.id);
-        self.mailbox.close();
     }
 }

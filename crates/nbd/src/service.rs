@@ -98,6 +98,12 @@ pub trait Exports: Send + Sync + 'static {
 
 /// One export, as seen by the handshake.
 pub trait Export: Send + Sync + 'static {
+    /// What the export is a part of: a number by which [`Server::hang_up`](crate::Server::hang_up)
+    /// knows its sessions, whatever name they asked for. Exports that do not say are one whole.
+    fn owner(&self) -> u64 {
+        0
+    }
+
     /// What it is; with contexts selected, since an extension may change the size that a session
     /// is told.
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo;
@@ -127,6 +133,18 @@ pub trait Session: Send + 'static {
     fn serve(&mut self, requests: &mut Vec<Request>) {
         requests.drain(..).for_each(|request| self.submit(request));
         self.end_of_batch();
+    }
+
+    /// What was done since this was last asked beyond one step for each block read or written, in
+    /// such steps. The connection pays for it with its next turns.
+    fn owed(&mut self) -> u64 {
+        0
+    }
+
+    /// No more requests will come: what waits for one must be answered without. If the client
+    /// `is_gone`, without a good-bye, what was not begun need not be.
+    fn no_more(&mut self, is_gone: bool) {
+        let _ = is_gone;
     }
 }
 

@@ -12,8 +12,9 @@ use crate::volume::{Volume, ask_store};
 const HOLE: u32 = 1;
 const ZERO: u32 = 2;
 
-/// More extents than the protocol takes in one answer are not collected.
-const EXTENTS_MAX: usize = 1 << 20;
+/// Extents of one answer, and dirty blocks that are looked at for it: it may cover less than was
+/// asked for.
+const EXTENTS_MAX: usize = 2048;
 
 impl Volume {
     /// The extents of `base:allocation` from `offset` on, at least one and at most to the end of
@@ -30,7 +31,7 @@ impl Volume {
         let unit = self.geometry.alignment;
         // Dirty blocks are noted before the store is asked: one that is written out meanwhile is
         // in one of the two answers at least.
-        let dirty = self.dirty_ranges(offset, length);
+        let (dirty, length) = self.dirty_ranges(offset, length);
         let from = offset / unit * unit;
         let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
         let store = Arc::clone(&self.store);
@@ -44,19 +45,25 @@ impl Volume {
         Ok(status)
     }
 
-    /// The parts of a range that are dirty, in order.
-    fn dirty_ranges(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+    /// The parts of a range that are dirty, in order; and how much of it was looked at.
+    fn dirty_ranges(&self, offset: u64, length: u64) -> (Vec<(u64, u64)>, u64) {
         let blocks = self.geometry.blocks(offset, length);
         let mut dirty: Vec<u64> = Vec::new();
+        let mut end = offset + length;
         for shard in 0..self.shards.len() {
             let shard = self.lock(shard);
-            dirty.extend(shard.dirty.within(*blocks.start(), *blocks.end()));
+            let known = dirty.len();
+            dirty.extend(shard.dirty.within(*blocks.start(), *blocks.end()).take(EXTENTS_MAX));
+            if let (true, Some(&last)) = (dirty.len() == known + EXTENTS_MAX, dirty.last()) {
+                end = end.min(self.geometry.start(last) + self.geometry.len(last) as u64);
+            }
             dirty.extend(shard.being_written_out().filter(|block| blocks.contains(block)));
         }
         dirty.sort_unstable();
         dirty.dedup();
-        let end = |block: u64| self.geometry.start(block) + self.geometry.len(block) as u64;
-        dirty.into_iter().map(|block| (self.geometry.start(block), end(block))).collect()
+        let end_of = |block: u64| self.geometry.start(block) + self.geometry.len(block) as u64;
+        let dirty = dirty.into_iter().map(|block| (self.geometry.start(block), end_of(block)));
+        (dirty.collect(), end - offset)
     }
 }
 

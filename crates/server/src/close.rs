@@ -100,6 +100,13 @@ impl Volume {
             sleep(pause).await;
             pause = (2 * pause).min(PAUSE_LONGEST);
         }
+        let late = self.overdue.open();
+        if late > 0 {
+            // They may still take effect: others must not have the place before.
+            let name = &self.config.name;
+            tracing::warn!(volume = name, late, "the store is not given up: it has not answered");
+            return Ok(());
+        }
         let store = Arc::clone(&self.store);
         // Nothing is lost; another server may have to wait.
         let given_up = timeout_at(deadline, ask_store(async move { store.close().await })).await;

@@ -129,8 +129,16 @@ impl Queue {
         self.first.is_none()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
     pub(crate) fn front(&self) -> Option<&BlockOp> {
         self.first.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &BlockOp> {
+        self.first.iter().chain(&self.others)
     }
 
     pub(crate) fn push_back(&mut self, op: BlockOp) {

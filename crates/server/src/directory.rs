@@ -135,6 +135,17 @@ impl Directory {
         }
     }
 
+    /// Those of them whose handles have numbers within a range, all of which are below the second
+    /// number.
+    pub(crate) fn residents_within(&self, part: std::ops::Range<u32>) -> (Vec<(u64, Frame)>, u32) {
+        match self {
+            Self::Linked(level) => (level.residents_within(part), level.handles()),
+            other => other
+                .cache()
+                .map_or_else(Default::default, |c| (c.residents_within(part), c.handles())),
+        }
+    }
+
     pub(crate) fn counts(&self) -> &Counts {
         match self {
             Self::Access(cache) => cache.counts(),

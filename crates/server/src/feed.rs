@@ -23,6 +23,10 @@ const CHANGES_MAX: usize = 1 << 16;
 /// Publications that are kept for who asks late.
 const PUBLICATIONS_MAX: usize = 64;
 
+/// Most that follow a volume at a time: of what each is to be told, a copy may wait. More are told
+/// nothing.
+const FOLLOWERS_MAX: usize = 64;
+
 /// Blocks that a follower asks for between two questions, of which is looked whether they stayed.
 const ASKED_MAX: usize = 4096;
 
@@ -219,6 +223,9 @@ impl Follower {
             return None;
         }
         let mut feed = volume.feed();
+        if feed.followers.len() >= FOLLOWERS_MAX {
+            return None;
+        }
         feed.followers.push(follow.capacity_blocks);
         volume.followers_changed(&mut feed);
         volume.gather(&mut feed);

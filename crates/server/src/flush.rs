@@ -77,7 +77,7 @@ impl Volume {
     /// must look at first.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
         let _demand = self.demand();
-        self.ask_to_flush().await
+        self.flush_together().await
     }
 
     /// The same while nobody waits for it.

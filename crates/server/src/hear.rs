@@ -18,6 +18,9 @@ use crate::volume::{Volume, Work};
 /// billions.
 const BLOCKS_MAX: u64 = 1 << 16;
 
+/// Blocks that are looked at for all the PROMOTEs of a message; a few more if the last run is long.
+const PROMOTED_MAX: u64 = 256;
+
 /// Evictions that a shard is told of at once, with its lock held.
 const TOGETHER: usize = 64;
 
@@ -31,6 +34,23 @@ pub struct Heard {
     pub arrived: Instant,
     /// Whether data that comes with an evicted block may be taken.
     pub may_demote: bool,
+}
+
+impl Heard {
+    /// What it costs to act on it, in blocks looked at.
+    pub(crate) fn cost(&self) -> u64 {
+        let runs: u64 = self
+            .hints
+            .iter()
+            .map(|hint| match hint {
+                Hint::Evict { runs, .. } | Hint::Promote(runs) | Hint::Hold(runs) => {
+                    runs.iter().map(|run| u64::from(run.count())).sum()
+                }
+                other => 1 + other.data_bytes() as u64 / 4096,
+            })
+            .sum();
+        runs.min(BLOCKS_MAX)
+    }
 }
 
 /// Which blocks of a message count.
@@ -93,6 +113,7 @@ impl Volume {
     ) {
         let mut known = Known { end: self.blocks(), left: BLOCKS_MAX, ignored: 0 };
         let mut gone = Vec::with_capacity(TOGETHER);
+        let mut looked = 0;
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
@@ -131,7 +152,9 @@ impl Volume {
                         count.promoted += blocks;
                         let (offset, length) = (self.geometry.start(run.start), blocks);
                         let length = length << self.geometry.block_bits;
-                        self.prefetch(offset, length, false, work);
+                        if looked < PROMOTED_MAX {
+                            looked += self.prefetch(offset, length, false, work);
+                        }
                     }
                 }
                 Hint::Hold(runs) => {

@@ -1,5 +1,6 @@
 //! A request on its way: what is left of it, and its parts, one a block.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use crate::answer::{Answer, Failed, Outcome};
 use crate::content::zeroes;
 use crate::counters::{Operation, Source};
 use crate::geometry::Geometry;
+use crate::overdue::Late;
 
 /// A request that could not be answered at once.
 pub(crate) struct Job {
@@ -18,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) length: u64,
     pub(crate) durable: bool,
     pub(crate) started: Instant,
+    /// Of what is read for nobody: given back when it is over.
+    _room: Option<Room>,
     progress: Mutex<Progress>,
 }
 
@@ -38,6 +42,37 @@ struct Progress {
     source: Source,
     failed: Option<Failed>,
     reply: Option<Reply>,
+    /// Its client was answered: it goes on by itself.
+    late: Option<Late>,
+}
+
+/// Blocks that may be read for nobody, of those that may be at a time; given back with this.
+pub(crate) struct Room {
+    of: Arc<AtomicUsize>,
+    blocks: usize,
+}
+
+impl Room {
+    /// Up to so many, of `limit` in all.
+    pub(crate) fn take(of: &Arc<AtomicUsize>, wanted: usize, limit: usize) -> Self {
+        let mut blocks = 0;
+        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
+            blocks = wanted.min(limit.saturating_sub(under_way));
+            Some(under_way + blocks)
+        });
+        debug_assert!(taken.is_ok());
+        Self { of: Arc::clone(of), blocks }
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.blocks, Ordering::Relaxed);
+    }
 }
 
 /// The part of a job that concerns one block.
@@ -70,8 +105,16 @@ impl Job {
             source: Source::Hit,
             failed: None,
             reply: None,
+            late: None,
         };
-        Self { kind, offset, length, durable, started, progress: Mutex::new(progress) }
+        let (_room, progress) = (None, Mutex::new(progress));
+        Self { kind, offset, length, durable, started, _room, progress }
+    }
+
+    /// One that reads for nobody, within so much room.
+    pub(crate) fn ahead(offset: u64, length: u64, room: Room) -> Self {
+        let job = Self::new(JobKind::Prefetch, offset, length, false, crate::clock::now());
+        Self { _room: Some(room), ..job }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -124,6 +167,7 @@ impl Job {
     ) -> Option<Finished> {
         let mut progress = self.progress();
         match result {
+            Ok(Some(_)) if progress.late.is_some() => {}
             Ok(Some(piece)) => {
                 let blocks = geometry.blocks(self.offset, self.length);
                 let count = (blocks.end() - blocks.start() + 1) as usize;
@@ -142,21 +186,39 @@ impl Job {
         self.one_less(progress)
     }
 
+    /// The client is answered with a failure, and the job goes on without it; nothing if it has an
+    /// answer, or needs none.
+    pub(crate) fn give_up(&self, failed: Failed, late: impl FnOnce() -> Late) -> Option<Finished> {
+        let mut progress = self.progress();
+        let reply = progress.reply.take()?;
+        progress.late = Some(late());
+        progress.pieces = Pieces::default();
+        Some(self.finished(reply, Err(failed), progress.source))
+    }
+
+    fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Finished {
+        let operation = match self.kind {
+            JobKind::Read => Operation::Read,
+            // The ends of a WRITE_ZEROES are written like data.
+            JobKind::Write(_) | JobKind::Zero => Operation::Write,
+            JobKind::Prefetch => Operation::Cache,
+        };
+        Finished { reply, outcome, operation, source, started: self.started }
+    }
+
     fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Finished> {
         progress.left -= 1;
         if progress.left > 0 {
             return None;
         }
+        progress.late = None;
         let reply = progress.reply.take()?;
-        let (operation, answer) = match self.kind {
-            JobKind::Read => (Operation::Read, Answer::Data(std::mem::take(&mut progress.pieces))),
-            // The ends of a WRITE_ZEROES are written like data.
-            JobKind::Write(_) | JobKind::Zero => (Operation::Write, Answer::Done),
-            JobKind::Prefetch => (Operation::Cache, Answer::Done),
+        let answer = match self.kind {
+            JobKind::Read => Answer::Data(std::mem::take(&mut progress.pieces)),
+            JobKind::Write(_) | JobKind::Zero | JobKind::Prefetch => Answer::Done,
         };
         let outcome = progress.failed.take().map_or(Ok(answer), Err);
-        let (source, started) = (progress.source, self.started);
-        Some(Finished { reply, outcome, operation, source, started })
+        Some(self.finished(reply, outcome, progress.source))
     }
 
     /// Copies what the job writes to the volume from byte `at` on into `out`.

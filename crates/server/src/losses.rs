@@ -11,14 +11,12 @@
 //!
 //! Volumes whose store cannot lose anything have none of this.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::oneshot;
 use undercroft_nbd::{Answer, Command, Failure, Reply, Request};
 use undercroft_store::Store;
 
-use crate::answer::Failed;
 use crate::volume::Volume;
 
 /// What a client is told.
@@ -37,15 +35,6 @@ pub(crate) struct Losses {
     told: AtomicU64,
     /// How often somebody was told.
     pub(crate) times_told: AtomicU64,
-    groups: Mutex<Groups>,
-}
-
-/// Write-outs that wait for a flush.
-#[derive(Default)]
-struct Groups {
-    is_running: bool,
-    /// For the flush after the one that runs.
-    waiting: Vec<oneshot::Sender<Result<(), Failed>>>,
 }
 
 impl Losses {
@@ -58,7 +47,6 @@ impl Losses {
             spanned: AtomicU64::new(0),
             told: AtomicU64::new(0),
             times_told: AtomicU64::new(0),
-            groups: Mutex::default(),
         };
         losses.told.store(losses.all(), Ordering::SeqCst);
         Some(Arc::new(losses))
@@ -141,39 +129,6 @@ impl Volume {
     /// Whether a write-out is done only when a flush has followed it.
     pub(crate) fn confirms(&self) -> bool {
         self.losses.as_ref().is_some_and(|losses| losses.confirms)
-    }
-
-    /// Waits for a flush of the store that begins from now on. All that wait while one runs share
-    /// the next.
-    pub(crate) async fn next_flush(self: &Arc<Self>, losses: &Losses) -> Result<(), Failed> {
-        let (sender, receiver) = oneshot::channel();
-        let is_running = {
-            let mut groups = losses.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            groups.waiting.push(sender);
-            std::mem::replace(&mut groups.is_running, true)
-        };
-        if !is_running {
-            self.runtime.spawn(Arc::clone(self).flush_in_groups());
-        }
-        let lost = |_| Err(Failed::new(Failure::Io, "a flush was lost"));
-        receiver.await.unwrap_or_else(lost)
-    }
-
-    async fn flush_in_groups(self: Arc<Self>) {
-        let Some(losses) = &self.losses else { return };
-        loop {
-            let group = {
-                let mut groups = losses.groups.lock().unwrap_or_else(PoisonError::into_inner);
-                groups.is_running = !groups.waiting.is_empty();
-                std::mem::take(&mut groups.waiting)
-            };
-            if group.is_empty() {
-                return;
-            }
-            let flushed = self.ask_to_flush().await;
-            // One that has gone was told of its end by somebody else.
-            group.into_iter().for_each(|waits| drop(waits.send(flushed.clone())));
-        }
     }
 
     /// The store may have lost what it had answered and not made durable. Called under no lock,

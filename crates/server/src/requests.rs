@@ -12,7 +12,7 @@ use crate::clients::Caller;
 use crate::clock;
 use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
-use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
+use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
 use crate::ranges::RangeKind;
 use crate::told::Told;
 use crate::volume::{Volume, Work};
@@ -21,8 +21,12 @@ use crate::volume::{Volume, Work};
 /// holds until then.
 const WARM_BLOCKS_MAX: usize = 512;
 
-/// Most bytes that one CACHE request brings in.
-const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+/// Most blocks that one CACHE request looks at.
+const PREFETCH_BLOCKS_MAX: u64 = 256;
+
+/// Most bytes that a volume fetches for nobody at a time, but at least so many blocks.
+const AHEAD_BYTES_MAX: u64 = 8 << 20;
+const AHEAD_BLOCKS_MIN: u64 = 64;
 
 /// What an answer needs to know of its request.
 pub(crate) struct Asked {
@@ -47,14 +51,16 @@ impl Volume {
         self.serve_after(&mut Told::default(), requests, caller);
     }
 
-    /// The same after acting on what the client told with them.
+    /// The same after acting on what the client told with them. What that cost beyond a step for
+    /// each block that is read or written, in such steps.
     pub(crate) fn serve_after(
         self: &Arc<Self>,
         told: &mut Told,
         requests: &mut Vec<Request>,
         caller: Caller,
-    ) {
+    ) -> u64 {
         let started = clock::now();
+        let told_blocks = told.blocks();
         let mut work = Work::of_client(self, requests.len());
         if !told.is_empty() {
             self.act_on(told, &mut work);
@@ -70,7 +76,9 @@ impl Volume {
         for request in requests.drain(..) {
             self.begin(request, started, asker, &mut work);
         }
+        let owed = work.owed + told_blocks;
         work.finish();
+        owed
     }
 
     /// Brings near what reads and writes will need of their shards, all together: what one block
@@ -108,6 +116,10 @@ impl Volume {
             let asked = Asked { reply: request.reply, operation, started };
             return work.finished(asked.over(Err(failed)));
         }
+        if let Err(failed) = self.check_overdue(&request, work) {
+            let asked = Asked { reply: request.reply, operation, started };
+            return work.finished(asked.over(Err(failed)));
+        }
         if self.shards.is_empty() {
             return self.serve_directly(request, operation, started);
         }
@@ -138,7 +150,7 @@ impl Volume {
                 self.zero(offset, length, how, durable, (asker, asked), work);
             }
             Command::Cache => {
-                self.prefetch(offset, length, false, work);
+                work.owed += self.prefetch(offset, length, false, work);
                 work.finished(asked.over(Ok(Answer::Done)));
             }
         }
@@ -263,8 +275,7 @@ impl Volume {
             return work.finished(asked.over(Ok(Answer::Done)));
         };
         work.release();
-        let range = self.register_range(blocks, RangeKind::Trim, durable);
-        let done = Arc::clone(self).run_range(range, || ());
+        let done = self.take_on_range(blocks, RangeKind::Trim, durable);
         self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
     }
 
@@ -304,11 +315,10 @@ impl Volume {
             }
         }
         work.release();
-        let range = blocks.map(|b| self.register_range(b, RangeKind::Zero(how), durable));
-        let volume = Arc::clone(self);
+        let range = blocks.map(|b| self.take_on_range(b, RangeKind::Zero(how), durable));
         self.finish_later(asked, async move {
             if let Some(range) = range {
-                volume.run_range(range, || ()).await?;
+                range.await?;
             }
             for edge in edges {
                 if let nbd::Answer::Failed(failure, message) = edge.await {
@@ -328,19 +338,40 @@ impl Volume {
         (first < last).then(|| first..=last - 1)
     }
 
-    /// Brings the first blocks of a range into the cache, if they are not there; nobody waits.
-    pub(crate) fn prefetch(&self, offset: u64, length: u64, ahead: bool, work: &mut Work<'_>) {
+    /// Brings the first blocks of a range into the cache, if they are not there and there are frames
+    /// for them; nobody waits. The number of blocks that were looked at.
+    pub(crate) fn prefetch(
+        &self,
+        offset: u64,
+        length: u64,
+        ahead: bool,
+        work: &mut Work<'_>,
+    ) -> u64 {
         let length = length.min(self.geometry.size().saturating_sub(offset));
         if length == 0 || self.shards.is_empty() {
-            return;
+            return 0;
         }
-        let most = (PREFETCH_BYTES_MAX >> self.geometry.block_bits)
-            .min(u64::from(self.config.cache_blocks / 2))
-            .max(1) as usize;
-        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
-        for block in self.geometry.blocks(offset, length).take(most) {
+        let limit = (AHEAD_BYTES_MAX >> self.geometry.block_bits).max(AHEAD_BLOCKS_MIN);
+        // How far is read ahead is up to the operator.
+        let most = if ahead { limit } else { PREFETCH_BLOCKS_MAX };
+        let most = most.min(u64::from(self.config.cache_blocks / 2)).max(1) as usize;
+        let blocks = self.geometry.blocks(offset, length);
+        let wanted = (blocks.end() - blocks.start() + 1).min(most as u64) as usize;
+        let room = Room::take(&self.ahead, wanted, limit as usize);
+        let (mut left, mut looked) = (room.blocks(), 0);
+        // Of each shard, those that were begun and have no frames yet.
+        let mut begun = vec![0; self.shards.len()];
+        let job = Arc::new(Job::ahead(offset, length, room));
+        for block in blocks.take(most) {
+            let begun = &mut begun[self.geometry.shard_of(block)];
             let (shard, fx) = work.shard(block);
+            if left == 0 || shard.pool.free_count() <= *begun {
+                break;
+            }
+            looked += 1;
             if shard.place(block, fx) || shard.is_unloaded(block) {
+                left -= 1;
+                *begun += 1;
                 let count = &mut shard.counters;
                 *(if ahead { &mut count.read_ahead } else { &mut count.prefetched }) += 1;
                 job.expect_part(Source::Miss);
@@ -348,13 +379,15 @@ impl Volume {
             }
         }
         job.submitted(Pieces::default(), None);
+        looked
     }
 
-    /// Fetches ahead of a sequential reader.
-    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) {
+    /// Fetches ahead of a sequential reader. The number of blocks that were looked at.
+    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
         let mut work = Work::new(self);
-        self.prefetch(offset, length, true, &mut work);
+        let looked = self.prefetch(offset, length, true, &mut work);
         work.finish();
+        looked
     }
 
     /// Answers a request when its task is done.
@@ -364,10 +397,8 @@ impl Volume {
         task: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let volume = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let outcome = task.await;
-            volume.answer_one(asked.over(outcome));
-        });
+        self.runtime
+            .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
     }
 }
 

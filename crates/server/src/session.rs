@@ -73,6 +73,8 @@ pub(crate) struct VolumeSession {
     /// Requests that arrived together.
     batch: Vec<Request>,
     ahead: ReadAhead,
+    /// Blocks that were looked at beside those that are read or written.
+    owed: u64,
 }
 
 impl VolumeSession {
@@ -82,7 +84,7 @@ impl VolumeSession {
         }
         let informed = Informed::new(volume);
         let (volume, ahead) = (Arc::clone(volume), ReadAhead::default());
-        Ok(Self { volume, member, informed, batch: Vec::new(), ahead })
+        Ok(Self { volume, member, informed, batch: Vec::new(), ahead, owed: 0 })
     }
 
     /// Begins a request; the answer to the hints that came with it goes with its own.
@@ -110,10 +112,10 @@ impl VolumeSession {
             requests.iter_mut().for_each(|request| informed.attach(request));
         }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
-        self.volume.serve_after(told, requests, caller);
+        self.owed += self.volume.serve_after(told, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
-            self.volume.read_ahead(offset, length);
+            self.owed += self.volume.read_ahead(offset, length);
         }
     }
 }
@@ -129,6 +131,10 @@ impl Session for VolumeSession {
 
     fn serve(&mut self, requests: &mut Vec<Request>) {
         self.serve_all(&mut Told::default(), requests);
+    }
+
+    fn owed(&mut self) -> u64 {
+        std::mem::take(&mut self.owed)
     }
 }
 

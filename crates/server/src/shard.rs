@@ -32,7 +32,7 @@ use crate::endings::Endings;
 use crate::execute::{Tools, Verdict, execute, write_now};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Job};
+use crate::job::{BlockOp, Job, JobKind};
 use crate::levels::Levels;
 use crate::ranges::Ranges;
 use crate::tell::{Listener, Riders};
@@ -495,11 +495,15 @@ impl Shard {
 
     /// Gives a fetch its memory, unless that has to wait. Done when the whole request has passed
     /// the policy: a block that the request itself drove out again needs no frame.
-    pub(crate) fn assign(&mut self, mut start: Start) -> Option<Start> {
+    pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
         let block = start.block;
-        if let Action::Fetch(_, memory @ None) = &mut start.action {
+        if let Action::Fetch(job, memory @ None) = &mut start.action {
             let resident = self.cache.frame(block).is_some();
             let frame = if resident { self.pool.take() } else { None };
+            let is_ahead = matches!(job.kind, JobKind::Prefetch);
+            if frame.is_none() && is_ahead && self.give_up(block, fx) {
+                return None;
+            }
             if resident && frame.is_none() && self.write_outs > 0 {
                 self.starve(block);
                 return None;
@@ -511,6 +515,20 @@ impl Shard {
             });
         }
         Some(start)
+    }
+
+    /// What is fetched for nobody has no frame: it is not fetched, unless somebody waits by now.
+    fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
+        let Some(record) = self.active.get_mut(&block) else { return false };
+        if record.queue.len() != 1 {
+            return false;
+        }
+        record.running = Running::Nothing;
+        if let Some(op) = record.queue.pop_front() {
+            fx.finished.extend(op.job.part_done(block, &self.geometry, Ok(None)));
+        }
+        self.settle(block, fx);
+        true
     }
 
     fn starve(&mut self, block: u64) {
@@ -530,9 +548,16 @@ impl Shard {
             let begun = fx.starts.len();
             self.step(block, fx);
             for start in fx.starts.split_off(begun) {
-                fx.starts.extend(self.assign(start));
+                let start = self.assign(start, fx);
+                fx.starts.extend(start);
             }
         }
+    }
+
+    /// The jobs that wait for something, one for each of their blocks that does.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        let queued = self.active.values().flat_map(|record| record.queue.iter());
+        queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
     }
 
     /// The blocks whose dirty content is on its way to the store.

@@ -39,6 +39,11 @@ impl Told {
         self.messages == 0
     }
 
+    /// Blocks that it speaks of.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.gone.len() as u64
+    }
+
     /// Notes a message of so many bytes; or says that it must be acted on in its turn, and notes
     /// nothing.
     pub(crate) fn note(

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::HashedCache;
 use undercroft_cache::content::Lower;
 use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
@@ -31,13 +31,15 @@ use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
 use crate::flush::flusher;
+use crate::flush_together::Flushes;
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::levels::Levels;
 use crate::lock::lock;
 use crate::losses::Losses;
 use crate::lower::Settlement;
-use crate::ranges::RangeKind;
+use crate::overdue::{Overdue, watch};
+use crate::ranges::{RANGES_MAX, RangeKind};
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
 use crate::unflushed::Unflushed;
@@ -51,7 +53,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 /// Blocks that one question about residency looks at.
-const RESIDENCY_BLOCKS: usize = 1 << 16;
+pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
 
 /// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
 pub struct Volume {
@@ -72,6 +74,12 @@ pub struct Volume {
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
+    /// Places for ranges that are under way.
+    pub(crate) range_room: Arc<Semaphore>,
+    /// Flushes of the store.
+    pub(crate) flushes: Flushes,
+    /// Blocks that are being fetched for nobody.
+    pub(crate) ahead: Arc<AtomicUsize>,
     /// Requests at the store that somebody waits for.
     pub(crate) demand: AtomicUsize,
     /// The store may have become idle, or a reload was queued.
@@ -86,6 +94,8 @@ pub struct Volume {
     pub(crate) losses: Option<Arc<Losses>>,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
+    /// Those that were answered before they were over.
+    pub(crate) overdue: Arc<Overdue>,
     /// Requests not yet answered.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -140,6 +150,9 @@ impl Volume {
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),
+            range_room: Arc::new(Semaphore::new(RANGES_MAX)),
+            flushes: Flushes::default(),
+            ahead: Arc::default(),
             demand: AtomicUsize::new(0),
             reload_wanted: Arc::new(Notify::new()),
             clients,
@@ -147,6 +160,7 @@ impl Volume {
             opened: clock::now(),
             losses,
             flush_failures: AtomicU64::new(0),
+            overdue: Arc::default(),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
@@ -162,6 +176,9 @@ impl Volume {
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
+            volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
         }
         if cooperates && !is_level && !volume.config.reload_at_once {
             let wanted = Arc::clone(&volume.reload_wanted);
@@ -196,7 +213,7 @@ impl Volume {
     }
 
     /// Which of the blocks of a range are in memory (status bit 0) and which of them the store
-    /// does not have yet (bit 1), for the first 65,536 blocks of it.
+    /// does not have yet (bit 1), for the first 256 blocks of it.
     pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size());
         let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
@@ -252,6 +269,7 @@ impl Volume {
         stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
+        stats.store_timeouts = self.overdue.all();
         let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
         stats.flush_failures += told.unwrap_or(0);
         stats
@@ -457,6 +475,8 @@ pub(crate) struct Work<'v> {
     at_once: bool,
     /// Whether the flusher is told when too much is dirty. It must not tell itself.
     wakes_flusher: bool,
+    /// Blocks that were looked at beside those that are read or written.
+    pub(crate) owed: u64,
     fx: Effects,
 }
 
@@ -468,6 +488,7 @@ impl<'v> Work<'v> {
             steps: 0,
             at_once: false,
             wakes_flusher: false,
+            owed: 0,
             fx: Effects::default(),
         }
     }
@@ -535,8 +556,8 @@ impl<'v> Work<'v> {
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
         for start in std::mem::take(&mut self.fx.starts) {
-            let (shard, _) = self.shard(start.block);
-            starts.extend(shard.assign(start));
+            let (shard, fx) = self.shard(start.block);
+            starts.extend(shard.assign(start, fx));
         }
         self.release();
         if self.fx.reload {

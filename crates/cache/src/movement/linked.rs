@@ -353,6 +353,16 @@ impl LinkedCache {
             .collect()
     }
 
+    /// As [`HashedCache::residents_within`](crate::HashedCache::residents_within).
+    pub fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
+        self.handles.residents_within(part)
+    }
+
+    /// As [`HashedCache::handles`](crate::HashedCache::handles).
+    pub fn handles(&self) -> u32 {
+        self.handles.count()
+    }
+
     /// Blocks that it may hold.
     pub fn capacity(&self) -> u32 {
         self.capacity

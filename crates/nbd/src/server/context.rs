@@ -35,10 +35,8 @@ impl Selection {
         let wildcard = |query: &str| query.is_empty() || query.ends_with(':');
         for query in queries.iter().filter(|query| !(set && wildcard(query))) {
             for context in of_line(query).into_iter().chain(export.contexts(query)) {
-                let is_line = context.key == lineage::KEY;
-                let known = contexts.iter().any(|other| {
-                    other.name == context.name || is_line && other.key == lineage::KEY
-                });
+                // One of each kind: a client may ask for the same in many words.
+                let known = contexts.iter().any(|other| other.key == context.key);
                 if !known && context.name.len() <= MAX_STRING {
                     contexts.push(context);
                 }

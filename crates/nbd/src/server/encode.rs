@@ -13,12 +13,22 @@ use crate::wire::*;
 /// Longest text of an error, in bytes.
 const MAX_TEXT: usize = 1024;
 
+/// Most extents of a context in one answer: what a request is charged for has room for them.
+const EXTENTS_TOLD: usize = 2048;
+
 /// Largest extent that a 32-bit length can say, in whole blocks of any size.
 const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
 
-/// Appends the answer to a request. One that does not fit the request becomes EIO.
+/// Appends the answer to a request, with what that was charged.
 #[inline]
 pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
+    put_parts(out, offer, ticket, answer);
+    out.charge(ticket.charge);
+}
+
+/// One that does not fit the request becomes EIO.
+#[inline]
+fn put_parts(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     match (answer, ticket.wants) {
         (Answer::Failed(failure, text), _) => {
             put_failure(out, offer, ticket.cookie, failure, &text)
@@ -137,7 +147,7 @@ fn status_chunks(
             None if *key == lineage::KEY => &nothing[..],
             None => return Err("the export left out a context"),
         };
-        let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(MAX_EXTENTS));
+        let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(EXTENTS_TOLD));
         chunk.put_u32(id);
         put_extents(&mut chunk, offer, ticket, one, extents)?;
         chunks.push(chunk.freeze());
@@ -156,7 +166,7 @@ fn put_extents(
 ) -> Result<(), &'static str> {
     let end = ticket.offset + ticket.length;
     let limit = if one { end } else { offer.size };
-    let most = if one { 1 } else { MAX_EXTENTS };
+    let most = if one { 1 } else { EXTENTS_TOLD };
     let mut at = ticket.offset;
     for extent in extents.iter().take(most) {
         if at >= end {

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::Inner;
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
+use super::{Guest, Inner};
 use crate::lineage::Lineage;
 use crate::link::{Ended, Link};
-use crate::mailbox::Mailbox;
 use crate::reply::Answers;
 use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;
@@ -27,14 +26,17 @@ const MAX_OPTIONS: u32 = 4096;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// A connection that is ready for transmission.
-pub(crate) struct Opened {
-    pub(crate) link: Link,
-    pub(crate) session: Box<dyn Session>,
-    pub(crate) offer: Offer,
-    pub(crate) export: String,
-    pub(crate) peer: Peer,
+pub(super) struct Opened<'a> {
+    pub(super) link: Link,
+    pub(super) session: Box<dyn Session>,
+    pub(super) offer: Offer,
+    pub(super) export: String,
+    /// [`Export::owner`]
+    pub(super) owner: u64,
+    pub(super) peer: Peer,
     /// Where its answers go.
-    pub(crate) answers: Arc<Answers>,
+    pub(super) answers: Arc<Answers>,
+    pub(super) guest: Guest<'a>,
 }
 
 /// One handshake.
@@ -42,7 +44,6 @@ pub(super) struct Handshake<'a> {
     server: &'a Inner,
     link: Link,
     peer: Peer,
-    answers: Arc<Answers>,
     /// The 124 zero bytes after EXPORT_NAME, as old as the protocol.
     zeroes: bool,
     structured: bool,
@@ -55,11 +56,14 @@ pub(super) struct Handshake<'a> {
 pub(super) type OptionError = (u32, String);
 
 /// What an option led to.
-enum Step {
+enum Step<'a> {
     Next,
-    Begin(Box<dyn Session>, Offer, String),
+    Begin(Began<'a>, Candidate),
     End,
 }
+
+/// A session, where its answers go, and its place among those that there may be.
+type Began<'a> = (Box<dyn Session>, Arc<Answers>, Guest<'a>);
 
 impl<'a> Handshake<'a> {
     pub(super) fn new(server: &'a Inner, link: Link, peer: Peer) -> Handshake<'a> {
@@ -67,7 +71,6 @@ impl<'a> Handshake<'a> {
             server,
             link,
             peer,
-            answers: Arc::new(Mailbox::new()),
             zeroes: true,
             structured: false,
             selection: None,
@@ -77,16 +80,19 @@ impl<'a> Handshake<'a> {
     }
 
     /// Negotiates; `None` if the client had enough.
-    pub(super) async fn run(mut self) -> Result<Option<Opened>, Ended> {
+    pub(super) async fn run(mut self) -> Result<Option<Opened<'a>>, Ended> {
         self.greet().await?;
         loop {
             let (option, data) = self.next_option().await?;
             match self.answer(option, data).await? {
                 Step::Next => {}
                 Step::End => return Ok(None),
-                Step::Begin(session, offer, export) => {
-                    let Handshake { link, peer, answers, .. } = self;
-                    return Ok(Some(Opened { link, session, offer, export, peer, answers }));
+                Step::Begin((session, answers, guest), found) => {
+                    let (link, peer, owner) = (self.link, self.peer, found.export.owner());
+                    let (offer, export) = (found.offer, found.info.name);
+                    let opened =
+                        Opened { link, session, offer, export, owner, peer, answers, guest };
+                    return Ok(Some(opened));
                 }
             }
         }
@@ -101,18 +107,6 @@ impl<'a> Handshake<'a> {
         }
         self.zeroes = flags & u32::from(FLAG_NO_ZEROES) == 0;
         Ok(())
-    }
-
-    /// Answers whatever is asked with a refusal, until the client leaves.
-    pub(super) async fn refuse(mut self, text: &str) -> Result<(), Ended> {
-        self.greet().await?;
-        loop {
-            let (option, _) = self.next_option().await?;
-            if matches!(option, OPT_ABORT | OPT_EXPORT_NAME) {
-                return Ok(());
-            }
-            self.reply_error(option, (REP_ERR_POLICY, text.to_owned())).await?;
-        }
     }
 
     /// The next option; without its data if that was too long.
@@ -130,10 +124,14 @@ impl<'a> Handshake<'a> {
         Ok((header.option, Some(self.link.bytes(header.length as usize).await?)))
     }
 
-    async fn answer(&mut self, option: u32, data: Option<BytesMut>) -> Result<Step, Ended> {
+    async fn answer(&mut self, option: u32, data: Option<BytesMut>) -> Result<Step<'a>, Ended> {
         if self.server.stopping() && option != OPT_ABORT {
             self.reply_error(option, (REP_ERR_SHUTDOWN, "the server is going away".into())).await?;
             return Ok(Step::End);
+        }
+        // Said early, before anybody takes pains.
+        if self.server.is_full() && option != OPT_ABORT {
+            return self.fail(option, self.server.no_room()).await;
         }
         let forced = matches!(self.server.options.tls, Tls::Required(_));
         if forced && !self.peer.encrypted && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
@@ -171,7 +169,7 @@ impl<'a> Handshake<'a> {
         Ok(self.link.send(&out).await?)
     }
 
-    async fn acknowledge(&mut self, option: u32) -> Result<Step, Ended> {
+    async fn acknowledge(&mut self, option: u32) -> Result<Step<'a>, Ended> {
         self.reply(option, REP_ACK, &[]).await?;
         Ok(Step::Next)
     }
@@ -181,7 +179,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Refuses an option and goes on; EXPORT_NAME has no way to say no but to hang up.
-    async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step, Ended> {
+    async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step<'a>, Ended> {
         if option == OPT_EXPORT_NAME {
             return Err(refused(error.1));
         }
@@ -189,7 +187,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn list(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn list(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         if !data.is_empty() {
             return self.fail(OPT_LIST, no_data()).await;
         }
@@ -208,7 +206,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn start_tls(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn start_tls(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         if !data.is_empty() {
             return self.fail(OPT_STARTTLS, no_data()).await;
         }
@@ -236,7 +234,7 @@ impl<'a> Handshake<'a> {
         Ok(Step::Next)
     }
 
-    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
             // Also a SET that fails replaces the one before.
@@ -285,19 +283,17 @@ impl<'a> Handshake<'a> {
         Ok(Candidate { export, contexts, info, offer, lineage })
     }
 
-    async fn connect(
-        &mut self,
-        name: &str,
-        found: &Candidate,
-    ) -> Result<Box<dyn Session>, OptionError> {
+    async fn connect(&mut self, name: &str, found: &Candidate) -> Result<Began<'a>, OptionError> {
+        let guest = Guest::enter(self.server).ok_or_else(|| self.server.no_room())?;
+        let answers = Arc::new(Answers::new(self.server.budget.share(&found.info.name)));
         if let Some(lineage) = found.lineage {
-            self.server.lines.begin(&found.info.name, lineage, &self.answers).await?;
+            self.server.lines.begin(&found.info.name, lineage, &answers).await?;
         }
         let session = found.export.connect(&self.peer, &found.contexts);
-        session.map_err(|refusal| refusal_reply(name, refusal))
+        Ok((session.map_err(|refusal| refusal_reply(name, refusal))?, answers, guest))
     }
 
-    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step, Ended> {
+    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
         let request = match InfoRequest::parse(data) {
             Ok(request) => request,
             Err(error) => return self.fail(option, invalid(error)).await,
@@ -326,12 +322,12 @@ impl<'a> Handshake<'a> {
         put_option_reply(&mut out, option, REP_ACK, &[]);
         self.link.send(&out).await?;
         Ok(match session {
-            Some(session) => Step::Begin(session, found.offer, found.info.name),
+            Some(session) => Step::Begin(session, found),
             None => Step::Next,
         })
     }
 
-    async fn export_name(&mut self, data: &[u8]) -> Result<Step, Ended> {
+    async fn export_name(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
         let name = text(data)?;
         let found = match self.open(&name) {
             Ok(found) => found,
@@ -341,15 +337,14 @@ impl<'a> Handshake<'a> {
             Ok(session) => session,
             Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
         };
-        let (offer, info) = (found.offer, found.info);
         let mut out = BytesMut::new();
-        out.extend_from_slice(&offer.size.to_be_bytes());
-        out.extend_from_slice(&offer.flags.to_be_bytes());
+        out.extend_from_slice(&found.offer.size.to_be_bytes());
+        out.extend_from_slice(&found.offer.flags.to_be_bytes());
         if self.zeroes {
             out.extend_from_slice(&[0; 124]);
         }
         self.link.send(&out).await?;
-        Ok(Step::Begin(session, offer, info.name))
+        Ok(Step::Begin(session, found))
     }
 }
 

@@ -99,7 +99,7 @@ impl Lines {
         let mut is_busy = false;
         for older in members.iter().filter(|member| member.number < number) {
             if let Some(answers) = older.answers.upgrade() {
-                answers.stop(Stop::Now);
+                answers.mailbox.stop(Stop::Now);
                 is_busy = true;
             }
         }
@@ -110,10 +110,10 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::Mailbox;
+    use crate::budget::Budget;
 
     fn answers() -> Arc<Answers> {
-        Arc::new(Mailbox::new())
+        Arc::new(Answers::new(Budget::new(1, 1).share("v")))
     }
 
     #[test]
@@ -124,19 +124,19 @@ mod tests {
         assert_eq!(lines.enter("v", of(1), &first), Ok(()));
         let in_flight = Arc::clone(&first);
         assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy));
-        assert_eq!(first.take(&mut Vec::new()), Stop::Now, "the old one is ended");
+        assert_eq!(first.mailbox.take(&mut Vec::new()), Stop::Now, "the old one is ended");
         drop(first);
         assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy), "a request is left");
         drop(in_flight);
         assert_eq!(lines.enter("v", of(2), &second), Ok(()));
-        assert_eq!(second.take(&mut Vec::new()), Stop::No);
+        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
         // One that was on its way for longer comes too late.
         assert_eq!(lines.enter("v", of(1), &answers()), Err(Early::Late));
         // Beside it, of others, and of other exports: nobody is ended.
         assert_eq!(lines.enter("v", of(2), &answers()), Ok(()));
         assert_eq!(lines.enter("v", Lineage { id: 8, number: 9 }, &answers()), Ok(()));
         assert_eq!(lines.enter("w", of(9), &answers()), Ok(()));
-        assert_eq!(second.take(&mut Vec::new()), Stop::No);
+        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
         drop(second);
         assert_eq!(lines.enter("v", of(1), &answers()), Ok(()), "nothing is kept of who has gone");
         assert_eq!(lines.by_id.lock().unwrap().len(), 1);

@@ -12,6 +12,8 @@ pub(crate) struct Offer {
     pub(crate) flags: u16,
     pub(crate) min_block: u64,
     pub(crate) max_payload: u64,
+    /// Bits of an offset within a block of the preferred size.
+    block_bits: u32,
     pub(crate) structured: bool,
     /// Keys of the selected contexts; on the wire a context's id is its place here, from 1.
     pub(crate) contexts: Vec<u32>,
@@ -22,9 +24,27 @@ pub(crate) struct Offer {
 pub(crate) struct Checked {
     pub(crate) command: Command,
     pub(crate) wants: Wants,
-    /// Bytes of memory that it may cost.
+    /// Bytes of memory that it may pin until its answer was sent.
     pub(crate) charge: u64,
+    /// Requests that it counts for, of those that may be in flight.
+    pub(crate) weight: usize,
+    /// Blocks that it moves, at least 1: what it costs to serve.
+    pub(crate) work: u64,
 }
+
+/// Memory that any request takes besides its data: what the protocol, the volume, the store and the
+/// runtime remember of it.
+pub(crate) const REQUEST_BYTES: u64 = 4096;
+
+/// Memory that the answer to a BLOCK_STATUS takes for each context.
+const STATUS_BYTES: u64 = 64 << 10;
+
+/// Requests that a TRIM or WRITE_ZEROES counts for: others of the volume have to look whether they
+/// lie in its range.
+const RANGE_WEIGHT: usize = 64;
+
+/// Requests that a BLOCK_STATUS counts for, since the store may have to look at much.
+const STATUS_WEIGHT: usize = 16;
 
 /// Why a request does not fit.
 pub(crate) type Misfit = (Failure, &'static str);
@@ -57,8 +77,9 @@ impl Offer {
             return Err(format!("size {size}: must be a multiple of {min} below 2^63"));
         }
         let flags = transmission_flags(info, structured);
-        let (min_block, max_payload) = (u64::from(min), u64::from(max));
-        Ok(Offer { size: info.size, flags, min_block, max_payload, structured, contexts })
+        let (size, min_block, max_payload) = (info.size, u64::from(min), u64::from(max));
+        let block_bits = preferred.trailing_zeros();
+        Ok(Offer { size, flags, min_block, max_payload, block_bits, structured, contexts })
     }
 
     /// Checks a request against what was offered.
@@ -86,9 +107,31 @@ impl Offer {
                 (Command::BlockStatus { one_extent: one }, Wants::Extents { one })
             }
         };
-        let moves_data = matches!(header.command, CMD_READ | CMD_WRITE);
-        let charge = if moves_data { header.length } else { 0 };
-        Ok(Checked { command, wants, charge })
+        let (charge, weight, work) = self.costs(header);
+        Ok(Checked { command, wants, charge, weight, work })
+    }
+
+    /// What a request is charged, counts for, and costs. What it reads or writes is charged in
+    /// whole blocks, since these are what is kept for it.
+    #[inline]
+    fn costs(&self, header: &RequestHeader) -> (u64, usize, u64) {
+        let block_bytes = 1 << self.block_bits;
+        match header.command {
+            CMD_READ | CMD_WRITE => {
+                let first = header.offset >> self.block_bits;
+                let last = (header.offset + header.length - 1) >> self.block_bits;
+                let blocks = last - first + 1;
+                (REQUEST_BYTES + (blocks << self.block_bits), 1, blocks)
+            }
+            // Its ends may lie within blocks.
+            CMD_WRITE_ZEROES => (REQUEST_BYTES + 2 * block_bytes, RANGE_WEIGHT, 1),
+            CMD_TRIM => (REQUEST_BYTES, RANGE_WEIGHT, 1),
+            CMD_BLOCK_STATUS => {
+                let contexts = self.contexts.len() as u64;
+                (REQUEST_BYTES + contexts * STATUS_BYTES, STATUS_WEIGHT, 1)
+            }
+            _ => (REQUEST_BYTES, 1, 1),
+        }
     }
 
     fn offers(&self, flag: u16) -> bool {

@@ -4,11 +4,17 @@
 //! are there in one vectored write. An answer given inside [`Session::serve`] is found by the same
 //! turn of the loop, so it wakes nobody.
 //!
+//! Connections share threads and take turns: one that has done the work of a turn lets the others
+//! go on. A request that costs more than a turn is served at once, and paid for with turns in which
+//! nothing is begun.
+//!
 //! Invariants:
-//! 1. `in_flight` counts requests begun and not yet encoded, `charged` their bytes. While a limit
-//!    is reached nothing more is read, so memory is bounded by the limits and one payload.
+//! 1. Nothing is let in while a limit is reached: of the requests in flight, of what they and the
+//!    answers that were not sent yet are charged on this connection, and of the server's budget.
 //! 2. The task sleeps only after each of read, answers and send has said that it must wait, or
 //!    has nothing to wait for.
+//! 3. A client that takes nothing keeps no frames, and, where others wait for the memory that is
+//!    kept for it, not its connection either (`patience.rs`).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,17 +23,25 @@ use super::ServerOptions;
 use super::busy_poll;
 use super::encode::{put_answer, put_failure};
 use super::inbox::{Inbox, Incoming};
-use super::offer::{Checked, Offer};
+use super::offer::{Checked, Misfit, Offer, REQUEST_BYTES};
+use super::patience::Patience;
+use super::purse::Purse;
 use crate::link::{Ended, Link, Transport};
 use crate::mailbox::Stop;
 use crate::outbox::Outbox;
-use crate::reply::{Answer, Answers, Reply, Ticket};
+use crate::reply::{Answer, Answers, Reply, Ticket, Wants};
 use crate::service::{Failure, Request, Session};
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
 
-/// Bytes of requests that are begun together. What a batch reads is sent before the next one is
-/// begun, while it is near the processor.
-const BATCH_BYTES: u64 = 512 << 10;
+/// The work of a turn, in blocks that are read or written: less than a tenth of a millisecond. What it
+/// reads is sent before the next turn, while it is near the processor.
+const TURN: u64 = 128;
+
+/// Bytes that are sent for the price of a block.
+const SENT_FOR_ONE: u64 = 16 << 10;
+
+/// Requests and answers that an idle connection keeps memory for.
+const KEPT: usize = 32;
 
 /// One connection in transmission.
 pub(crate) struct Transmission {
@@ -35,17 +49,27 @@ pub(crate) struct Transmission {
     session: Box<dyn Session>,
     offer: Offer,
     inbox: Inbox,
+    /// Bytes that it has not looked at, as the budget knows.
+    aside: usize,
     outbox: Outbox,
-    mailbox: Arc<Answers>,
+    answers: Arc<Answers>,
     /// Requests that arrived together; empty between turns.
     requests: Vec<Request>,
     /// Answers just taken; empty between turns.
-    answers: Vec<(Ticket, Answer)>,
+    taken: Vec<(Ticket, Answer)>,
     stop: Stop,
     /// No more requests will be taken: good-bye was said, or the stream ended.
     closing: bool,
+    /// The stream ended without a good-bye.
+    is_gone: bool,
+    /// The session knows that no more requests come.
+    is_told: bool,
+    /// Requests in flight, by their weights.
     in_flight: usize,
-    charged: u64,
+    purse: Purse,
+    patience: Patience,
+    /// Work that was done, less what was paid for.
+    owed: u64,
     max_requests: usize,
     max_bytes: u64,
 }
@@ -56,21 +80,26 @@ impl Transmission {
         session: Box<dyn Session>,
         offer: Offer,
         options: &ServerOptions,
-        mailbox: Arc<Answers>,
+        answers: Arc<Answers>,
     ) -> Transmission {
         Transmission {
             transport: link.transport,
             session,
             offer,
             inbox: Inbox::new(link.input),
+            aside: 0,
             outbox: Outbox::default(),
-            mailbox,
+            purse: Purse::new(Arc::clone(&answers)),
+            answers,
             requests: Vec::new(),
-            answers: Vec::new(),
+            taken: Vec::new(),
             stop: Stop::No,
             closing: false,
+            is_gone: false,
+            is_told: false,
             in_flight: 0,
-            charged: 0,
+            patience: Patience::new(options.stall),
+            owed: 0,
             max_requests: options.max_requests,
             max_bytes: options.max_bytes,
         }
@@ -79,104 +108,197 @@ impl Transmission {
     /// Serves requests until the client leaves or the server stops. The transport comes back to
     /// be closed, and the session is dropped.
     pub(crate) async fn run(mut self) -> Result<Box<dyn Transport>, Ended> {
-        let result = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.mailbox.close();
+        let result = std::future::poll_fn(|cx| self.turn(cx)).await;
+        self.answers.share.budget().put_aside(self.aside, 0);
         result.map(|()| self.transport)
+    }
+
+    /// One turn, and what has to be seen to when it is over.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        self.owed = self.owed.saturating_sub(TURN);
+        let poll = self.poll(cx);
+        self.inbox.give_buffer_back();
+        let unseen = self.inbox.unseen();
+        self.answers.share.budget().put_aside(self.aside, unseen);
+        self.aside = unseen;
+        poll
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
             let read = self.poll_requests(cx)?;
-            self.stop = self.mailbox.take(&mut self.answers);
+            self.stop = self.answers.mailbox.take(&mut self.taken);
             let answered = self.encode();
             let queued = self.outbox.bytes();
             let idle = match self.outbox.poll_send(cx, &mut *self.transport) {
                 Poll::Ready(result) => result.map(|()| self.in_flight == 0)?,
                 Poll::Pending => false,
             };
-            let sent = self.outbox.bytes() < queued;
+            let sent = queued - self.outbox.bytes();
+            self.purse.sent(self.outbox.freed());
+            self.owed += sent / SENT_FOR_ONE;
+            self.patience.moved(sent);
             let over = self.closing || self.stop == Stop::Drain;
+            if over && !self.is_told {
+                self.is_told = true;
+                self.session.no_more(self.is_gone);
+                continue;
+            }
             if self.stop == Stop::Now || (over && idle) {
                 return Poll::Ready(Ok(()));
             }
-            let progress = read || answered || sent;
-            if !progress && self.mailbox.sleep(cx.waker(), self.stop) {
+            if self.owed >= TURN {
+                return rest(cx);
+            }
+            if read || answered || sent > 0 {
+                continue;
+            }
+            let is_stuck = self.outbox.bytes() > 0 || self.inbox.is_amid_data();
+            if self.patience.ends(cx, is_stuck, &mut self.outbox, &self.answers.share) {
+                let text = "the client takes and sends nothing, and others wait for the memory";
+                return Poll::Ready(Err(Ended::Refused(text.to_owned())));
+            }
+            if self.answers.mailbox.sleep(cx.waker(), self.stop) {
+                self.purse.give_back();
+                if idle {
+                    self.shrink();
+                }
                 busy_poll::waits_for_others(!idle);
                 return Poll::Pending;
             }
         }
     }
 
-    /// Whether a limit is reached.
+    /// Whether a limit of the connection is reached.
+    #[inline]
     fn full(&self) -> bool {
-        self.in_flight >= self.max_requests || self.charged + self.outbox.bytes() >= self.max_bytes
+        self.in_flight >= self.max_requests || self.purse.charged() >= self.max_bytes
     }
 
     /// Begins what is buffered, or else reads once and begins what came; whether there was
     /// anything.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
-        if self.closing {
+        if self.closing || self.owed >= TURN || self.purse.waits(cx) {
             return Ok(false);
         }
         if self.begin_batch()? {
             return Ok(true);
         }
-        if self.full() {
+        if self.purse.is_short() {
+            // Room may have come up meanwhile.
+            return Ok(!self.purse.waits(cx));
+        }
+        if self.full() && !self.inbox.is_amid_data() {
             return Ok(false);
         }
-        match self.inbox.poll_read(cx, &mut *self.transport) {
+        let aside = self.answers.share.budget().aside();
+        match self.inbox.poll_read(cx, &mut *self.transport, aside) {
             Poll::Pending => return Ok(false),
-            Poll::Ready(result) => self.closing = result? == 0,
+            Poll::Ready(result) => {
+                let count = result?;
+                self.patience.moved(count as u64);
+                self.is_gone = count == 0;
+                self.closing = self.is_gone;
+            }
         }
         self.begin_batch()?;
         Ok(true)
     }
 
-    /// Begins the complete requests that are buffered, up to a batch; whether there was any.
+    /// Begins the complete requests that are buffered, as far as the turn goes; whether there was
+    /// any.
     fn begin_batch(&mut self) -> Result<bool, Ended> {
         let mut any = false;
-        let most = self.charged.saturating_add(BATCH_BYTES);
-        while !self.closing && !self.full() && self.charged < most {
-            match self.inbox.next(&self.offer)? {
+        loop {
+            let is_amid = self.inbox.is_amid_data();
+            if self.closing || self.owed >= TURN || (self.full() && !is_amid) {
+                break;
+            }
+            // Whatever comes next is answered.
+            if !is_amid && !self.purse.has(REQUEST_BYTES) {
+                break;
+            }
+            let purse = &mut self.purse;
+            let admit = |checked: &Checked| {
+                let fits = purse.has(checked.charge);
+                if fits {
+                    purse.let_in(checked.charge);
+                }
+                fits
+            };
+            match self.inbox.next(&self.offer, admit)? {
                 None => break,
                 Some(Incoming::Disconnect) => self.closing = true,
-                Some(Incoming::Refused(header, (failure, text))) => {
-                    put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
-                }
-                Some(Incoming::Request(header, _)) if self.stop != Stop::No => {
-                    let (failure, text) = (Failure::ShuttingDown, "the server is going away");
-                    put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
-                }
-                Some(Incoming::Request(header, checked)) => self.admit(header, checked),
+                Some(Incoming::Refused(header, misfit)) => self.refuse(&header, misfit),
+                Some(Incoming::Request(header, checked)) => self.begin(header, checked),
             }
             any = true;
         }
         if !self.requests.is_empty() {
             self.session.serve(&mut self.requests);
+            self.owed += self.session.owed();
         }
         Ok(any)
     }
 
+    fn refuse(&mut self, header: &RequestHeader, (failure, text): Misfit) {
+        let ticket = Ticket {
+            cookie: header.cookie,
+            offset: 0,
+            length: 0,
+            wants: Wants::Nothing,
+            charge: REQUEST_BYTES,
+            weight: 0,
+        };
+        self.owed += 1;
+        self.purse.let_in(REQUEST_BYTES);
+        self.purse.answered(&ticket);
+        put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
+        self.outbox.charge(REQUEST_BYTES);
+    }
+
     #[inline]
-    fn admit(&mut self, header: RequestHeader, checked: Checked) {
+    fn begin(&mut self, header: RequestHeader, checked: Checked) {
         let RequestHeader { cookie, offset, length, .. } = header;
-        let Checked { command, wants, charge } = checked;
-        self.in_flight += 1;
-        self.charged += charge;
-        let ticket = Ticket { cookie, offset, length, wants, charge };
+        let Checked { command, wants, charge, weight, work } = checked;
+        self.in_flight += weight;
+        self.owed += work;
+        let ticket = Ticket { cookie, offset, length, wants, charge, weight };
         let durable = header.flags & CMD_FLAG_FUA != 0;
-        let reply = Reply::new(Arc::clone(&self.mailbox), ticket);
+        let reply = Reply::new(Arc::clone(&self.answers), ticket);
+        if self.stop != Stop::No {
+            return reply.fail(Failure::ShuttingDown, "the server is going away".to_owned());
+        }
         self.requests.push(Request { command, offset, length, durable, reply });
     }
 
     /// Encodes the answers just taken; whether there was any.
     fn encode(&mut self) -> bool {
-        let any = !self.answers.is_empty();
-        for (ticket, answer) in self.answers.drain(..) {
-            self.in_flight -= 1;
-            self.charged -= ticket.charge;
+        let any = !self.taken.is_empty();
+        for (ticket, answer) in self.taken.drain(..) {
+            self.in_flight -= ticket.weight;
+            self.purse.answered(&ticket);
             put_answer(&mut self.outbox, &self.offer, &ticket, answer);
         }
         any
     }
+
+    /// Gives memory back that only many requests need.
+    fn shrink(&mut self) {
+        if self.taken.capacity() > KEPT || self.requests.capacity() > KEPT {
+            self.taken.shrink_to(KEPT);
+            self.requests.shrink_to(KEPT);
+            self.outbox.shrink(KEPT);
+            self.answers.mailbox.shrink(KEPT);
+        }
+    }
+}
+
+/// Lets others on the thread have their turns, and sockets be looked at, and comes back.
+fn rest<T>(cx: &mut Context<'_>) -> Poll<T> {
+    use std::future::Future;
+    let rest = std::pin::pin!(tokio::task::yield_now());
+    // It says so the first time, and wakes the task.
+    let _ = rest.poll(cx);
+    Poll::Pending
 }

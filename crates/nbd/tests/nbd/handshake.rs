@@ -276,7 +276,7 @@ async fn connections_beyond_the_limit_are_told_so_and_closed() {
         let (error, text) = raw.option_reply(OPT_LIST).await;
         assert_eq!(error, REP_ERR_POLICY);
         assert_eq!(text, b"all 1 connections that this server allows are in use");
-        assert_eq!(server.connections(), 1);
+        assert_eq!(server.guests(), 1);
     }
     drop(first);
     deserted(&server).await;

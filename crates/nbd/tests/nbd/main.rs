@@ -4,6 +4,7 @@
 #[path = "../../examples/ram/export.rs"]
 mod export;
 
+mod budgets;
 mod client;
 mod handshake;
 mod hinted_load;

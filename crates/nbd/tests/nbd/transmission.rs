@@ -287,7 +287,9 @@ async fn good_bye_finishes_what_is_in_flight() {
 #[tokio::test]
 async fn a_client_that_vanishes_with_requests_in_flight_leaves_nothing() {
     let (export, mut requests) = Held::new(MIB);
-    let (server, mut raw) = serve(export, ServerOptions::default());
+    let (max_bytes, max_export_bytes) = (64 * MIB, 64 * MIB);
+    let options = ServerOptions { max_bytes, max_export_bytes, ..Default::default() };
+    let (server, mut raw) = serve(export, options);
     raw.go(true, &[]).await;
     for cookie in 0..500 {
         raw.request(request(CMD_READ, cookie, 0, 100_000), &[]).await;

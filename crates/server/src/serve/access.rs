@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use serde::Serialize;
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Exports, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
 };
 
+use super::pace::{Bucket, Paced};
 use super::plan::Access;
 use super::{control, coop, levels, report};
 use crate::clock;
@@ -28,21 +30,35 @@ pub(crate) struct Doors {
     this: Weak<Doors>,
     /// Changes with every start, so that clients notice that what the server knew is gone.
     epoch: u64,
+    /// The status text that was made last.
+    kept: Mutex<Option<Kept>>,
+}
+
+/// How long who reads the status in parts is given parts of the same.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// A status text, of these volumes.
+struct Kept {
+    of: Vec<String>,
+    made: Instant,
+    text: Bytes,
 }
 
 /// A volume behind its rules.
 pub(crate) struct Door {
     volume: Arc<Volume>,
     access: Access,
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Option<Arc<Bucket>>,
     guests: Arc<Guests>,
     /// Nobody else comes in: the volume goes away, or another door has new rules.
     shut: AtomicBool,
 }
 
-/// The connections to a volume, whatever rules they came in by.
-#[derive(Default)]
+/// The connections to a volume, whatever rules they came in by and whatever export they asked for.
 struct Guests {
+    /// By which the protocol knows their sessions: every volume has another, also one that has the
+    /// name of one that is gone.
+    owner: u64,
     /// How many there are.
     open: AtomicUsize,
     clients: Mutex<Vec<Weak<Client>>>,
@@ -54,7 +70,9 @@ pub(crate) struct Client {
     requests: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
-    delayed: AtomicU64,
+    pub(super) delayed: AtomicU64,
+    /// It has no right to stay, and is about to be closed: nothing more is done for it.
+    dismissed: AtomicBool,
 }
 
 /// The counters of a connection, as people read them.
@@ -72,52 +90,45 @@ pub(crate) struct ClientStats {
     pub(crate) delayed_requests: u64,
 }
 
-/// Lets so many requests through in a second, and a second's worth at once.
-struct Bucket {
-    per_second: f64,
-    /// Requests that may pass now; negative: that many are waiting.
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn new(per_second: u32, now: Instant) -> Bucket {
-        let per_second = f64::from(per_second.max(1));
-        Bucket { per_second, tokens: per_second, filled: now }
-    }
-
-    /// How long the request that arrives now has to wait.
-    fn wait(&mut self, now: Instant) -> Duration {
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + gained).min(self.per_second) - 1.0;
-        self.filled = now;
-        Duration::from_secs_f64((-self.tokens / self.per_second).max(0.0))
-    }
-}
-
 impl Doors {
     /// No volumes yet.
     pub(crate) fn new(epoch: u64) -> Arc<Doors> {
         Arc::new_cyclic(|this| {
             let (by_name, default) = (RwLock::default(), RwLock::default());
-            Doors { by_name, default, this: this.clone(), epoch }
+            Doors { by_name, default, this: this.clone(), epoch, kept: Mutex::default() }
         })
     }
 
     /// What tells a peer the status, of the volumes that are for it and of no others.
     fn status_for(&self, peer: &Peer) -> coop::Status {
         let (doors, peer) = (self.this.clone(), peer.clone());
-        Arc::new(move || {
-            let mut all = doors.upgrade().map(|doors| doors.all()).unwrap_or_default();
+        Arc::new(move |goes_on| {
+            let Some(doors) = doors.upgrade() else { return Bytes::new() };
+            let mut all = doors.all();
             all.retain(|door| door.admits(&peer).is_ok());
-            report::stats(&all).to_string()
+            doors.status(&all, goes_on)
         })
+    }
+
+    /// The status of some volumes. The last text is kept for a moment for those who go on reading,
+    /// one for all: it may be long, and they many.
+    fn status(&self, doors: &[Arc<Door>], goes_on: bool) -> Bytes {
+        let name = |door: &Arc<Door>| door.volume.config().name.clone();
+        let of: Vec<_> = doors.iter().map(name).collect();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |kept: &&Kept| kept.of == of && kept.made.elapsed() < KEPT_FOR;
+        if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
+            return kept.text.clone();
+        }
+        let text = Bytes::from(report::stats(doors).to_string());
+        *kept = Some(Kept { of, made: clock::now(), text: text.clone() });
+        text
     }
 
     /// Adds a volume. The first one is the default.
     pub(crate) fn add(&self, volume: Arc<Volume>, access: Access) {
         let name = volume.config().name.clone();
-        let door = Door::new(volume, access, Arc::default());
+        let door = Door::new(volume, access, Arc::new(Guests::new()));
         let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
         default.get_or_insert_with(|| name.clone());
         self.write().insert(name, door);
@@ -198,10 +209,18 @@ impl Exports for Doors {
     }
 }
 
+impl Guests {
+    fn new() -> Guests {
+        static OWNERS: AtomicU64 = AtomicU64::new(1);
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Guests { owner, open: AtomicUsize::new(0), clients: Mutex::default() }
+    }
+}
+
 impl Door {
     fn new(volume: Arc<Volume>, access: Access, guests: Arc<Guests>) -> Arc<Door> {
         let now = clock::now();
-        let bucket = access.requests_per_second.map(|limit| Mutex::new(Bucket::new(limit, now)));
+        let bucket = access.requests_per_second.map(|limit| Arc::new(Bucket::new(limit, now)));
         Arc::new(Door { volume, access, bucket, guests, shut: AtomicBool::new(false) })
     }
 
@@ -223,9 +242,18 @@ impl Door {
         clients.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether one of these peers is connected.
-    pub(crate) fn has_guest(&self, is_meant: impl Fn(&Peer) -> bool) -> bool {
-        self.present().iter().any(|client| is_meant(&client.peer))
+    /// By what the protocol knows the sessions of this volume, those of its control export too.
+    pub(crate) fn owner(&self) -> u64 {
+        self.guests.owner
+    }
+
+    /// Does nothing more for those of the connections that are meant: how many there are. They are
+    /// to be closed; one that is only about to begin finds itself dismissed.
+    pub(crate) fn dismiss(&self, is_meant: impl Fn(&Peer) -> bool) -> usize {
+        let mut present = self.present();
+        present.retain(|client| is_meant(&client.peer));
+        present.iter().for_each(|client| client.dismissed.store(true, Ordering::SeqCst));
+        present.len()
     }
 
     /// Whether a peer that came in by older rules has no right to stay as it is.
@@ -266,6 +294,7 @@ impl Door {
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
+            dismissed: AtomicBool::new(false),
         });
         let mut clients = guests.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
@@ -285,6 +314,10 @@ fn is_listed(list: &[String], peer: &Peer) -> bool {
 }
 
 impl Client {
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Relaxed)
+    }
+
     fn stats(&self) -> ClientStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let name = self.peer.certificate.as_ref().unwrap_or(&self.peer.address);
@@ -337,6 +370,10 @@ struct Opened {
 }
 
 impl Export for Opened {
+    fn owner(&self) -> u64 {
+        self.door.owner()
+    }
+
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
         if let Some(control) = &self.control {
             return control.info(peer, contexts);
@@ -360,12 +397,12 @@ impl Export for Opened {
 
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
         let session = self.begin(peer, contexts)?;
-        let late = match self.door.bucket {
-            Some(_) => Some(Arc::new(Mutex::new(self.begin(peer, contexts)?))),
-            None => None,
-        };
         let client = self.door.enter(peer)?;
-        Ok(Box::new(Visit { session, late, client, door: Arc::clone(&self.door) }))
+        let session = match &self.door.bucket {
+            Some(bucket) => Box::new(Paced::new(Arc::clone(bucket), session, Arc::clone(&client))),
+            None => session,
+        };
+        Ok(Box::new(Visit { session, client, door: Arc::clone(&self.door) }))
     }
 }
 
@@ -393,11 +430,15 @@ impl Opened {
     }
 }
 
+/// Answers a connection that has no right to stay.
+pub(super) fn refuse(request: Request) {
+    let text = "who may use the volume has changed, or it goes away".to_owned();
+    request.reply.fail(Failure::ShuttingDown, text);
+}
+
 /// A connection to a volume.
 struct Visit {
     session: Box<dyn Session>,
-    /// For requests that have to wait, where requests a second are limited.
-    late: Option<Arc<Mutex<Box<dyn Session>>>>,
     client: Arc<Client>,
     door: Arc<Door>,
 }
@@ -410,10 +451,13 @@ impl Drop for Visit {
 
 impl Session for Visit {
     fn submit(&mut self, request: Request) {
+        if self.client.is_dismissed() {
+            return refuse(request);
+        }
         let mut counts = BatchCounts::default();
         counts.count(&request);
         self.client.count(counts);
-        self.begin(request);
+        self.session.submit(request);
     }
 
     fn end_of_batch(&mut self) {
@@ -421,58 +465,28 @@ impl Session for Visit {
     }
 
     fn serve(&mut self, requests: &mut Vec<Request>) {
+        if self.client.is_dismissed() {
+            return requests.drain(..).for_each(refuse);
+        }
         // Before the answers: who has them finds them counted.
         let mut counts = BatchCounts::default();
         requests.iter().for_each(|request| counts.count(request));
         self.client.count(counts);
-        if self.late.is_none() {
-            return self.session.serve(requests);
-        }
-        requests.drain(..).for_each(|request| self.begin(request));
-        self.session.end_of_batch();
+        self.session.serve(requests);
     }
-}
 
-impl Visit {
-    /// Begins a request, now or when its time has come.
-    fn begin(&mut self, request: Request) {
-        if let (Some(bucket), Some(late)) = (&self.door.bucket, &self.late) {
-            let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(clock::now());
-            if !wait.is_zero() {
-                self.client.delayed.fetch_add(1, Ordering::Relaxed);
-                let late = Arc::clone(late);
-                tokio::spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    let mut session = late.lock().unwrap_or_else(PoisonError::into_inner);
-                    session.submit(request);
-                    session.end_of_batch();
-                });
-                return;
-            }
-        }
-        self.session.submit(request);
+    fn owed(&mut self) -> u64 {
+        self.session.owed()
+    }
+
+    fn no_more(&mut self, is_gone: bool) {
+        self.session.no_more(is_gone);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_second_at_once_and_then_one_after_another() {
-        let start = Instant::now();
-        let mut bucket = Bucket::new(10, start);
-        for _ in 0..10 {
-            assert!(bucket.wait(start).is_zero());
-        }
-        assert_eq!(bucket.wait(start).as_millis(), 100);
-        assert_eq!(bucket.wait(start).as_millis(), 200);
-        assert!(bucket.wait(start + Duration::from_secs(1)).is_zero());
-        // A long silence saves up one second's worth, no more.
-        let late = start + Duration::from_secs(100);
-        let passed = (0..20).filter(|_| bucket.wait(late).is_zero()).count();
-        assert_eq!(passed, 10);
-    }
 
     #[test]
     fn lists_are_of_certificates() {

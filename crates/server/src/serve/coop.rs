@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use undercroft_nbd::coop::{Abilities, ClientId, Grant, NAMESPACE, Query};
 use undercroft_nbd::hint::{Hint, MESSAGE_BYTES_MAX, parse_evictions};
 use undercroft_nbd::{
@@ -25,7 +26,7 @@ use crate::clients::Caller;
 use crate::hear::Heard;
 use crate::session::VolumeSession;
 use crate::told::Told;
-use crate::volume::Volume;
+use crate::volume::{RESIDENCY_BLOCKS, Volume};
 
 /// Number of the context among those of an export.
 pub(super) const COOP: u32 = 0x636f_6f70;
@@ -40,8 +41,9 @@ pub(super) const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
 /// zeroes.
 const NEWS: u64 = MESSAGE_BYTES_MAX as u64;
 
-/// Makes the status text that clients of the context read.
-pub(super) type Status = Arc<dyn Fn() -> String + Send + Sync>;
+/// Makes the status text that clients of the context read; or, if one goes on reading, gives the
+/// last one.
+pub(super) type Status = Arc<dyn Fn(bool) -> Bytes + Send + Sync>;
 
 /// Where a window is, and what may be said in it.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +67,10 @@ impl Place {
 
     /// The window that a control export is. Between connections there is no order, so that nobody
     /// can say what is here after a request, and nothing is answered that a request would follow.
+    /// Who may not write the volume is not heard there.
     pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
-        let all = abilities(volume);
-        let demote = all.demote && may_write;
-        let takes = Abilities { demote, follow: false, freq: false, ..all };
+        let all = if may_write { abilities(volume) } else { Abilities::default() };
+        let takes = Abilities { follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
 
@@ -232,6 +234,14 @@ impl Session for CoopSession {
             reply.done();
         }
     }
+
+    fn owed(&mut self) -> u64 {
+        self.window.owed() + self.inner.owed()
+    }
+
+    fn no_more(&mut self, _: bool) {
+        self.answers.no_more();
+    }
 }
 
 impl CoopSession {
@@ -318,6 +328,8 @@ impl CoopSession {
         let one = matches!(command, Command::BlockStatus { one_extent: true });
         self.act();
         let mut residency = self.window.volume.residency(offset, length);
+        // Finding one is cheaper than reading it.
+        self.window.owes(RESIDENCY_BLOCKS as u64 / 4);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
             return reply.extents(vec![(COOP, residency)]);

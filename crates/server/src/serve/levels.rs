@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -41,6 +42,8 @@ pub(super) struct Answers {
     next: VecDeque<Next>,
     /// The last block that came up, until it is fetched.
     parcel: Option<(Passed, Bytes)>,
+    /// Whether no request will come any more.
+    is_over: bool,
 }
 
 /// An answer that waits for its request.
@@ -58,7 +61,13 @@ impl Next {
 
 impl Answers {
     pub(super) fn new(volume: &Arc<Volume>) -> Self {
-        Self { volume: Arc::clone(volume), asked: None, next: VecDeque::new(), parcel: None }
+        Self {
+            volume: Arc::clone(volume),
+            asked: None,
+            next: VecDeque::new(),
+            parcel: None,
+            is_over: false,
+        }
     }
 
     /// A message came.
@@ -81,7 +90,7 @@ impl Answers {
         match area {
             0 => {
                 let next = Next { block: self.asked.take().unwrap_or(u64::MAX), reply, length };
-                if next.block == u64::MAX {
+                if next.block == u64::MAX || self.is_over {
                     return next.give(&[]);
                 }
                 self.next.push_back(next);
@@ -104,6 +113,13 @@ impl Answers {
                 _ => reply.fail(Failure::Invalid, "no such block came up".to_owned()),
             },
         }
+    }
+
+    /// No request will come any more: whatever waits for one is answered without. (The connection
+    /// does not end before all is answered.)
+    pub(super) fn no_more(&mut self) {
+        self.is_over = true;
+        self.next.drain(..).for_each(|next| next.give(&[]));
     }
 
     /// A request of the volume comes: if its answer is wanted, that is given after its own.
@@ -136,32 +152,51 @@ fn records(passed: &[Passed], length: u64) -> Bytes {
 }
 
 /// A session that waits, one request after the other, until the level below is settled.
-pub(super) struct Gate(UnboundedSender<Request>);
+pub(super) struct Gate {
+    /// A request, or none: no more will come.
+    requests: UnboundedSender<Option<Request>>,
+    owed: Arc<AtomicU64>,
+}
 
 impl Gate {
     /// As many requests wait as the connection may have in flight.
     pub(super) fn new(volume: &Arc<Volume>, session: Box<dyn Session>) -> Self {
         let (sender, receiver) = unbounded_channel();
-        tokio::spawn(pass_on(Arc::clone(volume), session, receiver));
-        Self(sender)
+        let owed = Arc::new(AtomicU64::new(0));
+        tokio::spawn(pass_on(Arc::clone(volume), session, receiver, Arc::clone(&owed)));
+        Self { requests: sender, owed }
     }
 }
 
 impl Session for Gate {
     fn submit(&mut self, request: Request) {
         // If the task is gone, the request is dropped, and so answered.
-        let _ = self.0.send(request);
+        let _ = self.requests.send(Some(request));
+    }
+
+    fn owed(&mut self) -> u64 {
+        self.owed.swap(0, Ordering::Relaxed)
+    }
+
+    fn no_more(&mut self, _: bool) {
+        let _ = self.requests.send(None);
     }
 }
 
 async fn pass_on(
     volume: Arc<Volume>,
     mut session: Box<dyn Session>,
-    mut requests: UnboundedReceiver<Request>,
+    mut requests: UnboundedReceiver<Option<Request>>,
+    owed: Arc<AtomicU64>,
 ) {
     while let Some(request) = requests.recv().await {
+        let Some(request) = request else {
+            session.no_more(false);
+            continue;
+        };
         volume.is_settled().await;
         session.submit(request);
         session.end_of_batch();
+        owed.fetch_add(session.owed(), Ordering::Relaxed);
     }
 }

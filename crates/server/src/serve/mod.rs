@@ -8,6 +8,7 @@ mod control;
 mod coop;
 mod http;
 mod levels;
+mod pace;
 mod plan;
 mod reload;
 mod report;

@@ -135,10 +135,14 @@ pub struct Plan {
     pub upstream_tls: Option<ClientTlsFiles>,
     /// Connections at a time.
     pub max_connections: usize,
+    /// Connections that have not opened an export.
+    pub max_negotiating: usize,
     /// Requests in flight on a connection.
     pub max_requests: usize,
-    /// Bytes in flight on a connection.
-    pub max_bytes: u64,
+    /// Bytes that requests of a connection, of a volume, and of all may pin.
+    pub max_bytes: [u64; 3],
+    /// How long others wait for the memory that is kept for a client that stalls.
+    pub stall: Duration,
     /// Time that a handshake may take.
     pub handshake_timeout: Duration,
     /// Longest time that a thread looks at its socket before it sleeps.
@@ -171,8 +175,14 @@ impl Plan {
         let tls = tls(settings)?;
         check_access(&volumes, &tls)?;
         let limits = &settings.limits;
-        let max_bytes =
-            limits.bytes.as_deref().map_or(Ok(64 << 20), |t| bytes("limits.bytes", t))?;
+        let size = |name, text: &Option<String>, default| {
+            text.as_deref().map_or(Ok(default), |text| bytes(name, text))
+        };
+        let max_bytes = [
+            size("limits.bytes", &limits.bytes, 32 << 20)?,
+            size("limits.volume-bytes", &limits.volume_bytes, 64 << 20)?,
+            size("limits.total-bytes", &limits.total_bytes, 128 << 20)?,
+        ];
         Ok(Plan {
             listen,
             http: settings.http.clone(),
@@ -185,8 +195,10 @@ impl Plan {
             tls,
             upstream_tls: upstream_tls(&settings.tls)?,
             max_connections: limits.connections.unwrap_or(4096).max(1),
+            max_negotiating: limits.negotiating.unwrap_or(256).max(1),
             max_requests: limits.requests.unwrap_or(1024).max(1),
             max_bytes,
+            stall: Duration::from_secs(limits.stall_s.unwrap_or(5).max(1)),
             handshake_timeout: Duration::from_secs(limits.handshake_s.unwrap_or(20).max(1)),
             busy_poll: busy_poll(limits.busy_poll_us)?,
         })
@@ -206,6 +218,8 @@ fn tls(settings: &Settings) -> Result<TlsPlan, String> {
     };
     match (tls.mode.as_deref(), paths) {
         (None | Some("off"), None) | (Some("off"), Some(_)) => Ok(TlsPlan::Off),
+        // Whoever asks for certificates gets them from everybody, unless it says otherwise.
+        (None, Some(paths)) if paths.client_roots.is_some() => Ok(TlsPlan::Required(paths)),
         (None | Some("offered"), Some(paths)) => Ok(TlsPlan::Offered(paths)),
         (Some("required"), Some(paths)) => Ok(TlsPlan::Required(paths)),
         (Some("offered" | "required"), None) => {
@@ -375,6 +389,9 @@ fn planned_volume(
     config.read_only = volume.read_only;
     config.read_ahead_bytes =
         volume.read_ahead.as_deref().map_or(Ok(0), |text| bytes("read-ahead", text))?;
+    if let Some(limit) = volume.store_timeout_s {
+        config.store_timeout = (limit > 0).then(|| Duration::from_secs(limit));
+    }
     if let Some(age) = volume.dirty_age_s {
         config.dirty_age = Duration::from_secs(age.max(1));
     }

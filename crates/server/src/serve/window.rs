@@ -1,6 +1,7 @@
 //! A window at work: what a client reads there and what it says there, in either door
 //! (`coop.rs`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -33,7 +34,15 @@ pub(super) struct Window {
     assembly: Mutex<Assembly>,
     /// If the client wants to know what is here.
     follower: Mutex<Option<Follower>>,
+    /// What it all cost, in blocks looked at.
+    owed: AtomicU64,
 }
+
+/// Bytes of a text, or of a filter, that cost as much as a block that is looked at.
+const BYTES_FOR_ONE: u64 = 256;
+
+/// Blocks of a list of all that is resident that cost as much.
+const LISTED_FOR_ONE: u32 = 16;
 
 impl Window {
     /// `speaks`: who opens it is there to tell, whatever was granted.
@@ -52,7 +61,17 @@ impl Window {
         let teller = member.clone().filter(|_| tells).map(Teller::new);
         let (assembly, follower) = (Mutex::default(), Mutex::default());
         let volume = Arc::clone(volume);
-        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower })
+        let owed = AtomicU64::new(0);
+        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower, owed })
+    }
+
+    /// What was done since this was last asked, in blocks looked at.
+    pub(super) fn owed(&self) -> u64 {
+        self.owed.swap(0, Ordering::Relaxed)
+    }
+
+    pub(super) fn owes(&self, more: u64) {
+        self.owed.fetch_add(more, Ordering::Relaxed);
     }
 
     /// A request in the window, `from` its first byte on. A message is given back, and answered
@@ -85,12 +104,19 @@ impl Window {
     }
 
     fn tell(&self, from: u64, length: u64, reply: Reply) {
-        let mut text = (self.status)().into_bytes();
+        let text = (self.status)(from > 0);
+        if from == 0 {
+            self.owes(text.len() as u64 / BYTES_FOR_ONE);
+        }
         if text.len() as u64 > WINDOW {
             return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
         }
-        text.resize(WINDOW as usize, b' ');
-        reply.data(vec![Bytes::from(text).slice(from as usize..(from + length) as usize)]);
+        // A copy of what was asked for alone: the text would be kept as long as the answer.
+        let mut part = BytesMut::with_capacity(length as usize);
+        let of_text = (from as usize).min(text.len())..((from + length) as usize).min(text.len());
+        part.extend_from_slice(&text[of_text]);
+        part.resize(length as usize, b' ');
+        reply.data(vec![part.freeze()]);
     }
 
     /// Who speaks.
@@ -99,6 +125,7 @@ impl Window {
     }
 
     pub(super) fn hear(&self, heard: Heard) {
+        self.owes(heard.cost());
         for hint in &heard.hints {
             match hint {
                 Hint::ClientStat(stat) => {
@@ -107,6 +134,8 @@ impl Window {
                     }
                 }
                 Hint::Follow(follow) if self.granted.follow => {
+                    // All that is resident may have to be listed.
+                    self.owes(u64::from(self.volume.config().cache_blocks / LISTED_FOR_ONE));
                     let mut follower = lock(&self.follower);
                     // The old one stops first.
                     *follower = None;

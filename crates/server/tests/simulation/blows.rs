@@ -118,11 +118,12 @@ async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<()
         } else if let (Some(disk), None) = (disk, &world.below) {
             disk.abandon();
         }
-        let event = match (power || draw.write == "back", &world.below) {
-            (true, _) => Event::Lost,
-            (false, None) => Event::Killed,
+        let event = match (power, draw.write, &world.below) {
+            (true, ..) => Event::Lost,
+            (false, "back", _) => Event::CacheLost,
+            (false, _, None) => Event::Killed,
             // What is on its way to the server below still arrives.
-            (false, Some(_)) => continue,
+            (false, _, Some(_)) => continue,
         };
         world.history.event(volume, event);
     }
@@ -148,12 +149,13 @@ async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Res
             true => disk.cut(Cut::All),
             false => {
                 disk.abandon();
-                false
+                Vec::new()
             }
         };
         // What is dirty above is written again; what the server below had not written is not.
-        if (lost || draw.below == "back") && draw.write != "back" {
+        if (!lost.is_empty() || draw.below == "back") && draw.write != "back" {
             world.history.event(volume, Event::LostBelow);
+            world.history.owe(volume, &lost);
             is_lost.push(volume);
         }
     }
@@ -195,7 +197,6 @@ async fn reload(
             sleep(Duration::from_millis(random.below(100))).await;
         }
         Blow::ReloadRemove => {
-            // Together with what else cannot be taken away, since one volume must stay.
             running.reload(Ok(world.top.plan(|index| index != volume))).await;
             let is_gone = !running.plan().volumes.iter().any(|v| v.config.name == name);
             if is_gone {

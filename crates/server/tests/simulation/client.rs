@@ -30,11 +30,14 @@ const MESSAGE_MAX: usize = 32 << 10;
 pub async fn run(world: Arc<World>, number: u64, mut random: Random) {
     let scenario = &world.scenario;
     let volume = (number % scenario.volumes.len() as u64) as usize;
+    let mut refused = 0;
     while world.history.requests() < scenario.requests && !world.is_over() {
         let Some(session) = Session::begin(&world, volume, number, &mut random).await else {
-            sleep(Duration::from_millis(random.between(5, 50))).await;
+            refused = (refused + 1).min(8);
+            sleep(Duration::from_millis(random.between(5, 10 << refused))).await;
             continue;
         };
+        refused = 0;
         session.run(&mut random).await;
     }
 }

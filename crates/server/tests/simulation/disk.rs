@@ -136,8 +136,8 @@ impl Disk {
         self.shared.released.notify_waiters();
     }
 
-    /// The power fails: whether anything was lost.
-    pub fn cut(&self, cut: Cut) -> bool {
+    /// The power fails: the sectors that went back in time.
+    pub fn cut(&self, cut: Cut) -> Vec<u64> {
         let mut state = self.lock();
         state.owner += 1;
         let State { volatile, durable, random, .. } = &mut *state;
@@ -154,7 +154,9 @@ impl Disk {
                 }
             }
         }
-        let lost = state.durable != state.current;
+        let (before, after) = (&state.current, &state.durable);
+        let sectors = before.chunks(SECTOR as usize).zip(after.chunks(SECTOR as usize)).zip(0..);
+        let lost = sectors.filter(|((a, b), _)| a != b).map(|(_, sector)| sector).collect();
         state.current = state.durable.clone();
         drop(state);
         self.shared.released.notify_waiters();

@@ -67,7 +67,9 @@ pub enum Event {
     /// What was not made durable may be gone; requests that were not answered happened before, or
     /// never.
     Lost,
-    /// The same for these sectors; all others are as after an end that went well.
+    /// What was only in the cache may be gone; what the disk had taken is as it was, durable or not.
+    CacheLost,
+    /// As `Lost` for these sectors; all others are as after an end that went well.
     LostWithin(Vec<Range<u64>>),
     /// Its server was killed, and what was answered is in the store.
     Killed,
@@ -161,12 +163,31 @@ impl History {
         state.step += 1;
         let step = state.step;
         state.log.line(|| format!("== v{volume} {event:?}"));
-        if event == Event::LostBelow {
-            let open = state.open_sessions.iter().filter(|(_, of)| **of == volume);
-            let owed: Vec<_> = open.map(|(session, _)| (*session, step)).collect();
-            state.owed.extend(owed);
-        }
         state.events.push((step, volume, event));
+    }
+
+    /// These sectors of the disk below went back in time. If anything was lost with them that was
+    /// answered and not flushed, the sessions of the volume have to hear of it.
+    pub fn owe(&self, volume: usize, lost: &[u64]) {
+        let mut state = self.lock();
+        let flushes = state.operations.values().filter(|o| {
+            let is_flush = o.action == Action::Flush && o.place.volume == volume;
+            is_flush && o.end.is_some_and(|(_, end)| end == End::Done)
+        });
+        let flushed = flushes.map(|o| o.call).max().unwrap_or(0);
+        let is_lost = state.operations.values().any(|o| {
+            let changes = matches!(o.action, Action::Write | Action::Zero) && !o.durable;
+            let counts = o.end.is_some_and(|(step, end)| end == End::Done && step > flushed);
+            let place = &o.place;
+            let is_there = place.volume == volume && lost.iter().any(|s| place.sectors.contains(s));
+            changes && counts && is_there
+        });
+        let (step, open) = (state.step, state.open_sessions.clone());
+        if is_lost {
+            state.log.line(|| format!("== v{volume}: all sessions have to hear of a loss"));
+            let of_volume = open.into_iter().filter(|(_, of)| *of == volume);
+            state.owed.extend(of_volume.map(|(session, _)| (session, step)));
+        }
     }
 
     /// Operations that were asked for so far.

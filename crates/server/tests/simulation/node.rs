@@ -76,6 +76,9 @@ impl Node {
             };
             VolumeSettings::parse(&format!("{name}={store},{options}")).unwrap()
         });
+        // One that nobody uses: without any there is no server.
+        let idle = VolumeSettings::parse("idle=mem(64KiB):,cache=64KiB").unwrap();
+        let parsed = parsed.chain([idle]);
         let cache = Some(CACHE.to_owned());
         let settings = Settings { volumes: parsed.collect(), cache, ..Settings::default() };
         let mut plan = Plan::new(&settings).unwrap();

@@ -22,7 +22,7 @@ use crate::wire::{End, Wire};
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Time that a run may take with its faults.
-const RUN: Duration = Duration::from_secs(3600);
+const RUN: Duration = Duration::from_secs(1200);
 
 pub struct World {
     pub scenario: Scenario,
@@ -119,6 +119,9 @@ impl World {
     async fn last_look(self: &Arc<World>) -> Vec<String> {
         let mut faults = Vec::new();
         self.lowest().disks().iter().for_each(Disk::heal);
+        if timeout(PATIENCE, self.reload()).await.is_err() {
+            return vec!["the last reload has not ended".to_owned()];
+        }
         for round in ["after the faults", "after the end"] {
             for volume in 0..self.scenario.volumes.len() {
                 match timeout(PATIENCE, client::audit(self, volume)).await {
@@ -147,6 +150,13 @@ impl World {
             faults.push("the last end has not ended".to_owned());
         }
         faults
+    }
+
+    /// A volume that could not be taken away before may be given back now.
+    async fn reload(&self) {
+        if let Some(running) = self.top.running.lock().await.as_mut() {
+            running.reload(Ok(self.top.plan(|_| true))).await;
+        }
     }
 
     /// A clean end of all servers, the highest first. What the disks would have taken must be

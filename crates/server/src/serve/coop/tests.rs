@@ -139,7 +139,7 @@ async fn a_batch_is_as_each_message_in_its_turn() {
         let place = Place::of_volume(&ours, true);
         let query = "x-undercroft:coop;v=1;client=1;want=evict,demote,promote,hold";
         let contexts = place.contexts(query, &ours, 7);
-        let status: Status = Arc::new(String::new);
+        let status: Status = Arc::new(|_| Bytes::new());
         let mut session = CoopSession::new(&ours, &contexts, place.base(), status).unwrap();
         let member = theirs.join(Some(1.into())).unwrap().unwrap();
         let _teller = Teller::new(Arc::clone(&member));

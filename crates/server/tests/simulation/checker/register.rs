@@ -274,6 +274,15 @@ impl<'a> Register<'a> {
     fn event(&mut self, step: Step, event: &Event) {
         match event {
             Event::Lost => self.lose(step),
+            Event::CacheLost => {
+                let before = std::mem::take(&mut self.possible);
+                for possible in before {
+                    for current in self.survivors(&possible, step) {
+                        self.possible.push(Possible { current, since: step, ..possible });
+                    }
+                }
+                self.end_all(step);
+            }
             Event::LostWithin(ranges) => {
                 match ranges.iter().any(|range| range.contains(&self.sector)) {
                     true => self.lose(step),

@@ -1,0 +1,321 @@
+//! Memory that clients may pin: a limit for all connections of a server together, and one for
+//! those of each export. Bytes are reserved before the memory is taken, and given back when it is
+//! free again.
+//!
+//! Who finds no room waits in one line. Nobody overtakes who waits for the same room, so that a
+//! large request gets its turn; who waits for the room of another export is not in the way. A
+//! request that exceeds a limit by itself is let in when nothing else is.
+//!
+//! Not here: what a request is charged (`server/offer.rs`), and the limit of one connection
+//! (`server/transmission.rs`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::time::Instant;
+
+/// What is reserved at a time, if there is room: most batches of requests need one lock.
+const AT_A_TIME: u64 = 256 << 10;
+
+/// The limits, and what is used of them.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    total: u64,
+    each: u64,
+    state: Mutex<State>,
+    /// Bytes that connections have read and not looked at.
+    aside: AtomicUsize,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: u64,
+    /// Places are used again when their last connection is gone.
+    exports: Vec<Export>,
+    line: VecDeque<Waiter>,
+}
+
+#[derive(Debug, Default)]
+struct Export {
+    name: String,
+    connections: usize,
+    used: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    export: usize,
+    bytes: u64,
+    since: Instant,
+    granted: Arc<AtomicU64>,
+    waker: Waker,
+}
+
+/// A connection's share: what it has reserved. Some of its requests may outlive it, and have it
+/// until they end.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    export: usize,
+    id: u64,
+    /// What it waited for and has got.
+    granted: Arc<AtomicU64>,
+}
+
+impl Budget {
+    /// `total` bytes for all, `each` for every export.
+    pub(crate) fn new(total: u64, each: u64) -> Arc<Budget> {
+        let (state, aside, next_id) = Default::default();
+        Arc::new(Budget { total, each, state, aside, next_id })
+    }
+
+    /// Nothing that is done under the lock can panic half-way, so a poisoned one is sound.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The share of one more connection to an export.
+    pub(crate) fn share(self: &Arc<Budget>, export: &str) -> Share {
+        let exports = &mut self.state().exports;
+        let same = exports.iter().position(|e| e.connections > 0 && e.name == export);
+        let place = same.or_else(|| exports.iter().position(|e| e.connections == 0 && e.used == 0));
+        let place = place.unwrap_or_else(|| {
+            exports.push(Export::default());
+            exports.len() - 1
+        });
+        exports[place].connections += 1;
+        if same.is_none() {
+            exports[place].name = export.to_owned();
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Share { budget: Arc::clone(self), export: place, id, granted: Arc::default() }
+    }
+
+    /// Bytes that are reserved now, of all exports.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u64 {
+        self.state().used
+    }
+
+    /// Bytes that connections have read and not looked at, all together.
+    pub(crate) fn aside(&self) -> usize {
+        self.aside.load(Ordering::Relaxed)
+    }
+
+    /// A connection keeps other bytes than before that it has not looked at.
+    pub(crate) fn put_aside(&self, before: usize, now: usize) {
+        if before != now {
+            self.aside.fetch_add(now, Ordering::Relaxed);
+            self.aside.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+
+    fn fits_total(&self, state: &State, bytes: u64) -> bool {
+        state.used == 0 || state.used.saturating_add(bytes) <= self.total
+    }
+
+    fn fits_export(&self, export: &Export, bytes: u64) -> bool {
+        export.used == 0 || export.used.saturating_add(bytes) <= self.each
+    }
+
+    /// Reserves, if there is room and nobody waits for it.
+    fn try_reserve(&self, state: &mut State, export: usize, bytes: u64) -> bool {
+        let in_front = |w: &Waiter| w.export == export || !self.fits_total(state, w.bytes);
+        let is_free = self.fits_total(state, bytes)
+            && self.fits_export(&state.exports[export], bytes)
+            && !state.line.iter().any(in_front);
+        if is_free {
+            state.used += bytes;
+            state.exports[export].used += bytes;
+        }
+        is_free
+    }
+
+    fn release(&self, export: usize, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut state = self.state();
+        state.used -= bytes;
+        state.exports[export].used -= bytes;
+        if !state.line.is_empty() {
+            let served = self.serve_line(&mut state);
+            drop(state);
+            served.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Gives room to those who wait, in their order: whom to wake.
+    fn serve_line(&self, state: &mut State) -> Vec<Waker> {
+        let (mut still, mut served) = (VecDeque::new(), Vec::new());
+        let mut full_exports = Vec::new();
+        let mut line = std::mem::take(&mut state.line).into_iter();
+        for waiter in line.by_ref() {
+            if !self.fits_total(state, waiter.bytes) {
+                still.push_back(waiter);
+                break;
+            }
+            let export = &mut state.exports[waiter.export];
+            if full_exports.contains(&waiter.export) || !self.fits_export(export, waiter.bytes) {
+                full_exports.push(waiter.export);
+                still.push_back(waiter);
+                continue;
+            }
+            export.used += waiter.bytes;
+            state.used += waiter.bytes;
+            waiter.granted.fetch_add(waiter.bytes, Ordering::SeqCst);
+            served.push(waiter.waker);
+        }
+        still.extend(line);
+        state.line = still;
+        served
+    }
+}
+
+impl Share {
+    /// The budget that it is a share of.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Reserves at least so many bytes: how many, or none, if there is no room now.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<u64> {
+        let mut state = self.budget.state();
+        [bytes.max(AT_A_TIME), bytes]
+            .into_iter()
+            .find(|&bytes| self.budget.try_reserve(&mut state, self.export, bytes))
+    }
+
+    /// Waits for so many bytes, in the line; true if it need not, since they were granted. One
+    /// that waits already keeps its place.
+    pub(crate) fn wait(&self, bytes: u64, waker: &Waker) -> bool {
+        let mut state = self.budget.state();
+        if self.granted.load(Ordering::SeqCst) > 0 {
+            return true;
+        }
+        if let Some(waiter) = state.line.iter_mut().find(|waiter| waiter.id == self.id) {
+            waiter.waker.clone_from(waker);
+            return false;
+        }
+        let (id, export) = (self.id, self.export);
+        if self.budget.try_reserve(&mut state, export, bytes) {
+            self.granted.fetch_add(bytes, Ordering::SeqCst);
+            return true;
+        }
+        let (since, granted, waker) = (Instant::now(), Arc::clone(&self.granted), waker.clone());
+        state.line.push_back(Waiter { id, export, bytes, since, granted, waker });
+        false
+    }
+
+    /// What was granted since it was last asked.
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted.swap(0, Ordering::SeqCst)
+    }
+
+    /// It waits no longer.
+    pub(crate) fn leave_line(&self) {
+        let mut state = self.budget.state();
+        let before = state.line.len();
+        state.line.retain(|waiter| waiter.id != self.id);
+        if state.line.len() < before {
+            // Who stood behind may go on.
+            let served = self.budget.serve_line(&mut state);
+            drop(state);
+            served.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Gives bytes back.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.budget.release(self.export, bytes);
+    }
+
+    /// Since when another connection has been waiting for room that this one takes.
+    pub(crate) fn wanted_since(&self) -> Option<Instant> {
+        let state = self.budget.state();
+        let wants = |w: &&Waiter| {
+            let same = w.export == self.export;
+            w.id != self.id && (same || !self.budget.fits_total(&state, w.bytes))
+        };
+        state.line.iter().filter(wants).map(|waiter| waiter.since).min()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.state().exports[self.export].connections -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn nobody_overtakes_who_waits_for_the_same_room() {
+        let budget = Budget::new(8 * MIB, 4 * MIB);
+        let [a, b, c, other] = ["v", "v", "v", "w"].map(|export| budget.share(export));
+        let count = Arc::new(Counted::default());
+        let waker = Waker::from(Arc::clone(&count));
+        assert_eq!(a.reserve(3 * MIB), Some(3 * MIB));
+        assert_eq!(b.reserve(2 * MIB), None);
+        assert!(!b.wait(2 * MIB, &waker));
+        assert_eq!(c.reserve(MIB / 2), None, "it would fit, but b came first");
+        assert!(!c.wait(MIB / 2, &waker));
+        assert_eq!(other.reserve(3 * MIB), Some(3 * MIB), "another export has room of its own");
+        assert!(a.wanted_since().is_some() && other.wanted_since().is_none());
+        a.release(3 * MIB);
+        assert_eq!(
+            (b.granted(), c.granted(), count.0.load(Ordering::SeqCst)),
+            (2 * MIB, MIB / 2, 2)
+        );
+        assert!(a.wanted_since().is_none());
+        b.release(2 * MIB);
+        c.release(MIB / 2);
+        other.release(3 * MIB);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn one_that_exceeds_the_limit_by_itself_is_let_in_alone() {
+        let budget = Budget::new(MIB, MIB);
+        let (a, b) = (budget.share("v"), budget.share("w"));
+        let waker = Waker::noop();
+        assert_eq!(a.reserve(1), Some(AT_A_TIME));
+        assert!(!b.wait(5 * MIB, waker));
+        assert_eq!(a.reserve(1), None, "the line is for all of the server");
+        a.release(AT_A_TIME);
+        assert_eq!(b.granted(), 5 * MIB);
+        assert_eq!(a.reserve(1), None);
+        b.release(5 * MIB);
+        assert_eq!(a.reserve(1), Some(AT_A_TIME));
+    }
+
+    #[test]
+    fn who_leaves_the_line_lets_others_pass() {
+        let budget = Budget::new(MIB, MIB);
+        let [a, b, c] = [(); 3].map(|()| budget.share("v"));
+        assert_eq!(a.reserve(MIB / 2), Some(MIB / 2));
+        assert!(!b.wait(MIB, Waker::noop()));
+        assert!(!c.wait(MIB / 4, Waker::noop()));
+        b.leave_line();
+        assert_eq!(c.granted(), MIB / 4);
+    }
+}
