@@ -235,6 +235,7 @@ async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
     assert_eq!(read(&plain, 3 * BLOCK, 1).await.unwrap()[0], 3);
     // With an id it speaks for those with that id, and leaves the others alone.
     control.close().await;
+    server.wait_for_clients("v", 1);
     let other = opt_in(&server, "@coop/v", Some(9)).await;
     assert_eq!(other.grant.window_base, 0);
     read(&plain, 4 * BLOCK, 4096).await.unwrap();

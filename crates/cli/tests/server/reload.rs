@@ -98,21 +98,26 @@ async fn what_is_in_flight_is_answered_before_a_volume_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_cannot_be_written_out_stays_until_it_can() {
+async fn a_volume_that_cannot_be_written_out_stays_away_from_clients() {
     let place = Place::new();
-    let bad = "[[volume]]\nname = 'bad'\nstore = 'fail(write,n=1):file:bad.img'\nsize = '1MiB'\n\
-               write = 'back'\ndirty-age-s = 600\n";
+    let limits = "[limits]\nclose-s = 1\n";
+    let bad = "[[volume]]\nname = 'bad'\nstore = 'fail(write,at=0..4KiB):file:bad.img'\n\
+               size = '1MiB'\nwrite = 'back'\ndirty-age-s = 600\n";
     let b = volume("b", "size = '1MiB'");
-    place.write("undercroft.toml", format!("{bad}{b}"));
+    place.write("undercroft.toml", format!("{limits}{bad}{b}"));
     let server = place.serve("-v");
     let client = server.connect("bad").await;
     write(&client, 0, vec![5; 8192]).await.unwrap();
-    let log = reload(&place, &server, &b, "cannot be removed yet");
-    assert!(log.contains("dirty=2") && log.contains("volume=\"bad\""), "{log}");
+    let without = format!("{limits}{b}");
+    let log = reload(&place, &server, &without, "cannot be removed yet");
+    assert!(log.contains("volume=\"bad\"") && log.contains("are not written: 0"), "{log}");
     assert!(server.try_connect("bad", &ClientOptions::default()).await.is_err());
-    reload(&place, &server, &b, "the volume is removed volume=\"bad\"");
-    assert_eq!(place.read("bad.img")[..8192], [5; 8192]);
-    assert_eq!(server.stop(), 0);
+    // Given back while it is still there, it is said not to be served.
+    let log = reload(&place, &server, &format!("{limits}{bad}{b}"), "is not served");
+    assert!(log.contains("volume=\"bad\""), "{log}");
+    let file = place.read("bad.img");
+    assert!(file[..4096] == [0; 4096] && file[4096..8192] == [5; 4096]);
+    assert_eq!(server.stop(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,7 +58,7 @@ pub(super) type OptionError = (u32, String);
 /// What an option led to.
 enum Step<'a> {
     Next,
-    Begin(Began<'a>, Candidate),
+    Begin(Began<'a>, Box<Candidate>),
     End,
 }
 
@@ -322,7 +322,7 @@ impl<'a> Handshake<'a> {
         put_option_reply(&mut out, option, REP_ACK, &[]);
         self.link.send(&out).await?;
         Ok(match session {
-            Some(session) => Step::Begin(session, found),
+            Some(session) => Step::Begin(session, Box::new(found)),
             None => Step::Next,
         })
     }
@@ -344,7 +344,7 @@ impl<'a> Handshake<'a> {
             out.extend_from_slice(&[0; 124]);
         }
         self.link.send(&out).await?;
-        Ok(Step::Begin(session, found))
+        Ok(Step::Begin(session, Box::new(found)))
     }
 }
 
