@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -11,6 +11,7 @@ help:
 	@echo "make test   formatting, lints, and every test"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
+	@echo "make interleavings  a model checker for the lock, the frame pool and the ring (a minute)"
 	@echo "make sanitize  the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"
 	@echo "make fuzz   fuzz targets of the protocol, the server and the trace readers (FUZZ_MINUTES=10 each)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
@@ -45,6 +46,9 @@ simulate-faults:
 
 simulate-patches:
 	@CARGO=$(CARGO) tools/simulation/patches.sh
+
+interleavings:
+	cd tools/interleavings && $(CARGO) run --release
 
 sanitize:
 	@tools/sanitize.sh

@@ -8,6 +8,7 @@ mod attach;
 mod clients;
 mod command;
 mod cooperation;
+mod descriptors;
 mod error;
 mod hierarchy;
 mod input;

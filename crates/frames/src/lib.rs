@@ -27,6 +27,7 @@ mod heap;
 mod memory;
 mod pool;
 mod prepare;
+mod sync;
 
 pub use heap::HugePageHeap;
 pub use memory::{Memory, MemoryError};

@@ -5,10 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::process;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::Mapping;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// More handles than this to one frame are a leak; beyond lies the overflow of the count.
 const HANDLES_MAX: u32 = 1 << 30;

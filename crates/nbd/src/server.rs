@@ -46,6 +46,10 @@ use transmission::Transmission;
 /// How long a client may take to read the last bytes before the connection closes.
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
+/// How long a connection that is cut may take to be gone. It only has to be noticed by its thread,
+/// so this is never needed; without it, a thread that is stuck would hold up the end of the server.
+const CUT: Duration = Duration::from_secs(5);
+
 /// How long a client that still negotiates may take to ask something, and hear that the server is
 /// going away.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -124,7 +128,7 @@ struct Inner {
 /// A connection in transmission, as others reach it.
 struct Reachable {
     answers: Arc<Answers>,
-    export: String,
+    owner: u64,
     peer: Peer,
 }
 
@@ -205,9 +209,9 @@ impl Server {
         drop(place);
         let Some(opened) = opened else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
-        let handshake::Opened { link, session, offer, export, peer, answers, guest: _guest } =
+        let handshake::Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } =
             opened;
-        let reachable = Reachable { answers: Arc::clone(&answers), export, peer };
+        let reachable = Reachable { answers: Arc::clone(&answers), owner, peer };
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
         let mut transport = Transmission::new(link, session, offer, options, answers).run().await?;
@@ -227,14 +231,15 @@ impl Server {
         }
         let cut = self.connections();
         self.stop_all(Stop::Now);
-        let _ = count.wait_for(|count| *count == 0).await;
+        let _ = timeout(CUT, count.wait_for(|count| *count == 0)).await;
         cut
     }
 
-    /// Ends the connections in transmission that are `unwelcome`, by export and peer, as
-    /// [`Server::shutdown`] ends all. Gives the number of those that had to be cut.
-    pub async fn hang_up(&self, unwelcome: impl Fn(&str, &Peer) -> bool, grace: Duration) -> usize {
-        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(&c.export, &c.peer).then_some(*id);
+    /// Ends the connections in transmission that are `unwelcome`, by the owner of their export
+    /// ([`Export::owner`](crate::Export::owner)) and peer, as [`Server::shutdown`] ends all. Gives
+    /// the number of those that had to be cut.
+    pub async fn hang_up(&self, unwelcome: impl Fn(u64, &Peer) -> bool, grace: Duration) -> usize {
+        let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(c.owner, &c.peer).then_some(*id);
         let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
         let stop = |ids: &[u64], stop| {
             let serving = self.inner.serving();
@@ -248,7 +253,7 @@ impl Server {
         }
         let cut = ids.iter().filter(|id| self.inner.serving().contains_key(id)).count();
         stop(&ids, Stop::Now);
-        let _ = count.wait_for(|_| are_gone()).await;
+        let _ = timeout(CUT, count.wait_for(|_| are_gone())).await;
         cut
     }
 

@@ -98,6 +98,12 @@ pub trait Exports: Send + Sync + 'static {
 
 /// One export, as seen by the handshake.
 pub trait Export: Send + Sync + 'static {
+    /// What the export is a part of: a number by which [`Server::hang_up`](crate::Server::hang_up)
+    /// knows its sessions, whatever name they asked for. Exports that do not say are one whole.
+    fn owner(&self) -> u64 {
+        0
+    }
+
     /// What it is; with contexts selected, since an extension may change the size that a session
     /// is told.
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo;

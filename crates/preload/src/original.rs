@@ -1,6 +1,6 @@
 //! The functions that ours stand in front of.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// A function of a library behind ours, looked up when it is first needed.
@@ -24,9 +24,65 @@ impl Original {
     #[cold]
     fn look_up(&self) -> *mut c_void {
         // SAFETY: the name ends with a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = if next.is_null() { in_any_object(self.name) } else { next };
         self.address.store(found, Relaxed);
         found
+    }
+}
+
+/// Finds a function in what the program has loaded since it began: a plugin that was opened for
+/// itself (`dlopen` with `RTLD_LOCAL`) has libraries that are in nobody's order of search but its
+/// own. The library stays loaded from then on. Null if nothing has the function.
+fn in_any_object(name: &CStr) -> *mut c_void {
+    let mut objects = Vec::<CString>::new();
+    // SAFETY: `note` is called with a valid description each time, and with this list. Nothing is
+    // opened before it returns: while it runs it holds a lock of the loader.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut objects).cast()) };
+    for object in objects {
+        // SAFETY: the name ends with a zero; nothing is loaded that is not loaded already.
+        let handle = unsafe { libc::dlopen(object.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            continue;
+        }
+        // SAFETY: the handle is open, the name ends with a zero.
+        let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        if !found.is_null() && object_of(found) != object_of(in_any_object as *const c_void) {
+            return found;
+        }
+        // SAFETY: opened above, and not used after that.
+        unsafe { libc::dlclose(handle) };
+    }
+    std::ptr::null_mut()
+}
+
+/// Adds the path of a loaded object to a list. The program itself has none, and is left out: what it
+/// can reach, this library stands in front of.
+unsafe extern "C" fn note(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    objects: *mut c_void,
+) -> c_int {
+    // SAFETY: valid during the call, by the word of `dl_iterate_phdr`.
+    let name = unsafe { (*info).dlpi_name };
+    if !name.is_null() {
+        // SAFETY: a path that ends with a zero, and lives during the call.
+        let name = unsafe { CStr::from_ptr(name) };
+        if !name.is_empty() {
+            // SAFETY: the list that was given to `dl_iterate_phdr`.
+            unsafe { (*objects.cast::<Vec<CString>>()).push(name.to_owned()) };
+        }
+    }
+    0
+}
+
+/// Where the object begins that an address lies in.
+fn object_of(address: *const c_void) -> *mut c_void {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked about; zeroes are a valid `Dl_info`.
+    unsafe {
+        libc::dladdr(address, info.as_mut_ptr());
+        info.assume_init().dli_fbase
     }
 }
 

@@ -11,7 +11,7 @@ use libc::iovec;
 use undercroft_tracker::{Direction, Tracked};
 
 use crate::original::instead_of;
-use crate::shim::{is_inside, tracker, with};
+use crate::shim::{errno, is_inside, set_errno, tracker, with};
 
 /// Most requests that are looked at in one call.
 const REQUESTS_MAX: usize = 4096;
@@ -186,9 +186,24 @@ unsafe fn look_at_ring(ring: *const c_void) {
     }
 }
 
+/// What libaio does, for a program that has the function from nowhere else: the system call. For
+/// `io_uring_submit` there is nothing like that, since it also fills the queue.
+fn submit_directly(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int {
+    if tracker().is_some() && !is_inside() {
+        // SAFETY: the program's arguments.
+        unsafe { look_at_iocbs(count, requests.cast_const().cast()) };
+    }
+    let before = errno();
+    // SAFETY: the program's arguments; the kernel checks them.
+    let result = unsafe { libc::syscall(libc::SYS_io_submit, context, count, requests) };
+    let result = if result < 0 { -errno() } else { result as c_int };
+    set_errno(before);
+    result
+}
+
 instead_of! {
     io_submit(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int,
-    else -libc::ENOSYS,
+    else submit_directly(context, count, requests),
     |original| {
         if tracker().is_some() && !is_inside() {
             // SAFETY: the program's arguments.

@@ -100,6 +100,13 @@ impl Volume {
             sleep(pause).await;
             pause = (2 * pause).min(PAUSE_LONGEST);
         }
+        let late = self.overdue.open();
+        if late > 0 {
+            // They may still take effect: others must not have the place before.
+            let name = &self.config.name;
+            tracing::warn!(volume = name, late, "the store is not given up: it has not answered");
+            return Ok(());
+        }
         let store = Arc::clone(&self.store);
         // Nothing is lost; another server may have to wait.
         let given_up = timeout_at(deadline, ask_store(async move { store.close().await })).await;
@@ -129,10 +136,9 @@ impl Volume {
                 work.finish();
             }
             if is_tried {
-                if let Some(why) = refused {
-                    return Err(why);
-                }
-                return self.flush_store().await;
+                // What the store took is to be durable, whatever it refused.
+                let flushed = self.flush_store().await;
+                return refused.map_or(flushed, Err);
             }
             progress.await;
         }

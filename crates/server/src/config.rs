@@ -79,6 +79,8 @@ pub struct VolumeConfig {
     pub write_back_runs: u32,
     /// How long the end of the volume waits for a store that does not take what is dirty.
     pub close_patience: Duration,
+    /// How long a client waits for the store before it is told EIO; none: for ever.
+    pub store_timeout: Option<Duration>,
     /// Bytes that are fetched ahead of a sequential reader; 0: none.
     pub read_ahead_bytes: u64,
     /// Who is told what leaves the cache: the server below, if it wants to know.
@@ -110,6 +112,7 @@ impl VolumeConfig {
             dirty_share: 0.25,
             write_back_runs: 4,
             close_patience: Duration::from_secs(30),
+            store_timeout: Some(Duration::from_secs(120)),
             read_ahead_bytes: 0,
             listener: None,
             scheme: None,

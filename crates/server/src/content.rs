@@ -137,6 +137,10 @@ impl Queue {
         self.first.as_ref()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &BlockOp> {
+        self.first.iter().chain(&self.others)
+    }
+
     pub(crate) fn push_back(&mut self, op: BlockOp) {
         match &mut self.first {
             None => self.first = Some(op),

@@ -379,6 +379,8 @@ pub struct Stats {
     pub write_failures: u64,
     /// Flushes that the store failed: what was answered before may not be durable.
     pub flush_failures: u64,
+    /// Requests answered with EIO because the store did not answer in time.
+    pub store_timeouts: u64,
     /// Blocks resident now.
     pub resident: u64,
     /// Blocks resident at most.
@@ -441,6 +443,7 @@ impl Stats {
         self.read_failures += other.read_failures;
         self.write_failures += other.write_failures;
         self.flush_failures += other.flush_failures;
+        self.store_timeouts += other.store_timeouts;
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
         self.unloaded += other.unloaded;

@@ -70,21 +70,31 @@ impl Volume {
             0 => 0,
             length => self.geometry.blocks(offset, length).count() as u64,
         };
+        let changes = changes(&command).then(|| offset..offset.saturating_add(length));
+        if let Some(Err(failed)) = changes.as_ref().map(|bytes| self.overdue.check_change(bytes)) {
+            return self.answer_one(asked.over(Err(failed)));
+        }
         self.direct.asked(op, blocks);
-        let volume = Arc::clone(self);
+        let (volume, is_change) = (Arc::clone(self), changes.is_some());
         self.runtime.spawn(async move {
-            let changes = !durable && changes(&command);
-            let begun = volume.losses.as_ref().filter(|_| changes).map(|losses| losses.now());
-            let outcome = volume.ask_directly(command, offset, length, durable).await;
-            if let (Ok(_), Some(begun), Some(losses)) = (&outcome, begun, &volume.losses) {
-                losses.note_change(begun);
-            }
-            volume.direct.ended(op, blocks, outcome.is_err());
+            let task = async {
+                let tells = !durable && is_change;
+                let begun = volume.losses.as_ref().filter(|_| tells).map(|losses| losses.now());
+                let outcome = volume.ask_directly(command, offset, length, durable).await;
+                if let (Ok(_), Some(begun), Some(losses)) = (&outcome, begun, &volume.losses) {
+                    losses.note_change(begun);
+                }
+                volume.direct.ended(op, blocks, outcome.is_err());
+                outcome
+            };
             let source = match op {
                 Operation::Read | Operation::Write => Source::Miss,
                 _ => Source::Hit,
             };
-            volume.answer_one(Finished { source, ..asked.over(outcome) });
+            let over = |asked: Asked, outcome| Finished { source, ..asked.over(outcome) };
+            // What a TRIM or the like asks for needs no memory.
+            let bytes = if source == Source::Miss { length } else { 0 };
+            volume.answer_in_time(asked, (bytes, changes), task, over).await;
         });
     }
 

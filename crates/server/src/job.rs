@@ -11,6 +11,7 @@ use crate::answer::{Answer, Failed, Outcome};
 use crate::content::zeroes;
 use crate::counters::{Operation, Source};
 use crate::geometry::Geometry;
+use crate::overdue::Late;
 
 /// A request that could not be answered at once.
 pub(crate) struct Job {
@@ -41,6 +42,8 @@ struct Progress {
     source: Source,
     failed: Option<Failed>,
     reply: Option<Reply>,
+    /// Its client was answered: it goes on by itself.
+    late: Option<Late>,
 }
 
 /// Blocks that may be read for nobody, of those that may be at a time; given back with this.
@@ -102,6 +105,7 @@ impl Job {
             source: Source::Hit,
             failed: None,
             reply: None,
+            late: None,
         };
         let (_room, progress) = (None, Mutex::new(progress));
         Self { kind, offset, length, durable, started, _room, progress }
@@ -163,6 +167,7 @@ impl Job {
     ) -> Option<Finished> {
         let mut progress = self.progress();
         match result {
+            Ok(Some(_)) if progress.late.is_some() => {}
             Ok(Some(piece)) => {
                 let blocks = geometry.blocks(self.offset, self.length);
                 let count = (blocks.end() - blocks.start() + 1) as usize;
@@ -181,21 +186,39 @@ impl Job {
         self.one_less(progress)
     }
 
+    /// The client is answered with a failure, and the job goes on without it; nothing if it has an
+    /// answer, or needs none.
+    pub(crate) fn give_up(&self, failed: Failed, late: impl FnOnce() -> Late) -> Option<Finished> {
+        let mut progress = self.progress();
+        let reply = progress.reply.take()?;
+        progress.late = Some(late());
+        progress.pieces = Pieces::default();
+        Some(self.finished(reply, Err(failed), progress.source))
+    }
+
+    fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Finished {
+        let operation = match self.kind {
+            JobKind::Read => Operation::Read,
+            // The ends of a WRITE_ZEROES are written like data.
+            JobKind::Write(_) | JobKind::Zero => Operation::Write,
+            JobKind::Prefetch => Operation::Cache,
+        };
+        Finished { reply, outcome, operation, source, started: self.started }
+    }
+
     fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Finished> {
         progress.left -= 1;
         if progress.left > 0 {
             return None;
         }
+        progress.late = None;
         let reply = progress.reply.take()?;
-        let (operation, answer) = match self.kind {
-            JobKind::Read => (Operation::Read, Answer::Data(std::mem::take(&mut progress.pieces))),
-            // The ends of a WRITE_ZEROES are written like data.
-            JobKind::Write(_) | JobKind::Zero => (Operation::Write, Answer::Done),
-            JobKind::Prefetch => (Operation::Cache, Answer::Done),
+        let answer = match self.kind {
+            JobKind::Read => Answer::Data(std::mem::take(&mut progress.pieces)),
+            JobKind::Write(_) | JobKind::Zero | JobKind::Prefetch => Answer::Done,
         };
         let outcome = progress.failed.take().map_or(Ok(answer), Err);
-        let (source, started) = (progress.source, self.started);
-        Some(Finished { reply, outcome, operation, source, started })
+        Some(self.finished(reply, outcome, progress.source))
     }
 
     /// Copies what the job writes to the volume from byte `at` on into `out`.

@@ -5,9 +5,7 @@
 //!
 //! Not here: locks that are held for an instant or are hardly ever waited for. They sleep at once.
 
-use std::hint::spin_loop;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::yield_now;
+use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError, spin_loop, yield_now};
 
 /// Looks in a row, some 15 us: as long as a holder that runs may take.
 const SPINS: u32 = 300;

@@ -92,7 +92,7 @@ impl Informed {
             request.command,
             Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. }
         );
-        if !is_flush && !(changes && request.durable) {
+        if !(is_flush || changes && request.durable) {
             return;
         }
         // Those that are under way together tell it together.

@@ -16,7 +16,7 @@ use undercroft_store::Zeroing;
 
 use crate::answer::Failed;
 use crate::content::{Content, Running, Slot};
-use crate::job::BlockOp;
+use crate::job::{BlockOp, Job};
 use crate::shard::{Effects, Shard};
 use crate::volume::{Volume, Work, ask_store};
 
@@ -87,6 +87,11 @@ impl Ranges {
             }
             None => Some(op),
         }
+    }
+
+    /// The jobs of the operations that wait for a range.
+    pub(crate) fn parked_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.parked.values().flatten().map(|parked| &parked.op.job)
     }
 
     pub(crate) fn has_parked(&self, block: u64) -> bool {

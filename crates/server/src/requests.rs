@@ -116,6 +116,10 @@ impl Volume {
             let asked = Asked { reply: request.reply, operation, started };
             return work.finished(asked.over(Err(failed)));
         }
+        if let Err(failed) = self.check_overdue(&request, work) {
+            let asked = Asked { reply: request.reply, operation, started };
+            return work.finished(asked.over(Err(failed)));
+        }
         if self.shards.is_empty() {
             return self.serve_directly(request, operation, started);
         }
@@ -393,10 +397,8 @@ impl Volume {
         task: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let volume = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let outcome = task.await;
-            volume.answer_one(asked.over(outcome));
-        });
+        self.runtime
+            .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
     }
 }
 

@@ -554,6 +554,12 @@ impl Shard {
         }
     }
 
+    /// The jobs that wait for something, one for each of their blocks that does.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        let queued = self.active.values().flat_map(|record| record.queue.iter());
+        queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
+    }
+
     /// The blocks whose dirty content is on its way to the store.
     pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
         let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));

@@ -8,9 +8,10 @@
 //! in bytes (u64), the policy with all its parameters (u32 bytes, text), number of shards (u32),
 //! each shard (u64 bytes, what its cache saved), CRC-32 of all before (u32).
 
-use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read};
 use std::path::Path;
+
+use crate::replace::{open_regular, replace};
 
 const MAGIC: &[u8; 8] = b"UCWARM\r\n";
 const VERSION: u32 = 2;
@@ -100,12 +101,7 @@ impl SavedContent {
     /// # Errors
     /// The system refuses.
     pub fn save(&self, path: &Path) -> Result<(), StateError> {
-        let part = path.with_extension("part");
-        let mut file = fs::File::create(&part)?;
-        file.write_all(&self.to_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, path)?;
-        Ok(())
+        Ok(replace(path, &self.to_bytes())?)
     }
 
     /// Reads a file that was saved, of at most `longest` bytes.
@@ -113,12 +109,15 @@ impl SavedContent {
     /// # Errors
     /// The system refuses, or the file is not usable.
     pub fn load(path: &Path, longest: u64) -> Result<Self, StateError> {
-        let length = fs::metadata(path)?.len();
+        let mut file = open_regular(path)?;
+        let length = file.metadata()?.len();
         if length > longest {
             let text = format!("{length} bytes are more than a cache of this size saves");
             return Err(StateError::Unusable(text));
         }
-        Self::from_bytes(&fs::read(path)?)
+        let mut bytes = Vec::with_capacity(length as usize);
+        file.by_ref().take(length).read_to_end(&mut bytes)?;
+        Self::from_bytes(&bytes)
     }
 }
 
@@ -198,6 +197,6 @@ mod tests {
         saved().save(&path).unwrap();
         assert_eq!(SavedContent::load(&path, 1000).unwrap(), saved());
         assert!(matches!(SavedContent::load(&path, 50), Err(StateError::Unusable(_))));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -38,6 +38,7 @@ use crate::levels::Levels;
 use crate::lock::lock;
 use crate::losses::Losses;
 use crate::lower::Settlement;
+use crate::overdue::{Overdue, watch};
 use crate::ranges::{RANGES_MAX, RangeKind};
 use crate::reloader::reloader;
 use crate::shard::{Effects, Shard};
@@ -93,6 +94,8 @@ pub struct Volume {
     pub(crate) losses: Option<Arc<Losses>>,
     /// Flushes that the store failed.
     pub(crate) flush_failures: AtomicU64,
+    /// Those that were answered before they were over.
+    pub(crate) overdue: Arc<Overdue>,
     /// Requests not yet answered.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -157,6 +160,7 @@ impl Volume {
             opened: clock::now(),
             losses,
             flush_failures: AtomicU64::new(0),
+            overdue: Arc::default(),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
@@ -172,6 +176,9 @@ impl Volume {
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;
             volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+        }
+        if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
+            volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
         }
         if cooperates && !is_level && !volume.config.reload_at_once {
             let wanted = Arc::clone(&volume.reload_wanted);
@@ -262,6 +269,7 @@ impl Volume {
         stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
+        stats.store_timeouts = self.overdue.all();
         let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
         stats.flush_failures += told.unwrap_or(0);
         stats

@@ -370,15 +370,23 @@ fn append(journal: &Mutex<File>, entry: &Entry) -> io::Result<()> {
     journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(line.as_bytes())
 }
 
+/// An empty file in place of whatever had the name. A link is not followed.
+fn new_file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
+    }
+}
+
 /// Writes both files under other names first, so that there are never half results.
 fn write_results(folder: &Path, rows: &[Row]) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let csv_part = folder.join("results.csv.part");
-        let mut csv = csv::Writer::from_path(&csv_part).map_err(io::Error::other)?;
+        let mut csv = csv::Writer::from_writer(new_file(&csv_part)?);
         rows.iter().try_for_each(|row| csv.serialize(row)).map_err(io::Error::other)?;
         csv.flush()?;
         let json_part = folder.join("results.json.part");
-        fs::write(&json_part, serde_json::to_string_pretty(rows)? + "\n")?;
+        new_file(&json_part)?.write_all((serde_json::to_string_pretty(rows)? + "\n").as_bytes())?;
         fs::rename(csv_part, folder.join("results.csv"))?;
         fs::rename(json_part, folder.join("results.json"))
     };

@@ -44,6 +44,7 @@ mod session;
 pub mod settings;
 mod space;
 pub mod status;
+mod sync;
 pub mod table;
 mod text;
 mod tracker;

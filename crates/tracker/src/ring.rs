@@ -7,12 +7,11 @@
 //! writer that was only slow then finds that the lap has changed and publishes nothing. Only if a
 //! third comes in between may a record be made of two: a wrong hint, which costs a hit.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
 use crate::ahead;
 use crate::segment::Segment;
 use crate::segment::layout::{CELL, RING_HEAD, RING_TAIL};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Cells of a line of memory, and of the one that processors fetch with it.
 const LINE: u64 = 4;

@@ -8,6 +8,7 @@
 
 pub mod layout;
 mod mapping;
+mod open;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -182,12 +183,12 @@ impl Segment {
         }
     }
 
-    /// Maps the segment of another process, to read it.
+    /// Maps the segment of another process, to read it: one of this user, or for root that of any.
     ///
     /// # Errors
-    /// The system's, and when the file is no segment of this version.
+    /// The system's, and when the file is no segment of this version, or of somebody else.
     pub fn open(path: &Path) -> io::Result<Segment> {
-        Self::map_file(&File::open(path)?, path, false)
+        Self::map_file(&open::to_read(path)?, path, false)
     }
 
     /// Maps the segment of another process, to take part.
@@ -226,7 +227,7 @@ impl Segment {
     /// # Errors
     /// The system's: no room.
     pub fn fill(&self) -> io::Result<()> {
-        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        let file = open::to_write(&self.path)?;
         fallocate(&file, FallocateFlags::empty(), 0, self.layout.bytes() as u64)?;
         Ok(())
     }
@@ -267,7 +268,7 @@ impl Segment {
     /// # Errors
     /// The system's: only the user of the program, and root, may.
     pub fn set_score(&self, precision: f64, recall: f64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.path)?;
+        let file = open::to_write(&self.path)?;
         for (word, share) in [(PRECISION_PPM, precision), (RECALL_PPM, recall)] {
             let ppm = (share.clamp(0.0, 1.0) * 1e6) as u64;
             file.write_all_at(&ppm.to_ne_bytes(), word as u64 * 8)?;
@@ -358,15 +359,24 @@ fn remove_stale(folder: &Path) {
             continue;
         }
         // A program that went on in a child, as daemons do, keeps its segment.
-        let sender = File::open(&path).ok().and_then(|file| {
-            let map = Mapping::of_file(&file, HEADER * 8, false).ok()?;
-            let long_enough = file.metadata().ok()?.len() >= HEADER as u64 * 8;
-            long_enough.then(|| map.words(SENDER..SENDER + 1)[0].load(Relaxed))
-        });
+        let sender = match open::to_read(&path) {
+            Ok(file) => sender_of(&file),
+            // Somebody else's: not ours to remove.
+            Err(_) => continue,
+        };
         if !sender.is_some_and(is_alive) {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// Which process sends, as far as the file can say.
+fn sender_of(file: &File) -> Option<u64> {
+    if file.metadata().ok()?.len() < HEADER as u64 * 8 {
+        return None;
+    }
+    let map = Mapping::of_file(file, HEADER * 8, false).ok()?;
+    Some(map.words(SENDER..SENDER + 1)[0].load(Relaxed))
 }
 
 /// The segments in a folder, and which processes made them.

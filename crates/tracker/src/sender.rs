@@ -10,6 +10,7 @@ mod messages;
 mod places;
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use looks::Looks;
@@ -108,10 +109,16 @@ fn log(settings: &Settings, line: &str) {
             let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
         }
         Log::File(path) => {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            let file = open_log(path);
             let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
         }
     }
+}
+
+/// A log that nobody reads, or that leads elsewhere, is none.
+fn open_log(path: &std::path::Path) -> std::io::Result<std::fs::File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    std::fs::OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)
 }
 
 struct Sender<'a> {

@@ -1,6 +1,8 @@
 //! The tracker seen from another process: its counters, and what it takes the program to hold.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -132,6 +134,9 @@ impl Segment {
     pub fn of_process(folder: &Path, pid: u32) -> io::Result<Segment> {
         let (mut newest, mut failed) = (None, None);
         for (path, creator) in segments(folder) {
+            if !is_from_its_user(&path, pid) {
+                continue;
+            }
             let is_its_own = creator == u64::from(pid);
             match Segment::open(&path) {
                 Ok(segment) => {
@@ -256,4 +261,16 @@ impl Resident {
 
 fn lossy(words: &[std::sync::atomic::AtomicU64]) -> String {
     String::from_utf8_lossy(&text::load(words)).into_owned()
+}
+
+/// Whether root may believe that a segment is of a process: anybody can make one that says so.
+/// Others are let into their own only.
+fn is_from_its_user(path: &Path, pid: u32) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let made_by = fs::symlink_metadata(path).map(|found| found.uid());
+    let user = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    // Without such a process nothing is asked of it that could be a lie.
+    made_by.is_ok_and(|made_by| made_by == 0 || user.map_or(true, |user| user == made_by))
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use serde_json::{Value, json};
 use undercroft_tracker::device::{Backing, Node, Way, way};
 use undercroft_tracker::extents::Extents;
@@ -251,7 +251,9 @@ impl Map {
     }
 
     fn find(path: &Path, volumes: &[Backing]) -> Option<Map> {
-        let file = File::open(path).ok()?;
+        // What has the name now may be a pipe.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
         let metadata = file.metadata().ok()?;
         let node = Node {
             kind: FileType::from_raw_mode(metadata.mode()),

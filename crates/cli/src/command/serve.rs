@@ -2,16 +2,21 @@
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use undercroft_server::serve::{Plan, Running, Settings, TlsPaths, TlsPlan, VolumeSettings};
 use undercroft_store::StoreSpec;
 
+use crate::descriptors;
 use crate::error::Error;
 use crate::table::bytes;
 
 /// The file that is read if it is there and no other is named.
 const CONFIG: &str = "undercroft.toml";
+
+/// How long the end waits for threads that do not come back.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,7 +30,7 @@ pub(crate) struct Args {
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
     /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
     /// (nothing, evictions or demotions, to a server below), write, read-only, shards, read-ahead,
-    /// description, dirty-age-s, dirty-percent, connections, requests-per-second, tls-required,
+    /// description, dirty-age-s, dirty-percent, store-timeout-s, connections, requests-per-second, tls-required,
     /// client, writer (the last two name certificates and may be repeated). STORE: file:PATH,
     /// file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B),
     /// delay(5ms):STORE, ...
@@ -69,7 +74,7 @@ pub(crate) struct Args {
     /// The private key that belongs to it, PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Roots of client certificates, PEM: clients must show one
+    /// Roots of client certificates, PEM: clients must show one, and so nothing without TLS
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_roots: Option<PathBuf>,
     /// Nothing without TLS
@@ -119,9 +124,16 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     log(args.verbose);
-    let plan = plan(args).map_err(Error::Usage)?;
+    let descriptors = descriptors::raise();
+    let mut plan = plan(args).map_err(Error::Usage)?;
+    if let Some(what) = descriptors::fit(&mut plan, descriptors) {
+        tracing::warn!("{what}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(args, &plan))
+    let ended = runtime.block_on(serve(args, &plan, descriptors));
+    // What a thread still waits for, a file on a disk that does not answer say, has had its time.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    ended
 }
 
 /// What flags, file and environment ask for, as they are now.
@@ -137,7 +149,15 @@ fn plan(args: &Args) -> Result<Plan, String> {
     Plan::new(&args.settings().or(file).or(environment))
 }
 
-async fn serve(args: &Args, plan: &Plan) -> Result<(), Error> {
+/// What they ask for now.
+fn again(args: &Args, descriptors: Option<u64>) -> Result<Plan, String> {
+    let mut plan = plan(args)?;
+    // As at the start, where it was said.
+    let _ = descriptors::fit(&mut plan, descriptors);
+    Ok(plan)
+}
+
+async fn serve(args: &Args, plan: &Plan, descriptors: Option<u64>) -> Result<(), Error> {
     // Before anything is opened, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -156,7 +176,7 @@ async fn serve(args: &Args, plan: &Plan) -> Result<(), Error> {
         }
         // A store that does not answer holds up what is reloaded, and not the end.
         tokio::select! {
-            () = running.reload(self::plan(args)) => {}
+            () = running.reload(again(args, descriptors)) => {}
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -198,7 +218,12 @@ fn announce(running: &Running) -> Result<(), Error> {
     }
     match &plan.tls {
         TlsPlan::Off => {}
-        TlsPlan::Offered(paths) => writeln!(out, "  tls     offered{}", certificates(paths))?,
+        TlsPlan::Offered(paths) => {
+            writeln!(out, "  tls     offered{}", certificates(paths))?;
+            if paths.client_roots.is_some() {
+                writeln!(out, "          without it  {}", open_to_all(plan))?;
+            }
+        }
         TlsPlan::Required(paths) => writeln!(out, "  tls     required{}", certificates(paths))?,
     }
     if let Some(address) = running.http() {
@@ -221,6 +246,19 @@ fn unwrapped(mut store: &StoreSpec) -> (&StoreSpec, Vec<String>) {
 
 fn certificates(paths: &TlsPaths) -> &'static str {
     if paths.client_roots.is_some() { ", clients show a certificate" } else { "" }
+}
+
+/// What connections may do that show no certificate, where TLS is only offered.
+fn open_to_all(plan: &Plan) -> String {
+    let mut open = Vec::new();
+    for planned in &plan.volumes {
+        let (name, access) = (&planned.config.name, &planned.access);
+        if !access.tls_required && access.clients.is_empty() {
+            let writable = access.writers.is_empty() && !planned.config.read_only;
+            open.push(format!("{name} {}", if writable { "read and write" } else { "read" }));
+        }
+    }
+    if open.is_empty() { "nothing".to_owned() } else { open.join(", ") }
 }
 
 /// Structured logs on standard error, one line an event, coloured for a person only.

@@ -218,11 +218,14 @@ async fn volumes_for_tls_and_for_some() {
     let place = Place::new();
     let keys = Keys::new(&place);
     ["server", "db", "backup", "stranger"].iter().for_each(|name| keys.issue(name));
+    // To mix them must be said.
+    place.write("undercroft.toml", "[tls]\nmode = 'offered'\n");
     let server = place.serve(
         "--volume open=mem:,size=1MiB --volume secret=mem:,size=1MiB,tls-required \
          --volume own=mem:,size=1MiB,client=db,client=backup,writer=db \
          --tls-certificate server.pem --tls-key server.key --tls-client-roots root.pem",
     );
+    assert!(server.announced.contains("without it  open read and write\n"), "{}", server.announced);
     let open = server.connect("open").await;
     write(&open, 0, vec![1; 10]).await.unwrap();
     for volume in ["secret", "own"] {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::io::copy_bidirectional;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
-use undercroft_client::{CachedClient, CachedOptions};
+use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, LineId};
 
 use super::support::{PATIENCE, Place, Random, Server, read, write};
@@ -189,7 +189,8 @@ async fn nor_does_a_late_write_of_a_caching_client() {
     let lower = bottom.serve(STALLING);
     let socket = || bottom.path("socket");
     let way = Way::open(bottom.path("way"), socket());
-    let options = CachedOptions::new(10, "lru".parse().unwrap());
+    let report = Report::Nothing;
+    let options = CachedOptions { report, ..CachedOptions::new(10, "lru".parse().unwrap()) };
     let client = CachedClient::connect(&Way::uri(&way.path).parse().unwrap(), &options).await;
     let client = client.unwrap();
     let data = |byte: u8| Bytes::from(vec![byte; BLOCK]);

@@ -31,6 +31,8 @@ pub(super) struct Opened<'a> {
     pub(super) session: Box<dyn Session>,
     pub(super) offer: Offer,
     pub(super) export: String,
+    /// [`Export::owner`]
+    pub(super) owner: u64,
     pub(super) peer: Peer,
     /// Where its answers go.
     pub(super) answers: Arc<Answers>,
@@ -56,7 +58,7 @@ pub(super) type OptionError = (u32, String);
 /// What an option led to.
 enum Step<'a> {
     Next,
-    Begin(Began<'a>, Offer, String),
+    Begin(Began<'a>, Candidate),
     End,
 }
 
@@ -85,9 +87,11 @@ impl<'a> Handshake<'a> {
             match self.answer(option, data).await? {
                 Step::Next => {}
                 Step::End => return Ok(None),
-                Step::Begin((session, answers, guest), offer, export) => {
-                    let (link, peer) = (self.link, self.peer);
-                    let opened = Opened { link, session, offer, export, peer, answers, guest };
+                Step::Begin((session, answers, guest), found) => {
+                    let (link, peer, owner) = (self.link, self.peer, found.export.owner());
+                    let (offer, export) = (found.offer, found.info.name);
+                    let opened =
+                        Opened { link, session, offer, export, owner, peer, answers, guest };
                     return Ok(Some(opened));
                 }
             }
@@ -318,7 +322,7 @@ impl<'a> Handshake<'a> {
         put_option_reply(&mut out, option, REP_ACK, &[]);
         self.link.send(&out).await?;
         Ok(match session {
-            Some(session) => Step::Begin(session, found.offer, found.info.name),
+            Some(session) => Step::Begin(session, found),
             None => Step::Next,
         })
     }
@@ -333,15 +337,14 @@ impl<'a> Handshake<'a> {
             Ok(session) => session,
             Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
         };
-        let (offer, info) = (found.offer, found.info);
         let mut out = BytesMut::new();
-        out.extend_from_slice(&offer.size.to_be_bytes());
-        out.extend_from_slice(&offer.flags.to_be_bytes());
+        out.extend_from_slice(&found.offer.size.to_be_bytes());
+        out.extend_from_slice(&found.offer.flags.to_be_bytes());
         if self.zeroes {
             out.extend_from_slice(&[0; 124]);
         }
         self.link.send(&out).await?;
-        Ok(Step::Begin(session, offer, info.name))
+        Ok(Step::Begin(session, found))
     }
 }
 

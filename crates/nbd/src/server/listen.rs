@@ -150,19 +150,34 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether a connection could not be accepted for its own sake, and not for want of something.
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected)
+}
+
 impl Server {
     /// Accepts clients until the server is shut down; each is served on one of the server's threads.
     pub async fn listen(&self, listener: Listener) {
         let mut stop = self.inner.stop.subscribe();
+        let mut is_short = false;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop != Stop::No) => return,
             };
             match accepted {
-                Ok((accepted, peer)) => self.begin(accepted, peer),
+                Ok((accepted, peer)) => {
+                    is_short = false;
+                    self.begin(accepted, peer);
+                }
+                // The client has gone again: the next may be there.
+                Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
-                    tracing::warn!("cannot accept a connection: {error}");
+                    // Once, and not for every try.
+                    if !std::mem::replace(&mut is_short, true) {
+                        tracing::warn!("cannot accept connections: {error}");
+                    }
                     tokio::time::sleep(PAUSE).await;
                 }
             }

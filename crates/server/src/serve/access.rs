@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde::Serialize;
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Exports, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
 };
 
 use super::pace::{Bucket, Paced};
@@ -54,9 +54,11 @@ pub(crate) struct Door {
     shut: AtomicBool,
 }
 
-/// The connections to a volume, whatever rules they came in by.
-#[derive(Default)]
+/// The connections to a volume, whatever rules they came in by and whatever export they asked for.
 struct Guests {
+    /// By which the protocol knows their sessions: every volume has another, also one that has the
+    /// name of one that is gone.
+    owner: u64,
     /// How many there are.
     open: AtomicUsize,
     clients: Mutex<Vec<Weak<Client>>>,
@@ -69,6 +71,8 @@ pub(crate) struct Client {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     pub(super) delayed: AtomicU64,
+    /// It has no right to stay, and is about to be closed: nothing more is done for it.
+    dismissed: AtomicBool,
 }
 
 /// The counters of a connection, as people read them.
@@ -124,7 +128,7 @@ impl Doors {
     /// Adds a volume. The first one is the default.
     pub(crate) fn add(&self, volume: Arc<Volume>, access: Access) {
         let name = volume.config().name.clone();
-        let door = Door::new(volume, access, Arc::default());
+        let door = Door::new(volume, access, Arc::new(Guests::new()));
         let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
         default.get_or_insert_with(|| name.clone());
         self.write().insert(name, door);
@@ -205,6 +209,14 @@ impl Exports for Doors {
     }
 }
 
+impl Guests {
+    fn new() -> Guests {
+        static OWNERS: AtomicU64 = AtomicU64::new(1);
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Guests { owner, open: AtomicUsize::new(0), clients: Mutex::default() }
+    }
+}
+
 impl Door {
     fn new(volume: Arc<Volume>, access: Access, guests: Arc<Guests>) -> Arc<Door> {
         let now = clock::now();
@@ -230,9 +242,18 @@ impl Door {
         clients.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether one of these peers is connected.
-    pub(crate) fn has_guest(&self, is_meant: impl Fn(&Peer) -> bool) -> bool {
-        self.present().iter().any(|client| is_meant(&client.peer))
+    /// By what the protocol knows the sessions of this volume, those of its control export too.
+    pub(crate) fn owner(&self) -> u64 {
+        self.guests.owner
+    }
+
+    /// Does nothing more for those of the connections that are meant: how many there are. They are
+    /// to be closed; one that is only about to begin finds itself dismissed.
+    pub(crate) fn dismiss(&self, is_meant: impl Fn(&Peer) -> bool) -> usize {
+        let mut present = self.present();
+        present.retain(|client| is_meant(&client.peer));
+        present.iter().for_each(|client| client.dismissed.store(true, Ordering::SeqCst));
+        present.len()
     }
 
     /// Whether a peer that came in by older rules has no right to stay as it is.
@@ -273,6 +294,7 @@ impl Door {
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
+            dismissed: AtomicBool::new(false),
         });
         let mut clients = guests.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
@@ -292,6 +314,10 @@ fn is_listed(list: &[String], peer: &Peer) -> bool {
 }
 
 impl Client {
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Relaxed)
+    }
+
     fn stats(&self) -> ClientStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let name = self.peer.certificate.as_ref().unwrap_or(&self.peer.address);
@@ -344,6 +370,10 @@ struct Opened {
 }
 
 impl Export for Opened {
+    fn owner(&self) -> u64 {
+        self.door.owner()
+    }
+
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
         if let Some(control) = &self.control {
             return control.info(peer, contexts);
@@ -400,6 +430,12 @@ impl Opened {
     }
 }
 
+/// Answers a connection that has no right to stay.
+pub(super) fn refuse(request: Request) {
+    let text = "who may use the volume has changed, or it goes away".to_owned();
+    request.reply.fail(Failure::ShuttingDown, text);
+}
+
 /// A connection to a volume.
 struct Visit {
     session: Box<dyn Session>,
@@ -415,6 +451,9 @@ impl Drop for Visit {
 
 impl Session for Visit {
     fn submit(&mut self, request: Request) {
+        if self.client.is_dismissed() {
+            return refuse(request);
+        }
         let mut counts = BatchCounts::default();
         counts.count(&request);
         self.client.count(counts);
@@ -426,6 +465,9 @@ impl Session for Visit {
     }
 
     fn serve(&mut self, requests: &mut Vec<Request>) {
+        if self.client.is_dismissed() {
+            return requests.drain(..).for_each(refuse);
+        }
         // Before the answers: who has them finds them counted.
         let mut counts = BatchCounts::default();
         requests.iter().for_each(|request| counts.count(request));

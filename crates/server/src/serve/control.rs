@@ -1,6 +1,10 @@
 //! The second door for hints, for clients that cannot be changed: the *control export*
 //! `@coop/NAME`, which is nothing but a window (`window.rs`) and speaks for the connections of the
 //! same client. docs/hints.md has the format.
+//!
+//! The rules of access of the volume hold here too. What is told here moves the blocks of
+//! connections that are not the speaker's own, so it is taken from those who may write the volume;
+//! others read the status.
 
 use std::sync::Arc;
 
@@ -20,7 +24,7 @@ pub(super) struct Control {
     pub(super) volume: Arc<Volume>,
     pub(super) status: Status,
     pub(super) epoch: u64,
-    /// Whether the peer may write the volume: who may not hands over no contents.
+    /// Whether the peer may write the volume: from who may not, nothing is heard.
     pub(super) may_write: bool,
 }
 
@@ -30,7 +34,7 @@ impl Export for Control {
             name: format!("{CONTROL}{}", self.volume.config().name),
             description: "hints about the clients of a volume, and its status".to_owned(),
             size: WINDOW,
-            flags: Flags::default(),
+            flags: Flags { read_only: !self.may_write, ..Flags::default() },
             min_block: 1,
             preferred_block: 4096,
             max_block: WINDOW as u32,
@@ -38,8 +42,7 @@ impl Export for Control {
     }
 
     fn contexts(&self, query: &str) -> Vec<Context> {
-        let place = Place::of_control(&self.volume, self.may_write);
-        place.contexts(query, &self.volume, self.epoch)
+        Place::of_control(&self.volume, self.may_write).contexts(query, &self.volume, self.epoch)
     }
 
     fn connect(&self, _: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
@@ -47,7 +50,7 @@ impl Export for Control {
             return Err(Refusal::ShuttingDown);
         }
         // With the context it speaks for what it asked for, and without for all there is.
-        let speaks = !contexts.iter().any(|context| context.key == COOP);
+        let speaks = self.may_write && !contexts.iter().any(|context| context.key == COOP);
         let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status))?;
         Ok(Box::new(ControlSession(window)))
     }

@@ -67,10 +67,10 @@ impl Place {
 
     /// The window that a control export is. Between connections there is no order, so that nobody
     /// can say what is here after a request, and nothing is answered that a request would follow.
+    /// Who may not write the volume is not heard there.
     pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
-        let all = abilities(volume);
-        let demote = all.demote && may_write;
-        let takes = Abilities { demote, follow: false, freq: false, ..all };
+        let all = if may_write { abilities(volume) } else { Abilities::default() };
+        let takes = Abilities { follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
 

@@ -1,4 +1,7 @@
-//! Counters and health over HTTP, for people, scripts and Prometheus.
+//! Counters and health over HTTP, for people, scripts and Prometheus. How many connections there
+//! may be, and for how long, is in `http/bounds.rs`.
+
+pub(crate) mod bounds;
 
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::bounds::Bounded;
 use super::access::Doors;
 use super::report;
 
@@ -29,7 +33,9 @@ pub(crate) async fn serve(
         // An error means that the server is gone.
         let _ = stop.wait_for(|&stop| stop).await;
     };
-    if let Err(error) = axum::serve(listener, pages).with_graceful_shutdown(stopped).await {
+    if let Err(error) =
+        axum::serve(Bounded::new(listener), pages).with_graceful_shutdown(stopped).await
+    {
         tracing::warn!("http: {error}");
     }
 }

@@ -5,7 +5,7 @@
 //! connection that goes takes those with it that wait: nobody has to wait for them afterwards.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use undercroft_nbd::{Request, Session};
 
-use super::access::Client;
+use super::access::{Client, refuse};
 
 /// Lets so many requests through in a second, and a second's worth at once.
 pub(super) struct Bucket {
@@ -92,7 +92,7 @@ impl Paced {
         let (later, requests) = unbounded_channel();
         let (session, waiting) = (Arc::new(Mutex::new(session)), Arc::default());
         let parts = (Arc::clone(&bucket), Arc::clone(&session), Arc::clone(&waiting));
-        let task = tokio::spawn(pass_on(parts, requests)).abort_handle();
+        let task = tokio::spawn(pass_on(parts, Arc::downgrade(&client), requests)).abort_handle();
         Paced { bucket, session, client, waiting, later, task }
     }
 
@@ -103,10 +103,15 @@ impl Paced {
 
 type Parts = (Arc<Bucket>, Arc<Mutex<Box<dyn Session>>>, Arc<AtomicUsize>);
 
-async fn pass_on(parts: Parts, mut requests: UnboundedReceiver<Request>) {
+async fn pass_on(parts: Parts, client: Weak<Client>, mut requests: UnboundedReceiver<Request>) {
     let (bucket, session, waiting) = parts;
     while let Some(request) = requests.recv().await {
         bucket.take().await;
+        if client.upgrade().is_none_or(|client| client.is_dismissed()) {
+            waiting.fetch_sub(1, Ordering::SeqCst);
+            refuse(request);
+            continue;
+        }
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
         session.submit(request);
         session.end_of_batch();

@@ -218,6 +218,8 @@ fn tls(settings: &Settings) -> Result<TlsPlan, String> {
     };
     match (tls.mode.as_deref(), paths) {
         (None | Some("off"), None) | (Some("off"), Some(_)) => Ok(TlsPlan::Off),
+        // Whoever asks for certificates gets them from everybody, unless it says otherwise.
+        (None, Some(paths)) if paths.client_roots.is_some() => Ok(TlsPlan::Required(paths)),
         (None | Some("offered"), Some(paths)) => Ok(TlsPlan::Offered(paths)),
         (Some("required"), Some(paths)) => Ok(TlsPlan::Required(paths)),
         (Some("offered" | "required"), None) => {
@@ -387,6 +389,9 @@ fn planned_volume(
     config.read_only = volume.read_only;
     config.read_ahead_bytes =
         volume.read_ahead.as_deref().map_or(Ok(0), |text| bytes("read-ahead", text))?;
+    if let Some(limit) = volume.store_timeout_s {
+        config.store_timeout = (limit > 0).then(|| Duration::from_secs(limit));
+    }
     if let Some(age) = volume.dirty_age_s {
         config.dirty_age = Duration::from_secs(age.max(1));
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use undercroft_nbd::Peer;
 
 use super::access::Door;
@@ -19,6 +20,10 @@ use crate::clock;
 /// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
 /// be opened again.
 const LAST_USER: Duration = Duration::from_secs(5);
+
+/// How long a reload waits for a store: to be opened, and to say how large it is.
+const OPENS: Duration = Duration::from_secs(60);
+const ANSWERS: Duration = Duration::from_secs(10);
 
 /// Pause between two looks at something that is about to end.
 const LOOK: Duration = Duration::from_millis(10);
@@ -69,10 +74,27 @@ impl Running {
         }
     }
 
-    async fn grow_volumes(&self) {
+    async fn grow_volumes(&mut self) {
         for volume in self.volumes() {
             let (name, before) = (&volume.config().name, volume.size());
-            match volume.grow().await {
+            if self.growing.get(name).is_some_and(|growing| !growing.is_finished()) {
+                tracing::error!(volume = name, "its store has still not said how large it is");
+                continue;
+            }
+            // A task of its own: what has begun at the store has to come to its end.
+            let grows = Arc::clone(&volume);
+            let mut growing = tokio::spawn(async move { grows.grow().await });
+            let Ok(Ok(grown)) = timeout(ANSWERS, &mut growing).await else {
+                let limit_s = ANSWERS.as_secs();
+                tracing::error!(
+                    volume = name,
+                    limit_s,
+                    "its store does not say how large it is; the size is as it was until it does"
+                );
+                self.growing.insert(name.clone(), growing);
+                continue;
+            };
+            match grown {
                 Ok(size) if size > before => {
                     tracing::info!(volume = name, before, size, "the volume has grown");
                 }
@@ -143,6 +165,13 @@ impl Running {
         for next in &plan.volumes {
             let name = &next.config.name;
             if self.planned(name).is_some() {
+                if self.leaving.iter().any(|door| door.volume().config().name == *name) {
+                    tracing::error!(
+                        volume = name,
+                        "is not served: it was removed, and what it holds is not all written; the \
+                         next SIGHUP tries to close it and to open it again"
+                    );
+                }
                 continue;
             }
             match self.add_volume(next, plan.cache_bytes).await {
@@ -185,7 +214,11 @@ impl Running {
         }
         let upstream =
             upstream_options(&self.plan, &self.surroundings).map_err(|error| error.to_string())?;
-        let opened = open_volume(next, &upstream, &self.surroundings).await;
+        let opened = timeout(OPENS, open_volume(next, &upstream, &self.surroundings)).await;
+        let opened = opened.map_err(|_| {
+            let (store, limit) = (next.store.to_string(), OPENS.as_secs());
+            format!("{store} was not open after {limit} s; the next SIGHUP tries again")
+        })?;
         let volume = opened.map_err(|error| error.to_string())?;
         self.plan.volumes.push(next.clone());
         outdate_unwritten(&self.plan, next);
@@ -196,14 +229,24 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the connections of these peers to a volume whose door is shut for them.
+    /// Ends the connections of these peers to a volume whose door is shut for them, those to its
+    /// control export too, and those that are only about to begin. Takes [`GRACE`] at most, and
+    /// whatever is left is of no use to its client from the beginning.
     async fn send_away(&self, door: &Door, unwelcome: impl Fn(&Peer) -> bool) {
-        let name = &door.volume().config().name;
+        let (name, owner) = (&door.volume().config().name, door.owner());
         let deadline = clock::now() + GRACE;
         // One that was let in before the door was shut may still be on its way to transmission.
-        while door.has_guest(&unwelcome) {
+        loop {
+            let connections = door.dismiss(&unwelcome);
+            if connections == 0 {
+                return;
+            }
             let grace = deadline.saturating_duration_since(clock::now());
-            let is_meant = |export: &str, peer: &Peer| export == name && unwelcome(peer);
+            if grace.is_zero() {
+                tracing::error!(volume = name, connections, "not closed yet; they are refused all");
+                return;
+            }
+            let is_meant = |of: u64, peer: &Peer| of == owner && unwelcome(peer);
             let cut = self.server.hang_up(is_meant, grace).await;
             if cut > 0 {
                 tracing::warn!(volume = name, connections = cut, "closed with requests unanswered");
@@ -271,6 +314,7 @@ impl PlannedVolume {
             ("read-only", now.read_only != then.read_only),
             ("read-ahead", now.read_ahead_bytes != then.read_ahead_bytes),
             ("dirty-age-s", now.dirty_age != then.dirty_age),
+            ("store-timeout-s", now.store_timeout != then.store_timeout),
             ("dirty-percent", now.dirty_share != then.dirty_share),
         ];
         differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()

@@ -113,7 +113,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 20] = numbers! {
+static NUMBERS: [Number; 21] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -130,6 +130,7 @@ static NUMBERS: [Number; 20] = numbers! {
     counter read_failures "Blocks whose read from the store failed";
     counter write_failures "Blocks whose write to the store failed";
     counter flush_failures "Flushes that the store failed";
+    counter store_timeouts "Requests failed because the store did not answer in time";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
     gauge unloaded "Blocks resident that were not read again since a warm restart";

@@ -4,6 +4,7 @@
 //! a warm restart, every volume is written out and flushed, all at the same time. What a store does
 //! not take is named, and kept in a file if there is a folder for that.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use undercroft_frames::Memory;
 use undercroft_nbd::report::Report;
 use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys};
@@ -25,8 +27,10 @@ use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 use super::surroundings::Surroundings;
 use super::upstream::Voice;
 use super::{http, unwritten, upstream};
+use crate::answer::Failed;
 use crate::close::Unwritten;
 use crate::config::Write;
+use crate::replace::replace;
 use crate::state::{SavedContent, StateError};
 use crate::volume::Volume;
 
@@ -56,6 +60,8 @@ pub struct Running {
     pub(super) doors: Arc<Doors>,
     /// Volumes that were taken away and could not be closed yet.
     pub(super) leaving: Vec<Arc<Door>>,
+    /// Volumes whose stores have not yet said how large they are, by name.
+    pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
     http: Option<SocketAddr>,
     pub(super) keys: Option<TlsKeys>,
@@ -132,12 +138,13 @@ impl Running {
         if let Some(listener) = pages {
             tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
         }
-        let (plan, leaving) = (plan.clone(), Vec::new());
+        let (plan, leaving, growing) = (plan.clone(), Vec::new(), HashMap::new());
         Ok(Running {
             plan,
             server,
             doors,
             leaving,
+            growing,
             addresses,
             http,
             keys,
@@ -418,7 +425,8 @@ impl StateFolder {
             );
         }
         if volume.config().write == Write::Back {
-            if let Err(error) = self.write_durably(&mark) {
+            // A mark that a power cut took with it would be none.
+            if let Err(error) = replace(&mark, format!("{}\n", std::process::id()).as_bytes()) {
                 tracing::warn!("{}: {error}", mark.display());
             }
         }
@@ -428,13 +436,6 @@ impl StateFolder {
                 tracing::warn!("{}: {error}", path.display());
             }
         }
-    }
-
-    /// A mark that a power cut took with it would be none.
-    fn write_durably(&self, mark: &Path) -> io::Result<()> {
-        fs::write(mark, format!("{}\n", std::process::id()))?;
-        fs::File::open(mark)?.sync_all()?;
-        fs::File::open(&self.path)?.sync_all()
     }
 
     fn save(&self, volume: &Volume) {

@@ -45,13 +45,13 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TlsSettings {
-    /// `off`, `offered` or `required`.
+    /// `off`, `offered` or `required`; with `client_roots` it is `required` unless set.
     pub mode: Option<String>,
     /// The server's certificates, PEM.
     pub certificate: Option<PathBuf>,
     /// Its private key, PEM.
     pub key: Option<PathBuf>,
-    /// Roots of the clients' certificates, PEM: with it, clients must show one.
+    /// Roots of the clients' certificates, PEM: with it, clients that use TLS must show one.
     pub client_roots: Option<PathBuf>,
     /// Roots that upstream servers (`nbds://`) are trusted by, PEM.
     pub upstream_roots: Option<PathBuf>,
@@ -137,11 +137,13 @@ pub struct VolumeSettings {
     pub dirty_age_s: Option<u64>,
     /// Write-back: percent of the cache that may be dirty before that.
     pub dirty_percent: Option<u8>,
+    /// Seconds that a client waits for the store before it is told EIO; 0: for ever.
+    pub store_timeout_s: Option<u64>,
 }
 
 /// The options after `NAME=STORE`, each with what it does to the settings.
 type Setter = fn(&mut VolumeSettings, &str) -> Result<(), String>;
-const OPTIONS: [(&str, Setter); 22] = [
+const OPTIONS: [(&str, Setter); 23] = [
     ("size", |v, t| text(&mut v.size, t)),
     ("cache", |v, t| text(&mut v.cache, t)),
     ("policy", |v, t| text(&mut v.policy, t)),
@@ -159,6 +161,7 @@ const OPTIONS: [(&str, Setter); 22] = [
     ("requests-per-second", |v, t| number(&mut v.requests_per_second, t)),
     ("dirty-age-s", |v, t| number(&mut v.dirty_age_s, t)),
     ("dirty-percent", |v, t| number(&mut v.dirty_percent, t)),
+    ("store-timeout-s", |v, t| number(&mut v.store_timeout_s, t)),
     ("read-only", |v, t| flag(&mut v.read_only, t)),
     ("tls-required", |v, t| flag(&mut v.tls_required, t)),
     ("client", |v, t| list(&mut v.clients, t)),

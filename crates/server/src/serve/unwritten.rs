@@ -26,6 +26,7 @@ use undercroft_store::{OpenOptions, StoreSpec};
 use super::upstream;
 use crate::close::Unwritten;
 use crate::content::BLOCK_BYTES_MAX;
+use crate::replace::open_regular;
 use crate::volume::Volume;
 
 const MAGIC: &[u8; 8] = b"UCKEPT\r\n";
@@ -127,8 +128,7 @@ pub(super) fn keep(
 pub(super) fn outdate(folder: &Path, volume: &str, store: &StoreSpec) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in files.filter(|path| path.extension().is_some_and(|end| end == GOOD)) {
-        let head = match fs::File::open(&path).and_then(|file| read_head(&mut BufReader::new(file)))
-        {
+        let head = match open_regular(&path).and_then(|file| read_head(&mut BufReader::new(file))) {
             Ok(head) => head,
             Err(error) => {
                 tracing::warn!("{}: {error}", path.display());
@@ -284,7 +284,7 @@ fn write(file: &fs::File, head: &UnwrittenHead, kept: &[Kept]) -> io::Result<()>
 }
 
 fn load(path: &Path) -> io::Result<(UnwrittenHead, Vec<Kept>)> {
-    let file = BufReader::new(fs::File::open(path)?);
+    let file = BufReader::new(open_regular(path)?);
     let mut file = Summed { inner: file, sum: Default::default() };
     let head = read_head(&mut file)?;
     let mut kept = Vec::new();

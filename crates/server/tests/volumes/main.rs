@@ -15,3 +15,4 @@ mod placement;
 mod random;
 mod restart;
 mod shadow;
+mod stalled;

@@ -8,8 +8,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File as OpenFile;
+use std::fs::{File as OpenFile, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -129,7 +130,9 @@ impl Map {
 
     /// The file, if the path leads to it.
     fn open(&self) -> Option<OpenFile> {
-        let file = OpenFile::open(self.path()).ok()?;
+        // What has the name now may be a pipe.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path()).ok()?;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let told = statx(&file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
         (of_statx(&told).0 == self.file.identity).then_some(file)

@@ -6,6 +6,7 @@ mod places;
 mod pools;
 mod processes;
 mod ring;
+mod strangers;
 mod strays;
 mod table;
 

@@ -1,0 +1,3 @@
+//! The primitives of the files that `tools/interleavings` checks: there they are a model checker's.
+
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic};

@@ -1,0 +1,5 @@
+//! The primitives of the files that `tools/interleavings` checks: there they are a model checker's.
+
+pub(crate) use std::hint::spin_loop;
+pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+pub(crate) use std::thread::yield_now;

@@ -1,0 +1,161 @@
+//! A store that does not answer in time: clients are told, and everything else stays as it was
+//! until the store answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use undercroft_nbd::{Command, Failure};
+use undercroft_server::{Answer, Outcome, Volume, Write};
+
+use crate::common::{READ, Request, TestStore, begin, config, open, read, settle, write_of};
+
+const BLOCK: u64 = 4096;
+
+fn volume(store: &Arc<TestStore>, write: Write) -> Arc<Volume> {
+    let mut config = config(64, "lru");
+    config.write = write;
+    config.store_timeout = Some(Duration::from_millis(100));
+    open(config, store)
+}
+
+fn is_told(outcome: Outcome) {
+    let failed = outcome.expect_err("the store has not answered");
+    assert_eq!(failed.failure, Failure::Io);
+    assert!(failed.message.contains("the store has not answered for 0.1 s"), "{failed}");
+}
+
+/// Waits until nothing is under way any more.
+async fn quiet(volume: &Arc<Volume>, wanted: &[u8]) {
+    for _ in 0..1000 {
+        settle().await;
+        if read(volume, 0, wanted.len() as u64).await.is_ok_and(|found| found == wanted) {
+            return volume.validate().unwrap();
+        }
+    }
+    panic!("{:?}", read(volume, 0, 16).await);
+}
+
+/// The first write stays at the store. Those that come after its client was told wait behind it, and
+/// never meet it there: the last one is what everybody has in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_was_answered_early_is_overtaken_by_none() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let volume = volume(&store, Write::Through);
+    store.hold_writes.store(true, SeqCst);
+    let block = |byte: u8| write_of(vec![byte; BLOCK as usize]);
+    is_told(begin(&volume, block(1), 0, BLOCK).await.unwrap());
+    let second = begin(&volume, block(2), 0, BLOCK);
+    let reader = begin(&volume, READ, 0, BLOCK);
+    is_told(second.await.unwrap());
+    is_told(reader.await.unwrap());
+    settle().await;
+    let writes = |store: &TestStore| {
+        store.log().iter().filter(|request| matches!(request, Request::Write(..))).count()
+    };
+    assert_eq!(store.live()[0], 0, "nothing of them has happened");
+    assert_eq!(volume.stats().store_timeouts, 3);
+    assert!(writes(&store) <= 1, "one at a time: {:?}", store.log());
+    let last = begin(&volume, block(3), 0, BLOCK);
+    store.release();
+    assert!(matches!(last.await.unwrap(), Ok(Answer::Done)));
+    quiet(&volume, &[3; BLOCK as usize]).await;
+    assert_eq!((store.live()[0], writes(&store)), (3, 3));
+    volume.close().await.unwrap();
+}
+
+/// Memory lent to a read stays lent, and what the store puts there later harms nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_was_answered_early_fills_the_cache_later() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let volume = volume(&store, Write::Through);
+    store.inner.lock().unwrap().live[..8192].fill(7);
+    store.hold_reads.store(true, SeqCst);
+    is_told(begin(&volume, READ, 0, 8192).await.unwrap());
+    is_told(begin(&volume, READ, 100, 10).await.unwrap());
+    volume.validate().unwrap();
+    store.release();
+    quiet(&volume, &[7; 8192]).await;
+    let reads = store.log().iter().filter(|r| matches!(r, Request::Read(..))).count();
+    assert_eq!(reads, 1, "{:?}", store.log());
+    volume.close().await.unwrap();
+}
+
+/// Whatever waits for a write-out or behind a range is answered too.
+#[tokio::test(flavor = "multi_thread")]
+async fn flushes_ranges_and_what_waits_behind_them_are_answered() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let volume = volume(&store, Write::Back);
+    store.hold_writes.store(true, SeqCst);
+    let dirty = begin(&volume, write_of(vec![1; 4096]), 0, BLOCK);
+    assert!(dirty.await.unwrap().is_ok());
+    let flush = begin(&volume, Command::Flush, 0, 0);
+    settle().await;
+    let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
+    let range = begin(&volume, zero, 0, 8192);
+    let behind = begin(&volume, READ, BLOCK, BLOCK);
+    for told in [flush, range, behind] {
+        is_told(told.await.unwrap());
+    }
+    // Hits are hits all the same.
+    let other = begin(&volume, write_of(vec![2; 4096]), 40 * BLOCK, BLOCK);
+    assert!(other.await.unwrap().is_ok());
+    store.release();
+    quiet(&volume, &[0; 8192]).await;
+    volume.close().await.unwrap();
+}
+
+/// Without a cache nothing has an order of its own. So what was answered early keeps others from its
+/// place: the late write would undo a later one that was answered well.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cache_a_late_write_undoes_none() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let mut config = config(0, "lru");
+    config.store_timeout = Some(Duration::from_millis(100));
+    let volume = open(config, &store);
+    store.hold_writes.store(true, SeqCst);
+    let block = |byte: u8| write_of(vec![byte; BLOCK as usize]);
+    is_told(begin(&volume, block(1), 0, BLOCK).await.unwrap());
+    let refused = begin(&volume, block(2), 0, BLOCK).await.unwrap().unwrap_err();
+    assert!(refused.message.contains("may still take effect"), "{refused}");
+    let elsewhere = begin(&volume, block(3), BLOCK, BLOCK);
+    store.release();
+    assert!(elsewhere.await.unwrap().is_ok());
+    for _ in 0..1000 {
+        if begin(&volume, block(4), 0, BLOCK).await.unwrap().is_ok() {
+            settle().await;
+            assert_eq!((store.live()[0], store.live()[4096]), (4, 3));
+            return volume.close().await.unwrap();
+        }
+        settle().await;
+    }
+    panic!("the store answers again, and the place is still kept");
+}
+
+/// What goes on without its client is bounded. Then the store is asked no more, and what is in memory
+/// is served as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_store_is_asked_no_more_than_so_much() {
+    let store = TestStore::new(64 << 20, 512, 1);
+    let volume = volume(&store, Write::Through);
+    assert_eq!(read(&volume, 0, BLOCK).await.unwrap(), [0; BLOCK as usize]);
+    store.hold_reads.store(true, SeqCst);
+    let all: Vec<_> = (1..=1024).map(|n| begin(&volume, READ, n * BLOCK, BLOCK)).collect();
+    for one in all {
+        is_told(one.await.unwrap());
+    }
+    let asked = store.log().len();
+    let refused = begin(&volume, READ, 2000 * BLOCK, BLOCK).await.unwrap().unwrap_err();
+    assert!(refused.message.contains("is asked no more"), "{refused}");
+    settle().await;
+    assert_eq!(store.log().len(), asked);
+    // The least recent blocks have left for those that are on their way.
+    store.release();
+    for _ in 0..1000 {
+        settle().await;
+        if begin(&volume, READ, 2000 * BLOCK, BLOCK).await.unwrap().is_ok() {
+            return volume.close().await.unwrap();
+        }
+    }
+    panic!("the store answers again, and is not asked");
+}
