@@ -30,8 +30,9 @@ const CONNECTIONS: u64 = 3;
 const REPLY: u64 = 17;
 
 /// Requests of one other connection that may be served while a cached read waits: the work of a
-/// turn for each time that a message has to be passed on between its client and the server.
-const SERVED_MAX: u64 = 128 * 8;
+/// turn, as often as something has to be passed on between its client and the server, or somebody
+/// stands in front of it in the line for memory.
+const SERVED_MAX: u64 = 128 * 64;
 
 /// What is flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +174,7 @@ async fn take_turns(world: &Arc<World>, name: &str, bytes: u64) -> Option<String
         if let Ok(client) = Client::over(end, name, &ClientOptions::default()).await {
             for turn in 0..200_u64 {
                 let (before, began) = (answered(), Instant::now());
-                let into = vec![Box::new(vec![0; 512]) as _];
+                let into = vec![Box::new(vec![0_u8; 512]) as _];
                 let (_, result) = client.read(turn * 4096 % bytes, into).await;
                 let served = (answered() - before) / REPLY;
                 if result.is_ok() && began == Instant::now() && served > most {

@@ -214,8 +214,9 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     let cache = blocks * random.pick(&[10, 30, 120]) / 100;
     let mut options = format!("block={block},write={write}");
     if random.percent(5) {
+        // Nothing is kept, so there is nothing to write back.
         options.push_str(",cache=off");
-        return (write, options);
+        return ("through", options);
     }
     options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
     if placement != "access" {
