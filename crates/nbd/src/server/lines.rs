@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::handshake::OptionError;
 use crate::lineage::{BUSY, Lineage};

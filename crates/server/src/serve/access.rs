@@ -116,7 +116,7 @@ impl Doors {
         let name = |door: &Arc<Door>| door.volume.config().name.clone();
         let of: Vec<_> = doors.iter().map(name).collect();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |kept: &&Kept| kept.of == of && kept.made.elapsed() < KEPT_FOR;
+        let fits = |kept: &&Kept| kept.of == of && clock::now() - kept.made < KEPT_FOR;
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
         }

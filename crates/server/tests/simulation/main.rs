@@ -11,6 +11,7 @@ mod blows;
 mod checker;
 mod client;
 mod disk;
+mod flood;
 mod history;
 mod node;
 mod random;

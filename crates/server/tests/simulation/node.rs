@@ -38,6 +38,8 @@ pub struct Node {
     wires_below: Arc<Mutex<Vec<Wire>>>,
     /// A connection to the server below was made.
     pub connected_below: Arc<Notify>,
+    /// Whether its limits of memory are.
+    is_small: bool,
     seed: u64,
     log: Log,
 }
@@ -47,7 +49,7 @@ impl Node {
         name: &'static str,
         volumes: Vec<(String, String)>,
         stores: Result<Vec<Disk>, Arc<Node>>,
-        buffer: usize,
+        (buffer, is_small): (usize, bool),
         seed: u64,
         log: Log,
     ) -> Arc<Node> {
@@ -66,6 +68,7 @@ impl Node {
             life: Arc::default(),
             wires_below: Arc::default(),
             connected_below: Arc::default(),
+            is_small,
             seed,
             log,
         })
@@ -85,7 +88,12 @@ impl Node {
         let idle = VolumeSettings::parse("idle=mem(64KiB):,cache=64KiB").unwrap();
         let parsed = parsed.chain([idle]);
         let cache = Some(CACHE.to_owned());
-        let limits = LimitSettings { close_s: Some(CLOSE_S), ..LimitSettings::default() };
+        let mut limits = LimitSettings { close_s: Some(CLOSE_S), ..LimitSettings::default() };
+        if self.is_small {
+            limits.bytes = Some("1MiB".to_owned());
+            limits.volume_bytes = Some("2MiB".to_owned());
+            limits.total_bytes = Some("4MiB".to_owned());
+        }
         let volumes = parsed.collect();
         let settings = Settings { volumes, cache, limits, ..Settings::default() };
         let mut plan = Plan::new(&settings).unwrap();

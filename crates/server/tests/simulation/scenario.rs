@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::disk::Habits;
+use crate::flood::Flood;
 use crate::random::Random;
 
 /// Fewest requests of a run, and connections at a time.
@@ -30,6 +31,7 @@ pub struct Scenario {
     pub hinting: u64,
     pub lying: u64,
     pub blows: Vec<(Blow, u64)>,
+    pub flood: Option<Flood>,
     /// Most milliseconds between two blows.
     pub blow_ms: u64,
 }
@@ -128,6 +130,8 @@ const BLOWS: [(Blow, u64); 14] = [
     (Blow::Restart, 6),
 ];
 
+const FLOODS: [Flood; 4] = [Flood::Reads, Flood::Status, Flood::Writes, Flood::Turns];
+
 const BLOWS_BELOW: [(Blow, u64); 3] =
     [(Blow::KillBelow, 8), (Blow::PowerCutBelow, 12), (Blow::CutLinkBelow, 8)];
 
@@ -168,6 +172,7 @@ impl Scenario {
             hinting: random.pick(&[0, 50, 100]),
             lying: random.pick(&[0, 10, 50]),
             blows,
+            flood: random.percent(10).then(|| random.pick(&FLOODS)),
             blow_ms: random.pick(&[30, 150, 600]),
         }
     }
@@ -209,8 +214,9 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     let cache = blocks * random.pick(&[10, 30, 120]) / 100;
     let mut options = format!("block={block},write={write}");
     if random.percent(5) {
+        // Nothing is kept, so there is nothing to write back.
         options.push_str(",cache=off");
-        return (write, options);
+        return ("through", options);
     }
     options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
     if placement != "access" {
@@ -240,6 +246,9 @@ impl fmt::Display for Scenario {
             f.write_str("; ")?;
         }
         let Scenario { clients, depth, requests, buffer, .. } = self;
+        if let Some(flood) = &self.flood {
+            write!(f, "a flood of {flood:?}, ")?;
+        }
         write!(f, "{clients} clients, depth {depth}, {requests} requests, buffers of {buffer}")
     }
 }

@@ -19,6 +19,8 @@ struct State {
     is_cut: bool,
     /// The client takes nothing.
     is_held: bool,
+    /// Bytes that the server sent.
+    answered: u64,
     wakers: Vec<Waker>,
 }
 
@@ -31,6 +33,11 @@ impl Wire {
     /// The client reads no more, or again.
     pub fn hold(&self, held: bool) {
         self.change(|state| state.is_held = held);
+    }
+
+    /// Bytes that the server sent.
+    pub fn answered(&self) -> u64 {
+        self.0.lock().unwrap().answered
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -82,7 +89,13 @@ impl AsyncWrite for End {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.wire.stands(cx, false) {
-            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            Poll::Ready(Ok(())) => {
+                let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+                if let (Poll::Ready(Ok(count)), false) = (&written, self.is_client) {
+                    self.wire.0.lock().unwrap().answered += *count as u64;
+                }
+                written
+            }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::blows;
 use crate::client;
 use crate::disk::{Cut, Disk, SECTOR};
+use crate::flood;
 use crate::history::{Event, History, INITIAL, contents};
 use crate::node::Node;
 use crate::random::Random;
@@ -45,16 +46,16 @@ impl World {
         let named = |options: fn(&crate::scenario::VolumeDraw) -> &String| {
             volumes.clone().map(|v| (v.name.clone(), options(v).clone())).collect::<Vec<_>>()
         };
-        let (buffer, seed) = (scenario.buffer, random.next() >> 8);
+        let (limits, seed) = ((scenario.buffer, scenario.flood.is_some()), random.next() >> 8);
         let (top, below) = if scenario.stacked {
             let volumes = named(|v| &v.options_below);
-            let below = Node::new("below", volumes, Ok(disks), buffer, seed, log.clone());
+            let below = Node::new("below", volumes, Ok(disks), limits, seed, log.clone());
             let above = Err(Arc::clone(&below));
-            let top = Node::new("top", named(|v| &v.options), above, buffer, seed, log.clone());
+            let top = Node::new("top", named(|v| &v.options), above, limits, seed, log.clone());
             (top, Some(below))
         } else {
             let top = named(|v| &v.options);
-            (Node::new("top", top, Ok(disks), buffer, seed, log.clone()), None)
+            (Node::new("top", top, Ok(disks), limits, seed, log.clone()), None)
         };
         let history = History::new(log.clone());
         Arc::new(World { scenario, history, log, top, below, over: AtomicBool::new(false) })
@@ -84,10 +85,17 @@ impl World {
         for number in 0..self.scenario.clients {
             clients.spawn(client::run(Arc::clone(&self), number, random.fork()));
         }
+        let flood = self
+            .scenario
+            .flood
+            .map(|flood| tokio::spawn(flood::run(Arc::clone(&self), flood, random.fork())));
         let mut blows = tokio::spawn(blows::run(Arc::clone(&self), random.fork()));
         let all = async { while clients.join_next().await.is_some() {} };
         if timeout(RUN, all).await.is_err() {
             faults.push("the clients have not ended while faults come and go".to_owned());
+        }
+        if let Some(flood) = flood {
+            faults.extend(flood.await.unwrap_or_default());
         }
         self.over.store(true, Ordering::SeqCst);
         match timeout(PATIENCE, &mut blows).await {

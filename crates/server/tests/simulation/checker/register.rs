@@ -205,9 +205,17 @@ impl<'a> Register<'a> {
                 self.possible.extend(self.was_overwritten(possible, other));
             }
         }
-        if self.lost_below.is_some() && !possible.has_gone_back {
+        if self.lost_below.is_some() {
             for survivor in self.survivors(&possible, step) {
-                if self.value_of(survivor) == found {
+                if self.value_of(survivor) != found {
+                    continue;
+                }
+                if read.operation.call < possible.since {
+                    // It had gone back by then, and was written anew.
+                    let done = possible.done | 1 << slot;
+                    self.possible.push(Possible { done, ..possible });
+                }
+                if !possible.has_gone_back {
                     let gone = Possible { has_gone_back: true, since: step, ..possible };
                     self.possible.push(self.found_by_all(Possible { current: survivor, ..gone }));
                 }

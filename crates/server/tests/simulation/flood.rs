@@ -1,0 +1,191 @@
+//! Connections that want all of a server: its memory, or every turn. They speak the protocol by
+//! hand, since no client of ours would do that.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BufMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep, timeout};
+use undercroft_nbd::wire::{CMD_READ, CMD_WRITE};
+use undercroft_nbd::{Client, ClientOptions};
+
+use crate::disk::SECTOR;
+use crate::history::{Action, End as Ended, Place, contents};
+use crate::random::Random;
+use crate::wire::{End, Wire};
+use crate::world::World;
+
+/// Bytes that the streams of a flood have on the way.
+const BUFFER: usize = 1 << 20;
+
+/// Bytes of a WRITE of a flood.
+const WRITE: u64 = 65_536;
+
+/// Connections of a flood.
+const CONNECTIONS: u64 = 3;
+
+/// Bytes of a simple reply to a READ of one byte.
+const REPLY: u64 = 17;
+
+/// Requests of one other connection that may be served while a cached read waits: the work of a
+/// turn, as often as something has to be passed on between its client and the server, or somebody
+/// stands in front of it in the line for memory.
+const SERVED_MAX: u64 = 128 * 64;
+
+/// What is flooded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flood {
+    /// READs of a byte, or of the status, whose answers are not taken.
+    Reads,
+    Status,
+    /// WRITEs by connections that hang up.
+    Writes,
+    /// READs without end, whose answers are taken: others must have their turns.
+    Turns,
+}
+
+/// Runs one; what was wrong.
+pub async fn run(world: Arc<World>, flood: Flood, mut random: Random) -> Vec<String> {
+    // The clients have something in the cache by then.
+    sleep(Duration::from_millis(random.between(20, 200))).await;
+    let draw = &world.scenario.volumes[0];
+    let (name, bytes) = (draw.name.clone(), draw.bytes);
+    world.log.line(|| format!("== {flood:?} are flooded"));
+    let mut faults = Vec::new();
+    match flood {
+        Flood::Reads => {
+            let requests = |at: u64| header(CMD_READ, at * 4096 % bytes, 1);
+            hold_answers(&world, &name, requests, 20_000).await;
+        }
+        Flood::Status => {
+            let name = format!("@coop/{name}");
+            hold_answers(&world, &name, |_| header(CMD_READ, 0, 65_536), 1500).await;
+        }
+        Flood::Writes => hang_up(&world, &name, bytes).await,
+        Flood::Turns => faults.extend(take_turns(&world, &name, bytes).await),
+    }
+    faults
+}
+
+/// Opens an export as the oldest clients do.
+async fn open(world: &World, name: &str) -> io::Result<(End, Wire, u64)> {
+    let (mut end, wire) = world.connect(60, BUFFER)?;
+    end.read_exact(&mut [0; 18]).await?;
+    let mut hello = Vec::new();
+    // Fixed newstyle, no zeroes; then the option EXPORT_NAME.
+    hello.put_u32(3);
+    hello.put_slice(b"IHAVEOPT");
+    hello.put_u32(1);
+    hello.put_u32(name.len() as u32);
+    hello.put_slice(name.as_bytes());
+    end.write_all(&hello).await?;
+    end.read_exact(&mut [0; 10]).await?;
+    let before = wire.answered();
+    Ok((end, wire, before))
+}
+
+fn header(command: u16, offset: u64, length: u32) -> Vec<u8> {
+    let mut header = Vec::with_capacity(28);
+    header.put_u32(0x2560_9513);
+    header.put_u16(0);
+    header.put_u16(command);
+    header.put_u64(offset);
+    header.put_u64(offset);
+    header.put_u32(length);
+    header
+}
+
+/// Sends as much as is taken, and takes no answer.
+async fn hold_answers(
+    world: &Arc<World>,
+    name: &str,
+    request: impl Fn(u64) -> Vec<u8>,
+    count: u64,
+) {
+    let mut open_ones = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let Ok((mut end, ..)) = open(world, name).await else { continue };
+        let requests: Vec<u8> = (0..count).flat_map(&request).collect();
+        open_ones.push(tokio::spawn(async move {
+            let _ = end.write_all(&requests).await;
+            sleep(Duration::from_secs(10)).await;
+        }));
+    }
+    sleep(Duration::from_secs(10)).await;
+    open_ones.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Writes while the disk stalls, by one connection after the other, each of which hangs up.
+async fn hang_up(world: &Arc<World>, name: &str, bytes: u64) {
+    let Some(disk) = world.lowest().disk(0) else { return };
+    disk.set_faults(|faults| faults.stalled = true);
+    let sectors = 0..bytes.min(WRITE) / SECTOR;
+    for _ in 0..24 {
+        let Ok((mut end, wire, _)) = open(world, name).await else { break };
+        let session = world.history.begin_session(0);
+        let mut asked = Vec::new();
+        for _ in 0..16 {
+            let place = Place { volume: 0, sectors: sectors.clone() };
+            let number = world.history.call(session, place, Action::Write, false);
+            asked.push(number);
+            let data = contents(number, sectors.clone());
+            let mut request = header(CMD_WRITE, 0, data.len() as u32);
+            request.extend_from_slice(&data);
+            let written = timeout(Duration::from_millis(5), end.write_all(&request));
+            if !matches!(written.await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        wire.cut();
+        asked.iter().for_each(|number| world.history.end(*number, Ended::Unknown, Vec::new()));
+        world.history.end_session(session);
+    }
+    disk.set_faults(|faults| faults.stalled = false);
+}
+
+/// Reads without end on some connections, and looks how long another one waits: counted in requests
+/// of the others, while no time passes.
+async fn take_turns(world: &Arc<World>, name: &str, bytes: u64) -> Option<String> {
+    let mut wires = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let Ok((end, wire, _)) = open(world, name).await else { continue };
+        wires.push(wire);
+        let (mut from, mut to) = tokio::io::split(end);
+        let requests: Vec<u8> = (0..1000).flat_map(|_| header(CMD_READ, 0, 1)).collect();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..40 {
+                if to.write_all(&requests).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        tasks.push(tokio::spawn(async move {
+            let mut answers = vec![0; 65_536];
+            while from.read(&mut answers).await.is_ok_and(|count| count > 0) {}
+        }));
+    }
+    let answered = || wires.iter().map(Wire::answered).sum::<u64>();
+    let most = SERVED_MAX * wires.len() as u64;
+    let mut found = None;
+    if let Ok((end, _wire)) = world.connect(61, 4096) {
+        if let Ok(client) = Client::over(end, name, &ClientOptions::default()).await {
+            for turn in 0..200_u64 {
+                let (before, began) = (answered(), Instant::now());
+                let into = vec![Box::new(vec![0_u8; 512]) as _];
+                let (_, result) = client.read(turn * 4096 % bytes, into).await;
+                let served = (answered() - before) / REPLY;
+                if result.is_ok() && began == Instant::now() && served > most {
+                    found = Some(format!("a cached read waited for {served} requests of others"));
+                }
+                if result.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    found
+}
