@@ -3,12 +3,14 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make test   formatting, lints, and every test"
+	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
+	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make sanitize  the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"
 	@echo "make fuzz   the protocol's fuzz targets (FUZZ_MINUTES=10 each; nightly Rust, cargo-fuzz)"
 	@echo "make soak   checked load with kills, faults and reloads (SOAK_MINUTES=30)"
@@ -37,6 +39,12 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked
+
+simulate-faults:
+	$(CARGO) test --locked -p undercroft-server --test simulation for_some_time -- --ignored --nocapture
+
+simulate-patches:
+	@CARGO=$(CARGO) tools/simulation/patches.sh
 
 sanitize:
 	@tools/sanitize.sh

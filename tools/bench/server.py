@@ -8,6 +8,9 @@ in memory; ours has it in its cache. All are loaded by `undercroft bench nbd`. F
 memory without any cache: alone from one block that stays in the processor's own cache, and, as
 "floor 256M", from anywhere in 256 MiB, as a real server must. Servers that are not installed are
 left out.
+
+The case "copy" is apart: nbdcopy reads a file of 1 GiB in the page cache once, from a server that
+was just started for it.
 """
 
 import argparse
@@ -51,6 +54,16 @@ CASES = {
                ["--depth", "16"], ["undercroft misses", "undercroft uncached"],
                "undercroft uncached"),
 }
+COPY = "copy"
+COPY_MIB = 1024
+# Ours with a cache that holds little of the file, and all of it.
+COPIES = {"undercroft small": 64, "undercroft large": COPY_MIB, "nbdkit file": None,
+          "nbdkit cache": None}
+COPY_TARGETS = [
+    # what is at most how many times as slow as what
+    ("undercroft small", "nbdkit file", 1.6),
+    ("undercroft large", "undercroft small", 1.2),
+]
 TARGETS = [
     # case, what is compared (speed, p99_us) or bounded (cpu_us), with which server, bound
     ("depth64", "speed", "nbdkit file", 3.0),
@@ -157,10 +170,10 @@ class Servers:
         }
 
 
-def data_file(name):
+def data_file(name, size_mib=SIZE_MIB):
     path = WORK / f"{name}.img"
     with open(path, "wb") as file:
-        for _ in range(SIZE_MIB):
+        for _ in range(size_mib):
             file.write(os.urandom(MIB))
         # Or the machine would be busy writing it while we measure.
         os.fsync(file.fileno())
@@ -256,6 +269,64 @@ def print_targets(results):
               f" | {spread(values, 2)} | {'met' if met else '**missed**'} |")
 
 
+def copy_once(undercroft, name, data, folder):
+    """Starts a server and copies everything from it to nowhere: seconds, of the server's processor
+    time, and that a read of a block of 4 KiB, in us."""
+    path, cache_mib = folder / "copy.sock", COPIES[name]
+    if cache_mib:
+        command = [undercroft, "serve", "--listen", f"unix:{path}", "--cache", f"{2 * COPY_MIB}MiB",
+                   "--volume", f"bench=file:{data},cache={cache_mib}MiB"]
+    else:
+        what = {"nbdkit file": ["file", data],
+                "nbdkit cache": ["--filter=cache", "file", data, "cache-on-read=true"]}[name]
+        command = ["nbdkit", "--foreground", "-U", path, *what]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        await_listening(name, process, path, None)
+        await_quiet(process.pid)
+        before, start = cpu_s(process.pid), time.monotonic()
+        subprocess.run(["nbdcopy", f"nbd+unix:///{'bench' if cache_mib else ''}?socket={path}",
+                        "null:"], check=True)
+        seconds, used = time.monotonic() - start, cpu_s(process.pid) - before
+    finally:
+        stop(process)
+        path.unlink(missing_ok=True)
+    return {"seconds": seconds, "cpu_us": used * 1e6 / (COPY_MIB * 256)}
+
+
+def await_quiet(pid):
+    """Until a server that was just started has nothing more to do: its memory is prepared."""
+    last, end = -1.0, time.monotonic() + 120
+    while cpu_s(pid) != last and time.monotonic() < end:
+        last = cpu_s(pid)
+        time.sleep(0.3)
+
+
+def run_copies(undercroft, folder, rounds):
+    """Copies from all servers in turn, and prints tables of times and targets."""
+    missing = [name for name in ("nbdkit", "nbdcopy") if not shutil.which(name)]
+    if missing:
+        print(f"copy: {' and '.join(missing)} not installed, left out", file=sys.stderr)
+        return
+    data = data_file("copy", COPY_MIB)
+    runs = [{name: copy_once(undercroft, name, data, folder) for name in COPIES}
+            for _ in range(rounds)]
+    data.unlink()
+    print(f"\n### nbdcopy of {COPY_MIB} MiB in the page cache to nowhere, caches empty\n")
+    print("| server | seconds | server CPU, us a block of 4 KiB | x nbdkit file |")
+    print("| --- " * 4 + "|")
+    for name in COPIES:
+        cells = [spread(column(runs, name, what), 2) for what in ("seconds", "cpu_us")]
+        cells.append(spread(ratios(runs, "seconds", name, "nbdkit file"), 2))
+        print(f"| {name} | {' | '.join(cells)} |")
+    print("\n| of ours | target | measured | |")
+    print("| --- " * 4 + "|")
+    for name, other, bound in COPY_TARGETS:
+        values = ratios(runs, "seconds", name, other)
+        met = "met" if statistics.median(values) <= bound else "**missed**"
+        print(f"| {name} | <= {bound} x {other} | {spread(values, 2)} | {met} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
@@ -263,16 +334,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
     parser.add_argument("--quick", action="store_true", help="one round of short runs: a trial")
-    parser.add_argument("--only", nargs="*", default=[], choices=list(CASES), metavar="CASE",
-                        help=" ".join(CASES))
+    parser.add_argument("--only", nargs="*", default=[], choices=[*CASES, COPY], metavar="CASE",
+                        help=" ".join([*CASES, COPY]))
     args = parser.parse_args()
     rounds, seconds = (1, 0.5) if args.quick else (args.rounds, args.seconds)
     # So that the servers are stopped also when we are.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with contextlib.ExitStack() as stack:
         servers = Servers(args.undercroft, args.floor, stack)
-        wanted = args.only or list(CASES)
-        print_targets({case: run_case(servers, case, rounds, seconds) for case in wanted})
+        wanted = args.only or [*CASES, COPY]
+        cases = [case for case in wanted if case != COPY]
+        if cases:
+            print_targets({case: run_case(servers, case, rounds, seconds) for case in cases})
+        if COPY in wanted:
+            run_copies(args.undercroft, servers.folder, rounds)
 
 
 if __name__ == "__main__":

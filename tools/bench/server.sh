@@ -6,6 +6,7 @@ set -eu
 missing=""
 command -v nbdkit >/dev/null || missing="$missing nbdkit"
 command -v qemu-nbd >/dev/null || missing="$missing qemu-utils"
+command -v nbdcopy >/dev/null || missing="$missing libnbd-bin"
 if [ -n "$missing" ]; then
     echo "bench: installing$missing" >&2
     # shellcheck disable=SC2086 # a list of words

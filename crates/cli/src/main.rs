@@ -52,6 +52,9 @@ enum Command {
     Probe(command::probe::Args),
     /// Run an unmodified program whose evictions become known to the server of its volume
     Attach(Box<command::attach::Args>),
+    /// What a server could not write by its end, and kept: look at it, write it to its store
+    #[command(subcommand)]
+    Unwritten(command::unwritten::Command),
     /// The counters of a running server
     Stats(command::stats::Args),
     /// Put load on a running server
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => command::replay::run(&args),
         Command::Probe(args) => command::probe::run(&args),
         Command::Attach(args) => command::attach::run(&args),
+        Command::Unwritten(command) => command::unwritten::run(&command),
         Command::Stats(args) => command::stats::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),

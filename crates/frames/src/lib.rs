@@ -26,6 +26,7 @@
 mod heap;
 mod memory;
 mod pool;
+mod prepare;
 
 pub use heap::HugePageHeap;
 pub use memory::{Memory, MemoryError};

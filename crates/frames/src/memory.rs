@@ -4,13 +4,15 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::pool::Pool;
+use crate::prepare::prepare;
 
 /// Huge pages are this large on the machines that matter; the budget is rounded up to it.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Why there is no memory.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +39,10 @@ pub enum MemoryError {
     },
 }
 
-/// A fixed budget of memory for frames. Pages are touched, and so taken from the system, when
-/// their frame is first written.
+/// A fixed budget of memory for frames. Pages are taken from the system when their frame is first
+/// written, or before by [`prepare`](Self::prepare).
 #[derive(Clone)]
-pub struct Memory(Arc<Mapping>);
+pub struct Memory(pub(crate) Arc<Mapping>);
 
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -100,9 +102,40 @@ impl Memory {
         Ok(Pool::new(Arc::clone(&self.0), base, count, frame_bytes))
     }
 
+    /// Takes all of the budget from the system, in a thread of its own: who writes to a frame for
+    /// the first time then need not wait for that. It stops when the memory is no longer in use or
+    /// the machine has little left. What it did is the thread's result, in bytes.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub fn prepare(&self) -> io::Result<JoinHandle<usize>> {
+        let mapping = Arc::downgrade(&self.0);
+        let thread = thread::Builder::new().name("undercroft-memory".to_owned());
+        thread.spawn(move || prepare(&mapping))
+    }
+
     /// Bytes of the budget.
     pub fn bytes(&self) -> usize {
         self.0.bytes
+    }
+}
+
+impl Mapping {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes a huge page, the one `at` so many bytes from the start, from the system: whether it
+    /// could be had.
+    pub(crate) fn populate(&self, at: usize) -> bool {
+        assert!(at % HUGE_PAGE_BYTES == 0 && at < self.bytes, "a huge page of the mapping");
+        // SAFETY: the page lies within the mapping, whose base is page-aligned and whose length is
+        // a multiple of a huge page. The advice changes no content, whoever writes there meanwhile.
+        let advised = unsafe {
+            let page = self.base.add(at).as_ptr().cast();
+            madvise(page, HUGE_PAGE_BYTES, Advice::LinuxPopulateWrite)
+        };
+        advised.is_ok()
     }
 }
 

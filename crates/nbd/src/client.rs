@@ -4,6 +4,7 @@
 
 mod channel;
 mod connection;
+mod connector;
 mod error;
 mod handshake;
 mod line;
@@ -25,6 +26,7 @@ use crate::uri::{Endpoint, Uri};
 use crate::wire::*;
 
 pub use channel::Channel;
+pub use connector::Connector;
 pub use error::ClientError;
 pub use line::Line;
 
@@ -52,13 +54,20 @@ pub struct ClientOptions {
     pub contexts: Vec<String>,
     /// Longest time until the connection is ready.
     pub timeout: Duration,
+    /// Makes connections in place of the system.
+    pub connector: Option<Connector>,
 }
 
 impl Default for ClientOptions {
     /// No TLS, no contexts, 20 s.
     fn default() -> ClientOptions {
-        let (tls, tls_name, contexts) = (None, None, Vec::new());
-        ClientOptions { tls, tls_name, contexts, timeout: Duration::from_secs(20) }
+        ClientOptions {
+            tls: None,
+            tls_name: None,
+            contexts: Vec::new(),
+            timeout: Duration::from_secs(20),
+            connector: None,
+        }
     }
 }
 
@@ -371,13 +380,19 @@ pub(crate) async fn open(
 async fn greet(uri: &Uri, options: &ClientOptions) -> Result<Handshake, ClientError> {
     let unreachable =
         |error: std::io::Error| ClientError::Lost(format!("cannot connect to {uri}: {error}"));
-    let (transport, host): (Box<dyn Transport>, &str) = match &uri.endpoint {
-        Endpoint::Tcp(host, port) => {
+    let (transport, host): (Box<dyn Transport>, &str) = match (&uri.endpoint, &options.connector) {
+        (Endpoint::Tcp(host, _), Some(connector)) => {
+            (connector.connect(&uri.endpoint).await.map_err(unreachable)?, host)
+        }
+        (Endpoint::Unix(_), Some(connector)) => {
+            (connector.connect(&uri.endpoint).await.map_err(unreachable)?, "localhost")
+        }
+        (Endpoint::Tcp(host, port), None) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
             prepare_tcp_client(&stream).map_err(unreachable)?;
             (Box::new(stream), host)
         }
-        Endpoint::Unix(path) => {
+        (Endpoint::Unix(path), None) => {
             (Box::new(UnixStream::connect(path).await.map_err(unreachable)?), "localhost")
         }
     };

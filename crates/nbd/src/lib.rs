@@ -21,7 +21,9 @@ mod tls;
 mod uri;
 pub mod wire;
 
-pub use client::{Buffer, Channel, Client, ClientError, ClientOptions, Line, ReadDone, Remote};
+pub use client::{
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, ReadDone, Remote,
+};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};

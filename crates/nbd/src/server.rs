@@ -14,7 +14,7 @@ mod offer;
 mod threads;
 mod transmission;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -91,7 +91,7 @@ struct Inner {
     /// Connections that there are, in either phase.
     count: watch::Sender<usize>,
     /// Those in transmission.
-    serving: Mutex<HashMap<u64, Reachable>>,
+    serving: Mutex<BTreeMap<u64, Reachable>>,
     next_id: AtomicU64,
     threads: Threads,
     /// For those that are told that there is no room.
@@ -110,7 +110,7 @@ impl Inner {
         *self.stop.borrow() != Stop::No
     }
 
-    fn serving(&self) -> MutexGuard<'_, HashMap<u64, Reachable>> {
+    fn serving(&self) -> MutexGuard<'_, BTreeMap<u64, Reachable>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,6 +152,7 @@ impl Server {
         let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
         let mut stop = self.inner.stop.subscribe();
         let opened = tokio::select! {
+            biased;
             opened = timeout(self.inner.options.handshake_timeout, handshake) => match opened {
                 Ok(opened) => opened?,
                 Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),

@@ -77,6 +77,8 @@ pub struct VolumeConfig {
     pub dirty_share: f64,
     /// Write-back: store requests of the flusher and of flushes at a time, of up to 1 MiB each.
     pub write_back_runs: u32,
+    /// How long the end of the volume waits for a store that does not take what is dirty.
+    pub close_patience: Duration,
     /// Bytes that are fetched ahead of a sequential reader; 0: none.
     pub read_ahead_bytes: u64,
     /// Who is told what leaves the cache: the server below, if it wants to know.
@@ -107,6 +109,7 @@ impl VolumeConfig {
             dirty_age: Duration::from_secs(5),
             dirty_share: 0.25,
             write_back_runs: 4,
+            close_patience: Duration::from_secs(30),
             read_ahead_bytes: 0,
             listener: None,
             scheme: None,

@@ -1,7 +1,7 @@
 //! What the cache holds of one block, and the memory that a read from the store fills.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use undercroft_frames::{Frame, FrameMut};
@@ -107,12 +107,39 @@ pub(crate) struct Active {
     pub(crate) running: Running,
     /// Operations that have arrived and not taken effect, in order. While something runs for the
     /// first one, it stays in front.
-    pub(crate) queue: VecDeque<BlockOp>,
-    /// Its write-out failed: not to be tried again until the flusher comes by.
-    pub(crate) cooling: bool,
+    pub(crate) queue: Queue,
     /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
     /// then.
     pub(crate) departed: Option<bool>,
+}
+
+/// Operations in order. A single one, as mostly, needs no memory of its own.
+#[derive(Default)]
+pub(crate) struct Queue {
+    first: Option<BlockOp>,
+    /// None without a first one.
+    others: VecDeque<BlockOp>,
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn front(&self) -> Option<&BlockOp> {
+        self.first.as_ref()
+    }
+
+    pub(crate) fn push_back(&mut self, op: BlockOp) {
+        match &mut self.first {
+            None => self.first = Some(op),
+            Some(_) => self.others.push_back(op),
+        }
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<BlockOp> {
+        std::mem::replace(&mut self.first, self.others.pop_front())
+    }
 }
 
 /// What is under way at the store for a block.
@@ -154,28 +181,38 @@ impl Memory {
 
 /// Memory lent to a store as a buffer. It comes home when the store lets the buffer go, however
 /// that happens, and only then.
-pub(crate) struct Loan {
+struct Loan {
     memory: Option<Memory>,
     length: usize,
+    /// Where in its home it belongs.
+    place: usize,
     home: Home,
 }
 
-/// Where lent memory comes back to.
-#[derive(Clone, Default)]
-pub(crate) struct Home(Arc<Mutex<Option<Memory>>>);
+/// Where the memory that was lent for one store request comes back to.
+#[derive(Clone)]
+pub(crate) struct Home(Arc<Mutex<Vec<Option<Memory>>>>);
 
 impl Home {
-    /// The memory, if it is back.
-    pub(crate) fn collect(&self) -> Option<Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Lends pieces of memory, of each the first so many bytes.
+    pub(crate) fn lend(pieces: impl Iterator<Item = (Memory, usize)>) -> (Vec<Buffer>, Self) {
+        let home = Self(Arc::default());
+        let lend = |(place, (memory, length))| {
+            let home = home.clone();
+            Box::new(Loan { memory: Some(memory), length, place, home }) as Buffer
+        };
+        let buffers: Vec<Buffer> = pieces.enumerate().map(lend).collect();
+        home.places().resize_with(buffers.len(), || None);
+        (buffers, home)
     }
-}
 
-impl Loan {
-    /// Lends the first `length` bytes.
-    pub(crate) fn lend(memory: Memory, length: usize) -> (Buffer, Home) {
-        let home = Home::default();
-        (Box::new(Self { memory: Some(memory), length, home: home.clone() }), home)
+    fn places(&self) -> MutexGuard<'_, Vec<Option<Memory>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The memory in the order in which it was lent, if all of it is back.
+    pub(crate) fn collect(self) -> Option<Vec<Memory>> {
+        std::mem::take(&mut *self.places()).into_iter().collect()
     }
 }
 
@@ -188,6 +225,56 @@ impl AsMut<[u8]> for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = self.memory.take();
+        // Without a place nobody waits for it any more.
+        if let Some(place) = self.home.places().get_mut(self.place) {
+            *place = self.memory.take();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::job::{Job, JobKind};
+
+    #[test]
+    fn operations_leave_in_the_order_in_which_they_came() {
+        let job = Arc::new(Job::new(JobKind::Read, 0, 4096, false, Instant::now()));
+        let mut queue = Queue::default();
+        let mut next = 0;
+        for (came, leave) in [(1, 1), (3, 2), (2, 3), (0, 0), (4, 4)] {
+            for _ in 0..came {
+                queue.push_back(BlockOp { job: Arc::clone(&job), block: next });
+                next += 1;
+            }
+            for _ in 0..leave {
+                let front = queue.front().map(|op| op.block);
+                assert_eq!(queue.pop_front().map(|op| op.block), front);
+            }
+            let left = next - queue.front().map_or(next, |op| op.block);
+            assert_eq!(queue.is_empty(), left == 0);
+            assert_eq!(left, queue.others.len() as u64 + u64::from(!queue.is_empty()));
+        }
+        assert_eq!(next, 10);
+        assert!(queue.pop_front().is_none());
+    }
+
+    #[test]
+    fn lent_memory_is_back_in_its_order_when_all_of_it_was_let_go() {
+        let lend = || Home::lend((1..=3).map(|byte| (Memory::Heap(vec![byte; 8].into()), 4)));
+        let (mut buffers, home) = lend();
+        assert!(buffers.iter_mut().all(|buffer| (**buffer).as_mut().len() == 4));
+        buffers.reverse();
+        drop(buffers);
+        let back = home.collect().map(|all| all.into_iter().map(|mut m| m.bytes()[0]).collect());
+        assert_eq!(back, Some(vec![1, 2, 3]));
+
+        let (mut buffers, home) = lend();
+        let kept = buffers.remove(1);
+        drop(buffers);
+        assert!(home.collect().is_none());
+        drop(kept);
     }
 }

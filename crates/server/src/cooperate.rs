@@ -8,7 +8,6 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use undercroft_cache::placement::{Down, LowerLevel, ReloadQueue, Standing, WayDown};
@@ -17,6 +16,7 @@ use undercroft_nbd::Pieces;
 
 use crate::answer::Failed;
 use crate::clients::Caller;
+use crate::clock;
 use crate::content::{Content, Memory};
 use crate::cooperation::{Asker, Fate, Gone, Reloading, Word};
 use crate::counters::{AwareStats, CooperationStats, Source};
@@ -225,7 +225,7 @@ impl Shard {
     /// Gets the content of a resident block, in order with what is going on with it.
     fn load(&mut self, block: u64, fx: &mut Effects) {
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
-        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
         job.expect_part(Source::Miss);
         self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         job.submitted(Pieces::default(), None);

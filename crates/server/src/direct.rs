@@ -9,7 +9,7 @@ use undercroft_nbd::{Command, Request};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed};
-use crate::content::{Home, Loan, Memory};
+use crate::content::{Home, Memory};
 use crate::counters::{Operation, Source, Stats};
 use crate::job::Finished;
 use crate::requests::Asked;
@@ -119,13 +119,13 @@ impl Volume {
     async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
         // Bounded by what the protocol lets one client ask for.
         let memory = Memory::Heap(vec![0; length as usize].into());
-        let (buffer, home): (_, Home) = Loan::lend(memory, length as usize);
+        let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
         let store = Arc::clone(&self.store);
         let bytes = ask_store(async move {
-            let (buffers, result) = store.read(offset, vec![buffer]).await;
+            let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result?;
-            let memory = home.collect();
+            let memory = home.collect().and_then(|mut all| all.pop());
             let content = memory.map(|memory| memory.into_content());
             content
                 .and_then(|content| content.piece(0, length as usize))

@@ -1,32 +1,82 @@
-//! Which blocks hold changes that the store does not have yet, and since when.
+//! Which blocks hold changes that the store does not have yet, since when, and which of them the
+//! store refused.
 //!
 //! Every change that makes a clean block dirty gets the next number. A block that is changed again
 //! keeps its number, so that a flush, which waits for all numbers up to the one of its arrival,
-//! waits for the oldest change of every block. While a block is written out its number is in
-//! `writing`; a change meanwhile gets a new one.
+//! waits for the oldest change of every block. A change that happens while its block is written
+//! out gets a new number.
+//!
+//! A change is in one of three places: it *waits*, it is *being written*, or it was *refused*. The
+//! rule that each flush ends by: a refusal belongs to one change and is remembered with it, and
+//! only a block that was tried by itself is refused. When a run of several blocks fails, which of
+//! them the store would not take is not known: all of them wait again, each to be tried alone.
+//!
+//! Not here: when blocks are written out, and who hears of a refusal (`flush.rs`, `close.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::content::State;
+
+/// Pause before a refused block is tried again; twice as long each time.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(crate) struct DirtySet {
-    by_block: BTreeMap<u64, u64>,
-    by_number: BTreeMap<u64, (u64, Instant)>,
-    /// Numbers being written out, with the time of their change.
-    writing: BTreeMap<u64, Instant>,
+    /// The dirty blocks that are not being written out.
+    by_block: BTreeMap<u64, Place>,
+    /// Changes that wait, by their numbers: oldest first.
+    waiting: BTreeMap<u64, Change>,
+    /// Changes that are being written out.
+    writing: BTreeMap<u64, Change>,
+    /// Changes that the store refused.
+    refused: BTreeMap<u64, Refusal>,
     next: u64,
-    /// Write-outs that failed so far, and what the last one was.
-    failures: u64,
-    last_failure: Option<(u64, Failed)>,
+    /// Refusals so far.
+    refusals: u64,
+    /// A block that had been refused was taken, and the others have not been tried since.
+    store_is_back: bool,
+}
+
+/// Where the change of a dirty block is.
+#[derive(Clone, Copy)]
+struct Place {
+    number: u64,
+    /// Whether it may be written out together with its neighbours.
+    joins: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Change {
+    block: u64,
+    since: Instant,
+    /// How often the store refused it.
+    refused: u32,
+    /// It was in a run that failed.
+    alone: bool,
+}
+
+/// The store's last word about a change.
+struct Refusal {
+    change: Change,
+    /// Which refusal of all it was, counted from 1.
+    count: u64,
+    retry_at: Instant,
+    why: Failed,
 }
 
 impl DirtySet {
     /// Blocks that are dirty and not being written out.
     pub(crate) fn count(&self) -> usize {
         self.by_block.len()
+    }
+
+    /// Blocks that wait to be written out: dirty, not at the store, and not refused.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.len()
     }
 
     /// The number that the next change gets: all changes so far have smaller ones.
@@ -38,7 +88,7 @@ impl DirtySet {
     pub(crate) fn mark(&mut self, block: u64, state: &mut State, at: Instant) {
         if state.dirty.is_none() {
             state.dirty = Some(self.next);
-            self.insert(block, self.next, at);
+            self.wait(self.next, Change { block, since: at, refused: 0, alone: false });
             self.next += 1;
         }
     }
@@ -46,61 +96,100 @@ impl DirtySet {
     /// The store has the block's content, or nobody needs it any more.
     pub(crate) fn clean(&mut self, block: u64, state: &mut State) {
         if let Some(number) = state.dirty.take() {
-            self.by_block.remove(&block);
-            self.by_number.remove(&number);
+            self.remove(block, number);
         }
     }
 
     /// A write-out of the block begins.
     pub(crate) fn start(&mut self, block: u64, state: &mut State) -> Option<u64> {
         let number = state.dirty.take()?;
-        self.by_block.remove(&block);
-        let (_, since) = self.by_number.remove(&number)?;
-        self.writing.insert(number, since);
+        let change = self.remove(block, number)?;
+        self.writing.insert(number, change);
         Some(number)
     }
 
-    /// A write-out ended.
+    /// A write-out ended; it was of the block `alone` or of a run of several.
     pub(crate) fn end(
         &mut self,
-        block: u64,
         number: u64,
+        alone: bool,
         state: &mut State,
         result: Result<(), Failed>,
     ) {
-        let since = self.writing.remove(&number);
-        if let (Err(failed), Some(since)) = (result, since) {
-            // Dirty as before; a change made meanwhile is part of it now.
-            self.clean(block, state);
-            state.dirty = Some(number);
-            self.insert(block, number, since);
-            self.failures += 1;
-            self.last_failure = Some((number, failed));
+        let Some(mut change) = self.writing.remove(&number) else { return };
+        let Err(why) = result else {
+            self.store_is_back |= change.refused > 0;
+            return;
+        };
+        // Dirty as before; a change made meanwhile is part of it now.
+        self.clean(change.block, state);
+        state.dirty = Some(number);
+        if !alone {
+            change.alone = true;
+            return self.wait(number, change);
         }
+        self.refusals += 1;
+        let pause = RETRY_FIRST.saturating_mul(1 << change.refused.min(16)).min(RETRY_LONGEST);
+        change.refused = change.refused.saturating_add(1);
+        self.by_block.insert(change.block, Place { number, joins: false });
+        let (count, retry_at) = (self.refusals, clock::now() + pause);
+        self.refused.insert(number, Refusal { change, count, retry_at, why });
     }
 
-    fn insert(&mut self, block: u64, number: u64, since: Instant) {
-        self.by_block.insert(block, number);
-        self.by_number.insert(number, (block, since));
+    fn wait(&mut self, number: u64, change: Change) {
+        self.by_block.insert(change.block, Place { number, joins: !change.alone });
+        self.waiting.insert(number, change);
+    }
+
+    fn remove(&mut self, block: u64, number: u64) -> Option<Change> {
+        self.by_block.remove(&block);
+        let refused = || self.refused.remove(&number).map(|refusal| refusal.change);
+        self.waiting.remove(&number).or_else(refused)
+    }
+
+    /// Whether the store refused this change when it was last tried.
+    pub(crate) fn is_refused(&self, number: u64) -> bool {
+        !self.refused.is_empty() && self.refused.contains_key(&number)
+    }
+
+    /// A refused change waits again, with its neighbours at first: a store that is well again takes
+    /// runs.
+    pub(crate) fn try_again(&mut self, number: u64) {
+        if let Some(Refusal { change, .. }) = self.refused.remove(&number) {
+            self.wait(number, Change { alone: false, ..change });
+        }
     }
 
     /// Whether the store has every change with a number below `bound`.
     pub(crate) fn is_clean_below(&self, bound: u64) -> bool {
         let first = |number: Option<&u64>| number.is_none_or(|&number| number >= bound);
-        first(self.by_number.keys().next()) && first(self.writing.keys().next())
+        first(self.waiting.keys().next())
+            && first(self.writing.keys().next())
+            && first(self.refused.keys().next())
     }
 
-    /// The dirty blocks with numbers below `bound`, oldest first, with the time of their change.
+    /// Whether nothing with a number below `bound` waits or is being written.
+    pub(crate) fn is_tried_below(&self, bound: u64) -> bool {
+        let first = |number: Option<&u64>| number.is_none_or(|&number| number >= bound);
+        first(self.waiting.keys().next()) && first(self.writing.keys().next())
+    }
+
+    /// The blocks that wait with numbers below `bound`, oldest first, with the time of their
+    /// change.
     pub(crate) fn oldest(&self, bound: u64) -> impl Iterator<Item = (u64, Instant)> + '_ {
-        self.by_number.range(..bound).map(|(_, &found)| found)
+        self.waiting.range(..bound).map(|(_, change)| (change.block, change.since))
     }
 
-    /// The dirty blocks around `block` that follow one another without a gap, at most `max`, with
-    /// `block` among them if it is dirty.
+    /// The blocks around `block` that wait and follow one another without a gap, at most `max`,
+    /// with `block` among them if it waits. One that is to be tried by itself has no neighbours.
     pub(crate) fn neighbours(&self, block: u64, max: usize) -> Vec<u64> {
+        if self.by_block.get(&block).is_some_and(|place| !place.joins) {
+            return vec![block];
+        }
+        let joins = |(&block, place): (&u64, &Place)| place.joins.then_some(block);
         let mut run: BTreeSet<u64> = BTreeSet::new();
-        let mut below = self.by_block.range(..block).rev().map(|(&b, _)| b);
-        let mut above = self.by_block.range(block..).map(|(&b, _)| b);
+        let mut below = self.by_block.range(..block).rev().map_while(joins);
+        let mut above = self.by_block.range(block..).map_while(joins);
         let mut expected = block;
         while run.len() < max && above.next() == Some(expected) {
             run.insert(expected);
@@ -114,23 +203,125 @@ impl DirtySet {
         run.into_iter().collect()
     }
 
+    /// Whether a dirty block may be written out together with others.
+    pub(crate) fn joins(&self, block: u64) -> bool {
+        self.by_block.get(&block).is_some_and(|place| place.joins)
+    }
+
     /// The dirty blocks of a range, in order.
     pub(crate) fn within(&self, first: u64, last: u64) -> impl Iterator<Item = u64> + '_ {
         self.by_block.range(first..=last).map(|(&block, _)| block)
     }
 
-    pub(crate) fn contains(&self, block: u64) -> bool {
-        self.by_block.contains_key(&block)
+    /// Whether the block waits to be written out.
+    pub(crate) fn waits(&self, block: u64) -> bool {
+        let place = self.by_block.get(&block);
+        place.is_some_and(|place| !self.is_refused(place.number))
     }
 
-    /// Write-outs that failed so far.
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures
+    /// Refusals so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals
     }
 
-    /// The last failure after the first `known` ones, if it concerns a change below `bound`.
-    pub(crate) fn failure_since(&self, known: u64, bound: u64) -> Option<Failed> {
-        let (number, failed) = self.last_failure.as_ref()?;
-        (self.failures > known && *number < bound).then(|| failed.clone())
+    /// Why a change with a number below `bound` was refused after the first `known` refusals, if
+    /// one was.
+    pub(crate) fn refused_since(&self, known: u64, bound: u64) -> Option<Failed> {
+        let mut refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
+        refused.find(|refusal| refusal.count > known).map(|refusal| refusal.why.clone())
+    }
+
+    /// The refused blocks with numbers below `bound` that were not tried after the first `known`
+    /// refusals.
+    pub(crate) fn refused_before(&self, known: u64, bound: u64) -> impl Iterator<Item = u64> + '_ {
+        let refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
+        refused.filter(move |refusal| refusal.count <= known).map(|refusal| refusal.change.block)
+    }
+
+    /// The refused blocks that may be tried again now: all, after the store has taken one of them.
+    pub(crate) fn due(&mut self, now: Instant, most: usize) -> Vec<u64> {
+        if std::mem::take(&mut self.store_is_back) {
+            self.refused.values_mut().for_each(|refusal| refusal.retry_at = now);
+        }
+        let due = self.refused.values().filter(|refusal| refusal.retry_at <= now);
+        due.take(most).map(|refusal| refusal.change.block).collect()
+    }
+
+    /// Every block whose last change the store does not have, being written out or not, in order;
+    /// with the last refusal, if there was one.
+    pub(crate) fn all(&self) -> (BTreeSet<u64>, Option<Failed>) {
+        let writing = self.writing.values().map(|change| change.block);
+        let last = self.refused.values().max_by_key(|refusal| refusal.count);
+        let why = last.map(|refusal| refusal.why.clone());
+        (self.by_block.keys().copied().chain(writing).collect(), why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_nbd::Failure;
+
+    use super::*;
+
+    fn refuse() -> Result<(), Failed> {
+        Err(Failed::new(Failure::Io, "refused"))
+    }
+
+    /// Marks blocks dirty, in order; their states.
+    fn dirty(set: &mut DirtySet, blocks: &[u64]) -> Vec<State> {
+        let mark = |&block: &u64| {
+            let mut state = State::default();
+            set.mark(block, &mut state, Instant::now());
+            state
+        };
+        blocks.iter().map(mark).collect()
+    }
+
+    #[test]
+    fn a_refusal_belongs_to_its_own_change() {
+        let mut set = DirtySet::default();
+        let mut states = dirty(&mut set, &[10, 11]);
+        let bound = 1;
+        let numbers: Vec<u64> =
+            [10, 11].iter().zip(&mut states).map(|(&b, s)| set.start(b, s).unwrap()).collect();
+        for (&number, state) in numbers.iter().zip(&mut states) {
+            set.end(number, true, state, refuse());
+        }
+        // Block 11 was refused last; the flush that came before it was changed hears of 10.
+        assert!(set.refused_since(0, bound).is_some());
+        assert!(set.refused_since(1, bound).is_none() && set.refused_since(1, 2).is_some());
+        assert!(!set.is_clean_below(bound) && set.is_tried_below(2));
+    }
+
+    #[test]
+    fn a_failed_run_is_tried_block_by_block() {
+        let mut set = DirtySet::default();
+        let mut states = dirty(&mut set, &[10, 11, 12]);
+        assert_eq!(set.neighbours(11, 8), [10, 11, 12]);
+        let number = set.start(11, &mut states[1]).unwrap();
+        set.end(number, false, &mut states[1], refuse());
+        assert_eq!(set.refusals(), 0, "it may have been a neighbour");
+        assert_eq!((set.neighbours(11, 8), set.neighbours(10, 8)), (vec![11], vec![10]));
+        let number = set.start(11, &mut states[1]).unwrap();
+        set.end(number, true, &mut states[1], refuse());
+        assert!(set.is_refused(number) && !set.waits(11) && set.waits(10));
+        assert_eq!(set.oldest(u64::MAX).count(), 2, "it is in nobody's way");
+        assert_eq!(set.count(), 3);
+    }
+
+    #[test]
+    fn a_store_that_is_back_is_offered_everything() {
+        let mut set = DirtySet::default();
+        let mut states = dirty(&mut set, &[10, 11]);
+        for (block, state) in (10..).zip(&mut states) {
+            let number = set.start(block, state).unwrap();
+            set.end(number, true, state, refuse());
+        }
+        assert!(set.due(Instant::now(), 9).is_empty(), "not yet");
+        assert_eq!(set.due(Instant::now() + RETRY_FIRST, 9), [10, 11]);
+        set.try_again(states[0].dirty.unwrap());
+        let number = set.start(10, &mut states[0]).unwrap();
+        set.end(number, true, &mut states[0], Ok(()));
+        assert_eq!(set.due(Instant::now(), 9), [11]);
     }
 }

@@ -77,8 +77,14 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// A write-out ended.
-    pub(crate) fn written_out(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
+    /// A write-out ended; it was of the block `alone` or of a run of several.
+    pub(crate) fn written_out(
+        &mut self,
+        block: u64,
+        alone: bool,
+        result: Result<(), Failed>,
+        fx: &mut Effects,
+    ) {
         self.write_outs -= 1;
         self.counters.store_writes += 1;
         self.counters.written_back += 1;
@@ -86,8 +92,7 @@ impl Shard {
         if let Some(record) = self.active.get_mut(&block) {
             if let Running::WriteOut(number) = record.running {
                 record.running = Running::Nothing;
-                record.cooling = result.is_err();
-                self.dirty.end(block, number, &mut record.state, result);
+                self.dirty.end(number, alone, &mut record.state, result);
             }
             self.step(block, fx);
         }

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use undercroft_nbd::Replies;
 
 use crate::answer::told;
+use crate::clock;
 use crate::counters::{Latencies, Operation, Source};
 use crate::job::Finished;
 
@@ -44,7 +45,7 @@ impl Endings {
 
     /// Records how long they took and answers them all; how many they were.
     pub(crate) fn answer(self, latencies: &Latencies) -> u64 {
-        let (now, mut all) = (Instant::now(), 0);
+        let (now, mut all) = (clock::now(), 0);
         for ((operation, source, started), count) in self.runs {
             let time = now.saturating_duration_since(started);
             latencies.of(operation, source).record(time, count);

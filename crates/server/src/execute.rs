@@ -110,8 +110,7 @@ fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Ve
     if !part.is_full() && state.content.is_absent() {
         return Verdict::Fetch;
     }
-    if part.apply(job, &mut state.content, tools.pool) {
-        tools.dirty.mark(block, state, job.started);
+    if write_now(job, block, state, tools.pool, tools.dirty, tools.geometry) {
         return Verdict::Done(None);
     }
     if tools.can_wait {
@@ -119,6 +118,27 @@ fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Ve
     }
     // Clients that do not take their replies hold all frames: the store has to take the write.
     write_through(job, block, state, tools)
+}
+
+/// Changes the copy of a block, which is dirty then, if it is here as far as that is needed and there
+/// is a frame: whether that was done.
+pub(crate) fn write_now(
+    job: &Job,
+    block: u64,
+    state: &mut State,
+    pool: &Pool,
+    dirty: &mut DirtySet,
+    geometry: &Geometry,
+) -> bool {
+    let part = Part::new(job, block, geometry);
+    if !part.is_full() && state.content.is_absent() {
+        return false;
+    }
+    let is_applied = part.apply(job, &mut state.content, pool);
+    if is_applied {
+        dirty.mark(block, state, job.started);
+    }
+    is_applied
 }
 
 /// The part of a block that a write concerns.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use undercroft_nbd::hint::{BlockRun, Hint, Moves, Passed, Summary};
 
 use crate::clients::Caller;
+use crate::clock;
 use crate::cooperation::{Gone, Word};
 use crate::counters::CooperationStats;
 use crate::feed::received;
@@ -207,7 +208,7 @@ impl Volume {
 
     /// What goes up to a client, with its data, for what it sent down.
     pub(crate) fn exchange(self: &Arc<Self>, caller: Caller) -> Option<(Passed, Bytes)> {
-        let now_us = self.micros(Instant::now());
+        let now_us = self.micros(clock::now());
         let mut work = Work::new(self);
         let (shard, fx) = work.nth_shard(0);
         let risen = shard.exchange(caller.client, now_us, fx);

@@ -1,5 +1,6 @@
-//! Store requests: neighbouring blocks of one request become one, a task each carries it out unless
-//! the store answers at once, and its end goes back to the shards.
+//! Store requests: neighbouring blocks of one request become one, and its end goes back to the shards.
+//! Writes that began together are handed over together where the store takes many; any other request
+//! is carried out by a task, unless the store answers at once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -9,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use undercroft_nbd::Failure;
-use undercroft_store::Store;
+use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Loan, Memory};
+use crate::content::{Content, Home, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::reloader::Demand;
@@ -40,8 +41,24 @@ enum Doing {
     Fetch(Arc<Job>, Vec<Memory>),
     /// Of the job's own data.
     Write(Arc<Job>),
-    /// Of these bytes, for a job or because they are dirty.
-    WriteBytes(Option<Arc<Job>>, Vec<Bytes>),
+    /// Of these bytes, for a job.
+    WriteBytes(Arc<Job>, Bytes),
+    /// Of dirty blocks; `joins`: others may go with them.
+    WriteOut {
+        data: Vec<Bytes>,
+        joins: bool,
+    },
+}
+
+impl Doing {
+    /// Whether it is a write that needs not be durable.
+    fn may_join_many(&self) -> bool {
+        match self {
+            Self::Fetch(..) => false,
+            Self::Write(job) | Self::WriteBytes(job, _) => !job.durable,
+            Self::WriteOut { .. } => true,
+        }
+    }
 }
 
 impl Run {
@@ -56,11 +73,24 @@ impl Run {
                 (at, whole + to as u64, Doing::Write(job))
             }
             Action::Write(job, Some(bytes), at) => {
-                (at, at + bytes.len() as u64, Doing::WriteBytes(Some(job), vec![bytes]))
+                (at, at + bytes.len() as u64, Doing::WriteBytes(job, bytes))
             }
-            Action::WriteOut(bytes) => (whole, whole_end, Doing::WriteBytes(None, vec![bytes])),
+            Action::WriteOut { bytes, joins } => {
+                (whole, whole_end, Doing::WriteOut { data: vec![bytes], joins })
+            }
         };
         Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
+    }
+
+    /// A write as the store takes it.
+    fn into_write(self) -> ManyWrite {
+        let data = match self.work {
+            Doing::Write(job) => job.data(self.offset, self.end),
+            Doing::WriteBytes(_, bytes) => vec![bytes],
+            Doing::WriteOut { data, .. } => data,
+            Doing::Fetch(..) => Vec::new(),
+        };
+        ManyWrite { offset: self.offset, data }
     }
 
     /// Takes the next one in if it follows without a gap and is for the same purpose.
@@ -74,9 +104,10 @@ impl Run {
                 memory.extend(more);
             }
             (Doing::Write(job), Doing::Write(other)) if Arc::ptr_eq(job, &other) => {}
-            (Doing::WriteBytes(None, data), Doing::WriteBytes(None, more)) if bounded => {
-                data.extend(more);
-            }
+            (
+                Doing::WriteOut { data, joins: true },
+                Doing::WriteOut { data: more, joins: true },
+            ) if bounded => data.extend(more),
             (_, work) => return Some(Self { work, ..next }),
         }
         self.count += next.count;
@@ -92,7 +123,7 @@ fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
     starts.sort_by_key(|start| match &start.action {
         Action::Fetch(..) => (0, 0),
         Action::Write(..) => (1, 0),
-        Action::WriteOut(_) => (2, start.block),
+        Action::WriteOut { .. } => (2, start.block),
     });
     let mut runs: Vec<Run> = Vec::new();
     for run in starts.into_iter().filter_map(|start| Run::new(start, geometry)) {
@@ -111,21 +142,15 @@ impl Volume {
     /// cost more than their work. What their end leads to never is, so that nothing nests deeper.
     pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
         let _runtime = self.runtime.enter();
+        let (mut writes, mut flights) = (Vec::new(), Vec::new());
         for mut run in runs(starts, &self.geometry) {
             let riders = std::mem::take(&mut run.riders);
-            let is_demand = !matches!(run.work, Doing::WriteBytes(None, _));
-            let mut flight = Flight {
-                volume: Arc::clone(self),
-                demand: is_demand.then(|| self.demand()),
-                first: run.first,
-                count: run.count,
-                kind: match &run.work {
-                    Doing::Fetch(..) => Kind::Fetch,
-                    Doing::Write(_) | Doing::WriteBytes(Some(_), _) => Kind::Write,
-                    Doing::WriteBytes(None, _) => Kind::WriteOut,
-                },
-                ended: false,
-            };
+            let mut flight = Flight::new(self, &run);
+            if self.takes_many && run.work.may_join_many() {
+                writes.push(run.into_write());
+                flights.push(flight);
+                continue;
+            }
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
@@ -135,6 +160,9 @@ impl Volume {
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
             }
+        }
+        if !writes.is_empty() {
+            self.store.write_many(writes, Box::new(|results| Flight::end_all(flights, results)));
         }
     }
 }
@@ -149,23 +177,23 @@ fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
 
 /// Asks the store; the memory that a fetch filled, one a block.
 async fn carry_out(store: &dyn Store, run: Run, geometry: &Geometry) -> io::Result<Vec<Memory>> {
+    let durable = match &run.work {
+        Doing::Write(job) | Doing::WriteBytes(job, _) => job.durable,
+        Doing::Fetch(..) | Doing::WriteOut { .. } => false,
+    };
     match run.work {
         Doing::Fetch(_, memory) => {
-            let lend = |(block, memory)| Loan::lend(memory, geometry.len(block));
-            let (buffers, homes): (Vec<_>, Vec<Home>) = (run.first..).zip(memory).map(lend).unzip();
+            let sized =
+                (run.first..).zip(memory).map(|(block, memory)| (memory, geometry.len(block)));
+            let (buffers, home) = Home::lend(sized);
             let (buffers, result) = store.read(run.offset, buffers).await;
             drop(buffers);
             result?;
-            let all: Option<Vec<_>> = homes.iter().map(Home::collect).collect();
-            all.ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+            home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
         }
-        Doing::Write(job) => {
-            let data = job.data(run.offset, run.end);
-            store.write(run.offset, data, job.durable).await.map(|()| Vec::new())
-        }
-        Doing::WriteBytes(job, data) => {
-            let durable = job.is_some_and(|job| job.durable);
-            store.write(run.offset, data, durable).await.map(|()| Vec::new())
+        Doing::Write(_) | Doing::WriteBytes(..) | Doing::WriteOut { .. } => {
+            let ManyWrite { offset, data } = run.into_write();
+            store.write(offset, data, durable).await.map(|()| Vec::new())
         }
     }
 }
@@ -189,27 +217,53 @@ struct Flight {
 }
 
 impl Flight {
+    fn new(volume: &Arc<Volume>, run: &Run) -> Self {
+        let kind = match &run.work {
+            Doing::Fetch(..) => Kind::Fetch,
+            Doing::Write(_) | Doing::WriteBytes(..) => Kind::Write,
+            Doing::WriteOut { .. } => Kind::WriteOut,
+        };
+        let demand = (kind != Kind::WriteOut).then(|| volume.demand());
+        let (first, count) = (run.first, run.count);
+        Self { volume: Arc::clone(volume), demand, first, count, kind, ended: false }
+    }
+
     fn end(&mut self, result: Result<Vec<Memory>, Failed>) {
-        self.ended = true;
         let volume = Arc::clone(&self.volume);
+        let mut work = Work::waking_flusher(&volume);
+        self.end_within(&mut work, result);
+        work.finish();
+        volume.progress.notify_waiters();
+    }
+
+    /// Ends writes of one volume that were handed over together.
+    fn end_all(mut flights: Vec<Flight>, results: Vec<io::Result<()>>) {
+        let Some(volume) = flights.first().map(|flight| Arc::clone(&flight.volume)) else { return };
+        let mut work = Work::waking_flusher(&volume);
+        for (flight, result) in flights.iter_mut().zip(results) {
+            flight.end_within(&mut work, result.map(|()| Vec::new()).map_err(Failed::from));
+        }
+        work.finish();
+        volume.progress.notify_waiters();
+    }
+
+    fn end_within(&mut self, work: &mut Work<'_>, result: Result<Vec<Memory>, Failed>) {
+        self.ended = true;
         self.demand = None;
         let (failed, mut memory) = match result {
             Ok(memory) => (None, memory.into_iter()),
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
-        let mut work = Work::waking_flusher(&volume);
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
             match self.kind {
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
                 Kind::Write => shard.written(block, outcome(), fx),
-                Kind::WriteOut => shard.written_out(block, outcome(), fx),
+                Kind::WriteOut => shard.written_out(block, self.count == 1, outcome(), fx),
             }
         }
-        work.finish();
-        volume.progress.notify_waiters();
     }
 }
 

@@ -13,6 +13,8 @@
 mod answer;
 mod block_status;
 mod clients;
+mod clock;
+mod close;
 mod config;
 mod content;
 mod cooperate;
@@ -50,6 +52,7 @@ mod volume;
 
 pub use answer::{Answer, Failed, Outcome};
 pub use clients::Caller;
+pub use close::Unwritten;
 pub use config::{VolumeConfig, VolumeError, Write};
 pub use counters::{
     AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Operation, Source, Stats,

@@ -118,8 +118,10 @@ impl Shard {
         content: Option<fn() -> Content>,
         fx: &mut Effects,
     ) {
-        let waiting: Vec<u64> =
+        let mut waiting: Vec<u64> =
             self.active.keys().copied().filter(|block| blocks.contains(block)).collect();
+        // The map's own order is another one in each run.
+        waiting.sort_unstable();
         if let Some(content) = content {
             for (block, frame) in self.residents_within(blocks) {
                 self.refill(block, frame, content());
@@ -268,15 +270,17 @@ impl Shard {
 
     /// The dirty content of a range, with the byte it starts at.
     fn dirty_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, bytes::Bytes)> {
-        let content = |block: u64| {
-            let length = self.geometry.len(block);
-            let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
-            let state = match self.active.get(&block) {
-                Some(record) => &record.state,
-                None => &slot?.state,
-            };
-            Some((self.geometry.start(block), state.content.piece(0, length)?))
-        };
+        let content = |block| Some((self.geometry.start(block), self.content_of(block)?));
         self.dirty.within(*blocks.start(), *blocks.end()).filter_map(content).collect()
+    }
+
+    /// All of a block's content, if it is here.
+    pub(crate) fn content_of(&self, block: u64) -> Option<bytes::Bytes> {
+        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
+        let state = match self.active.get(&block) {
+            Some(record) => &record.state,
+            None => &slot?.state,
+        };
+        state.content.piece(0, self.geometry.len(block))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::answer::Failed;
-use crate::content::{Content, Loan, Memory};
+use crate::content::{Content, Home, Memory};
 use crate::volume::{Volume, Work, ask_store};
 
 /// How often the reloader looks whether the volume is still there.
@@ -59,16 +59,17 @@ impl Volume {
     async fn reload(self: &Arc<Self>, reload: Reload) {
         let Reload { shard, block, memory } = reload;
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
-        let (buffer, home) = Loan::lend(memory, length);
+        let (buffers, home) = Home::lend([(memory, length)].into_iter());
         let store = Arc::clone(&self.store);
         let read = ask_store(async move {
-            let (buffers, result) = store.read(offset, vec![buffer]).await;
+            let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result
         });
         let content: Result<Content, Failed> = read.await.and_then(|()| {
             let kept = std::io::Error::other("the store kept the memory of a read");
-            home.collect().map(Memory::into_content).ok_or_else(|| Failed::from(kept))
+            let memory = home.collect().and_then(|mut all| all.pop());
+            memory.map(Memory::into_content).ok_or_else(|| Failed::from(kept))
         });
         let mut work = Work::new(self);
         let (shard, fx) = work.nth_shard(shard);

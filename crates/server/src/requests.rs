@@ -9,6 +9,7 @@ use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clients::Caller;
+use crate::clock;
 use crate::cooperation::Asker;
 use crate::counters::{Operation, Source};
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload};
@@ -53,7 +54,7 @@ impl Volume {
         requests: &mut Vec<Request>,
         caller: Caller,
     ) {
-        let started = Instant::now();
+        let started = clock::now();
         let mut work = Work::of_client(self, requests.len());
         if !told.is_empty() {
             self.act_on(told, &mut work);
@@ -209,16 +210,40 @@ impl Volume {
         }
     }
 
-    /// Each block is a reference, and an operation in the order of the block.
+    /// Each block is a reference, and an operation in the order of the block. Where nothing has to be
+    /// waited for, it takes effect without a record of the block.
     fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
-        let job = Arc::new(job);
-        for block in self.geometry.blocks(job.offset, job.length) {
+        let mut blocks = self.geometry.blocks(job.offset, job.length);
+        let refer = |block, job: &Job, work: &mut Work<'_>| {
             let (from, to) = job.span(block, &self.geometry);
             let is_whole = to - from == self.geometry.len(block);
             let (shard, fx) = work.shard(block);
-            let hit = shard.write(block, is_whole, asker, fx);
-            job.expect_part(if hit { Source::Hit } else { Source::Miss });
+            let (hit, slot) = shard.write(block, is_whole, asker, fx);
+            (if hit { Source::Hit } else { Source::Miss }, slot)
+        };
+        let (mut source, mut waits) = (Source::Hit, None);
+        for block in blocks.by_ref() {
+            let (of_block, slot) = refer(block, &job, work);
+            source = source.max(of_block);
+            if !work.shard(block).0.write_now(&job, block, slot) {
+                waits = Some(block);
+                break;
+            }
+        }
+        let Some(block) = waits else {
+            let asked = Asked { reply, operation: Operation::Write, started: job.started };
+            return work.finished(Finished { source, ..asked.over(Ok(Answer::Done)) });
+        };
+        let job = Arc::new(job);
+        let enqueue = |block, source, work: &mut Work<'_>| {
+            job.expect_part(source);
+            let (shard, fx) = work.shard(block);
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+        };
+        enqueue(block, source, work);
+        for block in blocks {
+            let (source, _) = refer(block, &job, work);
+            enqueue(block, source, work);
         }
         if let Some(finished) = job.submitted(Pieces::default(), Some(reply)) {
             work.finished(finished);
@@ -312,7 +337,7 @@ impl Volume {
         let most = (PREFETCH_BYTES_MAX >> self.geometry.block_bits)
             .min(u64::from(self.config.cache_blocks / 2))
             .max(1) as usize;
-        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, Instant::now()));
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
         for block in self.geometry.blocks(offset, length).take(most) {
             let (shard, fx) = work.shard(block);
             if shard.place(block, fx) || shard.is_unloaded(block) {

@@ -10,12 +10,13 @@
 //! the list of the blocks, which are then placed one after the other.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Counts, HashedCache};
 use undercroft_nbd::Pieces;
 
+use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::Shard;
@@ -188,7 +189,7 @@ impl Volume {
         blocks.sort_unstable();
         let mut begun = 0;
         let mut work = Work::new(self);
-        let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, Instant::now()));
+        let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, clock::now()));
         for block in blocks {
             let (shard, fx) = work.shard(block);
             if shard.is_unloaded(block) {

@@ -28,7 +28,7 @@ use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::endings::Endings;
-use crate::execute::{Tools, Verdict, execute};
+use crate::execute::{Tools, Verdict, execute, write_now};
 use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
@@ -101,8 +101,8 @@ pub(crate) enum Action {
     Fetch(Arc<Job>, Option<Memory>),
     /// Write for the job: its own data of the block, or these bytes from byte `.2` of the volume.
     Write(Arc<Job>, Option<Bytes>, u64),
-    /// Write dirty content.
-    WriteOut(Bytes),
+    /// Write dirty content; together with that of neighbours, unless it is to be tried alone.
+    WriteOut { bytes: Bytes, joins: bool },
 }
 
 impl Shard {
@@ -153,14 +153,14 @@ impl Shard {
         black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
 
-    /// A write of a block, `is_whole` or in part: whether it hit.
+    /// A write of a block, `is_whole` or in part: whether it hit, and the block's slot now.
     pub(crate) fn write(
         &mut self,
         block: u64,
         is_whole: bool,
         asker: Asker,
         fx: &mut Effects,
-    ) -> bool {
+    ) -> (bool, Option<Frame>) {
         let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
         let referred = self.reference(block, (true, is_whole), asker);
         self.carry_out(block, referred, fx);
@@ -170,7 +170,23 @@ impl Shard {
         if self.coop.is_some() {
             self.noted_write(block, is_whole, asker, fx);
         }
-        referred.hit
+        (referred.hit, referred.now)
+    }
+
+    /// Makes a write of a block that needs nothing but the copy in its slot to be changed, as most
+    /// writes with write-back do: whether it did. Otherwise nothing has changed.
+    pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
+        let Self { slots, pool, dirty, geometry, .. } = self;
+        // What is staged, and what a level of a scheme answers, follows the queue of the block.
+        let is_plain = self.coop.is_none() && self.levels.is_none();
+        let Some(slot) = slot.filter(|_| geometry.write_back && is_plain && !job.durable) else {
+            return false;
+        };
+        let slot = &mut slots[slot as usize];
+        if slot.active || slot.unloaded || self.ranges.cover(block) {
+            return false;
+        }
+        write_now(job, block, &mut slot.state, pool, dirty, geometry)
     }
 
     /// A counted reference: what the policy says. It is to be carried out on the slots.
@@ -423,21 +439,24 @@ impl Shard {
         }
     }
 
-    /// Begins to write an active block's dirty content, unless something forbids it just now.
+    /// Begins to write an active block's dirty content, unless something forbids it just now, or
+    /// the store refused it.
     pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }
         let length = self.geometry.len(block);
         let Some(record) = self.active.get_mut(&block) else { return };
-        if record.running != Running::Nothing || record.cooling {
+        let is_refused = record.state.dirty.is_some_and(|number| self.dirty.is_refused(number));
+        if record.running != Running::Nothing || is_refused {
             return;
         }
         let Some(bytes) = record.state.content.piece(0, length) else { return };
+        let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
             self.write_outs += 1;
-            let (action, riders) = (Action::WriteOut(bytes), Riders::new());
+            let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
             fx.starts.push(Start { block, action, riders });
         }
     }
@@ -490,12 +509,15 @@ impl Shard {
         self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
     }
 
-    /// Begins to write a dirty block out, resident or not.
+    /// Begins to write a dirty block out, resident or not, and whether or not the store refused it
+    /// before.
     pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }
-        self.activate(block).cooling = false;
+        if let Some(number) = self.activate(block).state.dirty {
+            self.dirty.try_again(number);
+        }
         self.try_write_out(block, fx);
         self.step(block, fx);
     }

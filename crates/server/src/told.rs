@@ -8,11 +8,11 @@
 //! what is noted is lost, as its requests are.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use undercroft_nbd::hint::{BlockRun, Evictions};
 
 use crate::clients::Caller;
+use crate::clock;
 use crate::cooperation::{Gone, Word};
 use crate::counters::CooperationStats;
 use crate::volume::{Volume, Work};
@@ -53,7 +53,7 @@ impl Told {
         }
         if self.is_empty() {
             self.gone.reserve(BLOCKS_MAX);
-            (self.client, self.arrived_us) = (caller.client, volume.micros(Instant::now()));
+            (self.client, self.arrived_us) = (caller.client, volume.micros(clock::now()));
         }
         let (before, end) = (self.gone.len(), volume.blocks());
         let evicted_us = self.arrived_us.saturating_sub(evictions.age_us.into());

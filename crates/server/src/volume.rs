@@ -20,6 +20,7 @@ use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member};
+use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
@@ -52,6 +53,8 @@ const RESIDENCY_BLOCKS: usize = 1 << 16;
 pub struct Volume {
     pub(crate) config: VolumeConfig,
     pub(crate) store: Arc<dyn Store>,
+    /// Whether writes are handed over together.
+    pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
     /// Empty for a volume without a cache.
     pub(crate) shards: Box<[Mutex<Shard>]>,
@@ -112,6 +115,7 @@ impl Volume {
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
+            takes_many: store.takes_many(),
             store,
             geometry,
             runtime,
@@ -124,7 +128,7 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),
-            opened: Instant::now(),
+            opened: clock::now(),
             flush_failures: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -223,24 +227,6 @@ impl Volume {
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats
-    }
-
-    /// Answers what is under way, refuses what comes, and makes everything durable. The volume
-    /// cannot be used afterwards.
-    ///
-    /// # Errors
-    /// The store failed to take what was dirty, or to make it durable: it may be tried again.
-    pub async fn close(self: &Arc<Self>) -> Result<(), Failed> {
-        self.closing.store(true, Ordering::SeqCst);
-        self.until(|| self.pending.load(Ordering::SeqCst) == 0).await;
-        let bounds = self.changes_so_far();
-        Arc::clone(self).flush(bounds).await?;
-        let store = Arc::clone(&self.store);
-        // Nothing is lost; another server may have to wait.
-        if let Err(error) = ask_store(async move { store.close().await }).await {
-            tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
-        }
-        Ok(())
     }
 
     /// Looks whether the store has grown, and takes the new size: that.
@@ -496,7 +482,7 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, shard)) = self.guard.take() {
-            if self.wakes_flusher && shard.dirty.count() > self.volume.dirty_high(&shard) {
+            if self.wakes_flusher && shard.dirty.waiting_count() > self.volume.dirty_high(&shard) {
                 self.volume.flush_wanted.notify_one();
             }
         }

@@ -39,6 +39,13 @@ pub enum Trigger {
     From(u64),
     /// Every so many.
     Every(u64),
+    /// Those that touch bytes from `from` on and before `to`: a bad place of the medium.
+    Within {
+        /// First byte.
+        from: u64,
+        /// The byte behind the last.
+        to: u64,
+    },
     /// Each with this probability, 0 to 1, drawn with this seed.
     Chance {
         /// 0: never, 1: always.
@@ -130,10 +137,10 @@ impl FailHandle {
     }
 
     /// Counts a request, and says what is to happen to it.
-    fn meet(&self, kind: RequestKind) -> Fate {
+    fn meet(&self, kind: RequestKind, (offset, length): (u64, u64)) -> Fate {
         // Listened to from here on, so that a release right after is not missed.
         let released = self.shared.release.subscribe();
-        match self.lock().meet(kind) {
+        match self.lock().meet(kind, offset, offset.saturating_add(length)) {
             None => Fate::Pass,
             Some(Failure::Error(with)) => Fate::Fail(with),
             Some(Failure::Short(with)) => Fate::Short(with),
@@ -151,7 +158,7 @@ impl State {
         State { rule, random: Random::new(seed), seen: 0, failed: 0 }
     }
 
-    fn meet(&mut self, kind: RequestKind) -> Option<Failure> {
+    fn meet(&mut self, kind: RequestKind, start: u64, end: u64) -> Option<Failure> {
         let rule = self.rule?;
         if rule.kind.is_some_and(|only| only != kind) {
             return None;
@@ -161,6 +168,7 @@ impl State {
             Trigger::Nth(n) => self.seen == n,
             Trigger::From(n) => self.seen >= n,
             Trigger::Every(n) => n > 0 && self.seen % n == 0,
+            Trigger::Within { from, to } => start < to && from < end,
             Trigger::Chance { probability, .. } => self.random.fraction() < probability,
         };
         self.failed += u64::from(met);
@@ -221,11 +229,12 @@ impl FailStore {
     fn change(
         &self,
         (kind, doing): (RequestKind, &'static str),
+        range: (u64, u64),
         all: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
         part: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
     ) -> Answer<io::Result<()>> {
         let inner = Arc::clone(&self.inner);
-        match self.handle.meet(kind) {
+        match self.handle.meet(kind, range) {
             Fate::Pass => all(&*inner),
             Fate::Fail(with) => {
                 Box::pin(async move { Err(with.error(&inner.facts().name, doing)) })
@@ -256,13 +265,13 @@ impl Store for FailStore {
 
     fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
         let inner = Arc::clone(&self.inner);
-        match self.handle.meet(RequestKind::Read) {
+        let length = buffers_bytes(&mut into);
+        match self.handle.meet(RequestKind::Read, (offset, length)) {
             Fate::Pass => inner.read(offset, into),
             Fate::Fail(with) => {
                 Box::pin(async move { (into, Err(with.error(&inner.facts().name, "read"))) })
             }
             Fate::Short(with) => Box::pin(async move {
-                let length = buffers_bytes(&mut into);
                 let (mut into, result) = inner.read(offset, into).await;
                 // The second half is what a caller must not take for data.
                 let mut skip = length - length / 2;
@@ -282,10 +291,12 @@ impl Store for FailStore {
     }
 
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {
-        let half = self.half(pieces_bytes(&data));
+        let length = pieces_bytes(&data);
+        let half = self.half(length);
         let first = cut(&data, 0, half);
         self.change(
             (RequestKind::Write, "write"),
+            (offset, length),
             move |store| store.write(offset, data, durable),
             move |store| store.write(offset, first, durable),
         )
@@ -301,6 +312,7 @@ impl Store for FailStore {
         let half = self.half(length);
         self.change(
             (RequestKind::Zero, "zero"),
+            (offset, length),
             move |store| store.zero(offset, length, how, durable),
             move |store| store.zero(offset, half, how, durable),
         )
@@ -310,18 +322,21 @@ impl Store for FailStore {
         let half = self.half(length);
         self.change(
             (RequestKind::Trim, "trim"),
+            (offset, length),
             move |store| store.trim(offset, length, durable),
             move |store| store.trim(offset, half, durable),
         )
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
-        self.change((RequestKind::Flush, "flush"), |store| store.flush(), |store| store.flush())
+        let whole = (0, self.inner.facts().size);
+        let kind = (RequestKind::Flush, "flush");
+        self.change(kind, whole, |store| store.flush(), |store| store.flush())
     }
 
     fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
         let inner = Arc::clone(&self.inner);
-        match self.handle.meet(RequestKind::Extents) {
+        match self.handle.meet(RequestKind::Extents, (offset, length)) {
             Fate::Pass => inner.extents(offset, length),
             Fate::Fail(with) | Fate::Short(with) => {
                 Box::pin(async move { Err(with.error(&inner.facts().name, "extents")) })

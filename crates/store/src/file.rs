@@ -4,6 +4,7 @@
 mod durability;
 mod holes;
 pub(crate) mod lock;
+mod many;
 mod medium_io;
 
 use std::fs::{File, OpenOptions};
@@ -17,15 +18,16 @@ use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
 use crate::pool::IoPool;
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use durability::Durability;
 use holes::Holes;
 use medium_io::MediumIo;
 
-/// Reads up to this size are first tried in the caller's thread, as far as they are cached. A
-/// larger one would hold that thread up by copying alone.
-const INLINE_BYTES: u64 = 128 << 10;
+/// Reads up to this size are first tried in the caller's thread, as far as they are cached: what it
+/// copies is still near the processor when it is sent. A larger one would hold that thread up by
+/// copying alone.
+const INLINE_BYTES: u64 = 512 << 10;
 
 /// Alignment for direct I/O where the file system does not say: no disk has larger sectors.
 const DIRECT_ALIGNMENT: u32 = 4096;
@@ -66,7 +68,7 @@ impl Default for FileOptions {
 pub struct FileStore {
     inner: Arc<Inner>,
     pool: IoPool,
-    /// Whether the caller's thread may read what is cached.
+    /// Requests go through the page cache of the kernel: the caller's thread may read what is there.
     inline: bool,
 }
 
@@ -199,6 +201,16 @@ impl Store for FileStore {
             }
             inner.durability.watch(|| inner.io.write_durable(offset, &data))
         })
+    }
+
+    fn takes_many(&self) -> bool {
+        // Direct writes wait for the disk: they keep it busy only if many are under way.
+        self.inline
+    }
+
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let inner = Arc::clone(&self.inner);
+        self.pool.begin(move || written(many::write(&inner, &writes)));
     }
 
     fn zero(

@@ -30,4 +30,4 @@ pub use spec::{
     FileSpec, NbdAddress, NbdTransport, ObjectPlace, ObjectService, ObjectSpec, SpecError,
     StoreSpec,
 };
-pub use store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+pub use store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};

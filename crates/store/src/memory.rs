@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bytes::Bytes;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready};
-use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 /// Bytes of a chunk: large enough that the map is small, small enough to follow sparse writes.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -93,6 +93,13 @@ impl MemoryStore {
         Ok(())
     }
 
+    fn write_now(&self, offset: u64, data: &[Bytes]) -> io::Result<()> {
+        let length = pieces_bytes(data);
+        self.medium.check_change("write", offset, length)?;
+        let fault = |error| self.medium.fault("write", offset, length, error);
+        self.store(offset, data).map_err(fault)
+    }
+
     /// Zeroes a range. Whole chunks are dropped, or else kept (and made) if they must be.
     fn clear(&self, offset: u64, length: u64, keep_allocated: bool) -> io::Result<()> {
         let end = offset + length;
@@ -167,13 +174,16 @@ impl Store for MemoryStore {
     }
 
     fn write(&self, offset: u64, data: Vec<Bytes>, _durable: bool) -> Answer<io::Result<()>> {
-        let length = pieces_bytes(&data);
-        let fault = |error| self.medium.fault("write", offset, length, error);
-        ready(
-            self.medium
-                .check_change("write", offset, length)
-                .and_then(|()| self.store(offset, &data).map_err(fault)),
-        )
+        ready(self.write_now(offset, &data))
+    }
+
+    fn takes_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let write = |one: &ManyWrite| self.write_now(one.offset, &one.data);
+        written(writes.iter().map(write).collect());
     }
 
     fn zero(

@@ -53,11 +53,17 @@ impl IoPool {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
-        let job = Box::new(move || {
+        self.begin(move || {
             // What the job held is gone before anybody hears of its end: a file is closed by then.
             let answer = job();
             let _ = sender.send(answer);
         });
+        receiver
+    }
+
+    /// Runs a job whose end nobody waits for here.
+    pub(crate) fn begin(&self, job: impl FnOnce() + Send + 'static) {
+        let job = Box::new(job);
         let mut queue = self.shared.lock();
         queue.jobs.push_back(job);
         let wake = queue.idle > 0;
@@ -65,7 +71,6 @@ impl IoPool {
         if wake {
             self.shared.work.notify_one();
         }
-        receiver
     }
 }
 

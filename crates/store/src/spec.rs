@@ -15,6 +15,7 @@
 //! nbd://HOST[:PORT]/EXPORT  nbd+unix:///EXPORT?socket=PATH  nbds://...  nbds+unix://...
 //! delay(5ms):  delay(2ms..8ms,queue=4,seed=1):          a disk that takes its time
 //! fail(read,n=3):  fail(write,p=0.01,seed=7,short=enospc):  fail(flush,every=2,stall=1s):
+//! fail(write,at=1MiB..2MiB):                            a bad place
 //! ```
 //! Options stand in parentheses right after the name, so that a path may hold commas. Within
 //! `concat` and `stripe` a path must have its parentheses in pairs and no semicolon.
@@ -223,6 +224,7 @@ fn fail_options(rule: &FailRule) -> String {
         Trigger::From(n) => Some(format!("from={n}")),
         Trigger::Nth(n) => Some(format!("n={n}")),
         Trigger::Every(n) => Some(format!("every={n}")),
+        Trigger::Within { from, to } => Some(format!("at={}..{}", Bytes(from), Bytes(to))),
         Trigger::Chance { probability, seed: 0 } => Some(format!("p={probability}")),
         Trigger::Chance { probability, seed } => Some(format!("p={probability},seed={seed}")),
     };

@@ -30,6 +30,19 @@ pub struct Facts {
     pub name: String,
 }
 
+/// One of the writes of [`Store::write_many`].
+#[derive(Clone, Debug)]
+pub struct ManyWrite {
+    /// First byte.
+    pub offset: u64,
+    /// What is written from there on, in pieces.
+    pub data: Vec<Bytes>,
+}
+
+/// Hears how each of many writes ended, in their order. Called once, on any thread; dropped without
+/// a call if the store breaks down.
+pub type ManyWritten = Box<dyn FnOnce(Vec<io::Result<()>>) + Send>;
+
 /// How [`Store::zero`] may work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zeroing {
@@ -69,6 +82,19 @@ pub trait Store: Send + Sync + 'static {
     /// Writes the pieces one after another from `offset` on. `durable`: also as by
     /// [`Store::flush`], for these bytes at least (NBD's FUA).
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>>;
+
+    /// Whether [`Store::write_many`] is cheaper than one call of [`Store::write`] each, and no write
+    /// has to wait long for another one: where all that is written goes to memory first.
+    fn takes_many(&self) -> bool {
+        false
+    }
+
+    /// Makes writes that do not overlap, none of them durable, as by [`Store::write`] each: every
+    /// one ends well or badly by itself. Only for stores that [`takes_many`](Self::takes_many).
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let refuse = |_| Err(io::ErrorKind::Unsupported.into());
+        written(writes.iter().map(refuse).collect());
+    }
 
     /// Makes a range read as zeroes; its length needs no memory.
     fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool)

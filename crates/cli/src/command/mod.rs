@@ -11,3 +11,4 @@ pub(crate) mod simulate;
 pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod trace;
+pub(crate) mod unwritten;

@@ -56,6 +56,13 @@ pub(crate) struct Args {
     /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Keep here what a store does not take by the end, for `undercroft unwritten` [default: nowhere,
+    /// it is named and lost]
+    #[arg(long, value_name = "DIR")]
+    unwritten: Option<PathBuf>,
+    /// Seconds that the end waits for a store that does not take what is dirty [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    close_s: Option<u64>,
     /// The server's certificate and the ones above it, PEM: TLS is offered
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
@@ -95,8 +102,10 @@ impl Args {
             shards: self.shards,
             http: self.http.clone(),
             state: self.state.clone(),
+            unwritten: self.unwritten.clone(),
             ..Settings::default()
         };
+        settings.limits.close_s = self.close_s;
         settings.tls.certificate = self.tls_certificate.clone();
         settings.tls.key = self.tls_key.clone();
         settings.tls.client_roots = self.tls_client_roots.clone();

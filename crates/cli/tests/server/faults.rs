@@ -76,7 +76,8 @@ async fn a_failing_write_is_told_in_every_mode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_stays_broken_fails_the_end() {
     let place = Place::new();
-    let server = place.serve("--volume v=fail(write,from=1):file:v.img,size=1MiB --write back");
+    let server =
+        place.serve("--volume v=fail(write,from=1):file:v.img,size=1MiB --write back --close-s 1");
     let client = server.connect("v").await;
     write(&client, 0, vec![4; 3 * 4096]).await.unwrap();
     let errors = place.path("stderr");

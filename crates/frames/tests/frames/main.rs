@@ -140,3 +140,34 @@ fn large_pieces_of_the_heap_keep_what_they_hold() {
     assert!(numbers[1000..].iter().all(|&number| number == 7));
     assert!(zeroes.iter().all(|&byte| byte == 0));
 }
+
+/// Whether each page of a frame is in memory, as the system tells.
+fn is_present(frame: &[u8]) -> bool {
+    use std::os::unix::fs::FileExt;
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    frame.chunks(4096).all(|page| {
+        let mut entry = [0; 8];
+        pagemap.read_exact_at(&mut entry, page.as_ptr().addr() as u64 / 4096 * 8).unwrap();
+        u64::from_le_bytes(entry) >> 63 == 1
+    })
+}
+
+/// Some frames are written while the memory is prepared, others only afterwards.
+#[test]
+fn prepared_memory_is_the_budget_and_keeps_what_is_in_it() {
+    let memory = Memory::new(16 << 20).unwrap();
+    let pool = memory.pool(4096, FRAME_BYTES).unwrap();
+    let all: Vec<FrameMut> = std::iter::from_fn(|| pool.take()).collect();
+    assert!(!is_present(&all[4095]), "nobody touched it yet");
+    let prepared = memory.prepare().unwrap();
+    let mut frames: Vec<Frame> = Vec::new();
+    for (i, frame) in all.into_iter().enumerate() {
+        frames.push(if i % 2 == 0 { filled(frame, i as u8) } else { frame.freeze() });
+    }
+    assert_eq!(prepared.join().unwrap(), memory.bytes(), "all of the budget, and no more");
+    for (i, frame) in frames.iter().enumerate() {
+        let byte = if i % 2 == 0 { i as u8 } else { 0 };
+        assert!(is_present(frame.as_ref()), "frame {i}");
+        assert!(frame.as_ref().iter().all(|&b| b == byte), "frame {i}");
+    }
+}

@@ -25,6 +25,10 @@ use crate::reply::{Answer, Answers, Reply, Ticket};
 use crate::service::{Failure, Request, Session};
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
 
+/// Bytes of requests that are begun together. What a batch reads is sent before the next one is
+/// begun, while it is near the processor.
+const BATCH_BYTES: u64 = 512 << 10;
+
 /// One connection in transmission.
 pub(crate) struct Transmission {
     transport: Box<dyn Transport>,
@@ -128,10 +132,11 @@ impl Transmission {
         Ok(true)
     }
 
-    /// Begins every complete request that is buffered; whether there was any.
+    /// Begins the complete requests that are buffered, up to a batch; whether there was any.
     fn begin_batch(&mut self) -> Result<bool, Ended> {
         let mut any = false;
-        while !self.closing && !self.full() {
+        let most = self.charged.saturating_add(BATCH_BYTES);
+        while !self.closing && !self.full() && self.charged < most {
             match self.inbox.next(&self.offer)? {
                 None => break,
                 Some(Incoming::Disconnect) => self.closing = true,

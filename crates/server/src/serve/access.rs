@@ -16,6 +16,7 @@ use undercroft_nbd::{
 
 use super::plan::Access;
 use super::{control, coop, levels, report};
+use crate::clock;
 use crate::session::VolumeExport;
 use crate::volume::Volume;
 
@@ -197,7 +198,7 @@ impl Exports for Doors {
 
 impl Door {
     fn new(volume: Arc<Volume>, access: Access, guests: Arc<Guests>) -> Arc<Door> {
-        let now = Instant::now();
+        let now = clock::now();
         let bucket = access.requests_per_second.map(|limit| Mutex::new(Bucket::new(limit, now)));
         Arc::new(Door { volume, access, bucket, guests, shut: AtomicBool::new(false) })
     }
@@ -434,7 +435,7 @@ impl Visit {
     /// Begins a request, now or when its time has come.
     fn begin(&mut self, request: Request) {
         if let (Some(bucket), Some(late)) = (&self.door.bucket, &self.late) {
-            let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(Instant::now());
+            let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(clock::now());
             if !wait.is_zero() {
                 self.client.delayed.fetch_add(1, Ordering::Relaxed);
                 let late = Arc::clone(late);

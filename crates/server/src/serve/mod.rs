@@ -14,6 +14,8 @@ mod report;
 mod reporting;
 mod run;
 mod settings;
+mod surroundings;
+mod unwritten;
 mod upstream;
 mod window;
 
@@ -23,3 +25,5 @@ pub use plan::{Access, Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
 pub use reporting::Reporting;
 pub use run::{Running, ServeError};
 pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};
+pub use surroundings::{GiveStore, Surroundings};
+pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

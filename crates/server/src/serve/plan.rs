@@ -17,6 +17,8 @@ use crate::config::{VolumeConfig, Write};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
+/// With the time that connections have to end, less than service managers wait before they kill.
+const DEFAULT_CLOSE_S: u64 = 30;
 /// About what it takes to wake a thread.
 const DEFAULT_BUSY_POLL_US: u64 = 50;
 
@@ -123,6 +125,10 @@ pub struct Plan {
     pub state: Option<PathBuf>,
     /// Time between two savings of it.
     pub state_interval: Duration,
+    /// Folder for what stores do not take by the end.
+    pub unwritten: Option<PathBuf>,
+    /// How long the end of a volume waits for a store that does not take what is dirty.
+    pub close_patience: Duration,
     /// TLS towards clients.
     pub tls: TlsPlan,
     /// TLS towards upstream servers.
@@ -174,6 +180,8 @@ impl Plan {
             cache_bytes,
             state: settings.state.clone(),
             state_interval: Duration::from_secs(settings.state_interval_s.unwrap_or(300).max(1)),
+            unwritten: settings.unwritten.clone(),
+            close_patience: close_patience(settings),
             tls,
             upstream_tls: upstream_tls(&settings.tls)?,
             max_connections: limits.connections.unwrap_or(4096).max(1),
@@ -219,6 +227,10 @@ fn upstream_tls(tls: &TlsSettings) -> Result<Option<ClientTlsFiles>, String> {
         (None, None) => Ok(None),
         (None, Some(_)) => Err("tls: upstream-roots are missing".to_owned()),
     }
+}
+
+fn close_patience(settings: &Settings) -> Duration {
+    Duration::from_secs(settings.limits.close_s.unwrap_or(DEFAULT_CLOSE_S))
 }
 
 /// Longer than a hundredth of a second is a processor lost, and no use to anybody.
@@ -348,6 +360,7 @@ fn planned_volume(
     };
     config.placement = placement;
     config.scheme = scheme;
+    config.close_patience = close_patience(settings);
     config.estimate = choice("evictions", &volume.evictions, ["told", "estimate"])?;
     let client =
         volume.client_cache.as_deref().map(|text| bytes("client-cache", text)).transpose()?;

@@ -5,13 +5,16 @@
 //! its own (`cache=SIZE`) from what no volume has; one that goes gives its share back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use undercroft_nbd::Peer;
 
 use super::access::Door;
 use super::plan::{Plan, PlannedVolume, TlsPlan};
-use super::run::{GRACE, Running, close, load_keys, open_volume, upstream_options};
+use super::run::{
+    GRACE, Running, close, load_keys, open_volume, outdate_unwritten, upstream_options,
+};
+use crate::clock;
 
 /// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
 /// be opened again.
@@ -98,12 +101,9 @@ impl Running {
             let name = door.volume().config().name.clone();
             self.send_away(&door, |_| true).await;
             if let Err(error) = close(door.volume(), self.state.as_ref()).await {
-                let dirty = door.volume().stats().dirty;
                 tracing::error!(
                     volume = name,
-                    dirty,
-                    "cannot be removed yet, its blocks are not all written: {error}; the next \
-                     SIGHUP tries again"
+                    "cannot be removed yet: {error}; the next SIGHUP tries again"
                 );
                 at += 1;
                 continue;
@@ -183,9 +183,12 @@ impl Running {
                  volume; give the server a larger cache, or the volume a smaller one"
             ));
         }
-        let upstream = upstream_options(&self.plan).map_err(|error| error.to_string())?;
-        let volume = open_volume(next, &upstream).await.map_err(|error| error.to_string())?;
+        let upstream =
+            upstream_options(&self.plan, &self.surroundings).map_err(|error| error.to_string())?;
+        let opened = open_volume(next, &upstream, &self.surroundings).await;
+        let volume = opened.map_err(|error| error.to_string())?;
         self.plan.volumes.push(next.clone());
+        outdate_unwritten(&self.plan, next);
         if let Some(state) = &self.state {
             state.resume(&volume);
         }
@@ -196,10 +199,10 @@ impl Running {
     /// Ends the connections of these peers to a volume whose door is shut for them.
     async fn send_away(&self, door: &Door, unwelcome: impl Fn(&Peer) -> bool) {
         let name = &door.volume().config().name;
-        let deadline = Instant::now() + GRACE;
+        let deadline = clock::now() + GRACE;
         // One that was let in before the door was shut may still be on its way to transmission.
         while door.has_guest(&unwelcome) {
-            let grace = deadline.saturating_duration_since(Instant::now());
+            let grace = deadline.saturating_duration_since(clock::now());
             let is_meant = |export: &str, peer: &Peer| export == name && unwelcome(peer);
             let cut = self.server.hang_up(is_meant, grace).await;
             if cut > 0 {
@@ -214,8 +217,8 @@ impl Running {
 async fn await_last_user(door: Arc<Door>) {
     let volume = Arc::downgrade(door.volume());
     drop(door);
-    let deadline = Instant::now() + LAST_USER;
-    while volume.strong_count() > 0 && Instant::now() < deadline {
+    let deadline = clock::now() + LAST_USER;
+    while volume.strong_count() > 0 && clock::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -232,10 +235,12 @@ impl Plan {
             ("listen", self.listen != next.listen),
             ("http", self.http != next.http),
             ("state", self.state != next.state),
+            ("unwritten", self.unwritten != next.unwritten),
             ("state-interval-s", self.state_interval != next.state_interval),
             ("tls.mode", mode(self) != mode(next)),
             ("tls.upstream", self.upstream_tls != next.upstream_tls),
             ("limits", limits(self) != limits(next)),
+            ("limits.close-s", self.close_patience != next.close_patience),
         ];
         differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }

@@ -1,7 +1,8 @@
 //! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
 //!
 //! The way out: no new connections, what is in flight is answered, what the caches know is saved for
-//! a warm restart, every volume is flushed.
+//! a warm restart, every volume is written out and flushed, all at the same time. What a store does
+//! not take is named, and kept in a file if there is a folder for that.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -21,9 +22,10 @@ use undercroft_store::OpenOptions;
 
 use super::access::{Door, Doors};
 use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
+use super::surroundings::Surroundings;
 use super::upstream::Voice;
-use super::{http, upstream};
-use crate::answer::Failed;
+use super::{http, unwritten, upstream};
+use crate::close::Unwritten;
 use crate::config::Write;
 use crate::state::{SavedContent, StateError};
 use crate::volume::Volume;
@@ -58,6 +60,7 @@ pub struct Running {
     http: Option<SocketAddr>,
     pub(super) keys: Option<TlsKeys>,
     pub(super) state: Option<StateFolder>,
+    pub(super) surroundings: Surroundings,
     stop: watch::Sender<bool>,
 }
 
@@ -67,11 +70,20 @@ impl Running {
     /// # Errors
     /// Names what could not be opened. Nothing is left running then.
     pub async fn start(plan: &Plan) -> Result<Running, ServeError> {
+        Running::start_in(plan, Surroundings::default()).await
+    }
+
+    /// The same with other surroundings than the system's.
+    ///
+    /// # Errors
+    /// As for [`Running::start`].
+    pub async fn start_in(plan: &Plan, surroundings: Surroundings) -> Result<Running, ServeError> {
         let state = plan.state.clone().map(StateFolder::open).transpose()?;
-        let doors = Doors::new(rand_seed());
-        let upstream = upstream_options(plan)?;
+        let doors = Doors::new(surroundings.seed());
+        let upstream = upstream_options(plan, &surroundings)?;
         // Together: one may have to wait for a service, or for a lease to run out.
-        let opening = plan.volumes.iter().map(|planned| open_volume(planned, &upstream));
+        let opening =
+            plan.volumes.iter().map(|planned| open_volume(planned, &upstream, &surroundings));
         for (volume, planned) in try_join_all(opening).await?.into_iter().zip(&plan.volumes) {
             doors.add(volume, planned.access.clone());
         }
@@ -100,6 +112,7 @@ impl Running {
         let http = http.map_err(|e| work("http", &e))?;
         // Before the first write is answered, so that the mark of an unclean end stands by then;
         // and after all that can fail, so that a server which never began leaves none.
+        plan.volumes.iter().for_each(|planned| outdate_unwritten(plan, planned));
         if let Some(state) = &state {
             doors.all().iter().for_each(|door| state.resume(door.volume()));
             let doors = Arc::clone(&doors);
@@ -116,7 +129,23 @@ impl Running {
             tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
         }
         let (plan, leaving) = (plan.clone(), Vec::new());
-        Ok(Running { plan, server, doors, leaving, addresses, http, keys, state, stop })
+        Ok(Running {
+            plan,
+            server,
+            doors,
+            leaving,
+            addresses,
+            http,
+            keys,
+            state,
+            surroundings,
+            stop,
+        })
+    }
+
+    /// What connections come to: for those that no listener accepts.
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Where it listens, as the beginnings of URIs: `nbd://127.0.0.1:10809/`.
@@ -148,21 +177,44 @@ impl Running {
         if cut > 0 {
             tracing::warn!(connections = cut, "closed with requests unanswered");
         }
-        let mut failures = Vec::new();
-        for door in self.doors.all().iter().chain(&self.leaving) {
-            let (name, volume) = (&door.volume().config().name, door.volume());
-            if let Err(error) = close(volume, self.state.as_ref()).await {
-                let dirty = volume.stats().dirty;
-                failures.push(format!("volume {name}: {error}; {dirty} blocks are lost"));
-            }
-        }
+        let patience_s = self.plan.close_patience.as_secs();
+        tracing::info!(patience_s, "closing; a store that does not take what is dirty has so long");
+        let mut doors = self.doors.all();
+        doors.extend(self.leaving.iter().cloned());
+        let closing = doors.iter().map(|door| close(door.volume(), self.state.as_ref()));
+        let ended = join_all(closing).await;
+        let lost = doors.iter().zip(ended).filter_map(|(door, end)| Some((door, end.err()?)));
+        let failures: Vec<_> = lost.map(|(door, lost)| self.lost(door.volume(), &lost)).collect();
         self.stop.send_replace(true);
         if failures.is_empty() { Ok(()) } else { Err(ServeError::Work(failures.join("; "))) }
+    }
+
+    /// Says what is lost, and keeps it where that is wanted.
+    fn lost(&self, volume: &Volume, lost: &Unwritten) -> String {
+        let name = &volume.config().name;
+        let planned = self.plan.volumes.iter().find(|planned| planned.config.name == *name);
+        match (&self.plan.unwritten, planned) {
+            (Some(folder), Some(planned)) if !lost.blocks.is_empty() => {
+                match unwritten::keep(folder, volume, &planned.store, lost) {
+                    Ok(path) => format!(
+                        "volume {name}: {lost}; they are kept in {}: when the store is well again, \
+                         and before the volume is served again, `undercroft unwritten write` \
+                         brings them there",
+                        path.display()
+                    ),
+                    Err(error) => format!("volume {name}: {lost}; they are lost: {error}"),
+                }
+            }
+            _ => format!("volume {name}: {lost}; they are lost"),
+        }
     }
 }
 
 /// Saves what makes a restart warm, and makes everything durable.
-pub(super) async fn close(volume: &Arc<Volume>, state: Option<&StateFolder>) -> Result<(), Failed> {
+pub(super) async fn close(
+    volume: &Arc<Volume>,
+    state: Option<&StateFolder>,
+) -> Result<(), Unwritten> {
     if let Some(state) = state {
         state.save(volume);
     }
@@ -171,13 +223,24 @@ pub(super) async fn close(volume: &Arc<Volume>, state: Option<&StateFolder>) -> 
     Ok(())
 }
 
+/// What was kept of a volume must not be written to it once it is open for writing.
+pub(super) fn outdate_unwritten(plan: &Plan, planned: &PlannedVolume) {
+    if let (Some(folder), false) = (&plan.unwritten, planned.config.read_only) {
+        unwritten::outdate(folder, &planned.config.name, &planned.store);
+    }
+}
+
 fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
     ServeError::Work(format!("{what}: {error}"))
 }
 
 /// How volumes connect to other servers.
-pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError> {
-    let mut options = ClientOptions::default();
+pub(super) fn upstream_options(
+    plan: &Plan,
+    surroundings: &Surroundings,
+) -> Result<ClientOptions, ServeError> {
+    let connector = surroundings.connector.clone();
+    let mut options = ClientOptions { connector, ..ClientOptions::default() };
     if let Some(files) = &plan.upstream_tls {
         options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
@@ -188,6 +251,7 @@ pub(super) fn upstream_options(plan: &Plan) -> Result<ClientOptions, ServeError>
 pub(super) async fn open_volume(
     planned: &PlannedVolume,
     upstream_options: &ClientOptions,
+    surroundings: &Surroundings,
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &planned.config.name;
     let report = planned.report;
@@ -204,7 +268,10 @@ pub(super) async fn open_volume(
         read_only: planned.config.read_only,
         upstream: Some(upstream::upstream(upstream_options.clone(), voice.clone())),
     };
-    let mut opening = undercroft_store::open(planned.store.clone(), options);
+    let mut opening = match surroundings.store(name) {
+        Some(store) => Box::pin(std::future::ready(Ok(store))),
+        None => undercroft_store::open(planned.store.clone(), options),
+    };
     let store = match tokio::time::timeout(OPENING, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => {
@@ -226,7 +293,7 @@ pub(super) async fn open_volume(
         }
     })?;
     let mut config = planned.config.clone();
-    config.seed = rand_seed();
+    config.seed = surroundings.seed();
     let mut teller = None;
     match voice {
         Some(Voice::Tells(tells)) => {
@@ -242,16 +309,14 @@ pub(super) async fn open_volume(
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
+    // It ends by itself, at the latest with the volume.
+    if let Err(error) = memory.prepare() {
+        tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
+    }
     if let Some(teller) = teller {
         teller.tell_of(&volume);
     }
     Ok(volume)
-}
-
-/// A seed that clients cannot know, from the standard library's own randomness.
-fn rand_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
 }
 
 fn tls(plan: &TlsPlan) -> Result<(Tls, Option<TlsKeys>), ServeError> {

@@ -33,6 +33,8 @@ pub struct Settings {
     pub state: Option<PathBuf>,
     /// Seconds between two savings of it.
     pub state_interval_s: Option<u64>,
+    /// Folder that keeps what a store did not take by the end.
+    pub unwritten: Option<PathBuf>,
     /// TLS.
     pub tls: TlsSettings,
     /// Limits of the protocol.
@@ -71,6 +73,8 @@ pub struct LimitSettings {
     pub bytes: Option<String>,
     /// Seconds that a handshake may take.
     pub handshake_s: Option<u64>,
+    /// Seconds that the end of a volume waits for a store that does not take what is dirty.
+    pub close_s: Option<u64>,
     /// Microseconds that a thread may look at its socket before it sleeps.
     pub busy_poll_us: Option<u64>,
 }
@@ -252,7 +256,7 @@ impl Settings {
 
     /// The environment's settings: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several separated
     /// by blanks), `UNDERCROFT_CACHE`, `_POLICY`, `_PLACEMENT`, `_WRITE`, `_BLOCK`, `_SHARDS`,
-    /// `_HTTP`, `_STATE`.
+    /// `_HTTP`, `_STATE`, `_UNWRITTEN`.
     ///
     /// # Errors
     /// Names the variable that is not understood.
@@ -282,6 +286,7 @@ impl Settings {
             shards: shards.transpose()?,
             http: get("HTTP"),
             state: get("STATE").map(PathBuf::from),
+            unwritten: get("UNWRITTEN").map(PathBuf::from),
             ..Settings::default()
         })
     }
@@ -301,6 +306,7 @@ impl Settings {
             http: self.http.or(then.http),
             state: self.state.or(then.state),
             state_interval_s: self.state_interval_s.or(then.state_interval_s),
+            unwritten: self.unwritten.or(then.unwritten),
             tls: TlsSettings {
                 mode: self.tls.mode.or(then.tls.mode),
                 certificate: self.tls.certificate.or(then.tls.certificate),
@@ -318,6 +324,7 @@ impl Settings {
                 requests: self.limits.requests.or(then.limits.requests),
                 bytes: self.limits.bytes.or(then.limits.bytes),
                 handshake_s: self.limits.handshake_s.or(then.limits.handshake_s),
+                close_s: self.limits.close_s.or(then.limits.close_s),
                 busy_poll_us: self.limits.busy_poll_us.or(then.limits.busy_poll_us),
             },
         }

@@ -2,7 +2,6 @@
 //! (`coop.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use undercroft_nbd::coop::Abilities;
@@ -11,6 +10,7 @@ use undercroft_nbd::{Command, Context, Failure, Reply, Request};
 
 use super::coop::{Status, WINDOW, agreed};
 use crate::clients::{Caller, Member, Teller};
+use crate::clock;
 use crate::counters::CooperationStats;
 use crate::feed::Follower;
 use crate::hear::Heard;
@@ -63,7 +63,7 @@ impl Window {
             }
             Command::Write { data } => match hint::parse(&joined(data)) {
                 Ok(hints) => {
-                    let (arrived, may_demote) = (Instant::now(), self.granted.demote);
+                    let (arrived, may_demote) = (clock::now(), self.granted.demote);
                     Some((Heard { hints, bytes: length, arrived, may_demote }, reply))
                 }
                 Err(malformed) => {

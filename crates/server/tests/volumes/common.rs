@@ -16,7 +16,9 @@ use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::{Command, Reply};
 use undercroft_server::{Answer, Caller, Failed, Outcome, Volume, VolumeConfig};
-use undercroft_store::{Answer as StoreAnswer, Buffer, Extent, Facts, Store, Zeroing};
+use undercroft_store::{
+    Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing,
+};
 
 /// SplitMix64.
 pub struct Random(pub u64);
@@ -74,6 +76,8 @@ pub struct TestStore {
     pub keep_buffers: AtomicBool,
     /// Requests wait at random.
     pub jitter: AtomicBool,
+    /// Writes are taken many at a time; to be set before a volume is opened.
+    pub takes_many: AtomicBool,
     pub random: Mutex<Random>,
     /// While set, requests of this kind stop before they take effect.
     pub hold_reads: AtomicBool,
@@ -131,6 +135,7 @@ impl TestStore {
             fail_writes: AtomicBool::new(false),
             keep_buffers: AtomicBool::new(false),
             jitter: AtomicBool::new(false),
+            takes_many: AtomicBool::new(false),
             random: Mutex::new(Random(seed)),
             hold_reads: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
@@ -245,6 +250,22 @@ impl Store for Shared {
             store.inner.lock().unwrap().put(offset, &bytes, durable);
             Ok(())
         })
+    }
+
+    fn takes_many(&self) -> bool {
+        self.0.takes_many.load(Ordering::SeqCst)
+    }
+
+    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+        let each: Vec<_> =
+            writes.into_iter().map(|one| self.write(one.offset, one.data, false)).collect();
+        tokio::spawn(async move {
+            let mut results = Vec::new();
+            for one in each {
+                results.push(one.await);
+            }
+            written(results);
+        });
     }
 
     fn zero(&self, offset: u64, length: u64, _: Zeroing, d: bool) -> StoreAnswer<io::Result<()>> {

@@ -93,6 +93,7 @@ async fn run(write: Write, cache: u32, shards: u32, age: Duration, seed: u64) {
     let what = format!("{write:?}, {cache} blocks, {shards} shards");
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, seed);
     store.jitter.store(true, Ordering::SeqCst);
+    store.takes_many.store(seed % 2 == 0, Ordering::SeqCst);
     let mut config = config(cache, "mq");
     (config.write, config.shards, config.dirty_age) = (write, shards, age);
     config.spare_frames = 8;

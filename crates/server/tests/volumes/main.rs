@@ -4,6 +4,7 @@
 //! The whole program is tested in `crates/cli/tests/server`.
 
 mod behaviour;
+mod closing;
 mod common;
 mod cost;
 mod crash;

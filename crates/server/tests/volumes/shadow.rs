@@ -333,6 +333,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
     let mut random = Random(seed);
     let store = TestStore::new(size as usize, alignment, seed);
     store.jitter.store(true, Ordering::SeqCst);
+    store.takes_many.store(seed % 2 == 0, Ordering::SeqCst);
     let watcher = Arc::new(Watcher {
         store: Arc::clone(&store),
         block_bytes: block,

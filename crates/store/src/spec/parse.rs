@@ -289,8 +289,8 @@ fn delay(inside: Text<'_>, options: &[Setting<'_>]) -> Parsed<Delay> {
 }
 
 fn fail_rule(options: &[Setting<'_>]) -> Parsed<FailRule> {
-    const EXPECTED: &str = "read, write, zero, trim, flush, extents or any; n=N, from=N, every=N \
-        or p=P[,seed=N]; error[=eio|enospc|enomem], short[=...] or stall[=TIME]";
+    const EXPECTED: &str = "read, write, zero, trim, flush, extents or any; n=N, from=N, every=N, \
+        at=SIZE..SIZE or p=P[,seed=N]; error[=eio|enospc|enomem], short[=...] or stall[=TIME]";
     let all = Failure::Error(FailWith::Io);
     let mut rule = FailRule { kind: None, trigger: Trigger::From(1), failure: all };
     let mut drawn_with = None;
@@ -302,6 +302,7 @@ fn fail_rule(options: &[Setting<'_>]) -> Parsed<FailRule> {
             ("any", None) => rule.kind = None,
             ("n", Some(value)) => rule.trigger = Trigger::Nth(count(value)?),
             ("from", Some(value)) => rule.trigger = Trigger::From(count(value)?),
+            ("at", Some(value)) => rule.trigger = within(value)?,
             ("every", Some(value)) => rule.trigger = Trigger::Every(count(value)?),
             ("p", Some(value)) => match value.text().parse() {
                 Ok(probability) if (0.0..=1.0).contains(&probability) => {
@@ -326,6 +327,18 @@ fn fail_rule(options: &[Setting<'_>]) -> Parsed<FailRule> {
             Ok(rule)
         }
         (Some((name, _)), _) => fail(name, "a seed only together with p=P"),
+    }
+}
+
+/// The bytes of a bad place.
+fn within(value: Text<'_>) -> Parsed<Trigger> {
+    let Some(at) = value.text().find("..") else { return fail(value, "two sizes, as 1MiB..2MiB") };
+    let end = value.range(at + 2, value.text().len());
+    let (from, to) = (size(value.range(0, at))?, size(end)?);
+    if from >= to {
+        fail(end, "more than the first size")
+    } else {
+        Ok(Trigger::Within { from, to })
     }
 }
 

@@ -3,6 +3,7 @@
 mod delay;
 mod fail;
 mod file;
+mod many;
 mod memory;
 #[cfg(feature = "object")]
 mod object;

@@ -18,6 +18,7 @@ use undercroft_nbd::hint::{ClientStat, Hint};
 use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report, client_id};
 use undercroft_nbd::{Client, ClientError};
 
+use crate::clock;
 use crate::counters::TellStats;
 use crate::serve::reporting::Reporting;
 use crate::tell::Listener;
@@ -193,7 +194,7 @@ impl Teller {
             state.unheard += 1;
             return;
         }
-        add(&mut state.hints, Instant::now());
+        add(&mut state.hints, clock::now());
         state.is_fresh = true;
     }
 
@@ -229,7 +230,7 @@ impl State {
 
     fn next_step(&mut self, blocks: &Range<u64>, changes: bool, batch: usize) -> Step {
         let Self { hints, mailbox: Some(mailbox), .. } = self else { return Step::Go(None) };
-        let now = Instant::now();
+        let now = clock::now();
         if let Some(away) = mailbox.is_handing_over(blocks) {
             return Step::Wait(away);
         }
@@ -272,12 +273,12 @@ impl State {
             return None;
         }
         self.stat = Some(stat);
-        if self.is_fresh || self.waiting > 0 { None } else { self.send(Instant::now(), false) }
+        if self.is_fresh || self.waiting > 0 { None } else { self.send(clock::now(), false) }
     }
 
     /// A message of what has waited long enough, if that may go by itself.
     fn overdue(&mut self) -> Option<Answer> {
-        let now = Instant::now();
+        let now = clock::now();
         if self.is_fresh || self.waiting > 0 || self.hints.waits_since(now) < FLUSH_AFTER {
             return None;
         }

@@ -1,0 +1,308 @@
+//! Power cuts below the real file store: the file lies on a disk whose cache loses any part of what
+//! was not flushed. The disk is an NBD export of this test, which nbdfuse makes a file of, so that
+//! every write of the server and every `fdatasync` reaches it.
+//!
+//! Each block has one writer, whose versions only grow. After a cut each sector must have a version
+//! that is no older than the newest one that was answered with FUA, or before a FLUSH was asked for
+//! that succeeded; and no version that nobody wrote.
+
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use undercroft_nbd::{
+    Client, Command, Context, Export, ExportInfo, Exports, Failure, Flags, Listener, Peer, Refusal,
+    Request, ServerOptions, Session,
+};
+
+use super::clients::is_there;
+use super::support::{PATIENCE, Place, Random};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 512;
+const SECTOR: usize = 512;
+const WRITERS: u64 = 4;
+
+/// What a disk holds: as it is read, and as it would be after a cut if its cache were lost.
+struct Disk {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    /// Written since the last flush, in order.
+    cached: Vec<(usize, Bytes)>,
+    /// The power is gone.
+    is_off: bool,
+}
+
+#[derive(Clone)]
+struct Power(Arc<Mutex<Disk>>);
+
+impl Power {
+    fn new() -> Power {
+        let zeroes = vec![0; (BLOCKS * BLOCK) as usize];
+        let (live, durable) = (zeroes.clone(), zeroes);
+        Power(Arc::new(Mutex::new(Disk { live, durable, cached: Vec::new(), is_off: false })))
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap()
+    }
+
+    /// Ends the power: what the disk holds afterwards. Any sector that was in its cache may be there.
+    fn cut(&self, random: &mut Random) -> Vec<u8> {
+        let mut disk = self.disk();
+        disk.is_off = true;
+        let cached = std::mem::take(&mut disk.cached);
+        // Of a tenth of the cuts nothing of the cache stays, of a tenth everything.
+        let kept = match random.below(10) {
+            0 => 0,
+            1 => 100,
+            _ => random.below(100),
+        };
+        for (at, data) in cached {
+            for (number, sector) in data.chunks(SECTOR).enumerate() {
+                if random.below(100) < kept {
+                    let at = at + number * SECTOR;
+                    disk.durable[at..at + sector.len()].copy_from_slice(sector);
+                }
+            }
+        }
+        disk.live = disk.durable.clone();
+        disk.live.clone()
+    }
+
+    fn on(&self) {
+        self.disk().is_off = false;
+    }
+}
+
+impl Disk {
+    fn write(&mut self, offset: u64, data: Vec<Bytes>, durable: bool) {
+        let mut at = offset as usize;
+        for piece in data {
+            self.live[at..at + piece.len()].copy_from_slice(&piece);
+            let length = piece.len();
+            self.cached.push((at, piece));
+            at += length;
+        }
+        if durable {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        for (at, data) in std::mem::take(&mut self.cached) {
+            self.durable[at..at + data.len()].copy_from_slice(&data);
+        }
+    }
+}
+
+impl Exports for Power {
+    fn list(&self, _: &Peer) -> Vec<(String, String)> {
+        vec![("disk".to_owned(), String::new())]
+    }
+
+    fn find(&self, _: &str, _: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Export for Power {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        ExportInfo {
+            name: "disk".to_owned(),
+            description: String::new(),
+            size: BLOCKS * BLOCK,
+            flags: Flags { multi_conn: true, ..Flags::default() },
+            min_block: 1,
+            preferred_block: 4096,
+            max_block: 32 << 20,
+        }
+    }
+
+    fn contexts(&self, _: &str) -> Vec<Context> {
+        Vec::new()
+    }
+
+    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Session for Power {
+    fn submit(&mut self, request: Request) {
+        let Request { command, offset, length, durable, reply } = request;
+        let mut disk = self.disk();
+        if disk.is_off {
+            return reply.fail(Failure::Io, "there is no power".to_owned());
+        }
+        match command {
+            Command::Read { .. } => {
+                let range = offset as usize..(offset + length) as usize;
+                reply.data(Bytes::copy_from_slice(&disk.live[range]));
+            }
+            Command::Write { data } => {
+                disk.write(offset, data, durable);
+                reply.done();
+            }
+            Command::Flush => {
+                disk.flush();
+                reply.done();
+            }
+            _ => reply.fail(Failure::NotSupported, "a plain disk".to_owned()),
+        }
+    }
+}
+
+/// The disk as a file, `fuse/nbd`.
+struct Mounted<'a>(&'a Place, Child);
+
+impl<'a> Mounted<'a> {
+    fn new(place: &'a Place) -> Result<Mounted<'a>, &'static str> {
+        let _ = std::fs::create_dir(place.path("fuse"));
+        let uri = "nbd+unix:///disk?socket=disk";
+        let child = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
+        let mut mounted = Mounted(place, child);
+        let deadline = Instant::now() + PATIENCE;
+        while !place.path("fuse/nbd").exists() {
+            if mounted.1.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                return Err("nbdfuse may not mount");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(mounted)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.command("umount", &["--lazy", "fuse"]).output();
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.1.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.1.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Versions of the blocks.
+struct Versions {
+    issued: Vec<u64>,
+    answered: Vec<u64>,
+    durable: Vec<u64>,
+}
+
+/// A block of one version: each of its sectors says which.
+fn content(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+/// Writes its own blocks until the power is gone.
+async fn write_versions(
+    client: Client,
+    writer: u64,
+    mut random: Random,
+    versions: Arc<Mutex<Versions>>,
+) {
+    loop {
+        if random.below(8) == 0 {
+            let covered = versions.lock().unwrap().answered.clone();
+            if client.flush().await.is_err() {
+                return;
+            }
+            let mut versions = versions.lock().unwrap();
+            for (durable, covered) in versions.durable.iter_mut().zip(covered) {
+                *durable = covered.max(*durable);
+            }
+            continue;
+        }
+        let block = random.below(BLOCKS / WRITERS) * WRITERS + writer;
+        let (place, fua) = (block as usize, random.below(10) == 0);
+        let version = {
+            let mut versions = versions.lock().unwrap();
+            versions.issued[place] += 1;
+            versions.issued[place]
+        };
+        let data = vec![Bytes::from(content(version))];
+        if client.write(block * BLOCK, data, fua).await.is_err() {
+            return;
+        }
+        let mut versions = versions.lock().unwrap();
+        versions.answered[place] = version;
+        if fua {
+            versions.durable[place] = version;
+        }
+    }
+}
+
+fn check(image: &[u8], versions: &Versions, what: &str) {
+    for (at, sector) in image.chunks(SECTOR).enumerate() {
+        let block = at * SECTOR / BLOCK as usize;
+        let found = u64::from_le_bytes(sector[..8].try_into().unwrap());
+        assert!(sector.chunks(8).all(|part| part == found.to_le_bytes()), "{what}: sector {at}");
+        let (oldest, newest) = (versions.durable[block], versions.issued[block]);
+        assert!(
+            (oldest..=newest).contains(&found),
+            "{what}: sector {at} of block {block} has version {found}; {oldest} is durable, \
+             {newest} the newest"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_flushed_survives_a_power_cut_below_the_file() {
+    if let Some(missing) = ["nbdfuse", "umount"].iter().find(|program| !is_there(program)) {
+        return println!("skipped: {missing} is not installed");
+    }
+    let place = Place::new();
+    let mut random = Random::from_environment("power");
+    let power = Power::new();
+    let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
+    let listener = Listener::unix(&place.path("disk")).unwrap();
+    let disk = tokio::spawn(async move { server.listen(listener).await });
+    let versions = Arc::new(Mutex::new(Versions {
+        issued: vec![0; BLOCKS as usize],
+        answered: vec![0; BLOCKS as usize],
+        durable: vec![0; BLOCKS as usize],
+    }));
+    for round in 0..6 {
+        let mode = ["back", "through", "around"][round % 3];
+        let mounted = match Mounted::new(&place) {
+            Ok(mounted) => mounted,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let server = place.serve(&format!(
+            "--volume v=file:fuse/nbd,cache=1MiB,dirty-age-s=1,dirty-percent=30 --write {mode}"
+        ));
+        let mut writers = Vec::new();
+        for writer in 0..WRITERS {
+            let (client, random) = (server.connect("v").await, Random::new(random.next()));
+            let versions = Arc::clone(&versions);
+            writers.push(tokio::spawn(write_versions(client, writer, random, versions)));
+        }
+        tokio::time::sleep(Duration::from_millis(300 + random.below(900))).await;
+        let image = power.cut(&mut random);
+        server.kill();
+        for writer in writers {
+            tokio::time::timeout(PATIENCE, writer).await.expect("a writer hangs").unwrap();
+        }
+        // What the file's pages still hold goes with them.
+        drop(mounted);
+        let mut versions = versions.lock().unwrap();
+        let what = format!("round {round}, {mode}");
+        check(&image, &versions, &what);
+        assert!(versions.durable.iter().any(|&version| version > 0), "{what}: nothing was flushed");
+        // From here on the disk has what it has.
+        for (block, sectors) in image.chunks(BLOCK as usize).enumerate() {
+            let first = u64::from_le_bytes(sectors[..8].try_into().unwrap());
+            versions.answered[block] = first;
+            let each =
+                sectors.chunks(SECTOR).map(|s| u64::from_le_bytes(s[..8].try_into().unwrap()));
+            versions.durable[block] = each.min().unwrap();
+        }
+        power.on();
+    }
+    disk.abort();
+}

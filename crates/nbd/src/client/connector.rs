@@ -1,0 +1,36 @@
+//! A way to servers that is not the system's: streams in memory, say.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::link::Transport;
+use crate::uri::Endpoint;
+
+type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Transport>>> + Send>>;
+
+/// Makes the connections of a client. Clones are the same.
+#[derive(Clone)]
+pub struct Connector(Arc<dyn Fn(&Endpoint) -> Connecting + Send + Sync>);
+
+impl Connector {
+    /// Connects by this function.
+    pub fn new<F>(connect: impl Fn(&Endpoint) -> F + Send + Sync + 'static) -> Connector
+    where
+        F: Future<Output = io::Result<Box<dyn Transport>>> + Send + 'static,
+    {
+        Connector(Arc::new(move |endpoint| Box::pin(connect(endpoint))))
+    }
+
+    pub(super) fn connect(&self, endpoint: &Endpoint) -> Connecting {
+        (self.0)(endpoint)
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}

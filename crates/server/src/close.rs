@@ -1,0 +1,165 @@
+//! The end of a volume: what is under way is answered, what is dirty is written, and what the store
+//! would not take is named.
+//!
+//! A store that refuses some blocks still gets all others, since a refused block is out of the way
+//! (`dirty.rs`). A store that refuses everything may come back: it is tried again until the time is
+//! over that the configuration gives.
+//!
+//! Not here: what a server does with all its volumes (`serve/run.rs`), and the file that keeps what
+//! was not written (`serve/unwritten.rs`).
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep, timeout_at};
+use undercroft_nbd::Failure;
+
+use crate::answer::Failed;
+use crate::volume::{Volume, Work, ask_store};
+
+/// Pause before what was refused is tried again; twice as long each time.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_LONGEST: Duration = Duration::from_secs(2);
+
+/// Ranges of blocks that a text names at most.
+const RANGES_NAMED: usize = 16;
+
+/// What a store did not take, by the end of its volume.
+#[derive(Clone, Debug)]
+pub struct Unwritten {
+    /// The blocks whose last changes were answered and are not at the store, in order.
+    pub blocks: Vec<RangeInclusive<u64>>,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// What the store said last.
+    pub why: Failed,
+}
+
+impl Unwritten {
+    /// How many blocks that are.
+    pub fn count(&self) -> u64 {
+        self.blocks.iter().map(|run| run.end() - run.start() + 1).sum()
+    }
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { blocks, block_bytes, why } = self;
+        if blocks.is_empty() {
+            return write!(
+                f,
+                "{why}: all blocks were written, but the store did not say that they are durable; \
+                 what was written since its last flush may be lost"
+            );
+        }
+        write!(f, "{why}: {} blocks of {block_bytes} bytes are not written: ", self.count())?;
+        for (index, run) in blocks.iter().take(RANGES_NAMED).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            match run.end() - run.start() {
+                0 => write!(f, "{comma}{}", run.start())?,
+                _ => write!(f, "{comma}{}-{}", run.start(), run.end())?,
+            }
+        }
+        match blocks.len().saturating_sub(RANGES_NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more ranges"),
+        }
+    }
+}
+
+impl std::error::Error for Unwritten {}
+
+impl Volume {
+    /// Answers what is under way, refuses what comes, and makes everything durable. The volume
+    /// cannot be used afterwards. Takes [`close_patience`](crate::VolumeConfig::close_patience) at
+    /// most, and a little more than that if the store stalls.
+    ///
+    /// # Errors
+    /// What the store did not take in that time. It is dirty as before: closing may be tried again.
+    pub async fn close(self: &Arc<Self>) -> Result<(), Unwritten> {
+        self.closing.store(true, Ordering::SeqCst);
+        let start = Instant::now();
+        let (patience, deadline) = (self.config.close_patience, start + self.config.close_patience);
+        let answered = self.until(|| self.pending.load(Ordering::SeqCst) == 0);
+        // A request that the store does not answer must not keep what is dirty from being written.
+        let _ = timeout_at(start + patience / 2, answered).await;
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let ended = match timeout_at(deadline, self.write_everything()).await {
+                Ok(ended) => ended,
+                Err(_) => Err(Failed::new(Failure::Io, "the store does not answer")),
+            };
+            let Err(why) = ended else { break };
+            if Instant::now() + pause > deadline {
+                return Err(self.unwritten(why));
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_LONGEST);
+        }
+        let store = Arc::clone(&self.store);
+        // Nothing is lost; another server may have to wait.
+        let given_up = timeout_at(deadline, ask_store(async move { store.close().await })).await;
+        if let Ok(Err(error)) = given_up {
+            tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
+        }
+        Ok(())
+    }
+
+    /// Offers every dirty block to the store, each by itself if it is not taken with others, and
+    /// flushes the store.
+    async fn write_everything(self: &Arc<Self>) -> Result<(), Failed> {
+        let (known, bounds) = (self.refusals_so_far(), self.changes_so_far());
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            let (mut is_tried, mut refused) = (true, None);
+            for (index, &bound) in bounds.iter().enumerate() {
+                let mut work = Work::new(self);
+                let (shard, fx) = work.nth_shard(index);
+                shard.try_refused_again(known[index], bound, fx);
+                let room = self.write_out_room(shard);
+                shard.write_out_oldest(bound, room, self.write_out_blocks(), fx);
+                let left = shard.dirty.refused_before(known[index], bound).next();
+                is_tried &= shard.dirty.is_tried_below(bound) && left.is_none();
+                refused = refused.or(shard.dirty.refused_since(known[index], bound));
+                work.finish();
+            }
+            if is_tried {
+                if let Some(why) = refused {
+                    return Err(why);
+                }
+                return self.flush_store().await;
+            }
+            progress.await;
+        }
+    }
+
+    /// Names what is dirty.
+    fn unwritten(&self, why: Failed) -> Unwritten {
+        let (mut blocks, mut last) = (Vec::<RangeInclusive<u64>>::new(), None);
+        let mut dirty = Vec::new();
+        for index in 0..self.shards.len() {
+            let (its, refused) = self.lock(index).dirty.all();
+            dirty.extend(its);
+            last = last.or(refused);
+        }
+        dirty.sort_unstable();
+        for block in dirty {
+            match blocks.last_mut() {
+                Some(run) if run.end() + 1 == block => *run = *run.start()..=block,
+                _ => blocks.push(block..=block),
+            }
+        }
+        let block_bytes = self.geometry.block_bytes();
+        Unwritten { blocks, block_bytes, why: last.unwrap_or(why) }
+    }
+
+    /// The content of a dirty block.
+    pub(crate) fn dirty_content(&self, block: u64) -> Option<Bytes> {
+        self.lock(self.geometry.shard_of(block)).content_of(block)
+    }
+}

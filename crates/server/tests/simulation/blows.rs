@@ -1,0 +1,222 @@
+//! What befalls the servers while the clients are at work, one thing after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use undercroft_nbd::{Client, ClientOptions};
+
+use crate::disk::{Cut, Disk, SECTOR};
+use crate::history::Event;
+use crate::random::Random;
+use crate::scenario::Blow;
+use crate::world::{PATIENCE, World};
+
+/// How long a server that is to connect again to the one below may go on with what it has.
+const NOTICES: Duration = Duration::from_secs(2);
+
+/// Until the clients have had enough; what was wrong.
+pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
+    let mut wrong = Vec::new();
+    while !world.is_over() && wrong.is_empty() {
+        world.pause(&mut random).await;
+        let blow = random.weighted(&world.scenario.blows);
+        world.log.line(|| format!("== {blow:?}"));
+        let strike = timeout(2 * PATIENCE, strike(&world, blow, &mut random));
+        match strike.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => wrong.push(format!("{blow:?}: {error}")),
+            Err(_) => wrong.push(format!("{blow:?} has not ended")),
+        }
+    }
+    world.lowest().disks().iter().for_each(Disk::heal);
+    wrong
+}
+
+async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(), String> {
+    let volume = random.below(world.scenario.volumes.len() as u64) as usize;
+    let draw = &world.scenario.volumes[volume];
+    let lowest = Arc::clone(world.lowest());
+    let Some(disk) = lowest.disk(volume) else { return Ok(()) };
+    match blow {
+        Blow::BadRange => {
+            let first = random.below(draw.bytes / SECTOR) * SECTOR;
+            let bad = first..(first + random.pick(&[512, 4096, 65_536])).min(draw.bytes);
+            let writes = random.percent(60);
+            disk.set_faults(|faults| match writes {
+                true if faults.bad_writes.is_empty() => faults.bad_writes.push(bad),
+                true => {}
+                false => faults.bad_reads.push(bad),
+            });
+        }
+        Blow::FailSome => {
+            let mut chance = || random.pick(&[0, 10, 50, 100]);
+            let (reads, writes, flushes) = (chance(), chance(), chance());
+            let torn = random.percent(50);
+            disk.set_faults(|faults| {
+                faults.failing_reads = reads;
+                faults.failing_writes = writes;
+                faults.failing_flushes = flushes;
+                faults.torn = torn;
+            });
+        }
+        Blow::FailNth | Blow::DieAfterNth => {
+            let nth = random.between(1, 30);
+            disk.set_faults(|faults| {
+                faults.nth = Some(nth);
+                faults.dead_after = blow == Blow::DieAfterNth;
+            });
+        }
+        Blow::Full => disk.set_faults(|faults| faults.full = true),
+        Blow::Stall => {
+            disk.set_faults(|faults| faults.stalled = true);
+            sleep(Duration::from_millis(random.pick(&[20, 500, 5000]))).await;
+            disk.set_faults(|faults| faults.stalled = false);
+        }
+        Blow::Heal => disk.heal(),
+        Blow::ReloadAsIs | Blow::ReloadAccess | Blow::ReloadRemove => {
+            reload(world, blow, volume, random).await?;
+        }
+        Blow::Control => control(world, volume, random),
+        Blow::Kill | Blow::PowerCut => kill(world, blow == Blow::PowerCut, random).await?,
+        Blow::Restart => {
+            world.end().await;
+            sleep(Duration::from_millis(random.below(200))).await;
+            start(world).await?;
+        }
+        Blow::KillBelow | Blow::PowerCutBelow => {
+            kill_below(world, blow == Blow::PowerCutBelow, random).await?;
+        }
+        Blow::CutLinkBelow => world.top.cut_link(),
+    }
+    Ok(())
+}
+
+/// A server may be unable to start while its disk fails: then that is mended first.
+async fn start(world: &Arc<World>) -> Result<(), String> {
+    if world.start().await.is_ok() {
+        return Ok(());
+    }
+    world.lowest().disks().iter().for_each(Disk::heal);
+    world.start().await
+}
+
+async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
+    world.top.kill().await;
+    if let (Some(below), true) = (&world.below, power) {
+        below.kill().await;
+    }
+    let cut = match random.below(3) {
+        0 => Cut::All,
+        1 => Cut::Some { lost_percent: 50 },
+        _ => Cut::Some { lost_percent: 5 },
+    };
+    for (volume, draw) in world.scenario.volumes.iter().enumerate() {
+        let disk = world.lowest().disk(volume);
+        if let (Some(disk), true) = (disk, power) {
+            disk.cut(cut);
+        } else if let (Some(disk), None) = (disk, &world.below) {
+            disk.abandon();
+        }
+        let event = match (power || draw.write == "back", &world.below) {
+            (true, _) => Event::Lost,
+            (false, None) => Event::Killed,
+            // What is on its way to the server below still arrives.
+            (false, Some(_)) => continue,
+        };
+        world.history.event(volume, event);
+    }
+    sleep(Duration::from_millis(random.below(200))).await;
+    if power || world.below.is_none() { start(world).await } else { start_top(world).await }
+}
+
+async fn start_top(world: &Arc<World>) -> Result<(), String> {
+    if world.top.start().await.is_ok() {
+        return Ok(());
+    }
+    world.lowest().disks().iter().for_each(Disk::heal);
+    world.top.start().await
+}
+
+async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
+    let Some(below) = &world.below else { return Ok(()) };
+    below.kill().await;
+    let mut is_lost = Vec::new();
+    for (volume, draw) in world.scenario.volumes.iter().enumerate() {
+        let Some(disk) = below.disk(volume) else { continue };
+        let lost = match power {
+            true => disk.cut(Cut::All),
+            false => {
+                disk.abandon();
+                false
+            }
+        };
+        // What is dirty above is written again; what the server below had not written is not.
+        if (lost || draw.below == "back") && draw.write != "back" {
+            world.history.event(volume, Event::LostBelow);
+            is_lost.push(volume);
+        }
+    }
+    sleep(Duration::from_millis(random.below(500))).await;
+    let connected = world.top.connected_below.notified();
+    if below.start().await.is_err() {
+        below.disks().iter().for_each(Disk::heal);
+        below.start().await?;
+    }
+    if !is_lost.is_empty() {
+        // Whoever asks for what is not in the cache makes it connect again.
+        let noticed = async {
+            connected.await;
+            sleep(NOTICES).await;
+        };
+        let _ = timeout(PATIENCE, noticed).await;
+        for volume in is_lost {
+            world.history.event(volume, Event::NoMoreLostBelow);
+        }
+    }
+    Ok(())
+}
+
+async fn reload(
+    world: &Arc<World>,
+    blow: Blow,
+    volume: usize,
+    random: &mut Random,
+) -> Result<(), String> {
+    let name = world.scenario.volumes[volume].name.clone();
+    let mut running = world.top.running.lock().await;
+    let Some(running) = running.as_mut() else { return Ok(()) };
+    match blow {
+        Blow::ReloadAccess => {
+            let mut plan = world.top.plan(|_| true);
+            let own = plan.volumes.iter_mut().filter(|v| v.config.name == name);
+            own.for_each(|v| v.access.clients = vec!["nobody".to_owned()]);
+            running.reload(Ok(plan)).await;
+            sleep(Duration::from_millis(random.below(100))).await;
+        }
+        Blow::ReloadRemove => {
+            // Together with what else cannot be taken away, since one volume must stay.
+            running.reload(Ok(world.top.plan(|index| index != volume))).await;
+            let is_gone = !running.plan().volumes.iter().any(|v| v.config.name == name);
+            if is_gone {
+                world.history.event(volume, Event::Closed);
+            }
+            sleep(Duration::from_millis(random.below(100))).await;
+        }
+        _ => {}
+    }
+    running.reload(Ok(world.top.plan(|_| true))).await;
+    Ok(())
+}
+
+/// Somebody opens a control export, and says nothing.
+fn control(world: &Arc<World>, volume: usize, random: &mut Random) {
+    let name = format!("@coop/{}", world.scenario.volumes[volume].name);
+    let (world, time) = (Arc::clone(world), Duration::from_secs(random.pick(&[1, 60, 100_000])));
+    tokio::spawn(async move {
+        let Ok((end, _wire)) = world.connect(50, 4096) else { return };
+        let Ok(client) = Client::over(end, &name, &ClientOptions::default()).await else { return };
+        sleep(time).await;
+        client.close().await;
+    });
+}

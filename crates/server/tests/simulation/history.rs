@@ -1,0 +1,209 @@
+//! What the clients of a run asked and were answered, and what befell the servers meanwhile: all
+//! that the checker goes by.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::disk::SECTOR;
+use crate::report::Log;
+
+/// A moment: of two events the later one has the larger number.
+pub type Step = u64;
+
+/// What a sector holds: the number of the operation that wrote it, or zeroes.
+pub type Value = u32;
+
+pub const ZEROES: Value = 0;
+
+/// Wrote everything before the run.
+pub const INITIAL: Value = 1;
+
+/// What no operation ever wrote: made up by a client that lies, or torn within a sector.
+pub const FORGED: Value = u32::MAX;
+
+/// A range of sectors of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub volume: usize,
+    pub sectors: Range<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// With what it found, once it is answered.
+    Read(Vec<Value>),
+    Write,
+    Zero,
+    Trim,
+    Flush,
+    /// Nothing that the checker looks at.
+    Other(&'static str),
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Done,
+    /// The server said that it failed.
+    Failed,
+    /// The connection was lost first.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub session: u32,
+    pub place: Place,
+    pub action: Action,
+    pub durable: bool,
+    pub call: Step,
+    pub end: Option<(Step, End)>,
+}
+
+/// What befell a volume as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// What was not made durable may be gone; requests that were not answered happened before, or
+    /// never.
+    Lost,
+    /// The same for these sectors; all others are as after an end that went well.
+    LostWithin(Vec<Range<u64>>),
+    /// Its server was killed, and what was answered is in the store.
+    Killed,
+    /// It was closed: everything is durable.
+    Closed,
+    /// The server below lost what was not made durable: blocks that are not written again go back
+    /// in time, at some moment until the second event.
+    LostBelow,
+    NoMoreLostBelow,
+}
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct History(Arc<Mutex<State>>);
+
+pub struct State {
+    log: Log,
+    step: Step,
+    /// By number, which is the value that each writes.
+    pub operations: BTreeMap<u32, Operation>,
+    pub events: Vec<(Step, usize, Event)>,
+    /// The sessions that have begun and not ended.
+    open_sessions: BTreeMap<u32, usize>,
+    /// Sessions that were open when something was lost below, and when: to be told.
+    pub owed: Vec<(u32, Step)>,
+    next_session: u32,
+    next_operation: u32,
+}
+
+impl History {
+    pub fn new(log: Log) -> History {
+        History(Arc::new(Mutex::new(State {
+            log,
+            step: 0,
+            operations: BTreeMap::new(),
+            events: Vec::new(),
+            open_sessions: BTreeMap::new(),
+            owed: Vec::new(),
+            next_session: 0,
+            next_operation: INITIAL + 1,
+        })))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn begin_session(&self, volume: usize) -> u32 {
+        let mut state = self.lock();
+        state.next_session += 1;
+        let session = state.next_session;
+        state.open_sessions.insert(session, volume);
+        session
+    }
+
+    pub fn end_session(&self, session: u32) {
+        self.lock().open_sessions.remove(&session);
+    }
+
+    /// An operation is about to be asked for: its number.
+    pub fn call(&self, session: u32, place: Place, action: Action, durable: bool) -> u32 {
+        let mut state = self.lock();
+        state.step += 1;
+        let (number, call) = (state.next_operation, state.step);
+        state.next_operation += 1;
+        state.log.line(|| {
+            let fua = if durable { " FUA" } else { "" };
+            format!("s{session} #{number} {action:?}{fua} v{} {:?}", place.volume, place.sectors)
+        });
+        let operation = Operation { session, place, action, durable, call, end: None };
+        state.operations.insert(number, operation);
+        number
+    }
+
+    /// It was answered, with what a read found.
+    pub fn end(&self, number: u32, end: End, found: Vec<Value>) {
+        let mut state = self.lock();
+        state.step += 1;
+        let step = state.step;
+        state.log.line(|| format!("   #{number} {end:?} {}", short(&found)));
+        if let Some(operation) = state.operations.get_mut(&number) {
+            operation.end = Some((step, end));
+            if let Action::Read(values) = &mut operation.action {
+                *values = found;
+            }
+        }
+    }
+
+    pub fn event(&self, volume: usize, event: Event) {
+        let mut state = self.lock();
+        state.step += 1;
+        let step = state.step;
+        state.log.line(|| format!("== v{volume} {event:?}"));
+        if event == Event::LostBelow {
+            let open = state.open_sessions.iter().filter(|(_, of)| **of == volume);
+            let owed: Vec<_> = open.map(|(session, _)| (*session, step)).collect();
+            state.owed.extend(owed);
+        }
+        state.events.push((step, volume, event));
+    }
+
+    /// Operations that were asked for so far.
+    pub fn requests(&self) -> u64 {
+        u64::from(self.lock().next_operation - INITIAL - 1)
+    }
+}
+
+/// Runs of equal values.
+fn short(found: &[Value]) -> String {
+    let runs = found.chunk_by(|a, b| a == b);
+    runs.map(|run| format!("{}x{} ", run[0], run.len())).collect()
+}
+
+/// The bytes that an operation writes: each sector says who wrote it, and where it is.
+pub fn contents(value: Value, sectors: Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(((sectors.end - sectors.start) * SECTOR) as usize);
+    for sector in sectors {
+        let mut word = [0; 16];
+        word[..4].copy_from_slice(&value.to_le_bytes());
+        word[4..12].copy_from_slice(&sector.to_le_bytes());
+        word[12..].copy_from_slice(&(value ^ 0x5a5a_5a5a).to_le_bytes());
+        (0..SECTOR / 16).for_each(|_| bytes.extend_from_slice(&word));
+    }
+    bytes
+}
+
+/// Who wrote each sector.
+pub fn values(bytes: &[u8], first: u64) -> Vec<Value> {
+    let sectors = bytes.chunks(SECTOR as usize).zip(first..);
+    let value = |(bytes, sector): (&[u8], u64)| {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return ZEROES;
+        }
+        let value = Value::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let is_whole = value != ZEROES && bytes == contents(value, sector..sector + 1);
+        if is_whole { value } else { FORGED }
+    };
+    sectors.map(value).collect()
+}

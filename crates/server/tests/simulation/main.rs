@@ -1,0 +1,64 @@
+//! The whole server, simulated from one seed.
+//!
+//! A seed draws a [`scenario`]: servers with their volumes, clients, and what befalls them. All of
+//! it runs on one thread and a clock that goes on only when everybody waits, so a seed has one
+//! outcome. The servers are those of the program ([`node`]), over streams in memory ([`wire`]) and
+//! on disks that fail ([`disk`]). What the clients were answered ([`history`]) is judged by the
+//! [`checker`]. docs/testing.md says what is simulated and how to look at a seed.
+#![allow(unreachable_pub)]
+
+mod blows;
+mod checker;
+mod client;
+mod disk;
+mod history;
+mod node;
+mod random;
+mod report;
+mod run;
+mod scenario;
+mod seeds;
+mod wire;
+mod world;
+
+use std::time::{Duration, Instant};
+
+/// A seed that is looked at: its log is shown.
+#[test]
+fn replay() {
+    let Ok(seed) = std::env::var("UNDERCROFT_SEED") else { return };
+    let report = run::seed(seed.parse().expect("UNDERCROFT_SEED is a number"), true);
+    println!("{report:#?}");
+    assert!(report.faults.is_empty(), "{}", report.explain());
+}
+
+#[test]
+fn one_seed_has_one_outcome() {
+    for seed in 1..=6 {
+        let (once, again) = (run::seed(seed, false), run::seed(seed, false));
+        assert_eq!(once.hash, again.hash, "seed {seed}");
+        assert_eq!(once.requests, again.requests, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_thousand_seeds() {
+    let count = std::env::var("SIMULATE_SEEDS").map_or(1000, |text| text.parse().unwrap());
+    seeds::all(1..=count, None);
+}
+
+/// Seeds that found something, each with what it was.
+#[test]
+fn seeds_that_found_something() {
+    seeds::all(seeds::FOUND.iter().map(|(seed, _)| *seed), None);
+}
+
+/// For as long as SIMULATE_MINUTES says, with seeds that nobody has seen.
+#[test]
+#[ignore = "takes as long as it is told to"]
+fn for_some_time() {
+    let minutes = std::env::var("SIMULATE_MINUTES").map_or(60.0, |text| text.parse().unwrap());
+    let first = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() << 20;
+    let until = Instant::now() + Duration::from_secs_f64(60.0 * minutes);
+    seeds::all(first.., Some(until));
+}

@@ -1,0 +1,163 @@
+//! One server of the simulation: started from its settings on its disks, or on the server below,
+//! killed, stopped and started again. It is the whole server as the program runs it, but that its
+//! connections are streams in memory.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use undercroft_nbd::{Connector, Transport};
+use undercroft_server::serve::{Plan, Running, Settings, Surroundings, VolumeSettings};
+
+use crate::disk::Disk;
+use crate::report::Log;
+use crate::wire::{Port, Wire};
+
+/// Bytes of caches that belong to all volumes together.
+const CACHE: &str = "64MiB";
+
+pub struct Node {
+    pub name: &'static str,
+    pub port: Port,
+    /// Names and settings of its volumes, and their disks, if it has any.
+    pub volumes: Vec<(String, String)>,
+    disks: Vec<Disk>,
+    /// The server that has the disks otherwise.
+    below: Option<Arc<Node>>,
+    /// Bytes on the way in each direction of a connection to it.
+    buffer: usize,
+    pub running: AsyncMutex<Option<Running>>,
+    /// Which start it is: a server that was killed reaches nobody any more.
+    life: Arc<AtomicU64>,
+    wires_below: Arc<Mutex<Vec<Wire>>>,
+    /// A connection to the server below was made.
+    pub connected_below: Arc<Notify>,
+    seed: u64,
+    log: Log,
+}
+
+impl Node {
+    pub fn new(
+        name: &'static str,
+        volumes: Vec<(String, String)>,
+        stores: Result<Vec<Disk>, Arc<Node>>,
+        buffer: usize,
+        seed: u64,
+        log: Log,
+    ) -> Arc<Node> {
+        let (disks, below) = match stores {
+            Ok(disks) => (disks, None),
+            Err(below) => (Vec::new(), Some(below)),
+        };
+        Arc::new(Node {
+            name,
+            port: Port::default(),
+            volumes,
+            disks,
+            below,
+            buffer,
+            running: AsyncMutex::default(),
+            life: Arc::default(),
+            wires_below: Arc::default(),
+            connected_below: Arc::default(),
+            seed,
+            log,
+        })
+    }
+
+    /// The plan with these of its volumes.
+    pub fn plan(&self, has: impl Fn(usize) -> bool) -> Plan {
+        let volumes = self.volumes.iter().enumerate().filter(|(index, _)| has(*index));
+        let parsed = volumes.map(|(_, (name, options))| {
+            let store = match self.below {
+                Some(_) => format!("nbd://below/{name}"),
+                None => "mem:".to_owned(),
+            };
+            VolumeSettings::parse(&format!("{name}={store},{options}")).unwrap()
+        });
+        let cache = Some(CACHE.to_owned());
+        let settings = Settings { volumes: parsed.collect(), cache, ..Settings::default() };
+        let mut plan = Plan::new(&settings).unwrap();
+        plan.listen.clear();
+        plan
+    }
+
+    /// Starts it; the server below must be there.
+    pub async fn start(self: &Arc<Node>) -> Result<(), String> {
+        let mut running = self.running.lock().await;
+        let life = self.life.load(Ordering::SeqCst);
+        let is_alive = |node: &Node| node.life.load(Ordering::SeqCst) == life;
+        let disks: Vec<_> =
+            self.volumes.iter().map(|(name, _)| name.clone()).zip(self.disks.clone()).collect();
+        let surroundings = Surroundings {
+            stores: Some(Arc::new(move |volume| {
+                let found = disks.iter().find(|(name, _)| name == volume);
+                found.map(|(_, disk)| disk.open())
+            })),
+            connector: self.connector(life),
+            seed: Some(self.seed + life),
+        };
+        let started = Running::start_in(&self.plan(|_| true), surroundings).await;
+        let started = started.map_err(|error| error.to_string())?;
+        if is_alive(self) {
+            self.port.open(started.server().clone());
+            *running = Some(started);
+            self.log.line(|| format!("== {} is up", self.name));
+        }
+        Ok(())
+    }
+
+    fn connector(&self, life: u64) -> Option<Connector> {
+        let below = self.below.clone()?;
+        let (lives, wires, buffer) = (self.life.clone(), self.wires_below.clone(), self.buffer);
+        let (connected, name) = (self.connected_below.clone(), self.name);
+        Some(Connector::new(move |_| {
+            let made = match lives.load(Ordering::SeqCst) == life {
+                true => below.port.connect(name, buffer),
+                false => Err(io::ErrorKind::NotConnected.into()),
+            };
+            let made = made.map(|(end, wire)| {
+                wires.lock().unwrap().push(wire);
+                connected.notify_waiters();
+                Box::new(end) as Box<dyn Transport>
+            });
+            std::future::ready(made)
+        }))
+    }
+
+    /// It is gone from one moment to the next. What its disks do with that is theirs.
+    pub async fn kill(&self) {
+        self.life.fetch_add(1, Ordering::SeqCst);
+        self.port.kill();
+        self.cut_link();
+        // Half of a reload may be under way: it is dropped.
+        *self.running.lock().await = None;
+        self.log.line(|| format!("== {} is killed", self.name));
+    }
+
+    /// Its connections to the server below are lost.
+    pub fn cut_link(&self) {
+        self.wires_below.lock().unwrap().drain(..).for_each(|wire| wire.cut());
+    }
+
+    /// Ends it as it should: what it could not save is said.
+    pub async fn stop(&self) -> Option<Result<(), String>> {
+        self.port.close();
+        let running = self.running.lock().await.take()?;
+        let stopped = running.stop().await.map_err(|error| error.to_string());
+        self.life.fetch_add(1, Ordering::SeqCst);
+        self.port.kill();
+        self.cut_link();
+        self.log.line(|| format!("== {} has ended: {stopped:?}", self.name));
+        Some(stopped)
+    }
+
+    pub fn disk(&self, volume: usize) -> Option<&Disk> {
+        self.disks.get(volume)
+    }
+
+    pub fn disks(&self) -> &[Disk] {
+        &self.disks
+    }
+}

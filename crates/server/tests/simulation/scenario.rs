@@ -1,0 +1,239 @@
+//! What a seed draws: the servers and their volumes, what the clients do, and what befalls them.
+
+use std::fmt;
+
+use crate::disk::Habits;
+use crate::random::Random;
+
+/// Fewest requests of a run, and connections at a time.
+pub const REQUESTS: u64 = 500;
+pub const CLIENTS: u64 = 3;
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub volumes: Vec<VolumeDraw>,
+    /// Whether the volumes' stores are exports of a second server, which has the disks.
+    pub stacked: bool,
+    pub clients: u64,
+    /// Most requests of a connection under way.
+    pub depth: u64,
+    /// Most milliseconds between two requests, and how many of a hundred wait much longer.
+    pub pause_ms: u64,
+    pub long_pauses: u64,
+    /// Bytes on the way in each direction of a connection.
+    pub buffer: usize,
+    pub requests: u64,
+    /// Of a hundred changes.
+    pub durable: u64,
+    pub deeds: Vec<(Deed, u64)>,
+    /// Of a hundred connections, so many cooperate; of what these say, so much is untrue.
+    pub hinting: u64,
+    pub lying: u64,
+    pub blows: Vec<(Blow, u64)>,
+    /// Most milliseconds between two blows.
+    pub blow_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct VolumeDraw {
+    pub name: String,
+    pub block: u64,
+    pub bytes: u64,
+    pub write: &'static str,
+    pub below: &'static str,
+    /// As a person would write it, but for name and store.
+    pub options: String,
+    pub options_below: String,
+    pub habits: Habits,
+}
+
+/// What a client does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Read,
+    Write,
+    Flush,
+    Trim,
+    Zero,
+    Cache,
+    BlockStatus,
+    Status,
+    Evict,
+    Demote,
+    Promote,
+    /// Takes no replies for a while.
+    Hold,
+    /// Leaves in good order, or from one moment to the next.
+    Leave,
+    HangUp,
+}
+
+/// What befalls the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// Faults of a disk begin.
+    BadRange,
+    FailSome,
+    FailNth,
+    DieAfterNth,
+    Full,
+    Stall,
+    /// They end.
+    Heal,
+    ReloadAsIs,
+    ReloadAccess,
+    ReloadRemove,
+    /// A control export is opened, and stays open.
+    Control,
+    Kill,
+    PowerCut,
+    Restart,
+    /// The same for the server below.
+    KillBelow,
+    PowerCutBelow,
+    CutLinkBelow,
+}
+
+const DEEDS: [(Deed, u64); 14] = [
+    (Deed::Read, 300),
+    (Deed::Write, 300),
+    (Deed::Flush, 40),
+    (Deed::Trim, 15),
+    (Deed::Zero, 25),
+    (Deed::Cache, 15),
+    (Deed::BlockStatus, 10),
+    (Deed::Status, 4),
+    (Deed::Evict, 60),
+    (Deed::Demote, 40),
+    (Deed::Promote, 10),
+    (Deed::Hold, 4),
+    (Deed::Leave, 4),
+    (Deed::HangUp, 4),
+];
+
+const BLOWS: [(Blow, u64); 14] = [
+    (Blow::BadRange, 10),
+    (Blow::FailSome, 10),
+    (Blow::FailNth, 10),
+    (Blow::DieAfterNth, 6),
+    (Blow::Full, 6),
+    (Blow::Stall, 8),
+    (Blow::Heal, 30),
+    (Blow::ReloadAsIs, 4),
+    (Blow::ReloadAccess, 6),
+    (Blow::ReloadRemove, 6),
+    (Blow::Control, 6),
+    (Blow::Kill, 6),
+    (Blow::PowerCut, 8),
+    (Blow::Restart, 6),
+];
+
+const BLOWS_BELOW: [(Blow, u64); 3] =
+    [(Blow::KillBelow, 8), (Blow::PowerCutBelow, 12), (Blow::CutLinkBelow, 8)];
+
+impl Scenario {
+    pub fn draw(random: &mut Random) -> Scenario {
+        let stacked = random.percent(30);
+        let count = if random.percent(20) { 2 } else { 1 };
+        let volumes = (0..count).map(|index| VolumeDraw::draw(index, stacked, random)).collect();
+        let mut blows = BLOWS.to_vec();
+        if stacked {
+            blows.extend(BLOWS_BELOW);
+        }
+        let mut deeds = random.swarm(&DEEDS);
+        // A run that changes nothing, or looks at nothing, shows nothing.
+        for needed in [Deed::Read, Deed::Write] {
+            deeds
+                .iter_mut()
+                .filter(|(deed, _)| *deed == needed)
+                .for_each(|(_, w)| *w = 100.max(*w));
+        }
+        Scenario {
+            volumes,
+            stacked,
+            clients: random.between(CLIENTS, CLIENTS + 3),
+            depth: random.pick(&[1, 2, 4, 8, 16]),
+            pause_ms: random.pick(&[0, 2, 10, 40]),
+            long_pauses: random.pick(&[0, 0, 1, 3]),
+            buffer: random.pick(&[600, 4096, 65_536, 262_144]),
+            requests: random.between(REQUESTS, REQUESTS + 200),
+            durable: random.pick(&[0, 5, 20]),
+            deeds,
+            hinting: random.pick(&[0, 50, 100]),
+            lying: random.pick(&[0, 10, 50]),
+            blows: random.swarm(&blows),
+            blow_ms: random.pick(&[30, 150, 600]),
+        }
+    }
+}
+
+impl VolumeDraw {
+    fn draw(index: usize, stacked: bool, random: &mut Random) -> VolumeDraw {
+        let block = random.weighted(&[(4096, 4), (8192, 1)]);
+        let blocks = random.pick(&[16, 40, 100]);
+        // The last block may be short.
+        let bytes = blocks * block + if random.percent(20) { 1024 } else { 0 };
+        let mut drawn = || options(block, blocks, random);
+        let ((write, options), (below, options_below)) = (drawn(), drawn());
+        VolumeDraw {
+            name: format!("v{index}"),
+            block,
+            bytes,
+            write,
+            below: if stacked { below } else { "" },
+            options,
+            options_below: if stacked { options_below } else { String::new() },
+            habits: Habits {
+                alignment: random.pick(&[1, 512]),
+                zeroes_fast: random.percent(50),
+                at_once: random.pick(&[0, 50, 95]),
+                slow_ms: random.pick(&[1, 5, 30]),
+                takes_many: random.percent(50),
+                trim_zeroes: random.percent(50),
+            },
+        }
+    }
+}
+
+/// How data is written, and all options.
+fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, String) {
+    let write = random.weighted(&[("through", 4), ("back", 5), ("around", 1)]);
+    let placement = random.weighted(&[("access", 6), ("eviction", 3), ("gl", 1)]);
+    let policy = random.pick(&["lru", "mq", "arc", "2q", "lfu"]);
+    let cache = blocks * random.pick(&[10, 30, 120]) / 100;
+    let mut options = format!("block={block},write={write}");
+    if random.percent(5) {
+        options.push_str(",cache=off");
+        return (write, options);
+    }
+    options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
+    if placement != "access" {
+        options.push_str(&format!(",placement={placement}"));
+        if random.percent(30) {
+            options.push_str(",reloads=at-once");
+        }
+    }
+    if random.percent(30) {
+        options.push_str(",shards=2");
+    }
+    if random.percent(20) {
+        options.push_str(",read-ahead=64KiB");
+    }
+    options.push_str(&format!(",dirty-age-s={}", random.pick(&[1, 5, 600])));
+    options.push_str(&format!(",dirty-percent={}", random.pick(&[10, 50, 100])));
+    (write, options)
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for volume in &self.volumes {
+            write!(f, "{} of {} bytes: {}", volume.name, volume.bytes, volume.options)?;
+            if self.stacked {
+                write!(f, " above {}", volume.options_below)?;
+            }
+            f.write_str("; ")?;
+        }
+        let Scenario { clients, depth, requests, buffer, .. } = self;
+        write!(f, "{clients} clients, depth {depth}, {requests} requests, buffers of {buffer}")
+    }
+}

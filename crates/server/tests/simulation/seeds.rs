@@ -1,0 +1,77 @@
+//! Many seeds, on all processors; and those that once found something.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::run;
+
+/// A seed that has not ended by then goes round in circles without a pause.
+const SEED_MAX: Duration = Duration::from_secs(120);
+
+/// Seeds that found a fault, and what it was.
+pub const FOUND: &[(u64, &str)] = &[];
+
+/// Runs them, until a moment if there is one; fails with what is wrong.
+pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
+    let began = Instant::now();
+    let seeds = Mutex::new(seeds);
+    let (count, requests, simulated) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let peak = AtomicU64::new(0);
+    let wrong = Mutex::new(Vec::new());
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let most_wrong = std::env::var("SIMULATE_FAULTS").map_or(1, |text| text.parse().unwrap());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while until.is_none_or(|until| Instant::now() < until) {
+                    if wrong.lock().unwrap().len() >= most_wrong {
+                        return;
+                    }
+                    let Some(seed) = seeds.lock().unwrap().next() else { return };
+                    let _watched = Watched::new(seed);
+                    let report = run::seed(seed, false);
+                    count.fetch_add(1, Ordering::Relaxed);
+                    requests.fetch_add(report.requests, Ordering::Relaxed);
+                    simulated.fetch_add(report.simulated.as_secs(), Ordering::Relaxed);
+                    peak.fetch_max(report.peak_bytes, Ordering::Relaxed);
+                    if !report.faults.is_empty() {
+                        wrong.lock().unwrap().push((seed, report.explain()));
+                    }
+                }
+            });
+        }
+    });
+    let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    println!(
+        "{} seeds, {} requests, {} simulated hours, at most {} KiB, in {:.1} s",
+        get(&count),
+        get(&requests),
+        get(&simulated) / 3600,
+        get(&peak) / 1024,
+        began.elapsed().as_secs_f64()
+    );
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.sort();
+    let texts: Vec<_> = wrong.into_iter().map(|(_, text)| text).collect();
+    assert!(texts.is_empty(), "\n{}\n", texts.join("\n"));
+}
+
+/// Ends the process if a seed does not end: nothing else could.
+struct Watched {
+    _ends: std::sync::mpsc::Sender<()>,
+}
+
+impl Watched {
+    fn new(seed: u64) -> Watched {
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        thread::spawn(move || {
+            if ended.recv_timeout(SEED_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("seed {seed}: does not end: somebody works without ever waiting");
+                std::process::exit(1);
+            }
+        });
+        Watched { _ends: ends }
+    }
+}

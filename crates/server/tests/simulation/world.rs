@@ -1,0 +1,182 @@
+//! A run: the servers, the clients and what befalls them, from the first start to the last look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::blows;
+use crate::client;
+use crate::disk::{Cut, Disk, SECTOR};
+use crate::history::{Event, History, INITIAL, contents};
+use crate::node::Node;
+use crate::random::Random;
+use crate::report::Log;
+use crate::scenario::Scenario;
+use crate::wire::{End, Wire};
+
+/// Time within which everything has to be answered and every end reached, once no fault stands in
+/// the way.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Time that a run may take with its faults.
+const RUN: Duration = Duration::from_secs(3600);
+
+pub struct World {
+    pub scenario: Scenario,
+    pub history: History,
+    pub log: Log,
+    /// The server that clients know, and the one below it.
+    pub top: Arc<Node>,
+    pub below: Option<Arc<Node>>,
+    over: AtomicBool,
+}
+
+impl World {
+    pub fn new(scenario: Scenario, random: &mut Random, log: Log) -> Arc<World> {
+        let disks = scenario.volumes.iter().map(|volume| {
+            let image = contents(INITIAL, 0..volume.bytes / SECTOR);
+            Disk::new(&volume.name, image, volume.habits.clone(), random.fork(), log.clone())
+        });
+        let disks: Vec<_> = disks.collect();
+        let volumes = scenario.volumes.iter();
+        let named = |options: fn(&crate::scenario::VolumeDraw) -> &String| {
+            volumes.clone().map(|v| (v.name.clone(), options(v).clone())).collect::<Vec<_>>()
+        };
+        let (buffer, seed) = (scenario.buffer, random.next() >> 8);
+        let (top, below) = if scenario.stacked {
+            let volumes = named(|v| &v.options_below);
+            let below = Node::new("below", volumes, Ok(disks), buffer, seed, log.clone());
+            let above = Err(Arc::clone(&below));
+            let top = Node::new("top", named(|v| &v.options), above, buffer, seed, log.clone());
+            (top, Some(below))
+        } else {
+            let top = named(|v| &v.options);
+            (Node::new("top", top, Ok(disks), buffer, seed, log.clone()), None)
+        };
+        let history = History::new(log.clone());
+        Arc::new(World { scenario, history, log, top, below, over: AtomicBool::new(false) })
+    }
+
+    /// The server that has the disks.
+    pub fn lowest(&self) -> &Arc<Node> {
+        self.below.as_ref().unwrap_or(&self.top)
+    }
+
+    pub fn connect(&self, client: u64, buffer: usize) -> std::io::Result<(End, Wire)> {
+        self.top.port.connect(&format!("client-{client}"), buffer)
+    }
+
+    /// Clients are to leave.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// All of it; what was wrong beside what the history says.
+    pub async fn run(self: Arc<World>, random: &mut Random) -> Vec<String> {
+        let mut faults = Vec::new();
+        if let Err(error) = self.start().await {
+            return vec![format!("cannot start: {error}")];
+        }
+        let mut clients = JoinSet::new();
+        for number in 0..self.scenario.clients {
+            clients.spawn(client::run(Arc::clone(&self), number, random.fork()));
+        }
+        let mut blows = tokio::spawn(blows::run(Arc::clone(&self), random.fork()));
+        let all = async { while clients.join_next().await.is_some() {} };
+        if timeout(RUN, all).await.is_err() {
+            faults.push("the clients have not ended while faults come and go".to_owned());
+        }
+        self.over.store(true, Ordering::SeqCst);
+        match timeout(PATIENCE, &mut blows).await {
+            Ok(Ok(wrong)) => faults.extend(wrong),
+            Ok(Err(error)) => faults.push(format!("the blows ended: {error}")),
+            Err(_) => faults.push("a start, an end or a reload has not ended".to_owned()),
+        }
+        blows.abort();
+        if faults.is_empty() {
+            faults.extend(self.last_look().await);
+        }
+        let disks = self.lowest().disks();
+        if disks.iter().any(Disk::is_overrun) {
+            faults.push("a disk is asked again and again, without end".to_owned());
+        }
+        faults
+    }
+
+    /// The servers, the lowest first.
+    pub async fn start(&self) -> Result<(), String> {
+        if let Some(below) = &self.below {
+            below.start().await?;
+        }
+        self.top.start().await
+    }
+
+    /// With no fault left but what is for ever: everything is read; then it ends, and the power is
+    /// cut; then it is read again, and must be as it was.
+    async fn last_look(self: &Arc<World>) -> Vec<String> {
+        let mut faults = Vec::new();
+        self.lowest().disks().iter().for_each(Disk::heal);
+        for round in ["after the faults", "after the end"] {
+            for volume in 0..self.scenario.volumes.len() {
+                match timeout(PATIENCE, client::audit(self, volume)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => faults.push(format!("{round}: {error}")),
+                    Err(_) => faults.push(format!("{round}: the last reads are not answered")),
+                }
+            }
+            if round == "after the end" {
+                break;
+            }
+            if timeout(PATIENCE, self.end()).await.is_err() {
+                faults.push("the last end has not ended".to_owned());
+                return faults;
+            }
+            for (volume, disk) in self.lowest().disks().iter().enumerate() {
+                disk.cut(Cut::All);
+                self.history.event(volume, Event::Lost);
+            }
+            if let Err(error) = self.start().await {
+                faults.push(format!("cannot start again: {error}"));
+                return faults;
+            }
+        }
+        if timeout(PATIENCE, self.end()).await.is_err() {
+            faults.push("the last end has not ended".to_owned());
+        }
+        faults
+    }
+
+    /// A clean end of all servers, the highest first. What the disks would have taken must be
+    /// there.
+    pub async fn end(&self) {
+        let nodes = [Some(&self.top), self.below.as_ref()];
+        let mut all_well = true;
+        for node in nodes.into_iter().flatten() {
+            all_well &= !matches!(node.stop().await, Some(Err(_)));
+        }
+        for (volume, disk) in self.lowest().disks().iter().enumerate() {
+            let event = if all_well {
+                Event::Closed
+            } else if disk.takes_writes() {
+                let bytes = disk.bad_writes().into_iter();
+                // A block that has a bad sector is written as a whole, or not.
+                let block = self.scenario.volumes[volume].block.max(8192) / SECTOR;
+                let sectors = bytes.map(|bad| {
+                    let end = bad.end.div_ceil(SECTOR).div_ceil(block) * block;
+                    bad.start / SECTOR / block * block..end
+                });
+                Event::LostWithin(sectors.collect())
+            } else {
+                Event::Lost
+            };
+            self.history.event(volume, event);
+        }
+    }
+
+    pub async fn pause(&self, random: &mut Random) {
+        sleep(Duration::from_millis(random.between(1, self.scenario.blow_ms))).await;
+    }
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Takes one cure after the other out of a copy of the tree, and shows within how many seeds the
+# simulation finds what comes back: `make simulate-patches`.
+#
+# Each patch in tools/simulation/patches begins with a line that names the fault, and applies to the
+# tree as it is committed. SIMULATE_SEEDS: most seeds for each (2000); PATCHES: only those whose
+# names contain this.
+set -eu
+cd "$(dirname "$0")/../.."
+cargo=${CARGO:-cargo}
+seeds=${SIMULATE_SEEDS:-2000}
+tree=$PWD/target/simulation/tree
+output=$PWD/target/simulation/output
+mkdir -p target/simulation
+git worktree remove --force "$tree" 2>/dev/null || true
+git worktree prune
+git worktree add --quiet --detach "$tree" HEAD
+trap 'git worktree remove --force "$tree"' EXIT
+# What was built here once is not built again for every patch.
+export CARGO_TARGET_DIR=$PWD/target/simulation/target
+
+# Prints how many seeds it took.
+found() {
+    (cd "$tree" && $cargo test --quiet --locked -p undercroft-server --test simulation --no-run) || {
+        echo "does not compile"
+        return 1
+    }
+    if (cd "$tree" && SIMULATE_SEEDS=$seeds $cargo test --quiet --locked -p undercroft-server \
+        --test simulation a_thousand_seeds -- --nocapture) >"$output" 2>&1; then
+        echo "not within $seeds"
+        return 1
+    fi
+    sed -n 's/^.*\(seed [0-9]*\): does not end.*$/\1 does not end/p' "$output" | head -n 1 | grep . ||
+        sed -n 's/^\([0-9]*\) seeds, .*$/\1/p' "$output" | head -n 1 | grep . ||
+        { echo "broke off"; return 1; }
+}
+
+missed=0
+printf '%-72s %s\n' "what the patch brings back" "seeds"
+for patch in tools/simulation/patches/*"${PATCHES:-}"*.patch; do
+    [ -e "$patch" ] || { echo "no patches"; exit 1; }
+    git -C "$tree" checkout --quiet .
+    if ! git -C "$tree" apply "$PWD/$patch"; then
+        printf '%-72s %s\n' "$(head -n 1 "$patch")" "does not apply"
+        missed=1
+        continue
+    fi
+    number=$(found) || missed=1
+    printf '%-72s %s\n' "$(head -n 1 "$patch")" "$number"
+done
+exit $missed
