@@ -95,7 +95,15 @@ impl Place {
     }
 }
 
+/// The client has no cryptography of its own: it takes what its process has, and panics if that is
+/// nothing.
+fn set_cryptography() {
+    // Fails if there is one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+    set_cryptography();
     Ok(match service {
         ObjectService::S3 => {
             Arc::new(AmazonS3Builder::from_env().with_bucket_name(bucket).build()?)
@@ -113,4 +121,16 @@ fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn 
 fn number(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name, 16).ok()?;
     (format!("{number:016x}") == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_a_client_with_tls() {
+        for service in [ObjectService::S3, ObjectService::Gs] {
+            client(service, "bucket").unwrap();
+        }
+    }
 }
