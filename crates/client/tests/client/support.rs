@@ -182,7 +182,11 @@ impl Export for Volume {
         ExportInfo {
             name: "v".to_owned(),
             description: String::new(),
-            size: if contexts.is_empty() { self.size } else { self.base() + WINDOW },
+            // A line of connections has a context of its own, with which nothing is told.
+            size: match contexts.iter().any(|context| context.key == 1) {
+                true => self.base() + WINDOW,
+                false => self.size,
+            },
             flags: Flags { trim: true, write_zeroes: true, ..Flags::default() },
             min_block: self.min_block,
             preferred_block: BLOCK as u32,
