@@ -334,7 +334,9 @@ fn fail_rule(options: &[Setting<'_>]) -> Parsed<FailRule> {
 fn within(value: Text<'_>) -> Parsed<Trigger> {
     let Some(at) = value.text().find("..") else { return fail(value, "two sizes, as 1MiB..2MiB") };
     let end = value.range(at + 2, value.text().len());
-    let (from, to) = (size(value.range(0, at))?, size(end)?);
+    let start = value.range(0, at);
+    let from = if start.text() == "0" { 0 } else { size(start)? };
+    let to = size(end)?;
     if from >= to {
         fail(end, "more than the first size")
     } else {
