@@ -101,9 +101,9 @@ async fn write_back_above_loses_nothing_that_a_server_below_forgets() {
             model[at] = byte;
         }
         lower.kill();
-        for at in 0..8 {
+        for (at, byte) in model.iter_mut().enumerate().take(8) {
             write(&client, (at * BLOCK) as u64, vec![7; BLOCK]).await.unwrap();
-            model[at] = 7;
+            *byte = 7;
         }
         lower = bottom.serve(FORGETFUL);
         // A write-out that was tried while nobody was there may have failed just now.

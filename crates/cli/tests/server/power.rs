@@ -260,7 +260,7 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
     let mut random = Random::from_environment("power");
     let power = Power::new();
     let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
-    let listener = Listener::unix(&place.path("disk")).unwrap();
+    let listener = Listener::unix(place.path("disk")).unwrap();
     let disk = tokio::spawn(async move { server.listen(listener).await });
     let versions = Arc::new(Mutex::new(Versions {
         issued: vec![0; BLOCKS as usize],
