@@ -259,6 +259,13 @@ impl Shard {
         Some(Content::Frame(frame.clone()))
     }
 
+    /// A range was changed: what is staged of its blocks is of no use.
+    pub(crate) fn staged_is_old(&mut self, blocks: &RangeInclusive<u64>) {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.staged.changed_within(blocks);
+        }
+    }
+
     /// Whether nothing is going on with a block.
     pub(crate) fn is_quiet(&self, block: u64) -> bool {
         !self.active.contains_key(&block) && !self.ranges.cover(block)

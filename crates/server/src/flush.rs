@@ -69,15 +69,15 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
-        // A flush has followed each write-out.
-        if self.confirms() { Ok(()) } else { self.flush_store().await }
+        // A flush has followed each write-out, but not what came otherwise.
+        if self.confirms() && !self.has_unflushed() { Ok(()) } else { self.flush_store().await }
     }
 
     /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
     /// must look at first.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
         let _demand = self.demand();
-        self.flush_together().await
+        Arc::clone(self).flush_together().await
     }
 
     /// The same while nobody waits for it.

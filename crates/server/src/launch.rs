@@ -218,6 +218,8 @@ struct Flight {
     demand: Option<Demand>,
     /// How often the store may have lost something before.
     begun: u64,
+    /// How often it may have gone back in time.
+    epoch: u64,
     ended: bool,
 }
 
@@ -231,17 +233,18 @@ impl Flight {
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
         let (first, count) = (run.first, run.count);
         let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
-        Self { volume: Arc::clone(volume), demand, first, count, kind, begun, ended: false }
+        let epoch = volume.epoch();
+        Self { volume: Arc::clone(volume), demand, first, count, kind, begun, epoch, ended: false }
     }
 
     /// Ends it; a write-out to a store that can lose it when a flush has followed.
     async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
         if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
-            let mut flushed = volume.flush_together().await;
+            let mut flushed = Arc::clone(&volume).flush_together().await;
             // One that fails may do so to tell of a loss, and once only.
             if flushed.is_err() {
-                flushed = volume.flush_together().await;
+                flushed = Arc::clone(&volume).flush_together().await;
             }
             match flushed {
                 Err(failed) => result = Err(failed),
@@ -279,14 +282,13 @@ impl Flight {
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
-        let losses = self.volume.losses.clone().filter(|losses| !losses.confirms);
+        let losses = self.volume.losses.clone();
         let mut is_noted = false;
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
             // Looked at under the lock: a loss that comes later finds what is kept here.
-            let spanned =
-                failed.is_none() && losses.as_ref().is_some_and(|l| l.now() != self.begun);
+            let spanned = failed.is_none() && self.volume.epoch() != self.epoch;
             match self.kind {
                 Kind::Fetch if spanned => {
                     drop(content);
@@ -309,8 +311,14 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if !self.ended {
-            self.end(Err(Failed::new(Failure::Io, "a store request was lost")));
+        if self.ended {
+            return;
         }
+        // Not at once: the runtime itself may be about to end, and then nothing can be begun.
+        let Self { first, count, kind, begun, epoch, .. } = *self;
+        let (volume, demand) = (Arc::clone(&self.volume), self.demand.take());
+        let mut lost = Self { volume, first, count, kind, demand, begun, epoch, ended: true };
+        let failed = Failed::new(Failure::Io, "a store request was lost");
+        self.volume.runtime.spawn(async move { lost.end(Err(failed)) });
     }
 }

@@ -26,6 +26,8 @@ const LOST: &str = "the server below was lost with changes that it had answered 
 /// What is known of a store that can lose something.
 pub(crate) struct Losses {
     store: Arc<dyn Store>,
+    /// How often the store may have gone back in time, whether anybody has to be told of it or not.
+    pub(crate) epoch: AtomicU64,
     /// Nothing is done before the store has it durably: there is no loss that anybody must be told.
     pub(crate) confirms: bool,
     /// Changes that were under way across a loss and went well: whoever was told of the loss before
@@ -43,6 +45,7 @@ impl Losses {
         store.losses()?;
         let losses = Losses {
             store: Arc::clone(store),
+            epoch: AtomicU64::new(0),
             confirms,
             spanned: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -126,6 +129,11 @@ impl Volume {
         asked || self.confirms()
     }
 
+    /// See [`Losses::epoch`].
+    pub(crate) fn epoch(&self) -> u64 {
+        self.losses.as_ref().map_or(0, |losses| losses.epoch.load(Ordering::SeqCst))
+    }
+
     /// Whether a write-out is done only when a flush has followed it.
     pub(crate) fn confirms(&self) -> bool {
         self.losses.as_ref().is_some_and(|losses| losses.confirms)
@@ -134,6 +142,10 @@ impl Volume {
     /// The store may have lost what it had answered and not made durable. Called under no lock,
     /// before any request meets the store as it is now.
     pub(crate) fn lost_below(&self) {
+        if let Some(losses) = &self.losses {
+            // First: what ends from now on is looked at anew.
+            losses.epoch.fetch_add(1, Ordering::SeqCst);
+        }
         for shard in 0..self.shards.len() {
             self.lock(shard).lost_below();
         }

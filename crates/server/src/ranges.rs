@@ -345,6 +345,8 @@ impl Volume {
         // What is there after a loss is for the store to say.
         let is_lost = || losses.is_some_and(|losses| losses.now() != begun);
         for index in 0..self.shards.len() {
+            // Writes that came before the range may have ended after it was noted.
+            self.lock(index).staged_is_old(&range.blocks);
             // A loss that comes from now on finds the range.
             if result.is_err() || !range.durable {
                 self.lock(index).range_ended(&range.blocks, index);

@@ -54,6 +54,12 @@ impl Staged {
         self.blocks.remove(&block)?.1
     }
 
+    /// A range was changed: what is here of its blocks is old.
+    pub(crate) fn changed_within(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
+        let within = self.blocks.iter_mut().filter(|(block, _)| blocks.contains(block));
+        within.for_each(|(_, (_, data))| *data = None);
+    }
+
     /// The blocks of a range that are here.
     pub(crate) fn within(&self, blocks: &std::ops::RangeInclusive<u64>) -> Vec<u64> {
         self.blocks.keys().copied().filter(|block| blocks.contains(block)).collect()

@@ -1,6 +1,7 @@
-//! Which blocks the store has and may yet lose: those changed since the last flush of it that
-//! succeeded, where a write is answered when the store has it (`losses.rs`). At a loss they leave
-//! the cache, so that what is read next is what the store has.
+//! Which blocks the store has and may yet lose (`losses.rs`): those changed since the last flush of it
+//! that succeeded. At a loss they leave the cache, so that what is read next is what the store has;
+//! but for those that are dirty, which are written again. Until a flush has covered them they may
+//! be lost at the next loss, too. After a start any block may be one, until the first flush.
 //!
 //! A block is remembered whether it is resident or not: it may be driven out, and read back before
 //! the loss. As many are remembered as the cache has blocks; beyond that it is "all".
@@ -12,7 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::answer::Failed;
-use crate::content::{Content, Running};
+use crate::content::{Content, Running, State};
 use crate::shard::{Effects, Shard};
 use crate::volume::Volume;
 
@@ -40,7 +41,8 @@ pub(crate) enum Lost {
 impl Unflushed {
     pub(crate) fn new(most: usize) -> Self {
         let (by_block, by_number) = (HashMap::default(), BTreeMap::new());
-        Self { by_block, by_number, next: 0, most, all: None }
+        // Those of an earlier process, of which nothing is known.
+        Self { by_block, by_number, next: 0, most, all: Some(0) }
     }
 
     /// The store has answered a change of a block.
@@ -85,13 +87,15 @@ impl Unflushed {
         self.all = self.all.filter(|&end| end > bound);
     }
 
-    /// They may be lost, and from here on the store has what it has.
-    fn take(&mut self) -> Lost {
-        let blocks = std::mem::take(&mut self.by_block).into_keys();
-        self.by_number.clear();
-        match self.all.take() {
+    fn is_empty(&self) -> bool {
+        self.by_block.is_empty() && self.all.is_none()
+    }
+
+    /// They may be lost; those that are not may yet be, until a flush has covered them.
+    fn lost(&self) -> Lost {
+        match self.all {
             Some(_) => Lost::Any,
-            None => Lost::Blocks(blocks.collect()),
+            None => Lost::Blocks(self.by_block.keys().copied().collect()),
         }
     }
 }
@@ -102,8 +106,8 @@ impl Shard {
         // Staged data, reloads under way, and what is known of the contents of others.
         self.noted_range(&(0..=u64::MAX));
         self.forget_digests();
-        let Some(unflushed) = &mut self.unflushed else { return };
-        let lost = match unflushed.take() {
+        let Some(unflushed) = &self.unflushed else { return };
+        let lost = match unflushed.lost() {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
                 let residents = self.cache.residents().into_iter().map(|(block, _)| block);
@@ -112,11 +116,15 @@ impl Shard {
         };
         for block in lost {
             if let Some(record) = self.active.get_mut(&block) {
-                // What is under way for it goes on: it is given what the store has now, or its
-                // copy is dropped when it ends.
-                record.state.content = Content::Absent;
+                // What is dirty is written again. What else is under way goes on: it is given what
+                // the store has now, or its copy is dropped when it ends.
+                let is_writing_out = matches!(record.running, Running::WriteOut(_));
+                if record.state.dirty.is_none() && !is_writing_out {
+                    record.state.content = Content::Absent;
+                }
             } else if let Some(frame) = self.cache.frame(block) {
-                if !self.slots[frame as usize].state.content.is_absent() {
+                let State { content, dirty } = &self.slots[frame as usize].state;
+                if !content.is_absent() && dirty.is_none() {
                     self.refill(block, frame, Content::Absent);
                     self.is_gone(block);
                 }
@@ -180,6 +188,12 @@ impl Volume {
         (0..self.shards.len()).map(now).collect()
     }
 
+    /// Whether the store may have something that no flush has covered.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        let has = |index| self.lock(index).unflushed.as_ref().is_some_and(|u| !u.is_empty());
+        self.losses.is_some() && (0..self.shards.len()).any(has)
+    }
+
     /// A flush has succeeded that began then.
     pub(crate) fn flushed_below(&self, bounds: &[u64]) {
         for (index, &bound) in bounds.iter().enumerate() {
@@ -207,13 +221,17 @@ mod tests {
     #[test]
     fn a_flush_covers_what_was_answered_before_it_began() {
         let mut unflushed = Unflushed::new(8);
+        assert_eq!(unflushed.lost(), Lost::Any, "of an earlier process");
+        unflushed.cover(unflushed.now());
         [1, 2, 3].into_iter().for_each(|block| unflushed.add(block));
         let bound = unflushed.now();
         unflushed.add(2);
         unflushed.add(4);
         unflushed.cover(bound);
-        assert_eq!(sorted(unflushed.take()), Lost::Blocks(vec![2, 4]));
-        assert_eq!(unflushed.take(), Lost::Blocks(vec![]), "lost once");
+        assert_eq!(sorted(unflushed.lost()), Lost::Blocks(vec![2, 4]));
+        assert_eq!(sorted(unflushed.lost()), Lost::Blocks(vec![2, 4]), "they may go later");
+        unflushed.cover(unflushed.now());
+        assert_eq!(unflushed.lost(), Lost::Blocks(vec![]));
     }
 
     #[test]
@@ -223,16 +241,17 @@ mod tests {
         let early = unflushed.now() - 1;
         unflushed.add(9);
         unflushed.cover(early);
-        assert_eq!(unflushed.take(), Lost::Any);
+        assert_eq!(unflushed.lost(), Lost::Any);
         (0..5).for_each(|block| unflushed.add(block));
         let bound = unflushed.now();
         unflushed.add(9);
         unflushed.cover(bound);
-        assert_eq!(unflushed.take(), Lost::Blocks(vec![9]));
+        assert_eq!(unflushed.lost(), Lost::Blocks(vec![9]));
         // A long range, and one of which some blocks are another shard's.
         unflushed.add_range(&(0..=u64::MAX), |_| true);
-        assert_eq!(unflushed.take(), Lost::Any);
+        assert_eq!(unflushed.lost(), Lost::Any);
+        unflushed.cover(unflushed.now());
         unflushed.add_range(&(0..=3), |block| block % 2 == 0);
-        assert_eq!(sorted(unflushed.take()), Lost::Blocks(vec![0, 2]));
+        assert_eq!(sorted(unflushed.lost()), Lost::Blocks(vec![0, 2]));
     }
 }

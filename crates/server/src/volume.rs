@@ -133,7 +133,7 @@ impl Volume {
         let losses = Losses::of(&store, geometry.write_back && count > 0);
         let shards = (0..count).map(|index| {
             let mut shard = shard(&config, index, memory, &geometry, &hasher)?;
-            if losses.as_ref().is_some_and(|losses| !losses.confirms) {
+            if losses.is_some() {
                 shard.unflushed = Some(Unflushed::new(shard.slots.len()));
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
@@ -172,6 +172,9 @@ impl Volume {
                 }
             };
             volume.store.on_loss(Arc::new(lost));
+            // What this server wrote before it was started again may not be durable yet.
+            let flush = Arc::clone(&volume).flush_together();
+            volume.runtime.spawn(async { drop(flush.await) });
         }
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use super::{Buffer, Client, ClientError};
 use crate::wire::{SEND_FLUSH, SEND_FUA};
 
-/// A connection, and which of the changes answered on it no FLUSH has covered.
+/// A connection, and which of the changes answered on it, or on those before it, no FLUSH has
+/// covered.
 #[derive(Clone, Debug)]
 pub struct Channel {
     /// The connection.
@@ -48,13 +49,20 @@ impl Changes {
 }
 
 impl Channel {
-    pub(super) fn new(client: Client, number: u64) -> Channel {
-        Channel { client, number, changes: Arc::default() }
+    /// The first connection to an export. With `earlier` there may be changes that no FLUSH has
+    /// covered.
+    pub(super) fn new(client: Client, earlier: bool) -> Channel {
+        let channel = Channel { client, number: 0, changes: Arc::default() };
+        if earlier {
+            channel.add_unflushed();
+        }
+        channel
     }
 
-    /// The same changes over another connection.
-    pub(super) fn over(&self, client: Client) -> Channel {
-        Channel { client, number: self.number, changes: Arc::clone(&self.changes) }
+    /// Another connection to the same export. What no FLUSH has covered on this one, the next FLUSH
+    /// on that one covers, or it was lost.
+    pub(super) fn over(&self, client: Client, number: u64) -> Channel {
+        Channel { client, number, changes: Arc::clone(&self.changes) }
     }
 
     pub(super) fn add_unflushed(&self) {

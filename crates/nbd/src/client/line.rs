@@ -2,8 +2,10 @@
 //! how often changes may have been lost with one.
 //!
 //! A server that went away may have lost what it had answered and not made durable. So a connection
-//! that ends with such changes is a *loss*. Who uses the line compares [`Line::losses`] with what it
-//! was at another time, and is called at each loss, before anything goes over the new connection.
+//! that ends with such changes is a *loss*; so is the next one, if no FLUSH has succeeded in between:
+//! what the first did not take may go with the second. Who uses the line compares [`Line::losses`]
+//! with what it was at another time, and is called at each loss and before anything goes over a new
+//! connection.
 //!
 //! Not here: who is told of a loss, and what is done about it. That differs from one user to the
 //! next.
@@ -26,7 +28,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// How long a server may be busy with what an earlier connection sent, before callers get an error.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
-/// Called at each loss; must not block.
+/// Called at each loss and with each new connection; must not block.
 pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 /// One connection after another to the same export.
@@ -49,9 +51,19 @@ struct Now {
 }
 
 impl Line {
-    /// Over a connection that was just made. `name` is for logs.
+    /// Over a connection that was just made, by somebody who never had another. `name` is for logs.
     pub fn new(name: String, client: Client) -> Line {
-        let now = Now { channel: Channel::new(client, 0), failed: None };
+        Line::over(name, Channel::new(client, false))
+    }
+
+    /// The same for somebody who may have made changes before, in a process that is no more: until
+    /// the first FLUSH succeeds, they may be lost.
+    pub fn resumed(name: String, client: Client) -> Line {
+        Line::over(name, Channel::new(client, true))
+    }
+
+    fn over(name: String, channel: Channel) -> Line {
+        let now = Now { channel, failed: None };
         Line {
             name,
             now: tokio::sync::Mutex::new(now),
@@ -86,8 +98,12 @@ impl Line {
                 tracing::warn!("{}: connected again", self.name);
                 if now.channel.has_unflushed() {
                     self.count_loss("the connection was lost");
+                } else {
+                    // A change that failed may have been seen, and be gone.
+                    self.call_users();
                 }
-                *now = Now { channel: Channel::new(client, number), failed: None };
+                let channel = now.channel.over(client, number);
+                *now = Now { channel, failed: None };
                 Ok(now.channel.clone())
             }
             Err(error) => {
@@ -108,7 +124,7 @@ impl Line {
     pub async fn replace(&self, client: Client) -> Result<(), ClientError> {
         let mut now = self.now.lock().await;
         self.flush(&now.channel).await?;
-        now.channel = now.channel.over(client);
+        now.channel = now.channel.over(client, now.channel.number);
         Ok(())
     }
 
@@ -174,8 +190,8 @@ impl Line {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Has a function called at each loss from now on, when [`losses`](Self::losses) has grown and
-    /// before anything goes over the new connection.
+    /// Has a function called from now on at each loss, when [`losses`](Self::losses) has grown, and
+    /// with each new connection, before anything goes over it.
     pub fn on_loss(&self, call: OnLoss) {
         self.on_loss.lock().unwrap_or_else(PoisonError::into_inner).push(call);
     }
@@ -183,6 +199,10 @@ impl Line {
     fn count_loss(&self, why: &str) {
         tracing::error!("{}: {why}; changes that were not flushed may be lost", self.name);
         self.losses.fetch_add(1, Ordering::SeqCst);
+        self.call_users();
+    }
+
+    fn call_users(&self) {
         let all = self.on_loss.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().for_each(|call| call());
     }

@@ -14,7 +14,9 @@ pub(super) struct Purse {
     answers: Arc<Answers>,
     /// Bytes that are reserved.
     held: u64,
-    /// Those of them that requests in flight were charged.
+    /// Those of them that the request was charged whose data is still arriving.
+    arriving: u64,
+    /// And those of requests in flight.
     in_flight: u64,
     /// And those of answers that were not sent yet.
     unsent: u64,
@@ -24,12 +26,12 @@ pub(super) struct Purse {
 
 impl Purse {
     pub(super) fn new(answers: Arc<Answers>) -> Purse {
-        Purse { answers, held: 0, in_flight: 0, unsent: 0, waits_for: 0 }
+        Purse { answers, held: 0, arriving: 0, in_flight: 0, unsent: 0, waits_for: 0 }
     }
 
     /// Bytes that its requests are charged.
     pub(super) fn charged(&self) -> u64 {
-        self.in_flight + self.unsent
+        self.arriving + self.in_flight + self.unsent
     }
 
     /// Whether so many bytes can be charged. If not, it has to wait for them.
@@ -52,9 +54,16 @@ impl Purse {
         self.waits_for == 0
     }
 
-    /// A request is let in, for which there is room.
+    /// A request is let in, for which there is room; its data may still have to arrive.
     #[inline]
     pub(super) fn let_in(&mut self, charge: u64) {
+        self.arriving += charge;
+    }
+
+    /// It is here, and will be answered.
+    #[inline]
+    pub(super) fn begun(&mut self, charge: u64) {
+        self.arriving -= charge;
         self.in_flight += charge;
     }
 

@@ -252,6 +252,7 @@ impl Transmission {
         };
         self.owed += 1;
         self.purse.let_in(REQUEST_BYTES);
+        self.purse.begun(REQUEST_BYTES);
         self.purse.answered(&ticket);
         put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
         self.outbox.charge(REQUEST_BYTES);
@@ -261,6 +262,7 @@ impl Transmission {
     fn begin(&mut self, header: RequestHeader, checked: Checked) {
         let RequestHeader { cookie, offset, length, .. } = header;
         let Checked { command, wants, charge, weight, work } = checked;
+        self.purse.begun(charge);
         self.in_flight += weight;
         self.owed += work;
         let ticket = Ticket { cookie, offset, length, wants, charge, weight };

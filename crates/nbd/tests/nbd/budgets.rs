@@ -75,6 +75,23 @@ async fn what_outlives_its_connection_is_charged_until_it_ends() {
     assert_eq!(raw.simple().await, (5, 9), "EIO: it was dropped");
 }
 
+/// A connection that ends amid the data of a write leaves nothing behind.
+#[tokio::test]
+async fn a_write_that_never_arrived_is_charged_no_longer() {
+    let options = ServerOptions { max_export_bytes: 2 * MIB, ..Default::default() };
+    let (server, mut raw) = serve(Ram::new("ram", 4 * MIB), options);
+    for _ in 0..3 {
+        raw.go(false, &[]).await;
+        raw.send(&request(CMD_WRITE, 1, 0, MIB).bytes()).await;
+        raw.send(&[7; 4096]).await;
+        raw = connect(&server);
+    }
+    raw.go(false, &[]).await;
+    raw.request(request(CMD_WRITE, 2, 0, MIB), &vec![7; MIB as usize]).await;
+    let answer = timeout(Duration::from_secs(10), raw.simple()).await;
+    assert_eq!(answer.expect("there is room again"), (0, 2));
+}
+
 /// Two connections that have sent half of their data do not wait for each other.
 #[tokio::test]
 async fn data_that_has_come_in_part_blocks_nobody_for_ever() {

@@ -15,6 +15,9 @@ use crate::world::{PATIENCE, World};
 /// How long a server that is to connect again to the one below may go on with what it has.
 const NOTICES: Duration = Duration::from_secs(2);
 
+/// Within this time a volume with a short limit answers, some requests after another included.
+const IN_TIME: Duration = Duration::from_secs(40);
+
 /// Until the clients have had enough; what was wrong.
 pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -72,6 +75,18 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
             disk.set_faults(|faults| faults.stalled = true);
             sleep(Duration::from_millis(random.pick(&[20, 500, 5000]))).await;
             disk.set_faults(|faults| faults.stalled = false);
+        }
+        Blow::StallLong => {
+            disk.set_faults(|faults| faults.stalled = true);
+            sleep(NOTICES).await;
+            let asked = world.history.unanswered(volume);
+            sleep(IN_TIME).await;
+            let mut left = world.history.unanswered(volume);
+            left.retain(|number| asked.contains(number));
+            disk.set_faults(|faults| faults.stalled = false);
+            if draw.has_short_timeout() && !left.is_empty() {
+                return Err(format!("requests {left:?} wait for a store that does not answer"));
+            }
         }
         Blow::Heal => disk.heal(),
         Blow::ReloadAsIs | Blow::ReloadAccess | Blow::ReloadRemove => {
@@ -153,10 +168,15 @@ async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Res
             }
         };
         // What is dirty above is written again; what the server below had not written is not.
-        if (!lost.is_empty() || draw.below == "back") && draw.write != "back" {
+        if lost.is_empty() && draw.below != "back" {
+            continue;
+        }
+        is_lost.push(volume);
+        if draw.write == "back" {
+            world.history.event(volume, Event::FailedLostBelow);
+        } else {
             world.history.event(volume, Event::LostBelow);
             world.history.owe(volume, &lost);
-            is_lost.push(volume);
         }
     }
     sleep(Duration::from_millis(random.below(500))).await;
@@ -205,15 +225,20 @@ async fn reload(
             let own = plan.volumes.iter_mut().filter(|v| v.config.name == name);
             own.for_each(|v| v.access.clients = vec!["nobody".to_owned()]);
             running.reload(Ok(plan)).await;
+            let shut = world.history.now();
             sleep(Duration::from_millis(random.below(100))).await;
+            world.history.was_shut(volume, shut);
         }
         Blow::ReloadRemove => {
             running.reload(Ok(world.top.plan(|index| index != volume))).await;
             let is_gone = !running.plan().volumes.iter().any(|v| v.config.name == name);
+            sleep(Duration::from_millis(random.below(100))).await;
             if is_gone {
                 world.history.event(volume, Event::Closed);
+            } else if let Some(disk) = world.lowest().disk(volume) {
+                // Nobody can use it before its disk takes what is left: somebody sees to that.
+                disk.repair();
             }
-            sleep(Duration::from_millis(random.below(100))).await;
         }
         _ => {}
     }

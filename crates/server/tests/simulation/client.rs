@@ -172,6 +172,8 @@ impl Session {
 
     /// Begins one request; its answer is taken later.
     fn ask(&mut self, deed: Deed, random: &mut Random) {
+        // Who has no status to look at asks for something else.
+        let deed = if deed == Deed::Status && self.grant.is_none() { Deed::Flush } else { deed };
         let world = Arc::clone(&self.world);
         let history = world.history.clone();
         let sectors = self.place(random);
@@ -323,18 +325,33 @@ pub async fn audit(world: &Arc<World>, volume: usize) -> Result<(), String> {
     let per_block = draw.block / SECTOR;
     let all = draw.bytes / SECTOR;
     for first in (0..all).step_by(per_block as usize) {
-        let sectors = first..(first + per_block).min(all);
-        let place = Place { volume, sectors: sectors.clone() };
-        let number = world.history.call(session, place, Action::Read(Vec::new()), false);
-        let length = ((sectors.end - sectors.start) * SECTOR) as usize;
-        let (mut buffers, result) =
-            client.read(first * SECTOR, vec![Box::new(vec![0; length])]).await;
-        let bytes = buffers.first_mut().map(|b| (**b).as_mut().to_vec()).unwrap_or_default();
-        let found = if result.is_ok() { values(&bytes, first) } else { Vec::new() };
-        world.history.end(number, ended(&result), found);
-        result.map_err(|error| format!("sector {first} cannot be read: {error}"))?;
+        let place = Place { volume, sectors: first..(first + per_block).min(all) };
+        let found = look(world, session, &client, place.clone()).await;
+        // It may have joined a read that had begun before the disk was well.
+        let found = match found {
+            Err(_) => look(world, session, &client, place).await,
+            found => found,
+        };
+        found.map_err(|error| format!("sector {first} cannot be read: {error}"))?;
     }
     world.history.end_session(session);
     client.close().await;
     Ok(())
+}
+
+/// Reads some sectors.
+async fn look(
+    world: &World,
+    session: u32,
+    client: &Client,
+    place: Place,
+) -> Result<(), ClientError> {
+    let first = place.sectors.start;
+    let length = ((place.sectors.end - first) * SECTOR) as usize;
+    let number = world.history.call(session, place, Action::Read(Vec::new()), false);
+    let (mut buffers, result) = client.read(first * SECTOR, vec![Box::new(vec![0; length])]).await;
+    let bytes = buffers.first_mut().map(|b| (**b).as_mut().to_vec()).unwrap_or_default();
+    let found = if result.is_ok() { values(&bytes, first) } else { Vec::new() };
+    world.history.end(number, ended(&result), found);
+    result
 }

@@ -1,7 +1,8 @@
 //! The simulated disk: what the store has, what of it is durable, and how it fails.
 //!
 //! A [`Disk`] outlives the servers that use it. Each opens it as a [`Store`] of its own; when that
-//! server is killed, its requests neither take effect any more nor are they answered. A change is
+//! server is killed, its requests do not take effect any more. They fail, which nobody hears of: what
+//! is left of that server comes to its end. A change is
 //! in the volatile list from its effect on until a flush covers it; a power cut keeps any subset of
 //! the list, sector by sector, in order.
 
@@ -184,6 +185,11 @@ impl Disk {
         });
     }
 
+    /// Everything is well again.
+    pub fn repair(&self) {
+        self.set_faults(|faults| *faults = Faults::default());
+    }
+
     /// Bytes that cannot be written.
     pub fn bad_writes(&self) -> Vec<Range<u64>> {
         self.lock().faults.bad_writes.clone()
@@ -277,30 +283,32 @@ impl Shared {
 
 impl Ticket {
     /// Waits until the request takes effect.
-    async fn effect(&self) -> MutexGuard<'_, State> {
+    async fn effect(&self) -> io::Result<MutexGuard<'_, State>> {
         sleep(self.to_effect).await;
         loop {
             let mut released = std::pin::pin!(self.shared.released.notified());
             released.as_mut().enable();
             {
                 let state = self.shared.lock();
-                if state.owner != self.owner || state.requests >= REQUESTS_MAX {
+                if state.owner != self.owner {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                if state.requests >= REQUESTS_MAX {
                     break;
                 }
                 if !state.faults.stalled {
-                    return state;
+                    return Ok(state);
                 }
             }
             released.await;
         }
-        // Nobody hears of it.
         pending().await
     }
 
     async fn answer<T>(&self, result: io::Result<T>) -> io::Result<T> {
         sleep(self.to_answer).await;
         if self.shared.lock().owner != self.owner {
-            return pending().await;
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
         self.shared.log.line(|| {
             let how = if result.is_ok() { "done" } else { "failed" };
@@ -320,7 +328,7 @@ impl Ticket {
     /// Makes a change, as far as it succeeds.
     async fn change(self, offset: u64, data: Bytes, kept: bool) -> io::Result<()> {
         let result = {
-            let mut state = self.effect().await;
+            let mut state = self.effect().await?;
             let whole = offset..offset + data.len() as u64;
             let bad = state.faults.bad_writes.iter().find(|bad| overlap(bad, &whole)).cloned();
             let part = match (self.fails, bad) {
@@ -382,8 +390,8 @@ impl Store for DiskStore {
         let length = into.iter_mut().map(|buffer| (**buffer).as_mut().len() as u64).sum();
         let ticket = self.shared.begin(self.owner, Kind::Read, (offset, length));
         Box::pin(async move {
-            let result = {
-                let state = ticket.effect().await;
+            let result = async {
+                let state = ticket.effect().await?;
                 let whole = offset..offset + length;
                 let bad = state.faults.bad_reads.iter().any(|bad| overlap(bad, &whole));
                 let mut at = offset as usize;
@@ -394,6 +402,7 @@ impl Store for DiskStore {
                 }
                 if bad || ticket.fails.is_some() { Err(ticket.error()) } else { Ok(()) }
             };
+            let result = result.await;
             let result = ticket.answer(result).await;
             (into, result)
         })
@@ -445,7 +454,7 @@ impl Store for DiskStore {
         };
         Box::pin(async move {
             let result = {
-                let mut state = ticket.effect().await;
+                let mut state = ticket.effect().await?;
                 if ticket.fails.is_some() {
                     Err(ticket.error())
                 } else {
@@ -461,7 +470,7 @@ impl Store for DiskStore {
         let ticket = self.shared.begin(self.owner, Kind::Read, (offset, length));
         Box::pin(async move {
             let result = {
-                let state = ticket.effect().await;
+                let state = ticket.effect().await?;
                 let bytes = &state.current[offset as usize..(offset + length) as usize];
                 let mut extents = Vec::<Extent>::new();
                 for sector in bytes.chunks(SECTOR as usize) {

@@ -78,6 +78,9 @@ pub enum Event {
     /// The server below lost what was not made durable: blocks that are not written again go back
     /// in time, at some moment until the second event.
     LostBelow,
+    /// The same where all that is answered is written again: only what was not, or what was answered
+    /// before its server was killed, goes back.
+    FailedLostBelow,
     NoMoreLostBelow,
 }
 
@@ -95,6 +98,8 @@ pub struct State {
     open_sessions: BTreeMap<u32, usize>,
     /// Sessions that were open when something was lost below, and when: to be told.
     pub owed: Vec<(u32, Step)>,
+    /// From when to when nobody had a right to a volume.
+    pub shut: Vec<(usize, Step, Step)>,
     next_session: u32,
     next_operation: u32,
 }
@@ -108,6 +113,7 @@ impl History {
             events: Vec::new(),
             open_sessions: BTreeMap::new(),
             owed: Vec::new(),
+            shut: Vec::new(),
             next_session: 0,
             next_operation: INITIAL + 1,
         })))
@@ -174,7 +180,11 @@ impl History {
             let is_flush = o.action == Action::Flush && o.place.volume == volume;
             is_flush && o.end.is_some_and(|(_, end)| end == End::Done)
         });
-        let flushed = flushes.map(|o| o.call).max().unwrap_or(0);
+        let closed = |(step, of, event): &(Step, usize, Event)| {
+            (*of == volume && *event == Event::Closed).then_some(*step)
+        };
+        let ends = state.events.iter().filter_map(closed);
+        let flushed = flushes.map(|o| o.call).chain(ends).max().unwrap_or(0);
         let is_lost = state.operations.values().any(|o| {
             let changes = matches!(o.action, Action::Write | Action::Zero) && !o.durable;
             let counts = o.end.is_some_and(|(step, end)| end == End::Done && step > flushed);
@@ -188,6 +198,26 @@ impl History {
             let of_volume = open.into_iter().filter(|(_, of)| *of == volume);
             state.owed.extend(of_volume.map(|(session, _)| (session, step)));
         }
+    }
+
+    pub fn now(&self) -> Step {
+        self.lock().step
+    }
+
+    /// Nobody had a right to a volume from then until now.
+    pub fn was_shut(&self, volume: usize, from: Step) {
+        let mut state = self.lock();
+        let now = state.step;
+        state.shut.push((volume, from, now));
+    }
+
+    /// The operations of sessions that are open that were not answered so far.
+    pub fn unanswered(&self, volume: usize) -> Vec<u32> {
+        let state = self.lock();
+        let open = |o: &Operation| state.open_sessions.contains_key(&o.session);
+        let waits = |o: &Operation| o.place.volume == volume && o.end.is_none() && open(o);
+        let all = state.operations.iter().filter(|(_, o)| waits(o));
+        all.map(|(number, _)| *number).collect()
     }
 
     /// Operations that were asked for so far.

@@ -80,6 +80,8 @@ pub enum Blow {
     DieAfterNth,
     Full,
     Stall,
+    /// It answers nothing for much longer than a volume waits.
+    StallLong,
     /// They end.
     Heal,
     ReloadAsIs,
@@ -113,13 +115,14 @@ const DEEDS: [(Deed, u64); 14] = [
     (Deed::HangUp, 4),
 ];
 
-const BLOWS: [(Blow, u64); 14] = [
+const BLOWS: [(Blow, u64); 15] = [
     (Blow::BadRange, 10),
     (Blow::FailSome, 10),
     (Blow::FailNth, 10),
     (Blow::DieAfterNth, 6),
     (Blow::Full, 6),
     (Blow::Stall, 8),
+    (Blow::StallLong, 3),
     (Blow::Heal, 30),
     (Blow::ReloadAsIs, 4),
     (Blow::ReloadAccess, 6),
@@ -179,6 +182,11 @@ impl Scenario {
 }
 
 impl VolumeDraw {
+    /// Whether requests are answered within some seconds, whatever the store does.
+    pub fn has_short_timeout(&self) -> bool {
+        self.options.contains(SHORT_TIMEOUT)
+    }
+
     fn draw(index: usize, stacked: bool, random: &mut Random) -> VolumeDraw {
         let block = random.weighted(&[(4096, 4), (8192, 1)]);
         let blocks = random.pick(&[16, 40, 100]);
@@ -206,6 +214,9 @@ impl VolumeDraw {
     }
 }
 
+/// The option of a volume that does not wait long for its store.
+const SHORT_TIMEOUT: &str = ",store-timeout-s=5";
+
 /// How data is written, and all options.
 fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, String) {
     let write = random.weighted(&[("through", 4), ("back", 5), ("around", 1)]);
@@ -221,6 +232,10 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
     if placement != "access" {
         options.push_str(&format!(",placement={placement}"));
+        if placement == "eviction" {
+            options.push_str(random.pick(&["", ",on-hit=move", ",on-hit=keep"]));
+            options.push_str(random.pick(&["", ",staging=4"]));
+        }
         if random.percent(30) {
             options.push_str(",reloads=at-once");
         }
@@ -230,6 +245,9 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     }
     if random.percent(20) {
         options.push_str(",read-ahead=64KiB");
+    }
+    if random.percent(30) {
+        options.push_str(SHORT_TIMEOUT);
     }
     options.push_str(&format!(",dirty-age-s={}", random.pick(&[1, 5, 600])));
     options.push_str(&format!(",dirty-percent={}", random.pick(&[10, 50, 100])));

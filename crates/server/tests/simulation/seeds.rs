@@ -58,14 +58,6 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
     assert!(texts.is_empty(), "\n{}\n", texts.join("\n"));
 }
 
-/// Seeds that find something which is not mended yet: `UNDERCROFT_SEED` replays them. None of them
-/// may stay here for long.
-///
-/// * 97: the server works without ever waiting.
-/// * 106: with `write=around` above another server a session was not told of a loss, and old data
-///   was read.
-pub const OPEN: &[u64] = &[97, 106];
-
 /// Ends the process if a seed does not end: nothing else could.
 struct Watched {
     _ends: std::sync::mpsc::Sender<()>,

@@ -425,3 +425,31 @@ async fn a_hold_by_a_stranger_drops_nothing() {
     assert_eq!(volume.stats().resident, 5, "its own word counts");
     volume.validate().unwrap();
 }
+
+/// What is staged of a block is what was written last. A range may come between a write that is
+/// under way and its end, and then it is not.
+#[tokio::test]
+async fn staged_data_does_not_outlive_a_range() {
+    let (store, mut config) = (store(), of("eviction,on-hit=keep,staging=8"));
+    config.write = Write::Through;
+    let (volume, block) = (open(config, &store), 7);
+    store.hold_writes.store(true, Ordering::SeqCst);
+    let first = begin(&volume, NAMELESS, write_of(whole(1)), block * BLOCK, BLOCK);
+    settle().await;
+    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
+    let second = begin(&volume, NAMELESS, zeroes, block * BLOCK, BLOCK);
+    settle().await;
+    // Its other bytes would have to be read, and cannot be.
+    let third = begin(&volume, NAMELESS, write_of(vec![3; 100]), block * BLOCK + 10, 100);
+    settle().await;
+    store.fail_reads.store(true, Ordering::SeqCst);
+    store.release();
+    assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+    assert!(third.await.unwrap().is_err());
+    store.fail_reads.store(false, Ordering::SeqCst);
+    let runs = vec![BlockRun::new(block, 1).unwrap()];
+    let flags = EvictFlags::default();
+    say(&volume, NAMELESS, vec![Hint::Evict { age_us: 0, sequence: 1, flags, runs }]);
+    settle().await;
+    check(&volume, &store, block, &whole(0), "a block that was zeroed").await;
+}

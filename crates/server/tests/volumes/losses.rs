@@ -314,6 +314,8 @@ async fn zeroes_and_trims_can_be_lost_too() {
 async fn a_fetch_that_began_before_a_loss_is_made_again() {
     let store = Losing::new();
     let volume = open(through(), &store);
+    // Nothing of an earlier process is left.
+    settle().await;
     let mut client = Client::new(&volume);
     client.write(1, 2).await;
     for block in 20..60 {
@@ -333,6 +335,8 @@ async fn a_fetch_that_began_before_a_loss_is_made_again() {
 async fn a_write_that_began_before_a_loss_leaves_no_copy_and_is_told_of() {
     let store = Losing::new();
     let volume = open(through(), &store);
+    // Nothing of an earlier process is left.
+    settle().await;
     let mut client = Client::new(&volume);
     store.answers.hold();
     let answer = client.begin_write(1, 2);

@@ -62,7 +62,7 @@ impl Link {
             zeroes_fast: remote.offers(SEND_FAST_ZERO),
             name: name.clone(),
         };
-        let line = Line::new(name, client);
+        let line = Line::resumed(name, client);
         Ok(Link { uri, options, id, line, facts: RwLock::new(facts), voice })
     }
 

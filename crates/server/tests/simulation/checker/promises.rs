@@ -21,7 +21,22 @@ pub fn check(history: &State) -> Vec<String> {
         check_volume(history, volume, &mut faults);
     }
     check_told(history, &mut faults);
+    check_access(history, &mut faults);
     faults
+}
+
+/// Whoever has no right to a volume any more is not served.
+fn check_access(history: &State, faults: &mut Vec<String>) {
+    for &(volume, from, to) in &history.shut {
+        let is_served = |o: &Operation| {
+            let end = o.end.filter(|(step, end)| *step <= to && *end == End::Done);
+            o.place.volume == volume && o.call > from && end.is_some()
+        };
+        let served = history.operations.iter().find(|(_, o)| is_served(o));
+        faults.extend(served.map(|(number, o)| {
+            format!("#{number} (s{}) was served, and had no right to v{volume}", o.session)
+        }));
+    }
 }
 
 fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
@@ -89,13 +104,21 @@ fn check_told(history: &State, faults: &mut Vec<String>) {
     for &(session, since) in &history.owed {
         let asks = history.operations.iter().filter(|(_, o)| {
             let makes_durable = o.durable || matches!(o.action, Action::Flush);
-            o.session == session && o.call > since && makes_durable
+            o.session == session && makes_durable
         });
         let answers = asks.filter_map(|(number, o)| Some((o.end?, number, o)));
+        // A TRIM may be nothing to do, and then nobody is asked.
+        let is_empty = |(end, _, o): &((Step, End), &u32, &Operation)| {
+            o.action == Action::Trim && end.1 == End::Done
+        };
+        let after = |((end, _), ..): &((Step, End), &u32, &Operation)| *end > since;
+        let answers = answers.filter(|answer| after(answer) && !is_empty(answer));
         let mut answers: Vec<_> = answers.collect();
         answers.sort_by_key(|((step, _), ..)| *step);
-        // The first that was answered; of those that were under way together, any.
-        let Some(((step, End::Done), number, operation)) = answers.first() else { continue };
+        // The first that was asked for since and answered; of those that were under way together,
+        // any may tell.
+        let first = answers.iter().find(|(_, _, o)| o.call > since);
+        let Some(((step, End::Done), number, operation)) = first else { continue };
         let told = answers.iter().any(|((_, end), _, o)| *end != End::Done && o.call < *step);
         if !told {
             let what = &operation.action;

@@ -28,6 +28,8 @@ pub struct Register<'a> {
     cache_lost: Vec<Step>,
     /// Something was lost below, and the blocks may not have gone back yet.
     lost_below: Option<Step>,
+    /// What was answered does not go back then.
+    keeps_answered: bool,
 }
 
 /// An order that is possible, as far as it matters for what comes.
@@ -109,6 +111,7 @@ impl<'a> Register<'a> {
             lost: 0,
             cache_lost: Vec::new(),
             lost_below: None,
+            keeps_answered: false,
         }
     }
 
@@ -194,14 +197,21 @@ impl<'a> Register<'a> {
             if open.is_read() || possible.done >> other & 1 == 1 {
                 continue;
             }
+            // Whether it may have been found before the value came that is there now.
+            let is_before = read.operation.call.max(open.operation.call) < possible.since;
             if open.operation.action == Action::Trim {
                 self.possible.extend(self.leaves_older(possible, other, step, Some(found)));
+                let mut survivors = self.survivors(&possible, step).into_iter();
+                if is_before && survivors.any(|number| self.value_of(number) == found) {
+                    let done = possible.done | 1 << other | 1 << slot;
+                    self.possible.push(Possible { done, ..possible });
+                }
             }
             if open.value(self.sector) != found {
                 continue;
             }
             self.possible.extend(self.take_place(possible, other, step));
-            if read.operation.call < possible.since {
+            if is_before {
                 self.possible.extend(self.was_overwritten(possible, other));
             }
         }
@@ -229,7 +239,14 @@ impl<'a> Register<'a> {
         self.possible.extend(self.take_place(possible, slot, step));
         self.possible.extend(self.was_overwritten(possible, slot));
         if open.operation.action == Action::Trim {
-            self.possible.push(Possible { done: possible.done | 1 << slot, ..possible });
+            let mut done = possible.done | 1 << slot;
+            if open.operation.call < possible.since {
+                // What it brought back was found, and overwritten.
+                let back = self.survivors(&possible, step);
+                let back: Vec<Value> = back.into_iter().map(|n| self.value_of(n)).collect();
+                done |= self.reads_finding(&back, possible.since);
+            }
+            self.possible.push(Possible { done, ..possible });
             self.possible.extend(self.leaves_older(possible, slot, step, None));
         }
     }
@@ -243,13 +260,23 @@ impl<'a> Register<'a> {
         }
         let mut after = Possible { current: open.number, since: step, ..before };
         after.done |= 1 << slot;
-        for (other, failed) in self.open.iter().enumerate() {
-            let failed = failed.and_then(|open| open.failed);
-            if failed.is_some_and(|failed| replaced > failed) {
-                after.done |= 1 << other;
+        for (other, late) in self.open.iter().enumerate() {
+            let Some(late) = late.filter(|open| open.failed.is_some_and(|at| replaced > at)) else {
+                continue;
+            };
+            // It had its moment before that of the value that goes, or will have none.
+            if before.done >> other & 1 == 0 && late.operation.call < before.since {
+                after.done |= self.reads_of(late, before.since);
             }
+            after.done |= 1 << other;
         }
-        // What is written anew does not go back.
+        // What is written anew does not go back. What was there may have, just before.
+        let goes_back = self.lost_below.is_some() && !before.has_gone_back;
+        if goes_back {
+            let back = self.survivors(&before, step);
+            let back: Vec<Value> = back.into_iter().map(|n| self.value_of(n)).collect();
+            after.done |= self.reads_finding(&back, step);
+        }
         after.has_gone_back |= self.lost_below.is_some_and(|lost| open.operation.call > lost);
         Some(self.found_by_all(after))
     }
@@ -265,8 +292,15 @@ impl<'a> Register<'a> {
         let survivors = self.survivors(&before, step).into_iter();
         let fits = |number: &u32| found.is_none_or(|found| self.value_of(*number) == found);
         let done = before.done | 1 << slot;
-        let left =
-            survivors.filter(fits).map(|current| Possible { current, done, since: step, ..before });
+        // What an earlier loss had left is not durable any more, whatever is flushed.
+        let since = step;
+        let left = survivors.filter(fits).map(|current| Possible {
+            current,
+            kept: current,
+            done,
+            since,
+            ..before
+        });
         left.map(|possible| self.found_by_all(possible)).collect()
     }
 
@@ -276,15 +310,25 @@ impl<'a> Register<'a> {
         if open.operation.call >= possible.since {
             return None;
         }
-        let mut done = possible.done | 1 << slot;
-        let left = open.value(self.sector);
-        for (other, read) in self.open.iter().enumerate() {
-            let Some(read) = read.filter(Open::is_read) else { continue };
-            if read.operation.call < possible.since && read.value(self.sector) == left {
-                done |= 1 << other;
-            }
-        }
+        let done = possible.done | 1 << slot | self.reads_of(open, possible.since);
         Some(Possible { done, ..possible })
+    }
+
+    /// The reads under way that may have found what an operation left before a moment.
+    fn reads_of(&self, left: Open<'_>, before: Step) -> u128 {
+        self.reads_finding(&[left.value(self.sector)], before)
+    }
+
+    /// The same of any of some values.
+    fn reads_finding(&self, values: &[Value], before: Step) -> u128 {
+        let finds = |read: &Open<'_>| {
+            read.is_read()
+                && read.operation.call < before
+                && values.contains(&read.value(self.sector))
+        };
+        let reads =
+            self.open.iter().enumerate().filter(|(_, open)| open.as_ref().is_some_and(finds));
+        reads.fold(0, |done, (slot, _)| done | 1 << slot)
     }
 
     /// Every read under way may have found the value now.
@@ -323,8 +367,9 @@ impl<'a> Register<'a> {
                 }
             }
             Event::Killed | Event::Closed => self.settle(step),
-            Event::LostBelow => {
+            Event::LostBelow | Event::FailedLostBelow => {
                 self.lost_below = Some(step);
+                self.keeps_answered = *event == Event::FailedLostBelow;
                 self.possible.iter_mut().for_each(|possible| possible.has_gone_back = false);
             }
             Event::NoMoreLostBelow => {
@@ -333,12 +378,14 @@ impl<'a> Register<'a> {
                     self.possible.push(possible);
                     if self.lost_below.is_some() && !possible.has_gone_back {
                         for current in self.survivors(&possible, step) {
-                            self.possible.push(Possible { current, since: step, ..possible });
+                            let gone = Possible { current, since: step, ..possible };
+                            self.possible.push(self.found_by_all(gone));
                         }
                     }
                 }
                 self.possible.iter_mut().for_each(|possible| possible.kept = possible.current);
-                self.cache_lost.extend(self.lost_below.take());
+                let lost = self.lost_below.take().filter(|_| !self.keeps_answered);
+                self.cache_lost.extend(lost);
             }
         }
     }
@@ -351,8 +398,12 @@ impl<'a> Register<'a> {
             for (slot, open) in self.open.iter().enumerate() {
                 let can =
                     open.is_some_and(|open| !open.is_read()) && possible.done >> slot & 1 == 0;
-                if can {
-                    self.possible.extend(self.take_place(possible, slot, step));
+                if !can {
+                    continue;
+                }
+                self.possible.extend(self.take_place(possible, slot, step));
+                if open.is_some_and(|open| open.operation.action == Action::Trim) {
+                    self.possible.extend(self.leaves_older(possible, slot, step, None));
                 }
             }
         }
@@ -398,18 +449,29 @@ impl<'a> Register<'a> {
 
     /// What the sector may hold after what was not durable was lost.
     fn survivors(&self, possible: &Possible, step: Step) -> Vec<u32> {
-        // What was only in a cache that was lost is not made durable by a FLUSH that comes later.
-        let is_flushed = |number: u32, end: Step| {
-            let lost = self.cache_lost.iter().find(|lost| **lost >= end && number != possible.kept);
-            let before = lost.copied().unwrap_or(step);
+        // What was only in a cache that was lost is not made durable by a FLUSH that comes later;
+        // nor is what was under way then, unless it is there.
+        let is_flushed = |number: u32, o: &Operation, end: Step| {
+            let mut losses = self.cache_lost.iter().copied();
+            let is_there = |lost| number == possible.current && lost < end;
+            let is_lost =
+                |&lost: &Step| lost >= o.call && number != possible.kept && !is_there(lost);
+            let below = self.lost_below.filter(|&lost| lost >= o.call);
+            let before = losses.find(is_lost).or(below).unwrap_or(step);
             self.flushes.iter().any(|&(call, done)| end < call && call <= before && done <= step)
         };
         // After a TRIM whatever was there before may be there again.
         let trims = self.changes.iter().filter(|(_, o)| o.action == Action::Trim);
         let trimmed = trims.map(|(_, o)| o.end.map_or(Step::MAX, |(end, _)| end)).max();
+        // What the server that keeps it has had in its care since it was started.
+        let started = self.cache_lost.last().copied().unwrap_or(0).max(self.lost);
+        let keeps = |o: &Operation, end: Step| {
+            self.lost_below.is_some() && self.keeps_answered && o.call > started && end < step
+        };
         let is_durable = |number: u32, o: &Operation| match o.end {
             _ if o.call < self.lost.max(trimmed.unwrap_or(0)) => false,
-            Some((end, End::Done)) => (o.durable && end < step) || is_flushed(number, end),
+            Some((end, End::Done)) if keeps(o, end) => true,
+            Some((end, End::Done)) => (o.durable && end < step) || is_flushed(number, o, end),
             _ => false,
         };
         let durable = self.changes.iter().filter(|(n, o)| is_durable(*n, o)).map(|(_, o)| o.call);
@@ -433,17 +495,45 @@ impl<'a> Register<'a> {
     fn tidy(&mut self, step: Step) {
         for slot in 0..self.open.len() {
             let Some(open) = self.open[slot].filter(|open| !open.is_read()) else { continue };
+            // A TRIM that was not answered may bring back any value, at any time.
+            if open.operation.action == Action::Trim {
+                continue;
+            }
             let ended = open.operation.end.is_some_and(|(end, _)| end <= step);
             let found = self.last_found.get(&open.value(self.sector)).copied().unwrap_or(0);
             if ended && found <= step {
                 self.close(slot);
             }
         }
+        self.drop_dominated();
+    }
+
+    /// An order in which an operation that is never answered has yet to take effect allows all that
+    /// one allows in which it has, if there is no other difference. Without this the orders are as
+    /// many as the subsets of such operations.
+    fn drop_dominated(&mut self) {
+        let mut must_end = u128::MAX;
+        for (slot, open) in self.open.iter().enumerate() {
+            let is_never = open.is_some_and(|open| {
+                !open.is_read() && !matches!(open.operation.end, Some((_, End::Done)))
+            });
+            must_end &= !(u128::from(is_never) << slot);
+        }
+        let key = |p: &Possible| (p.current, p.floor, p.kept, p.has_gone_back, p.done & must_end);
         self.possible.sort_unstable_by(|a, b| {
-            let key = |p: &Possible| (p.current, p.floor, p.kept, p.done, p.has_gone_back);
-            key(a).cmp(&key(b)).then(b.since.cmp(&a.since))
+            let rest =
+                |p: &Possible| (std::cmp::Reverse(p.since), (p.done & !must_end).count_ones());
+            key(a).cmp(&key(b)).then(rest(a).cmp(&rest(b)))
         });
-        self.possible.dedup_by_key(|p| (p.current, p.floor, p.kept, p.done, p.has_gone_back));
+        let mut kept: Vec<Possible> = Vec::with_capacity(self.possible.len());
+        for possible in self.possible.drain(..) {
+            let alike = kept.iter().rev().take_while(|before| key(before) == key(&possible));
+            let is_more = |before: &Possible| before.done & !possible.done == 0;
+            if !alike.into_iter().any(is_more) {
+                kept.push(possible);
+            }
+        }
+        self.possible = kept;
     }
 
     fn explain(&self, at: Step, what: &Happening<'_>) -> String {
