@@ -17,8 +17,10 @@ use undercroft_trace::{
     open,
 };
 
-/// Records of each trace that are played.
+/// Records of each trace that are played, with blocks of 4 KiB and of more, which take four times as
+/// long.
 const RECORDS: usize = 4000;
+const RECORDS_OF_LARGE: usize = 1000;
 
 /// The first records of a trace.
 struct First {
@@ -48,7 +50,8 @@ impl Reader for First {
 
 fn load(reader: Box<dyn Reader>, block_bytes: u32) -> DenseTrace {
     let options = BlockOptions { block_bytes, ..BlockOptions::default() };
-    let first = Box::new(First { reader, left: RECORDS });
+    let records = if block_bytes > 4096 { RECORDS_OF_LARGE } else { RECORDS };
+    let first = Box::new(First { reader, left: records });
     let stream = BlockStream::new(first, &options).expect("a trace");
     DenseTrace::load(stream, |_| ()).expect("a readable trace")
 }

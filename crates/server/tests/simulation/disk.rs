@@ -199,7 +199,9 @@ impl Disk {
     pub fn takes_writes(&self) -> bool {
         let faults = &self.lock().faults;
         let fails = faults.failing_writes + faults.failing_flushes > 0 || faults.full;
-        !(fails || faults.nth.is_some() || faults.stalled)
+        // What fails once is tried again.
+        let is_dead = faults.nth.is_some() && faults.dead_after;
+        !(fails || is_dead || faults.stalled)
     }
 
     /// It was asked too often for a run that goes forward.
