@@ -1,6 +1,6 @@
 """What content-aware caching is worth on real traces: python content_aware.py PROGRAM. Simulates
 over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables into
-docs/reproduction/content-aware.md, between the marks of each. A trace that is not there leaves its
+docs/measurements/content-aware.md, between the marks of each. A trace that is not there leaves its
 lines out. Where valgrind is installed the instructions are counted too.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-DOC = pathlib.Path("docs/reproduction/content-aware.md")
+DOC = pathlib.Path("docs/measurements/content-aware.md")
 PROGRAM = sys.argv[1]
 EXAMPLE = "target/release/examples/content_cost"
 FOLDER = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))

@@ -16,4 +16,4 @@ echo "Every policy at four sizes of the storage server's cache (again at once fr
 say sweep "$trace" --l1 32MiB:lru --l2 32MiB..256MiB -o "$out"
 echo
 echo "Your own trace: $undercroft simulate TRACE --l1 64MiB:lru --l2 512MiB:mq"
-echo "Everything else: $undercroft --help, docs/guide.md"
+echo "Everything else: $undercroft --help, docs/user/guide.md"

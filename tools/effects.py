@@ -1,5 +1,5 @@
 """What cooperation is worth on real traces: python effects.py PROGRAM. Sweeps over the traces that
-are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables into docs/cooperation.md,
+are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables into docs/user/cooperation.md,
 between the marks of each. A trace that is not there leaves its table as it is, and is named. The
 sweeps are kept in out/effects and resumed from there.
 """
@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-DOC = pathlib.Path("docs/cooperation.md")
+DOC = pathlib.Path("docs/user/cooperation.md")
 POLICIES = ["lru", "fbr", "2q", "mq", "arc", "lirs"]
 PLACEMENTS = ["access", "eviction,on-hit=move", "eviction,on-hit=adaptive"]
 NAMES = ["access", "eviction", "adaptive"]

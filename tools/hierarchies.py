@@ -1,6 +1,6 @@
 """What schemes that move blocks between levels are worth: python hierarchies.py PROGRAM. Simulates
 them on the traces that are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables of
-docs/reproduction/hierarchies.md, between the marks of each. A trace that is not there keeps its
+docs/measurements/hierarchies.md, between the marks of each. A trace that is not there keeps its
 tables as they are, and is named. It takes about five minutes.
 """
 
@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-DOC = pathlib.Path("docs/reproduction/hierarchies.md")
+DOC = pathlib.Path("docs/measurements/hierarchies.md")
 
 # Mark, trace, sizes of the levels in blocks, more arguments.
 L1 = [

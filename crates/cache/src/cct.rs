@@ -9,7 +9,7 @@
 //!
 //! What the table cannot see: blocks that move inside the client, frames that are freed without
 //! being used again (until [`Cct::unmap`]), clients that copy through bounce buffers. See
-//! `docs/cooperation.md`.
+//! `docs/user/cooperation.md`.
 //!
 //! Invariants (checked by [`Cct::check`]): the index holds every slot in use under its client and
 //! stretch; no two slots overlap; the chains of `by_block` hold each slot that has a block once,

@@ -27,7 +27,7 @@ pub(crate) struct HierarchyOptions {
     /// Sizes of all levels as parts of the first one's, as 1:4 or 1:2:4, instead of --l2, --l3
     #[arg(long, value_name = "PARTS", conflicts_with_all = ["l2", "l3", "lower", "topology"])]
     ratio: Option<Ratio>,
-    /// Caches in a tree, from a file (docs/hierarchies.md), instead of levels
+    /// Caches in a tree, from a file (docs/user/hierarchies.md), instead of levels
     #[arg(long, value_name = "FILE", conflicts_with_all = ["l1", "l2", "l3", "lower"])]
     topology: Option<PathBuf>,
     /// Times of the levels and of the disk in milliseconds: hfa (0.2, 2, 5, disk 10), fscachesim
@@ -106,7 +106,7 @@ impl HierarchyOptions {
             None => Ok(()),
             Some(name) => Err(Error::Usage(format!(
                 "{name}: placement {placement} moves no blocks by hints; choose a scheme that does \
-                 (docs/hierarchies.md)"
+                 (docs/user/hierarchies.md)"
             ))),
         }
     }

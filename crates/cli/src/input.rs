@@ -113,8 +113,8 @@ impl TraceOptions {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulationOptions {
     /// When a block comes and goes between the levels: access, eviction or gl, with options, as
-    /// eviction,on-hit=keep (docs/cooperation.md); or a scheme that moves blocks by hints, as
-    /// d-hfa,k=4 (docs/hierarchies.md)
+    /// eviction,on-hit=keep (docs/user/cooperation.md); or a scheme that moves blocks by hints, as
+    /// d-hfa,k=4 (docs/user/hierarchies.md)
     #[arg(long, value_name = "PLACEMENT", default_value = "access")]
     pub(crate) placement: String,
     /// What a write does to a level: allocate, no-allocate (update a copy only), invalidate

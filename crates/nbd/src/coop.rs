@@ -1,5 +1,5 @@
 //! The metadata context by which a client asks to cooperate and a server agrees: its text, on
-//! both sides. The format is described in `docs/hints.md`.
+//! both sides. The format is described in `docs/developer/hints.md`.
 //!
 //! Not here: what is said then (`hint.rs`), and what a server grants to whom.
 

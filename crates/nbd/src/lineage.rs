@@ -4,7 +4,7 @@
 //! A client that connects again after its connection was lost does not know which of its requests
 //! the server has yet to carry out. A server that agrees to this context ends the connections of
 //! the same id with smaller numbers, and begins the new one when all that they had begun is over:
-//! so no late write overtakes a new one. `docs/hints.md` describes it.
+//! so no late write overtakes a new one. `docs/developer/hints.md` describes it.
 //!
 //! Not here: the waiting (`server/lines.rs`), and the connecting (`client/line.rs`).
 

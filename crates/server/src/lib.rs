@@ -3,7 +3,7 @@
 //! The policy of `undercroft-cache` decides what is kept; a [`Volume`] carries that out: it holds
 //! the data in frames, reads what is missing, writes what changed, and keeps the operations on
 //! each block in order. Driven by one client, one request after another, its counters are those
-//! of the simulator, exactly. `docs/server.md` follows a request through the files here.
+//! of the simulator, exactly. `docs/developer/server.md` follows a request through the files here.
 //!
 //! [`serve`] is the server around the volumes: configuration, listeners, access, HTTP.
 //!

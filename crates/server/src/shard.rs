@@ -2,7 +2,7 @@
 //! with, and the rules by which a block moves between these. No I/O: what must be done at the
 //! store or said to a client is put into [`Effects`], and done when the lock is released.
 //!
-//! Invariants, checked in `validate.rs` (docs/server.md explains them):
+//! Invariants, checked in `validate.rs` (docs/developer/server.md explains them):
 //! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
 //!    so; any other resident block has its state in its slot.
 //! 2. A block that is not active and resident has content, unless an operation on it is parked or

@@ -1,5 +1,5 @@
 //! A volume: a store with a cache in front. Here: how it is made, and the way of a request from
-//! its arrival through the shards to the store and back; `docs/server.md` follows one.
+//! its arrival through the shards to the store and back; `docs/developer/server.md` follows one.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,4 @@
-//! Results in the fixed names of the contract for scripts (`docs/guide.md`), ready for JSON, and
+//! Results in the fixed names of the contract for scripts (`docs/user/guide.md`), ready for JSON, and
 //! the response-time model.
 
 use serde::{Deserialize, Serialize};

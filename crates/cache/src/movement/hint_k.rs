@@ -2,7 +2,7 @@
 //! 2010 and 2014). A level gives up its least active block, the one used longest ago among equals;
 //! a block found below the first level moves one level up if it is more active than the least
 //! active block there. What is confirmed of the published rules, and what is ours, is said in
-//! `activity.rs` and in `docs/algorithms.md`.
+//! `activity.rs` and in `docs/developer/algorithms.md`.
 //!
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 

@@ -2,7 +2,7 @@
 //! other processes. It counts as the simulator counts that level.
 //!
 //! What neighbours say is not trusted: numbers that cannot be are made ones that can. Not here: how
-//! it is said (`docs/hints.md`), and what becomes of the data.
+//! it is said (`docs/developer/hints.md`), and what becomes of the data.
 //!
 //! Invariants (checked by [`LinkedCache::validate`]): those of the index ([`Handles`]) and of the
 //! level.

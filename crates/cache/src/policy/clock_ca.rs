@@ -7,7 +7,7 @@
 //! came before and give it another turn, though nobody referenced it, and would come to rest among
 //! the newest blocks, which the neighbour holds; so the window is counted in places, too, and
 //! not in blocks whose bit is clear. What else was tried, and what it costs, is in
-//! `docs/reproduction/content-aware.md`.
+//! `docs/measurements/content-aware.md`.
 
 use super::awareness::{ALPHA, FILTER_BITS, HASHES, KNOWS, PUBLISH};
 use super::clock::Clock;

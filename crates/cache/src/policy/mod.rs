@@ -133,7 +133,7 @@ dyn_clone::clone_trait_object!(Policy);
 /// * the same calls give the same answers on every machine.
 ///
 /// A logical clock, where a policy has one, counts its references: `touch`, `admit`, and for some
-/// policies `take` and `note` (`docs/algorithms.md` says which).
+/// policies `take` and `note` (`docs/developer/algorithms.md` says which).
 pub trait Policy: DynClone + Send {
     /// Number of resident entries allowed, at least 1.
     fn capacity(&self) -> u32;

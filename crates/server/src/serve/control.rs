@@ -1,6 +1,6 @@
 //! The second door for hints, for clients that cannot be changed: the *control export*
 //! `@coop/NAME`, which is nothing but a window (`window.rs`) and speaks for the connections of the
-//! same client. docs/hints.md has the format.
+//! same client. docs/developer/hints.md has the format.
 //!
 //! The rules of access of the volume hold here too. What is told here moves the blocks of
 //! connections that are not the speaker's own, so it is taken from those who may write the volume;

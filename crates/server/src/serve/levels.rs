@@ -1,7 +1,7 @@
 //! What a session answers whose client runs the level above of the same scheme: three areas behind
 //! the window, which are read. The first answers the request that the last message spoke of: what
 //! becomes of its blocks. The second tells which block comes up for those that went down, the third
-//! gives its data. docs/hints.md has the format.
+//! gives its data. docs/developer/hints.md has the format.
 //!
 //! Here, too, is the gate of a volume that has a level below: while a block may still come up from
 //! there, what is asked next waits.

@@ -4,7 +4,7 @@
 //! it runs on one thread and a clock that goes on only when everybody waits, so a seed has one
 //! outcome. The servers are those of the program ([`node`]), over streams in memory ([`wire`]) and
 //! on disks that fail ([`disk`]). What the clients were answered ([`history`]) is judged by the
-//! [`checker`]. docs/testing.md says what is simulated and how to look at a seed.
+//! [`checker`]. docs/developer/testing.md says what is simulated and how to look at a seed.
 #![allow(unreachable_pub)]
 
 mod blows;

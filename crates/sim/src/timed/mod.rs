@@ -1,6 +1,6 @@
 //! Clients, links and disks with a clock: what placement costs where things take time.
 //!
-//! The model (`docs/cooperation.md`): a closed loop. Each client has some requests under way; when
+//! The model (`docs/user/cooperation.md`): a closed loop. Each client has some requests under way; when
 //! one is answered it thinks for a while, evenly between nothing and twice the mean, then issues
 //! the next block reference of its trace. Other times are those of the response-time model,
 //! with the disk's part of a miss spent at a disk that serves one request at a time. Caches change

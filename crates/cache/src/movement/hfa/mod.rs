@@ -8,7 +8,7 @@
 //! slots of T references (`t_out.rs`), hits are those since it came t2 references ago. H is found
 //! when a block comes and at each hit, and stands until then ("lazy update"), but not longer than
 //! the k slots that it speaks of (`partition.rs`). The readings of the paper that are chosen here,
-//! and what they are worth, are in `docs/reproduction/hierarchies.md`.
+//! and what they are worth, are in `docs/measurements/hierarchies.md`.
 //!
 //! Invariants: those of [`Level`].
 

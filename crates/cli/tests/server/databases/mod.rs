@@ -69,7 +69,7 @@ fn mariadb_is_a_client_that_cooperates() {
         // Whatever is still to be written, what is wrong is wrong.
         let precision = if when == When::Busy { 0.98 } else { 0.99 };
         assert!(score("precision") >= precision && score("recall") >= 0.99);
-        // Of so small a database and pool; docs/databases.md has larger ones.
+        // Of so small a database and pool; docs/user/databases.md has larger ones.
         assert!(late < 0.15, "{late}");
     });
 }
