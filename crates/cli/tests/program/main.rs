@@ -4,3 +4,5 @@
 
 mod clients;
 mod commands;
+mod placements;
+mod tidy;

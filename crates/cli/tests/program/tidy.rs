@@ -1,0 +1,186 @@
+//! What can be held by a machine of how the repository reads: lengths of files, links that lead
+//! somewhere, names in the documents, and which crate may use which.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines of a source file, and bytes of a line of prose.
+const LINES_MAX: usize = 600;
+const PROSE_MAX: usize = 140;
+
+/// Which crates a crate may use, itself or in its tests: nothing points upwards.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("cache", &[]),
+    ("trace", &[]),
+    ("frames", &[]),
+    ("store", &[]),
+    ("sim", &["cache", "trace"]),
+    ("nbd", &["frames"]),
+    ("tracker", &["cache", "nbd"]),
+    ("server", &["cache", "frames", "nbd", "store"]),
+    ("client", &["cache", "nbd", "trace", "server", "sim"]),
+    ("preload", &["cache", "nbd", "tracker"]),
+    ("capi", &["cache", "client", "nbd"]),
+    ("cli", &["cache", "client", "frames", "nbd", "server", "sim", "store", "trace", "tracker"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The files of the repository whose names end so, with their texts.
+fn files(ending: &str) -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, ending: &str, into: &mut Vec<(PathBuf, String)>) {
+        let mut entries: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    walk(&path, ending, into);
+                }
+            } else if name.ends_with(ending) {
+                into.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    let mut all = Vec::new();
+    walk(&root(), ending, &mut all);
+    assert!(all.len() > 5, "the repository is somewhere else");
+    all
+}
+
+fn report(what: &str, wrong: &[String]) {
+    assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
+}
+
+fn place(path: &Path, line: usize) -> String {
+    let path = path.strip_prefix(root()).unwrap_or(path);
+    format!("{}:{}", path.display(), line + 1)
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    let all = files(".rs");
+    let long = all.iter().filter(|(_, text)| text.lines().count() > LINES_MAX);
+    let wrong: Vec<_> = long.map(|(path, text)| place(path, text.lines().count())).collect();
+    report("files of more than 600 lines: which idea in it deserves a file?", &wrong);
+}
+
+#[test]
+fn every_source_file_says_what_lives_in_it() {
+    let all = files(".rs");
+    // A folder's list of modules, and what a build script or an example shows, need no words.
+    let silent = all.iter().filter(|(path, text)| {
+        !text.starts_with("//!") && !path.ends_with("build.rs") && text.lines().count() > 12
+    });
+    let wrong: Vec<_> = silent.map(|(path, _)| place(path, 0)).collect();
+    report("files that do not open with what lives there", &wrong);
+}
+
+#[test]
+fn lines_of_prose_fit() {
+    let mut wrong = Vec::new();
+    for (path, text) in files(".md") {
+        for (number, line) in text.lines().enumerate() {
+            let is_free = line.starts_with('|') || line.contains("](") || line.starts_with("    ");
+            if line.chars().count() > PROSE_MAX && !is_free {
+                wrong.push(place(&path, number));
+            }
+        }
+    }
+    report("lines of prose that are too long", &wrong);
+}
+
+/// The name that a heading can be linked by.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().replace(' ', "-")
+}
+
+/// The targets of links in a line.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let all = files(".md");
+    let headings = |text: &str| -> BTreeSet<String> {
+        text.lines().filter(|line| line.starts_with('#')).map(anchor).collect()
+    };
+    let mut wrong = Vec::new();
+    for (path, text) in &all {
+        for (number, line) in text.lines().enumerate() {
+            for link in links(line).filter(|link| !link.contains("://") && !link.contains(' ')) {
+                let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+                let target = match file {
+                    "" => path.clone(),
+                    file => path.parent().unwrap().join(file),
+                };
+                let Ok(target) = target.canonicalize() else {
+                    wrong.push(format!("{}: {link} is not there", place(path, number)));
+                    continue;
+                };
+                let is_text = target.extension().is_some_and(|ending| ending == "md");
+                if !heading.is_empty() && is_text {
+                    let text = fs::read_to_string(&target).unwrap();
+                    if !headings(&text).contains(heading) {
+                        wrong.push(format!("{}: {link}: no such heading", place(path, number)));
+                    }
+                }
+            }
+        }
+    }
+    report("links that lead nowhere", &wrong);
+}
+
+/// Every page can be found from the index.
+#[test]
+fn the_index_names_every_document() {
+    let index = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let docs = root().join("docs").canonicalize().unwrap();
+    let all = files(".md").into_iter().map(|(path, _)| path.canonicalize().unwrap());
+    let named = |path: &PathBuf| {
+        let page = path.strip_prefix(&docs).ok()?.to_string_lossy().into_owned();
+        (page != "README.md" && !index.contains(&format!("]({page})"))).then_some(page)
+    };
+    let wrong: Vec<_> = all.filter_map(|path| named(&path)).collect();
+    report("pages that docs/README.md does not name", &wrong);
+}
+
+/// The policies that the program lists are those that the documents describe.
+#[test]
+fn documents_name_every_policy() {
+    let out = Command::new(env!("CARGO_BIN_EXE_undercroft")).args(["policies", "--json"]).output();
+    let out: serde_json::Value = serde_json::from_slice(&out.unwrap().stdout).unwrap();
+    let policies = out.as_array().or_else(|| out["policies"].as_array()).expect("a list");
+    assert!(policies.len() > 10);
+    let text = fs::read_to_string(root().join("docs/developer/algorithms.md")).unwrap();
+    let text = text.to_lowercase();
+    let words: BTreeSet<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
+    let names = policies.iter().map(|policy| policy["name"].as_str().unwrap().to_owned());
+    let wrong: Vec<_> = names.filter(|name| !words.contains(name.as_str())).collect();
+    report("policies that docs/developer/algorithms.md does not name", &wrong);
+}
+
+#[test]
+fn crates_use_those_below_them_only() {
+    let mut wrong = Vec::new();
+    for (name, allowed) in MAY_USE {
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let text = fs::read_to_string(manifest).unwrap();
+        let used = text.lines().filter_map(|line| line.strip_prefix("undercroft-"));
+        let used = used.filter_map(|line| line.split(['.', ' ', '=']).next());
+        wrong.extend(
+            used.filter(|used| !allowed.contains(used)).map(|used| format!("{name} uses {used}")),
+        );
+    }
+    let crates = fs::read_dir(root().join("crates")).unwrap().count();
+    assert_eq!(crates, MAY_USE.len(), "a crate that the table does not know");
+    report("arrows that are not among those allowed", &wrong);
+}
