@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-hints bench-hierarchies bench-aware bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-hierarchies bench-aware bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -20,6 +20,7 @@ help:
 	@echo "make hierarchies  schemes that move blocks by hints, into docs/measurements/hierarchies.md"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
+	@echo "make bench-turns   what a client gets beside floods of dear requests (about a minute)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
 	@echo "make bench-hierarchies  what schemes over three levels cost beside LRU over two (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
@@ -75,6 +76,9 @@ bench: build
 bench-server: build
 	$(CARGO) build --release --locked -p undercroft-nbd --example floor
 	@tools/bench/server.sh $(UNDERCROFT) target/release/examples/floor $(BENCH)
+
+bench-turns: build
+	@python3 tools/bench/turns.py $(UNDERCROFT) $(BENCH)
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)

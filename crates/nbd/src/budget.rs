@@ -96,7 +96,6 @@ impl Budget {
     }
 
     /// Bytes that are reserved now, of all exports.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         self.state().used
     }

@@ -154,6 +154,12 @@ impl Inner {
 }
 
 impl Server {
+    /// Bytes that requests pin now, as they are charged (see [`ServerOptions::max_total_bytes`]): of
+    /// connections that there are, and of those that have gone and whose requests have not ended.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.inner.budget.used()
+    }
+
     /// A server of these exports, with nobody connected.
     pub fn new(exports: Arc<dyn Exports>, options: ServerOptions) -> Server {
         let threads = Threads::new(options.busy_poll);

@@ -130,6 +130,10 @@ impl World {
         if timeout(PATIENCE, self.reload()).await.is_err() {
             return vec!["the last reload has not ended".to_owned()];
         }
+        let pinned = timeout(PATIENCE, self.nothing_is_pinned());
+        if pinned.await.is_err() {
+            faults.push("memory is charged to nobody".to_owned());
+        }
         for round in ["after the faults", "after the end"] {
             for volume in 0..self.scenario.volumes.len() {
                 if self.is_away(volume).await {
@@ -161,6 +165,20 @@ impl World {
             faults.push("the last end has not ended".to_owned());
         }
         faults
+    }
+
+    /// Waits until the requests of clients that have gone have ended, too.
+    async fn nothing_is_pinned(&self) {
+        loop {
+            let pinned = match self.top.running.lock().await.as_ref() {
+                Some(running) => running.server().pinned_bytes(),
+                None => 0,
+            };
+            if pinned == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// A volume that was taken away while it had blocks that its disk never takes: it is not

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Whether connections of a server take turns: what a client gets beside others that send requests
+which cost the server much and the client nothing, and how long a new connection waits there.
+
+The same client is measured beside as many ordinary ones of the same depth, in turn. Everything is
+real: the program, unix sockets, processes. Floods are CACHE and BLOCK_STATUS of long ranges and READs of
+one byte, with up to 1,024 in flight on each connection. Usage: turns.py UNDERCROFT [--rounds N]."""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+
+CONNECTIONS = 8
+DEPTH = 16
+SIZE = 1 << 30
+SECONDS = 2.0
+
+READ, CACHE, BLOCK_STATUS = 0, 5, 7
+FLOODS = {
+    "CACHE of 32 MiB": (CACHE, 32 << 20),
+    "BLOCK_STATUS of 1 GiB": (BLOCK_STATUS, SIZE),
+    "READ of 1 byte": (READ, 1),
+}
+
+
+class Flood:
+    """One connection that asks without end, and takes the answers."""
+
+    def __init__(self, path, export, command, length):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self.negotiate(export, command == BLOCK_STATUS)
+        header = struct.pack(">IHHQQI", 0x25609513, 0, command, 1, 0, length)
+        self.requests = header * 1024
+        self.ends = False
+        self.threads = [threading.Thread(target=self.send), threading.Thread(target=self.receive)]
+        for thread in self.threads:
+            thread.start()
+
+    def option(self, number, data):
+        self.socket.sendall(struct.pack(">QII", 0x49484156454F5054, number, len(data)) + data)
+
+    def reply(self):
+        _, _, kind, length = struct.unpack(">QIII", self.exactly(20))
+        self.exactly(length)
+        return kind
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def negotiate(self, export, status):
+        self.exactly(18)
+        self.socket.sendall(struct.pack(">I", 3))
+        name = export.encode()
+        if status:
+            self.option(8, b"")
+            assert self.reply() == 1, "structured replies"
+            query = b"base:allocation"
+            length = struct.pack(">I", len(name))
+            self.option(10, length + name + struct.pack(">II", 1, len(query)) + query)
+            while self.reply() != 1:
+                pass
+        self.option(7, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
+        while self.reply() != 1:
+            pass
+
+    def send(self):
+        try:
+            while not self.ends:
+                self.socket.sendall(self.requests)
+        except OSError:
+            pass
+
+    def receive(self):
+        try:
+            while self.socket.recv(1 << 20):
+                pass
+        except OSError:
+            pass
+
+    def end(self):
+        self.ends = True
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        for thread in self.threads:
+            thread.join()
+
+
+def uri(path, export):
+    return f"nbd+unix:///{export}?socket={path}"
+
+
+def load(program, path, export, connections, seconds):
+    command = [program, "bench", "nbd", uri(path, export), "--depth", str(DEPTH)]
+    command += ["--connections", str(connections), "--seconds", str(seconds), "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def rate(process):
+    return json.loads(process.communicate()[0])["requests_per_s"]
+
+
+def connect_s(program, path):
+    """Seconds until a new client has opened the volume and read a block."""
+    began = time.monotonic()
+    load(program, path, "victim", 1, 0.01).communicate()
+    return time.monotonic() - began - 0.01
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("undercroft")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    program = arguments.undercroft
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "nbd.sock")
+        command = [program, "serve", "--listen", f"unix:{path}", "--cache", "256MiB"]
+        for name in ["victim", "other"]:
+            command += ["--volume", f"{name}=mem:,size={SIZE},cache=128MiB"]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not os.path.exists(path):
+            time.sleep(0.05)
+        try:
+            measure(program, path, arguments.rounds)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def measure(program, path, rounds):
+    ratios = {name: [] for name in FLOODS}
+    waits = {name: [] for name in FLOODS}
+    usual = []
+    for _ in range(rounds):
+        beside = load(program, path, "other", CONNECTIONS, SECONDS + 1)
+        time.sleep(0.5)
+        usual.append(rate(load(program, path, "victim", 1, SECONDS)))
+        beside.wait()
+        for name, (command, length) in FLOODS.items():
+            floods = [Flood(path, "other", command, length) for _ in range(CONNECTIONS)]
+            time.sleep(0.5)
+            ratios[name].append(rate(load(program, path, "victim", 1, SECONDS)) / usual[-1])
+            waits[name].append(connect_s(program, path))
+            for flood in floods:
+                flood.end()
+    median = statistics.median
+    print(f"A client of depth {DEPTH} beside {CONNECTIONS} others of depth {DEPTH}: "
+          f"{median(usual):,.0f} reads a second; {rounds} rounds\n")
+    print(f"| {CONNECTIONS} connections that send | x beside ordinary ones | target | "
+          "a new client has read after, s | target |")
+    print("| --- | --- | --- | --- | --- |")
+    for name in FLOODS:
+        its, waited = ratios[name], waits[name]
+        print(f"| {name} | {median(its):.2f} ({min(its):.2f}-{max(its):.2f}) | >= 0.5 | "
+              f"{median(waited):.2f} ({min(waited):.2f}-{max(waited):.2f}) | <= 1 |")
+
+
+if __name__ == "__main__":
+    main()
