@@ -3,7 +3,8 @@
 # simulation finds what comes back: `make simulate-patches`.
 #
 # Each patch in tools/simulation/patches begins with a line that names the fault, and applies to the
-# tree as it is committed. SIMULATE_SEEDS: most seeds for each (2000); PATCHES: only those whose
+# tree as it is committed. What the simulation cannot meet has a second line, `test: PROGRAM NAME`:
+# the test that fails instead. SIMULATE_SEEDS: most seeds for each (2000); PATCHES: only those whose
 # names contain this.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -18,6 +19,16 @@ git worktree add --quiet --detach "$tree" HEAD
 trap 'git worktree remove --force "$tree"' EXIT
 # What was built here once is not built again for every patch.
 export CARGO_TARGET_DIR=$PWD/target/simulation/target
+
+# Prints which test fails.
+found_by_test() {
+    if (cd "$tree" && $cargo test --quiet --locked --workspace --test "$1" "$2") >"$output" 2>&1; then
+        echo "not by the test $2"
+        return 1
+    fi
+    grep -q '^test result: FAILED' "$output" || { echo "does not compile"; return 1; }
+    echo "the test $2"
+}
 
 # Prints how many seeds it took.
 found() {
@@ -45,7 +56,9 @@ for patch in tools/simulation/patches/*"${PATCHES:-}"*.patch; do
         missed=1
         continue
     fi
-    number=$(found) || missed=1
+    test=$(sed -n '2s/^test: //p' "$patch")
+    # shellcheck disable=SC2086 # two words
+    if [ -n "$test" ]; then number=$(found_by_test $test); else number=$(found); fi || missed=1
     printf '%-72s %s\n' "$(head -n 1 "$patch")" "$number"
 done
 exit $missed

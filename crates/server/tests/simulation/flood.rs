@@ -32,7 +32,7 @@ const REPLY: u64 = 17;
 /// Requests of one other connection that may be served while a cached read waits: the work of a
 /// turn, as often as something has to be passed on between its client and the server, or somebody
 /// stands in front of it in the line for memory.
-const SERVED_MAX: u64 = 128 * 64;
+const SERVED_MAX: u64 = 128 * 32;
 
 /// What is flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
