@@ -559,3 +559,32 @@ async fn write_through_with_losses_at_any_moment() {
     }
     volume.validate().unwrap();
 }
+
+/// A server that was started again does not know what it wrote before, and what of that is durable.
+#[tokio::test]
+async fn what_was_written_before_a_start_may_be_lost_until_the_first_flush() {
+    for write in [Write::Through, Write::Back] {
+        let store = Losing::new();
+        store.flushes.hold();
+        // By the process before this one.
+        let images = |change: &dyn Fn(&mut Vec<u8>)| {
+            change(&mut store.store.inner.lock().unwrap().live);
+        };
+        images(&|live| live[BLOCK as usize..2 * BLOCK as usize].fill(7));
+        let volume = open(VolumeConfig { write, ..through() }, &store);
+        let mut client = Client::new(&volume);
+        assert_eq!(client.read(1).await, 7);
+        store.lose();
+        assert_eq!(client.read(1).await, 0, "{write:?}: the copy is of what is gone");
+        // From the first flush on it is durable.
+        store.flushes.release();
+        settle().await;
+        images(&|live| live[2 * BLOCK as usize..3 * BLOCK as usize].fill(8));
+        assert_eq!(client.read(2).await, 8);
+        let before = store.reads();
+        store.losses.fetch_add(1, Ordering::SeqCst);
+        store.calls.lock().unwrap().iter().for_each(|call| call());
+        assert_eq!((client.read(2).await, store.reads()), (8, before), "{write:?}");
+        volume.validate().unwrap();
+    }
+}
