@@ -115,7 +115,8 @@ impl Cct {
         self.io(client, address, blocks, true, evicted);
     }
 
-    /// The same for a write: the buffers hold these blocks, if they are frames.
+    /// A client writes `blocks` from its memory at `address`: the buffers hold them afterwards, if
+    /// they are frames.
     pub fn write(
         &mut self,
         client: u32,

@@ -121,9 +121,9 @@ impl HashedCache {
         std::hint::black_box(self.policy.warm_all(found));
     }
 
-    /// The same for blocks that are referenced next, best in this order: where they are is kept, and
-    /// spares looking for them. The frames of those that are resident are appended to `frames`, for
-    /// what the caller keeps by frame.
+    /// Brings near what references to these blocks will need, best in this order: where they are is
+    /// kept, and spares looking for them. The frames of those that are resident are appended to
+    /// `frames`, for what the caller keeps by frame.
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         let (mut near, mut found) = std::mem::take(&mut self.near);
         near.clear();
@@ -240,7 +240,8 @@ impl HashedCache {
         Found { hit, frame: self.handles.give_frame(entry) }
     }
 
-    /// The same for a resident block.
+    /// Places a resident block that the level above evicted, without looking for it: no access is
+    /// counted.
     #[inline]
     pub(crate) fn place_resident(&mut self, resident: Resident) {
         self.start();
@@ -249,8 +250,8 @@ impl HashedCache {
         self.counts.evictions += self.evicted.len() as u64;
     }
 
-    /// As [`place`](Self::place) for one block after the other, as long as each is resident where it
-    /// was found, and up to the first that drives something out: how many that are.
+    /// As [`place`](Self::place) for one block after the other, as long as each is resident where
+    /// it was found, and up to the first that drives something out: how many that are.
     pub(crate) fn place_all(&mut self, blocks: &[u64], found: &[Option<Entry>]) -> usize {
         self.start();
         let Self { policy, handles, out, together, .. } = self;
@@ -275,7 +276,7 @@ impl HashedCache {
         Some(resident.frame)
     }
 
-    /// The same for a resident block.
+    /// Takes a resident block away, since it moves up, without looking for it. Its history is kept.
     pub(crate) fn take_resident(&mut self, Resident { entry, .. }: Resident) {
         self.start();
         self.policy.take(entry, &mut self.out);
@@ -313,7 +314,8 @@ impl HashedCache {
         }
     }
 
-    /// The same of the block of the last [`reference`](Self::reference), without looking for it.
+    /// Says whether the neighbouring cache holds the block of the last
+    /// [`reference`](Self::reference), without looking for it.
     pub(crate) fn neighbour_holds_last(&mut self, holds: bool) {
         if let Some(entry) = self.last.filter(|&entry| self.policy.contains(entry)) {
             self.policy.neighbour_holds(entry, holds);

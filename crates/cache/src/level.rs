@@ -1,5 +1,6 @@
 //! A level: one policy, what a write does to it, and its counters; and the loop that drives a
-//! policy through a stretch of references. What is counted is said in `docs/developer/algorithms.md`.
+//! policy through a stretch of references. What is counted is said in
+//! `docs/developer/algorithms.md`.
 //!
 //! Placement other than at the access and the traffic between levels are not here yet.
 

@@ -4,7 +4,8 @@
 //! * [`policy`]: the replacement policies, one file a published algorithm, over plain [`Entry`]
 //!   handles. In the dense world of a simulation a handle *is* the renumbered block.
 //! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
-//! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame slots.
+//! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame
+//!   slots.
 //! * [`Level`]: a policy with a write mode and counters.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`movement`]: schemes that move blocks between the levels of a hierarchy by hints.

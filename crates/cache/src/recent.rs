@@ -96,7 +96,7 @@ impl<T: Copy + Default> Recent<T> {
         Some(&mut self.slots[slot as usize].1)
     }
 
-    /// The same, to change.
+    /// Mutable access to what is known of a block; its rank does not change.
     pub(crate) fn get_mut(&mut self, block: u64) -> Option<&mut T> {
         self.find(block).map(|slot| &mut self.slots[slot as usize].1)
     }

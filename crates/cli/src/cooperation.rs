@@ -18,8 +18,8 @@ pub(crate) struct CooperationOptions {
     /// that would have to go; the same as eviction,threshold=N
     #[arg(long, value_name = "N|Fx")]
     reload_threshold: Option<Threshold>,
-    /// How evictions become known: from the simulated level above (exact), from the buffer addresses
-    /// in a recorded trace (cct), or from an emulated client (estimate)
+    /// How evictions become known: from the simulated level above (exact), from the buffer
+    /// addresses in a recorded trace (cct), or from an emulated client (estimate)
     #[arg(long, value_name = "SOURCE", default_value = "exact")]
     evictions: Source,
 }

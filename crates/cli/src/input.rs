@@ -92,7 +92,7 @@ impl TraceOptions {
         Ok(loaded)
     }
 
-    /// The same under somebody else's progress bar.
+    /// Reads a whole trace, with its block size in bytes, without a progress bar of its own.
     pub(crate) fn load_silently(
         &self,
         path: &Path,

@@ -2,8 +2,8 @@
 //!
 //! A simulation reads tables of 10 to 500 MB at random. With pages of 4 KiB the processor has to
 //! look for the place of a page at nearly each access; a piece of 2 MiB at a time it remembers.
-//! Measured (`docs/measurements/performance.md`): 5 to 17 % faster over 1.5 million blocks, more over 12 million.
-//! The system's allocator does everything else.
+//! Measured (`docs/measurements/performance.md`): 5 to 17 % faster over 1.5 million blocks, more
+//! over 12 million. The system's allocator does everything else.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 

@@ -1,5 +1,6 @@
 //! What a cooperating client tells a server of its cache: the records of a mailbox message, from
-//! types into bytes. Back again: `hint/parse.rs`. The format is described in `docs/developer/hints.md`.
+//! types into bytes. Back again: `hint/parse.rs`. The format is described in
+//! `docs/developer/hints.md`.
 //!
 //! Not here: how a session comes to have a mailbox (`coop.rs`), what a server does about a hint.
 

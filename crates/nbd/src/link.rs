@@ -103,8 +103,8 @@ pub(crate) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
 }
 
-/// The same for the side of a client. Not for that of a server: there it would end the connection
-/// of a client that is suspended with answers on their way.
+/// Prepares the side of a client, as [`prepare_tcp`] does. Not for that of a server: there it would
+/// end the connection of a client that is suspended with answers on their way.
 pub(crate) fn prepare_tcp_client(stream: &TcpStream) -> io::Result<()> {
     prepare_tcp(stream)?;
     SockRef::from(stream).set_tcp_user_timeout(Some(UNANSWERED))

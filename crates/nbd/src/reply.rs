@@ -108,7 +108,7 @@ impl Reply {
         Reply { way: Some(Way::Call(Box::new(function))), rider: None }
     }
 
-    /// The same, with the answer to wait for.
+    /// A handle without any connection, with the answer to wait for.
     pub fn detached() -> (Reply, Awaited) {
         let (sender, receiver) = oneshot::channel();
         // Whoever waited may have lost interest.

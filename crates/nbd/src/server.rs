@@ -70,7 +70,7 @@ pub struct ServerOptions {
     /// Most bytes that requests of one connection pin, from their arrival until their answers are
     /// sent. A single request may pass it.
     pub max_bytes: u64,
-    /// The same of all connections to one export; who finds no room waits.
+    /// Most bytes that requests of all connections to one export pin; who finds no room waits.
     pub max_export_bytes: u64,
     /// And of all connections together.
     pub max_total_bytes: u64,
@@ -154,8 +154,9 @@ impl Inner {
 }
 
 impl Server {
-    /// Bytes that requests pin now, as they are charged (see [`ServerOptions::max_total_bytes`]): of
-    /// connections that there are, and of those that have gone and whose requests have not ended.
+    /// Bytes that requests pin now, as they are charged (see [`ServerOptions::max_total_bytes`]):
+    /// of connections that there are, and of those that have gone and whose requests have not
+    /// ended.
     pub fn pinned_bytes(&self) -> u64 {
         self.inner.budget.used()
     }

@@ -56,8 +56,8 @@ fn in_any_object(name: &CStr) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Adds the path of a loaded object to a list. The program itself has none, and is left out: what it
-/// can reach, this library stands in front of.
+/// Adds the path of a loaded object to a list. The program itself has none, and is left out: what
+/// it can reach, this library stands in front of.
 unsafe extern "C" fn note(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,

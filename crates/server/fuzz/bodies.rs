@@ -1,8 +1,8 @@
 //! What the fuzz targets of the server do with their bytes. The ordinary tests do the same with
 //! random ones.
 //!
-//! A body panics when something is wrong: when the server does not end after its client has, when an
-//! invariant of a volume is broken, or when a byte is not what it was.
+//! A body panics when something is wrong: when the server does not end after its client has, when
+//! an invariant of a volume is broken, or when a byte is not what it was.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,8 +69,8 @@ fn plan() -> Plan {
     plan
 }
 
-/// The bytes are what two clients send that have opted in to hints, on the volume that the first byte
-/// chooses. Lengths are made small and places those of the volume or its window, so that whole
+/// The bytes are what two clients send that have opted in to hints, on the volume that the first
+/// byte chooses. Lengths are made small and places those of the volume or its window, so that whole
 /// requests often come together.
 pub(crate) fn hinted(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };

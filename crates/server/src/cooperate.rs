@@ -118,7 +118,7 @@ impl Shard {
         self.near = near;
     }
 
-    /// The same where the policy is content-aware.
+    /// A client evicted blocks of a volume whose policy is content-aware: the policy hears of it.
     fn heard_evicted(&mut self, gone: &[Gone], word: Word) {
         let Some(lower) = self.cache.aware() else { return };
         let Word { client, connected, .. } = word;

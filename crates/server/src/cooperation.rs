@@ -111,7 +111,7 @@ impl Cooperation {
         false
     }
 
-    /// The same of many: `last` are those that it held last, in order.
+    /// A client says that it evicted blocks: `last` are those of them that it held last, in order.
     pub(crate) fn keep_last_held(&mut self, gone: &[Gone], word: Word, last: &mut Vec<u64>) {
         let Self { deliveries, counters, .. } = self;
         last.clear();

@@ -9,16 +9,16 @@
 //! The rule:
 //! 1. The digest of a block is that of its content as it was last delivered or written, with
 //!    success. It is computed once for each content, when nothing is going on with the block any
-//!    more ([`Shard::prove`]): after a fetch, a reload, or a write of which the server has the whole
-//!    block; never for a hit.
+//!    more ([`Shard::prove`]): after a fetch, a reload, or a write of which the server has the
+//!    whole block; never for a hit.
 //! 2. It is kept beside the slot of a resident block, in the record of one that something is going
 //!    on with, and in that of deliveries for any other.
 //! 3. It is struck off when any part of the block begins to change, by whomever, in every mode;
 //!    when a write or write-out fails; and for all blocks when the store may have lost something
 //!    ([`Volume::forget_digests`]).
-//! 4. Contents are refused while a fetch, a reload or a change of the block is under way, or it lies
-//!    in a range. They are compared and placed under one hold of the shard's lock, from memory of
-//!    the server's own.
+//! 4. Contents are refused while a fetch, a reload or a change of the block is under way, or it
+//!    lies in a range. They are compared and placed under one hold of the shard's lock, from memory
+//!    of the server's own.
 //!
 //! So a digest that is known is that of what a read would return. Volumes that take no contents
 //! have none of this.
@@ -239,8 +239,9 @@ impl Shard {
         }
     }
 
-    /// The same of a range that begins. Its deliveries are forgotten anyway; digests beside slots
-    /// count for nothing as long as the range is there, and its end looks at every slot.
+    /// Strikes off the digests of a range that begins. Its deliveries are forgotten anyway; digests
+    /// beside slots count for nothing as long as the range is there, and its end looks at every
+    /// slot.
     pub(crate) fn strike_digests(&mut self, blocks: &RangeInclusive<u64>) {
         if self.digests.is_none() {
             return;

@@ -16,7 +16,7 @@ use crate::cooperation::Asker;
 pub(crate) enum Directory {
     /// Access-based placement.
     Access(HashedCache),
-    /// The same, and the policy is content-aware.
+    /// Access-based placement with a content-aware policy.
     Aware(Box<Lower>),
     /// Eviction-based and global placement.
     Below(LowerLevel),

@@ -120,8 +120,8 @@ fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Ve
     write_through(job, block, state, tools)
 }
 
-/// Changes the copy of a block, which is dirty then, if it is here as far as that is needed and there
-/// is a frame: whether that was done.
+/// Changes the copy of a block, which is dirty then, if it is here as far as that is needed and
+/// there is a frame: whether that was done.
 pub(crate) fn write_now(
     job: &Job,
     block: u64,

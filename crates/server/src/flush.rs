@@ -18,7 +18,8 @@ use crate::volume::{Volume, Work, ask_store};
 /// How long the flusher lets demand reads go first before it goes on all the same.
 const YIELD_TIME: Duration = Duration::from_millis(20);
 
-/// Blocks of a run that failed that are tried by themselves at a time: each is a request of its own.
+/// Blocks of a run that failed that are tried by themselves at a time: each is a request of its
+/// own.
 const ALONE_AT_A_TIME: usize = 32;
 
 /// Refused blocks that are tried again at a time.
@@ -80,7 +81,7 @@ impl Volume {
         Arc::clone(self).flush_together().await
     }
 
-    /// The same while nobody waits for it.
+    /// Tells the store to make durable what it has, while no request waits for it.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
         let flushed = ask_store(async move { store.flush().await }).await;

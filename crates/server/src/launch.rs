@@ -1,6 +1,6 @@
-//! Store requests: neighbouring blocks of one request become one, and its end goes back to the shards.
-//! Writes that began together are handed over together where the store takes many; any other request
-//! is carried out by a task, unless the store answers at once.
+//! Store requests: neighbouring blocks of one request become one, and its end goes back to the
+//! shards. Writes that began together are handed over together where the store takes many; any
+//! other request is carried out by a task, unless the store answers at once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;

@@ -86,7 +86,7 @@ fn bound<K, V>(map: &mut HashMap<K, V>) {
     }
 }
 
-/// As it is said.
+/// Encodes a pass for the wire.
 fn passed(block: u64, pass: Pass) -> Passed {
     let none = Passed { block, ..Passed::default() };
     match pass {
@@ -98,7 +98,7 @@ fn passed(block: u64, pass: Pass) -> Passed {
     }
 }
 
-/// As it was meant.
+/// Decodes a pass from the wire.
 pub(crate) fn pass(passed: &Passed) -> Pass {
     let Passed { verdict, frequency, nearest, history, .. } = *passed;
     match verdict {

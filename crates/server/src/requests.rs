@@ -45,14 +45,14 @@ impl Asked {
 
 impl Volume {
     /// Serves requests of one client that arrived together, and leaves `requests` empty. Never
-    /// blocks; hits are answered before it returns. To be called on the volume's runtime or anywhere
-    /// else.
+    /// blocks; hits are answered before it returns. To be called on the volume's runtime or
+    /// anywhere else.
     pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) {
         self.serve_after(&mut Told::default(), requests, caller);
     }
 
-    /// The same after acting on what the client told with them. What that cost beyond a step for
-    /// each block that is read or written, in such steps.
+    /// Serves requests after acting on what the client told with them. What that cost beyond a step
+    /// for each block that is read or written, in such steps.
     pub(crate) fn serve_after(
         self: &Arc<Self>,
         told: &mut Told,
@@ -222,8 +222,8 @@ impl Volume {
         }
     }
 
-    /// Each block is a reference, and an operation in the order of the block. Where nothing has to be
-    /// waited for, it takes effect without a record of the block.
+    /// Each block is a reference, and an operation in the order of the block. Where nothing has to
+    /// be waited for, it takes effect without a record of the block.
     fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
         let mut blocks = self.geometry.blocks(job.offset, job.length);
         let refer = |block, job: &Job, work: &mut Work<'_>| {
@@ -338,8 +338,8 @@ impl Volume {
         (first < last).then(|| first..=last - 1)
     }
 
-    /// Brings the first blocks of a range into the cache, if they are not there and there are frames
-    /// for them; nobody waits. The number of blocks that were looked at.
+    /// Brings the first blocks of a range into the cache, if they are not there and there are
+    /// frames for them; nobody waits. The number of blocks that were looked at.
     pub(crate) fn prefetch(
         &self,
         offset: u64,

@@ -1,7 +1,7 @@
-//! Which blocks the store has and may yet lose (`losses.rs`): those changed since the last flush of it
-//! that succeeded. At a loss they leave the cache, so that what is read next is what the store has;
-//! but for those that are dirty, which are written again. Until a flush has covered them they may
-//! be lost at the next loss, too. After a start any block may be one, until the first flush.
+//! Which blocks the store has and may yet lose (`losses.rs`): those changed since the last flush of
+//! it that succeeded. At a loss they leave the cache, so that what is read next is what the store
+//! has; but for those that are dirty, which are written again. Until a flush has covered them they
+//! may be lost at the next loss, too. After a start any block may be one, until the first flush.
 //!
 //! A block is remembered whether it is resident or not: it may be driven out, and read back before
 //! the loss. As many are remembered as the cache has blocks; beyond that it is "all".

@@ -1,8 +1,9 @@
 //! One or more cache levels, one below the other, driven by one trace.
 //!
-//! Placement is access-based here (`docs/developer/algorithms.md`; for others see `cooperation`): each level runs its own policy on the stream
-//! of the level above: that level's misses and, as levels are write-through, all its writes. So the
-//! levels can be run one after the other on each stretch of the trace.
+//! Placement is access-based here (`docs/developer/algorithms.md`; for others see `cooperation`):
+//! each level runs its own policy on the stream of the level above: that level's misses and, as
+//! levels are write-through, all its writes. So the levels can be run one after the other on each
+//! stretch of the trace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Results in the fixed names of the contract for scripts (`docs/user/guide.md`), ready for JSON, and
-//! the response-time model.
+//! Results in the fixed names of the contract for scripts (`docs/user/guide.md`), ready for JSON,
+//! and the response-time model.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::Counts;
@@ -38,7 +38,7 @@ pub struct Report {
     /// What took how long; left out without a clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed: Option<TimedReport>,
-    /// The same with placement at the access.
+    /// What took how long with placement at the access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed_access: Option<TimedReport>,
     /// What moved between levels; left out where no scheme moves blocks.
@@ -46,7 +46,7 @@ pub struct Report {
     pub movement: Option<MovementReport>,
     /// Mean response time of a block read in milliseconds, demotions free.
     pub response_time_ms: f64,
-    /// The same with a round trip for each demotion.
+    /// Mean response time of a block read in milliseconds, with a round trip for each demotion.
     pub response_time_with_demotions_ms: f64,
     /// Duration of the simulation in seconds, without reading the trace.
     pub elapsed_s: f64,
@@ -179,7 +179,8 @@ fn response_time_ms(outcome: &Outcome) -> f64 {
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
 }
 
-/// The same with a round trip for each block that was sent down, charged to the reads.
+/// Mean time of a block read, with a round trip for each block that was sent down, charged to the
+/// reads.
 fn demotions_ms(outcome: &Outcome) -> f64 {
     let levels = outcome.cooperation.iter().flat_map(|cooperation| cooperation.levels.iter());
     // A block comes to the level from the one above it, if that is simulated.

@@ -99,7 +99,7 @@ pub struct Row {
     pub disk_writes: u64,
     /// Mean response time of a read, ms.
     pub response_time_ms: f64,
-    /// The same with what demotions add, ms.
+    /// Mean response time of a read with what demotions add, ms.
     #[serde(default)]
     pub response_time_with_demotions_ms: f64,
     /// Blocks that the level above sent down.

@@ -68,7 +68,8 @@ impl Default for FileOptions {
 pub struct FileStore {
     inner: Arc<Inner>,
     pool: IoPool,
-    /// Requests go through the page cache of the kernel: the caller's thread may read what is there.
+    /// Requests go through the page cache of the kernel: the caller's thread may read what is
+    /// there.
     inline: bool,
 }
 

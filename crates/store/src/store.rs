@@ -87,8 +87,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`Store::flush`], for these bytes at least (NBD's FUA).
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>>;
 
-    /// Whether [`Store::write_many`] is cheaper than one call of [`Store::write`] each, and no write
-    /// has to wait long for another one: where all that is written goes to memory first.
+    /// Whether [`Store::write_many`] is cheaper than one call of [`Store::write`] each, and no
+    /// write has to wait long for another one: where all that is written goes to memory first.
     fn takes_many(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! What the fuzz target of the trace readers does with its bytes. The ordinary tests do the same with
-//! random ones.
+//! What the fuzz target of the trace readers does with its bytes. The ordinary tests do the same
+//! with random ones.
 
 use std::io::Write;
 

@@ -69,7 +69,7 @@ impl DenseTrace {
         Self::load_with(stream, &DenseOptions::default(), progress)
     }
 
-    /// The same, with a say in where the trace is kept.
+    /// Reads `stream` to its end, with a say in where the trace is kept.
     ///
     /// # Errors
     /// Those of [`DenseTrace::load`].
@@ -81,8 +81,8 @@ impl DenseTrace {
         Self::load_watched(stream, options, |stream, _| progress(stream.seen().records))
     }
 
-    /// The same, with a look at each chunk of the stream as it is read: what its references came
-    /// from, which is not kept.
+    /// Reads `stream` to its end, with a look at each chunk of it as it is read: what its
+    /// references came from, which is not kept.
     ///
     /// # Errors
     /// Those of [`DenseTrace::load`].

@@ -24,7 +24,8 @@ pub enum Unit {
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Time of the request in nanoseconds, from the origin that the format uses; 0 where it has none.
+    /// Time of the request in nanoseconds, from the origin that the format uses; 0 where it has
+    /// none.
     pub time_ns: u64,
     /// Read or write.
     pub op: Op,

@@ -102,7 +102,7 @@ impl Settings {
         Self::parse(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into()))
     }
 
-    /// The same from any source.
+    /// The settings from any source of variables; none if nothing is to be tracked.
     ///
     /// # Errors
     /// As [`Settings::from_env`].

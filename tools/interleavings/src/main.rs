@@ -1,14 +1,14 @@
-//! A model checker of interleavings for the three places where threads meet without a plain lock: the
-//! waiting for a shard's lock, the pool of frames, and the tracker's ring. The very source files are
-//! compiled here, with `shuttle`'s primitives in place of the standard library's, which decide at
-//! every step which thread goes on.
+//! A model checker of interleavings for the three places where threads meet without a plain lock:
+//! the waiting for a shard's lock, the pool of frames, and the tracker's ring. The very source
+//! files are compiled here, with `shuttle`'s primitives in place of the standard library's, which
+//! decide at every step which thread goes on.
 //!
 //! Each check runs many schedules, drawn at random and by the PCT algorithm (which finds bugs that
 //! need few changes of threads). A failure prints a schedule, which `shuttle::replay` repeats.
 //! SCHEDULES=N runs N of each kind (default 20,000).
 //!
-//! Not found here: what a processor reorders (every step is seen by all at once). ThreadSanitizer and
-//! the tests with real threads are for that (`make sanitize`).
+//! Not found here: what a processor reorders (every step is seen by all at once). ThreadSanitizer
+//! and the tests with real threads are for that (`make sanitize`).
 
 #[path = "../../../crates/server/src/lock.rs"]
 mod lock;

@@ -52,7 +52,8 @@ impl Latencies {
         self.is_fast(us)
     }
 
-    /// The same without taking it.
+    /// Whether a time in microseconds is a fast one, if that can be told. The time is not learned
+    /// from.
     pub fn is_fast(&self, us: f64) -> Option<bool> {
         self.border_us.map(|border| us < border)
     }

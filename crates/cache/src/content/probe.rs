@@ -63,7 +63,8 @@ impl Prober {
         }
     }
 
-    /// The same, without looking for anything before [`conclude`](Self::conclude) is called.
+    /// Notes an answered request as [`request`](Self::request) does, but concludes nothing before
+    /// [`conclude`](Self::conclude) is called.
     pub fn note(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
         self.seen += 1;
         if self.history.len() == HISTORY {

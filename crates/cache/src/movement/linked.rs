@@ -95,8 +95,8 @@ pub struct LinkedCache {
 
 impl LinkedCache {
     /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below, and
-    /// not the disk. `seed` is the start of the random numbers, the same at all levels, as a simulation
-    /// has it; `hash_seed` makes the index unpredictable, and changes nothing else.
+    /// not the disk. `seed` is the start of the random numbers, the same at all levels, as a
+    /// simulation has it; `hash_seed` makes the index unpredictable, and changes nothing else.
     ///
     /// # Errors
     /// The scheme's levels do not run apart from each other.
@@ -332,7 +332,7 @@ impl LinkedCache {
         self.left
     }
 
-    /// The same, with the frame that it had.
+    /// What left in the last call, downwards or for good, with the frame that it had.
     pub fn evicted(&self) -> &[Evicted] {
         &self.evicted
     }

@@ -84,8 +84,8 @@ pub trait Scheme: Send {
         moves: &mut Vec<Move>,
     ) -> Option<usize>;
 
-    /// References to these blocks come next: reads what is known of them, so that the processor waits
-    /// for all of it at once. Changes nothing.
+    /// References to these blocks come next: reads what is known of them, so that the processor
+    /// waits for all of it at once. Changes nothing.
     fn warm(&self, entries: &[Entry]) {
         let _ = entries;
     }

@@ -102,7 +102,8 @@ impl Chances {
         self.coins.draw(node) < self.of[above].probability
     }
 
-    /// The same by the bound, which does not adapt.
+    /// Whether `node` passes a block to the cache `above` it by the bound of sizes, which does not
+    /// adapt.
     pub(super) fn passes_by_size(&mut self, node: usize, above: usize) -> bool {
         self.coins.draw(node) < self.of[above].most
     }

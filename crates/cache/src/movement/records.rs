@@ -104,7 +104,7 @@ impl Blocks {
         }
     }
 
-    /// The same records, at hand.
+    /// Borrows the records for the reference at work, with their parts side by side.
     #[inline(always)]
     pub(super) fn at_hand(&mut self) -> BlocksAtHand<'_> {
         Blocks { records: &mut self.records, lists: self.lists }
@@ -112,7 +112,7 @@ impl Blocks {
 }
 
 impl BlocksAtHand<'_> {
-    /// The same, to be handed on.
+    /// Borrows the records again, to hand them on to a callee.
     #[inline(always)]
     pub(super) fn again(&mut self) -> BlocksAtHand<'_> {
         Blocks { records: self.records, lists: self.lists }

@@ -37,7 +37,7 @@ impl Shared {
         (self.period, self.slot_end) = (period, period);
     }
 
-    /// The same, at hand for the reference at work.
+    /// Borrows what the levels share for the reference at work, with its parts side by side.
     #[inline(always)]
     pub(super) fn at_hand(&mut self) -> AtHand<'_> {
         let &mut Self { ref mut blocks, now, slot, slot_end, period } = self;
@@ -65,8 +65,8 @@ impl Shared {
 }
 
 impl AtHand<'_> {
-    /// The same, to be handed on to what is seldom called: the compiler then still knows that ours
-    /// stays as it is.
+    /// Borrows it again, to hand it on to what is seldom called: the compiler then still knows that
+    /// ours stays as it is.
     #[inline(always)]
     pub(super) fn again(&mut self) -> AtHand<'_> {
         let &mut Self { ref mut blocks, now, slot, slot_end, period } = self;

@@ -108,13 +108,14 @@ impl Set {
         if was_read { age(now_us, self.read_us[way]) } else { u64::MAX }
     }
 
-    /// The same of the last write.
+    /// Microseconds before `now_us` at which it was last written; more than anything if it never
+    /// was.
     fn written_age_us(&self, way: usize, now_us: u64) -> u64 {
         let was_written = self.labels[way] & WAS_WRITTEN != 0;
         if was_written { age(now_us, self.written_us[way]) } else { u64::MAX }
     }
 
-    /// The same of either.
+    /// Microseconds before `now_us` at which it was last read or written.
     fn age_us(&self, way: usize, now_us: u64) -> u64 {
         self.read_age_us(way, now_us).min(self.written_age_us(way, now_us))
     }
@@ -287,8 +288,8 @@ impl Deliveries {
         self.evict_in(self.set(block), block, client, at_us, connected)
     }
 
-    /// The same of many, each a block and a time, in their order: `each` hears what it is worth.
-    /// All are brought near before the first is judged.
+    /// A client evicted many blocks, each at a time of its own, in this order: `each` hears what it
+    /// is worth. All are brought near before the first is judged.
     #[inline]
     pub fn evict_all(
         &mut self,

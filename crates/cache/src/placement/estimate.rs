@@ -4,8 +4,8 @@
 //!
 //! How long the list is, is learned. A client does not ask for what it has, so the distances, in
 //! its requests, at which it asks for a block again begin where its cache ends: the list is as long
-//! as leaves few repeated reads (`EARLY`) below. What the client hits it does not show: a block that
-//! it uses all the time looks evicted.
+//! as leaves few repeated reads (`EARLY`) below. What the client hits it does not show: a block
+//! that it uses all the time looks evicted.
 //!
 //! How good this is shows in part. A read of a block that the list holds proves an eviction that
 //! was missed; a read of one that fell off confirms it; a write of one that fell off, with no read

@@ -218,9 +218,9 @@ impl LowerLevel {
         self.evicted_at(block, None)
     }
 
-    /// The same of many, up to the first of which there is something left to do: how many that
-    /// are, and what to do about the last of them. `found`: where [`find_all`](Self::find_all)
-    /// found each, which spares looking for it.
+    /// Takes in that the client evicted many blocks, up to the first of which there is something
+    /// left to do: how many that are, and what to do about the last of them. `found`: where
+    /// [`find_all`](Self::find_all) found each, which spares looking for it.
     pub fn evicted_all(
         &mut self,
         blocks: &[u64],

@@ -5,7 +5,8 @@
 //! same; others start at 1). With `bits` above 1 (generalised CLOCK) a hit counts up to
 //! 2^bits - 1 and the hand counts down.
 //!
-//! Invariants: an entry is in the ring exactly if it is resident; its mark there is 1 + its counter.
+//! Invariants: an entry is in the ring exactly if it is resident; its mark there is 1 + its
+//! counter.
 
 use super::neighbour::{Alone, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};

@@ -36,7 +36,8 @@ pub(crate) trait Neighbour: Clone + Send + 'static {
     /// The neighbour holds an entry from now on, or no longer.
     fn learn<T: Copy + Default>(&mut self, lists: &Lists<T>, entry: Entry, holds: bool);
 
-    /// The same for a policy that never calls [`prefer`](Self::prefer).
+    /// Notes whether the neighbour holds an entry, for a policy that never calls
+    /// [`prefer`](Self::prefer).
     fn mark(&mut self, entry: Entry, holds: bool);
 
     /// Whether the neighbour holds an entry, as far as was said.
@@ -52,7 +53,8 @@ pub(crate) trait Neighbour: Clone + Send + 'static {
         order: impl Iterator<Item = Stretch>,
     ) -> Option<Entry>;
 
-    /// The same without a trace, found by looking at every entry again.
+    /// What [`prefer`](Self::prefer) would return, found by looking at every entry again, without
+    /// changing anything.
     fn would_prefer<T: Copy + Default>(
         &self,
         lists: &Lists<T>,

@@ -100,7 +100,7 @@ struct Opt {
     future: Arc<Future>,
     /// When residents are referenced next, but for those of `farthest`.
     due: Positions,
-    /// The same, with the entry, of the next victims.
+    /// When each of the next victims is referenced next, with its entry.
     farthest: Vec<(u32, Entry)>,
     next: Vec<u32>,
     never: VecDeque<Entry>,

@@ -98,7 +98,7 @@ pub(crate) trait Orders: Clone + Send + 'static {
         None
     }
 
-    /// The same without a trace.
+    /// What [`prefer`](Self::prefer) would return, found without changing anything.
     fn would_prefer(&self, _first: u32, _too_much: u32, _second: u32) -> Option<Entry> {
         None
     }

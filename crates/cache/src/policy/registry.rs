@@ -141,7 +141,8 @@ impl Kind {
     }
 }
 
-/// The values of all parameters of something that is chosen by name, in the order of its parameters.
+/// The values of all parameters of something that is chosen by name, in the order of its
+/// parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arguments {
     names: Vec<&'static str>,

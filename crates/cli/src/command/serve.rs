@@ -30,9 +30,9 @@ pub(crate) struct Args {
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
     /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
     /// (nothing, evictions or demotions, to a server below), write, read-only, shards, read-ahead,
-    /// description, dirty-age-s, dirty-percent, store-timeout-s, connections, requests-per-second, tls-required,
-    /// client, writer (the last two name certificates and may be repeated). STORE: file:PATH,
-    /// file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B),
+    /// description, dirty-age-s, dirty-percent, store-timeout-s, connections, requests-per-second,
+    /// tls-required, client, writer (the last two name certificates and may be repeated). STORE:
+    /// file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B),
     /// delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = VolumeSettings::parse)]
     volume: Vec<VolumeSettings>,
@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Keep here what a store does not take by the end, for `undercroft unwritten` [default: nowhere,
-    /// it is named and lost]
+    /// Keep here what a store does not take by the end, for `undercroft unwritten` [default:
+    /// nowhere, it is named and lost]
     #[arg(long, value_name = "DIR")]
     unwritten: Option<PathBuf>,
     /// Seconds that the end waits for a store that does not take what is dirty [default: 30]

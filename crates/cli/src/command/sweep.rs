@@ -142,7 +142,7 @@ fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
     Ok(distinct(specs.iter().map(|spec| Spec::parse(spec)).collect::<Result<_, _>>()?))
 }
 
-/// The same without what is there already.
+/// The items in their order, each once.
 fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     let mut kept = Vec::new();
     for item in items {

@@ -16,8 +16,8 @@ pub(crate) enum Command {
         /// The file, NAME-TIME.unwritten
         file: PathBuf,
     },
-    /// Write the blocks of a file to their volume's store, which nobody may serve meanwhile. Refused
-    /// if anybody has opened the volume for writing since
+    /// Write the blocks of a file to their volume's store, which nobody may serve meanwhile.
+    /// Refused if anybody has opened the volume for writing since
     Write {
         /// The file, NAME-TIME.unwritten
         file: PathBuf,

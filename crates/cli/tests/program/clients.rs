@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const FIRST: &str = "0\n1\n2\n0\n1\n2\n";
 const SECOND: &str = "2\n3\n4\n2\n";
 
-/// The same as one csv, in which the space is the client.
+/// Both clients in one csv, in which the space is the client.
 const BOTH: &str = "space,id\na,0\nb,2\na,1\nb,3\na,2\nb,4\na,0\nb,2\na,1\na,2\n";
 
 fn place() -> TempDir {

@@ -59,7 +59,7 @@ impl Place {
         text(&output.stdout)
     }
 
-    /// The same, where nothing may be said beside it.
+    /// Runs what must succeed and say nothing on standard error; what it prints.
     pub(crate) fn quiet(&self, arguments: &str) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments}");

@@ -1,4 +1,5 @@
-//! The program where it does its work and ends: simulations, sweeps, conversions, and what is refused.
+//! The program where it does its work and ends: simulations, sweeps, conversions, and what is
+//! refused.
 //!
 //! The program as a server is in `server`.
 

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines of a source file, and bytes of a line of prose.
+/// Lines of a source file, characters of a comment's line, and of a line of prose.
 const LINES_MAX: usize = 600;
+const COMMENT_MAX: usize = 100;
 const PROSE_MAX: usize = 140;
 
 /// Which crates a crate may use, itself or in its tests: nothing points upwards.
@@ -79,6 +80,38 @@ fn every_source_file_says_what_lives_in_it() {
     });
     let wrong: Vec<_> = silent.map(|(path, _)| place(path, 0)).collect();
     report("files that do not open with what lives there", &wrong);
+}
+
+/// A doc comment can be read alone, in an editor that shows nothing else.
+#[test]
+fn doc_comments_do_not_lean_on_the_one_before() {
+    const LEANING: [&str; 4] = ["The same", "As it is", "As it was", "Likewise"];
+    let mut wrong = Vec::new();
+    for (path, text) in files(".rs") {
+        let mut is_first = true;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("/// ");
+            let leans = comment.is_some_and(|text| LEANING.iter().any(|l| text.starts_with(l)));
+            if is_first && leans {
+                wrong.push(place(&path, number));
+            }
+            is_first = !line.trim_start().starts_with("///");
+        }
+    }
+    report("doc comments that say nothing without the one before", &wrong);
+}
+
+/// Code is held by the formatter, which does not wrap comments.
+#[test]
+fn lines_of_comments_fit() {
+    let mut wrong = Vec::new();
+    for (path, text) in files(".rs") {
+        let is_long = |line: &&str| line.chars().count() > COMMENT_MAX;
+        let lines = text.lines().enumerate().filter(|(_, line)| is_long(line));
+        let comments = lines.filter(|(_, line)| line.trim_start().starts_with("//"));
+        wrong.extend(comments.map(|(number, _)| place(&path, number)));
+    }
+    report("comments that are too wide", &wrong);
 }
 
 #[test]

@@ -225,7 +225,8 @@ async fn a_second_door_speaks_for_clients_that_cannot_be_changed() {
     assert_eq!(server.count("v", "resident"), 1, "somebody speaks for it");
     write(&control, 0, message(&[evict(2, false)]).to_vec()).await.unwrap();
     server.wait_for("v", "resident", |resident| resident == 2);
-    // Nobody may write here, so data is not taken: it counts as the news that the block was evicted.
+    // Nobody may write here, so data is not taken: it counts as the news that the block was
+    // evicted.
     read(&plain, 3 * BLOCK, 4096).await.unwrap();
     let data = Bytes::from(vec![0xff; BLOCK as usize]);
     let sent = message(&[Hint::Demote { block: 3, rides: false, data }]).to_vec();

@@ -48,7 +48,8 @@ impl Power {
         self.0.lock().unwrap()
     }
 
-    /// Ends the power: what the disk holds afterwards. Any sector that was in its cache may be there.
+    /// Ends the power: what the disk holds afterwards. Any sector that was in its cache may be
+    /// there.
     fn cut(&self, random: &mut Random) -> Vec<u8> {
         let mut disk = self.disk();
         disk.is_off = true;

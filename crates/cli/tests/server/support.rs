@@ -61,7 +61,7 @@ impl Place {
         self.undercroft_within(&[], arguments)
     }
 
-    /// The same, begun by a program that is told what to become.
+    /// `undercroft` with arguments that are separated by blanks, begun by the program `outer`.
     fn undercroft_within(&self, outer: &[&str], arguments: &str) -> Command {
         let mut words = outer.to_vec();
         words.push(env!("CARGO_BIN_EXE_undercroft"));
@@ -98,7 +98,8 @@ impl Place {
         self.serve_within(&[], arguments)
     }
 
-    /// The same, begun by a program that becomes it, as `nsenter` does with its arguments.
+    /// Starts `undercroft serve` through a program that becomes it, as `nsenter` does with its
+    /// arguments.
     pub(crate) fn serve_within(&self, outer: &[&str], arguments: &str) -> Server {
         let errors = self.path("stderr");
         let log = File::options().create(true).append(true).open(&errors).unwrap();

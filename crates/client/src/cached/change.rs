@@ -254,7 +254,8 @@ impl Operation {
         self.zero(inner, fua).await
     }
 
-    /// The same for what the server can do. Blocks that are here stay; the policy sees nothing.
+    /// Has the server make a range read as zeroes, if it can. Blocks that are here stay; the policy
+    /// sees nothing.
     async fn zero(&self, bytes: Range<u64>, fua: bool) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let blocks = shared.blocks(&bytes);

@@ -145,7 +145,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
     }
 }
 
-/// The same blocks through the caching client, which has data of its own to keep right.
+/// The blocks of the replay go through the caching client, which has data of its own to keep right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_caching_client_makes_the_server_count_what_the_simulator_does() {
     let trace = trace();

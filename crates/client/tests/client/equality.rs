@@ -17,8 +17,8 @@ use undercroft_trace::{
     open,
 };
 
-/// Records of each trace that are played, with blocks of 4 KiB and of more, which take four times as
-/// long.
+/// Records of each trace that are played, with blocks of 4 KiB and of more, which take four times
+/// as long.
 const RECORDS: usize = 4000;
 const RECORDS_OF_LARGE: usize = 1000;
 

@@ -2,10 +2,10 @@
 //! how often changes may have been lost with one.
 //!
 //! A server that went away may have lost what it had answered and not made durable. So a connection
-//! that ends with such changes is a *loss*; so is the next one, if no FLUSH has succeeded in between:
-//! what the first did not take may go with the second. Who uses the line compares [`Line::losses`]
-//! with what it was at another time, and is called at each loss and before anything goes over a new
-//! connection.
+//! that ends with such changes is a *loss*; so is the next one, if no FLUSH has succeeded in
+//! between: what the first did not take may go with the second. Who uses the line compares
+//! [`Line::losses`] with what it was at another time, and is called at each loss and before
+//! anything goes over a new connection.
 //!
 //! Not here: who is told of a loss, and what is done about it. That differs from one user to the
 //! next.
@@ -56,8 +56,8 @@ impl Line {
         Line::over(name, Channel::new(client, false))
     }
 
-    /// The same for somebody who may have made changes before, in a process that is no more: until
-    /// the first FLUSH succeeds, they may be lost.
+    /// Over a connection that was just made, by somebody who may have made changes before, in a
+    /// process that is no more: until the first FLUSH succeeds, they may be lost.
     pub fn resumed(name: String, client: Client) -> Line {
         Line::over(name, Channel::new(client, true))
     }
@@ -175,8 +175,8 @@ impl Line {
         flushed
     }
 
-    /// A FLUSH, or a change with FUA, failed. If it is the server that failed, it may have lost what
-    /// it had answered before: so a server says it whose own store is a server.
+    /// A FLUSH, or a change with FUA, failed. If it is the server that failed, it may have lost
+    /// what it had answered before: so a server says it whose own store is a server.
     fn note_failure(&self, channel: &Channel, error: &ClientError) {
         let is_failure = matches!(error, ClientError::Server { failure: Failure::Io, .. });
         if is_failure && channel.has_unflushed() {
@@ -236,7 +236,8 @@ impl LineId {
         Lineage { id: self.id, number }.to_string()
     }
 
-    /// The same for a connection beside the last one.
+    /// The metadata context to ask for with a connection beside the last one, which it does not
+    /// replace.
     pub fn beside(&self) -> String {
         Lineage { id: self.id, number: self.last.load(Ordering::SeqCst) }.to_string()
     }

@@ -56,7 +56,7 @@ pub struct LevelQueue {
 /// A message, and which blocks go down in it.
 #[derive(Debug, Default)]
 pub struct LevelMessage {
-    /// As it is sent; empty if there is nothing to say.
+    /// The message as it is sent; empty if there is nothing to say.
     pub bytes: Bytes,
     /// The blocks of which it has the data.
     pub handed_over: Vec<u64>,

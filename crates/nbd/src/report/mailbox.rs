@@ -62,7 +62,7 @@ impl Mailbox {
         Mailbox::asking_for(uri, options, report.needs(), client_id).await
     }
 
-    /// The same for any abilities, all of which are needed.
+    /// Connects, asking for some abilities, all of which are needed.
     ///
     /// # Errors
     /// As for [`connect`](Mailbox::connect).

@@ -24,7 +24,7 @@ pub enum Report {
     Nothing,
     /// Which blocks, and when.
     Evictions,
-    /// The same, and their data.
+    /// Which blocks, when, and their data.
     Demotions,
     /// Nothing of single blocks, but summaries of the cache's content.
     Digest,

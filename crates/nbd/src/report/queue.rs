@@ -47,7 +47,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// As it is sent.
+    /// The message as it is sent.
     pub fn bytes(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         self.hints.iter().for_each(|hint| hint.put(&mut bytes));

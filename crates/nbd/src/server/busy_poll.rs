@@ -6,7 +6,8 @@
 //! look: half as long, and soon not at all. Between two looks whoever else is ready to run on this
 //! processor may; if that one keeps it, there is no looking for some time.
 //!
-//! Not here: what is read, and who waits for it. The reactor sees what came when the thread goes on.
+//! Not here: what is read, and who waits for it. The reactor sees what came when the thread goes
+//! on.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

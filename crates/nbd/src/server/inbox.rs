@@ -19,7 +19,8 @@ use crate::wire::{CMD_DISC, Malformed, RequestHeader};
 
 /// Bytes that are read at once: 32 writes of 4 KiB, or 4,600 reads.
 const READ: usize = 128 << 10;
-/// The same while the connections together have much that they have not looked at.
+/// Bytes that are read at once while the connections together have much that they have not looked
+/// at.
 const READ_LITTLE: usize = 4 << 10;
 /// How much that is.
 const ASIDE_MAX: usize = 16 << 20;

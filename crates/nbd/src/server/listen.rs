@@ -157,7 +157,8 @@ fn is_of_the_client(error: &io::Error) -> bool {
 }
 
 impl Server {
-    /// Accepts clients until the server is shut down; each is served on one of the server's threads.
+    /// Accepts clients until the server is shut down; each is served on one of the server's
+    /// threads.
     pub async fn listen(&self, listener: Listener) {
         let mut stop = self.inner.stop.subscribe();
         let mut is_short = false;

@@ -3,7 +3,8 @@
 //!
 //! Threads that share connections, and take tasks from each other, wake each other for nothing when
 //! one connection at a time has something to do: up to a tenth of the processor time of a cached
-//! read (docs/developer/decisions.md). Here a thread sleeps until one of its own sockets has something.
+//! read (docs/developer/decisions.md). Here a thread sleeps until one of its own sockets has
+//! something.
 //!
 //! Not here: what a connection does, and how long its thread looks before it sleeps
 //! (`busy_poll.rs`).

@@ -33,8 +33,8 @@ use crate::reply::{Answer, Answers, Reply, Ticket, Wants};
 use crate::service::{Failure, Request, Session};
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
 
-/// The work of a turn, in blocks that are read or written: less than a tenth of a millisecond. What it
-/// reads is sent before the next turn, while it is near the processor.
+/// The work of a turn, in blocks that are read or written: less than a tenth of a millisecond. What
+/// it reads is sent before the next turn, while it is near the processor.
 const TURN: u64 = 128;
 
 /// Bytes that are sent for the price of a block.

@@ -1,5 +1,5 @@
-//! The protocol from outside: our server and our client against each other, against bytes that a test
-//! says, and against programs that others wrote.
+//! The protocol from outside: our server and our client against each other, against bytes that a
+//! test says, and against programs that others wrote.
 
 #[path = "../../examples/ram/export.rs"]
 mod export;

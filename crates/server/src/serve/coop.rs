@@ -1,5 +1,6 @@
 //! The opt-in context `x-undercroft:coop`: what a client that knows us may ask for over plain NBD.
-//! A session that did not ask for the context never meets any of it. docs/developer/hints.md has the format.
+//! A session that did not ask for the context never meets any of it. docs/developer/hints.md has
+//! the format.
 //!
 //! A session with the context sees a volume that is larger: from `base` on (its size, rounded up to
 //! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks;

@@ -1,8 +1,8 @@
 //! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
 //!
-//! The way out: no new connections, what is in flight is answered, what the caches know is saved for
-//! a warm restart, every volume is written out and flushed, all at the same time. What a store does
-//! not take is named, and kept in a file if there is a folder for that.
+//! The way out: no new connections, what is in flight is answered, what the caches know is saved
+//! for a warm restart, every volume is written out and flushed, all at the same time. What a store
+//! does not take is named, and kept in a file if there is a folder for that.
 
 use std::collections::HashMap;
 use std::fs;
@@ -54,7 +54,7 @@ pub enum ServeError {
 
 /// A server that serves.
 pub struct Running {
-    /// As it is: what could not be changed is as it was.
+    /// The plan in force: what a reload could not change is as it was.
     pub(super) plan: Plan,
     pub(super) server: Server,
     pub(super) doors: Arc<Doors>,
@@ -79,7 +79,7 @@ impl Running {
         Running::start_in(plan, Surroundings::default()).await
     }
 
-    /// The same with other surroundings than the system's.
+    /// Starts as [`start`](Self::start) does, with other surroundings than the system's.
     ///
     /// # Errors
     /// As for [`Running::start`].

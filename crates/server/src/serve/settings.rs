@@ -73,7 +73,7 @@ pub struct LimitSettings {
     pub requests: Option<usize>,
     /// Bytes that requests of a connection pin.
     pub bytes: Option<String>,
-    /// The same of all connections to a volume.
+    /// Bytes that requests of all connections to a volume pin.
     pub volume_bytes: Option<String>,
     /// And of all connections.
     pub total_bytes: Option<String>,

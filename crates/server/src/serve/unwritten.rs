@@ -4,9 +4,9 @@
 //! Old data must never replace new. So a file is good for as long as nobody has had the chance to
 //! change the volume: a server that opens the volume for writing first renames the file, from
 //! `NAME-TIME.unwritten` to `.outdated`. And where the store is made of files, these must be as
-//! they were, to the nanosecond of their last change; to open one for writing, as every server does,
-//! changes that. What happens to another store without a server that is told of the folder is not
-//! noticed.
+//! they were, to the nanosecond of their last change; to open one for writing, as every server
+//! does, changes that. What happens to another store without a server that is told of the folder is
+//! not noticed.
 //!
 //! The file: the magic bytes; bytes of the head (u32, little-endian, as are all numbers); the head
 //! as JSON; then for each block its offset (u64), its bytes (u32), its data; at last `u64::MAX` and
@@ -68,7 +68,7 @@ struct FileMark {
 }
 
 impl FileMark {
-    /// The same content, wherever it is called for.
+    /// Whether both marks are of the same content, whatever the path.
     fn is_same_as(&self, other: &FileMark) -> bool {
         FileMark { path: other.path.clone(), ..self.clone() } == *other
     }

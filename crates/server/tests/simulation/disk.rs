@@ -1,10 +1,10 @@
 //! The simulated disk: what the store has, what of it is durable, and how it fails.
 //!
 //! A [`Disk`] outlives the servers that use it. Each opens it as a [`Store`] of its own; when that
-//! server is killed, its requests do not take effect any more. They fail, which nobody hears of: what
-//! is left of that server comes to its end. A change is
-//! in the volatile list from its effect on until a flush covers it; a power cut keeps any subset of
-//! the list, sector by sector, in order.
+//! server is killed, its requests do not take effect any more. They fail, which nobody hears of:
+//! what is left of that server comes to its end. A change is in the volatile list from its effect
+//! on until a flush covers it; a power cut keeps any subset of the list, sector by sector, in
+//! order.
 
 use std::collections::VecDeque;
 use std::future::pending;

@@ -67,7 +67,8 @@ pub enum Event {
     /// What was not made durable may be gone; requests that were not answered happened before, or
     /// never.
     Lost,
-    /// What was only in the cache may be gone; what the disk had taken is as it was, durable or not.
+    /// What was only in the cache may be gone; what the disk had taken is as it was, durable or
+    /// not.
     CacheLost,
     /// As `CacheLost` for these sectors; all others are as after an end that went well.
     LostWithin(Vec<Range<u64>>),
@@ -78,8 +79,8 @@ pub enum Event {
     /// The server below lost what was not made durable: blocks that are not written again go back
     /// in time, at some moment until the second event.
     LostBelow,
-    /// The same where all that is answered is written again: only what was not, or what was answered
-    /// before its server was killed, goes back.
+    /// The server below lost what was not made durable, and all that was answered is written again:
+    /// only what was not, or what was answered before its server was killed, goes back.
     FailedLostBelow,
     NoMoreLostBelow,
 }

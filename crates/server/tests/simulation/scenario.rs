@@ -92,7 +92,7 @@ pub enum Blow {
     Kill,
     PowerCut,
     Restart,
-    /// The same for the server below.
+    /// The server below is killed, loses its power, or its link to the upper one is cut.
     KillBelow,
     PowerCutBelow,
     CutLinkBelow,

@@ -405,8 +405,8 @@ async fn a_level_of_a_scheme_takes_what_is_proved_and_no_more() {
     }
 }
 
-/// Where the levels are exclusive a HOLD gives the copy up. Who was not given the block, and did not
-/// write it, does not have it to keep.
+/// Where the levels are exclusive a HOLD gives the copy up. Who was not given the block, and did
+/// not write it, does not have it to keep.
 #[tokio::test]
 async fn a_hold_by_a_stranger_drops_nothing() {
     let store = store();

@@ -36,8 +36,8 @@ async fn quiet(volume: &Arc<Volume>, wanted: &[u8]) {
     panic!("{:?}", read(volume, 0, 16).await);
 }
 
-/// The first write stays at the store. Those that come after its client was told wait behind it, and
-/// never meet it there: the last one is what everybody has in the end.
+/// The first write stays at the store. Those that come after its client was told wait behind it,
+/// and never meet it there: the last one is what everybody has in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_was_answered_early_is_overtaken_by_none() {
     let store = TestStore::new(1 << 20, 512, 1);
@@ -105,8 +105,8 @@ async fn flushes_ranges_and_what_waits_behind_them_are_answered() {
     volume.close().await.unwrap();
 }
 
-/// Without a cache nothing has an order of its own. So what was answered early keeps others from its
-/// place: the late write would undo a later one that was answered well.
+/// Without a cache nothing has an order of its own. So what was answered early keeps others from
+/// its place: the late write would undo a later one that was answered well.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_cache_a_late_write_undoes_none() {
     let store = TestStore::new(1 << 20, 512, 1);
@@ -132,8 +132,8 @@ async fn without_a_cache_a_late_write_undoes_none() {
     panic!("the store answers again, and the place is still kept");
 }
 
-/// What goes on without its client is bounded. Then the store is asked no more, and what is in memory
-/// is served as before.
+/// What goes on without its client is bounded. Then the store is asked no more, and what is in
+/// memory is served as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_store_is_asked_no_more_than_so_much() {
     let store = TestStore::new(64 << 20, 512, 1);

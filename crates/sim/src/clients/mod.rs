@@ -47,8 +47,8 @@ pub struct ClientsConfig {
 }
 
 impl ClientsConfig {
-    /// The same as levels one below the other, for reports: the clients' caches together above the
-    /// servers' caches together. The policy is that of the first client.
+    /// The configuration as levels one below the other, for reports: the clients' caches together
+    /// above the servers' caches together. The policy is that of the first client.
     pub fn levels(&self, clients: usize) -> Config {
         let capacity = (0..clients).map(|client| self.client(client).capacity);
         let first = LevelConfig {

@@ -17,7 +17,7 @@ pub use sampled::{Point, sampled_curve};
 pub struct Curve {
     /// `read_depths[d]`: reads that found their block at depth `d` (1 = top; 0 is unused).
     read_depths: Vec<u64>,
-    /// The same for writes.
+    /// `write_depths[d]`: writes that found their block at depth `d`.
     write_depths: Vec<u64>,
     /// Blocks read.
     pub reads: u64,

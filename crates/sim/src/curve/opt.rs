@@ -82,7 +82,7 @@ impl Chunk {
         sinking
     }
 
-    /// The same through all places of a full chunk.
+    /// Lets `sinking` sink through all places of a full chunk.
     fn sink_through(&mut self, sinking: u64, is_top: bool) -> u64 {
         if is_top {
             // Changes with every reference: nothing is worth knowing about it.

@@ -1,8 +1,8 @@
 //! Clients, links and disks with a clock: what placement costs where things take time.
 //!
-//! The model (`docs/user/cooperation.md`): a closed loop. Each client has some requests under way; when
-//! one is answered it thinks for a while, evenly between nothing and twice the mean, then issues
-//! the next block reference of its trace. Other times are those of the response-time model,
+//! The model (`docs/user/cooperation.md`): a closed loop. Each client has some requests under way;
+//! when one is answered it thinks for a while, evenly between nothing and twice the mean, then
+//! issues the next block reference of its trace. Other times are those of the response-time model,
 //! with the disk's part of a miss spent at a disk that serves one request at a time. Caches change
 //! when a request reaches them, not when its data does.
 
@@ -127,7 +127,7 @@ pub fn simulate_timed(
     Ok(outcome)
 }
 
-/// The same clients and servers with placement at the access: what a placement is compared with.
+/// These clients and servers with placement at the access: what a placement is compared with.
 pub fn without_placement(config: &ClientsConfig) -> ClientsConfig {
     ClientsConfig { placement: Placement::Access, peer_fetch: false, ..config.clone() }
 }

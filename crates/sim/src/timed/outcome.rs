@@ -40,7 +40,7 @@ pub struct TimedOutcome {
     pub way_changes: u64,
 }
 
-/// The same in the fixed names of the contract for scripts. Times are means over the reads.
+/// The outcome in the fixed names of the contract for scripts. Times are means over the reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedReport {
     /// Simulated seconds.

@@ -86,7 +86,7 @@ fn reads_wait_for_the_end_of_a_reload_and_join_their_own() {
     assert_eq!((outcome.levels[1].read_hits, outcome.disk_reads(), outcome.reloads()), (1, 4, 1));
 }
 
-/// The same where reloads take their turn: A is asked for after B, and C after A.
+/// Reloads take their turn: A is asked for after B, and C after A.
 #[test]
 fn reloads_in_turn_come_before_later_demand() {
     let timing = Timing { outstanding: 2, reloads: ReloadTime::Demand, ..timing() };

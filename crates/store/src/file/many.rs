@@ -1,6 +1,6 @@
-//! Many small writes as one job of an I/O thread: neighbours are one call. Of a file whose writes go
-//! to the page cache of the kernel, a call takes about a microsecond, and to hand it to a thread and
-//! to wake whoever waits for it takes ten.
+//! Many small writes as one job of an I/O thread: neighbours are one call. Of a file whose writes
+//! go to the page cache of the kernel, a call takes about a microsecond, and to hand it to a thread
+//! and to wake whoever waits for it takes ten.
 
 use std::io;
 

@@ -104,7 +104,8 @@ impl MediumIo {
         self.write_flagged(offset, data, ReadWriteFlags::empty())
     }
 
-    /// The same, on the medium before it returns if the file system can do that.
+    /// Writes the pieces from `offset` on; they are on the medium before it returns, if the file
+    /// system can do that.
     pub(super) fn write_durable(&self, offset: u64, data: &[Bytes]) -> io::Result<Durable> {
         if !self.no_durable_writes.load(Ordering::Relaxed) {
             match self.write_flagged(offset, data, ReadWriteFlags::DSYNC) {
@@ -225,7 +226,7 @@ fn slices_mut(buffers: &mut [Buffer], mut skip: usize) -> Vec<IoSliceMut<'_>> {
     out
 }
 
-/// The same for pieces to write.
+/// What is left of the pieces to write after the first `skip` bytes, as much as one call takes.
 fn slices<T: AsRef<[u8]>>(pieces: &[T], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut out = Vec::with_capacity(pieces.len().min(MAX_SLICES));
     for piece in pieces {

@@ -76,7 +76,7 @@ async fn a_change_happens_when_its_time_has_come() {
     assert!(start.elapsed().is_zero(), "questions about the store do not wait");
 }
 
-/// The same on the real clock, with a wide margin above.
+/// Delays on the real clock, with a wide margin above.
 #[tokio::test]
 async fn real_time_passes() {
     let start = std::time::Instant::now();

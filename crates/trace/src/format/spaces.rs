@@ -35,7 +35,7 @@ impl Spaces {
         self.number_named(key, || None)
     }
 
-    /// The same for a space that has a better name than its key.
+    /// Number of a space that has a better name than its key.
     #[inline]
     pub(crate) fn number_named(
         &mut self,

@@ -339,7 +339,7 @@ impl Column<'_> {
         self.base.wrapping_add(number)
     }
 
-    /// The same at the end of the input, where there are no eight bytes.
+    /// Reads a number at the end of the input, where there are no eight bytes.
     #[cold]
     #[inline(never)]
     fn last(&self, start: usize) -> u64 {

@@ -24,9 +24,9 @@ pub const STARTED_US: usize = 6;
 pub const POOL_BYTES: usize = 7;
 /// Buckets of the frames, a power of two: its logarithm.
 pub const FRAME_BITS: usize = 8;
-/// The same of the links.
+/// Buckets of the links, a power of two: its logarithm.
 pub const LINK_BITS: usize = 9;
-/// Cells of the ring, likewise.
+/// Cells of the ring, a power of two: its logarithm.
 pub const RING_BITS: usize = 10;
 /// Process that is adding a file, or 0.
 pub const FILES_LOCK: usize = 12;

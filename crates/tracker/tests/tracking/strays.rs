@@ -73,9 +73,9 @@ fn a_cache_stays_known() {
     assert_eq!(looks(table), 1);
 }
 
-/// The rule, as it is written: frames with a block, of a region of 1 MiB that has, with the two beside it, fewer
-/// than 32, and was like that and had the same content at the last look, if at least 1024 frames
-/// are not so.
+/// The rule, as it is written: frames with a block, of a region of 1 MiB that has, with the two
+/// beside it, fewer than 32, and was like that and had the same content at the last look, if at
+/// least 1024 frames are not so.
 #[test]
 fn it_is_the_rule() {
     type Frame = (u16, u64, u64);

@@ -234,7 +234,7 @@ impl<V: Variant> Level<V> {
         count(&mut self.cold_in_hot, &mut self.cold_sum, shared, comes, goes);
     }
 
-    /// The same of blocks of Q2 with hotness.
+    /// A block of Q2 has hotness where it had none, or the other way round.
     #[inline(always)]
     fn count_warm(&mut self, shared: &AtHand<'_>, comes: bool, goes: bool) {
         count(&mut self.warm_in_base, &mut self.warm_sum, shared, comes, goes);

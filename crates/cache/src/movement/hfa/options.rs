@@ -213,7 +213,7 @@ impl Settings {
         if self.k == 0 { moves } else { moves + f64::from(hits) / stay as f64 }
     }
 
-    /// The same of a block that was not hit.
+    /// H of the paper, equation 3, of a block that was not hit: only its moves count.
     #[inline(always)]
     pub(super) fn heat_of_moves(&self, frequency: f64) -> f64 {
         // Most blocks did not move lately, and division takes its time.

@@ -60,7 +60,7 @@ pub(super) struct TOut {
     /// Those of more, and the places there that are free.
     several: Vec<Record>,
     free: Vec<u32>,
-    /// The same by slot, count and age: the first goes first.
+    /// The records by slot, count and age: the first goes first.
     more: Heap<(u64, u32, u64)>,
     /// Where the newest record is of each block that has the mark.
     newest: Vec<u32>,
@@ -278,7 +278,7 @@ impl TOut {
         if self.knows(block) { self.sum(entry, slot) } else { 0.0 }
     }
 
-    /// The same of a block that has the mark.
+    /// F of the paper of a block that has the mark: the sum over its records.
     fn sum(&self, entry: Entry, slot: u64) -> f64 {
         let mut next = Some(self.at(self.newest[entry as usize]));
         let mut sum = 0.0;

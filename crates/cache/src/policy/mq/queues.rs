@@ -73,7 +73,7 @@ pub(super) trait Queues: GhostList + Clone + Send + 'static {
         None
     }
 
-    /// The same without a trace.
+    /// What [`prefer`](Self::prefer) would return, found without changing anything.
     fn would_prefer(&self) -> Option<Entry> {
         None
     }

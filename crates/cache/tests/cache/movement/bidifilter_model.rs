@@ -1,4 +1,5 @@
-//! A naive model of BiDiFilter, from its rules in `docs/developer/algorithms.md`: plain vectors, exact counts.
+//! A naive model of BiDiFilter, from its rules in `docs/developer/algorithms.md`: plain vectors,
+//! exact counts.
 
 use super::models::{Counts, Options, without};
 

@@ -57,7 +57,7 @@ impl Chances {
         i > 0 && self.coins.draw(i) < self.p[i]
     }
 
-    /// The same by the bound.
+    /// Whether level i passes a block up by the bound of sizes.
     fn passes_by_size(&mut self, i: usize) -> bool {
         i > 0 && self.coins.draw(i) < self.cap[i]
     }

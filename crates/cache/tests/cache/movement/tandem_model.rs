@@ -1,5 +1,5 @@
-//! A naive model of Tandem, from its rules in `docs/developer/algorithms.md`: plain vectors, LIRS with whole
-//! stacks searched from end to end, exact counts.
+//! A naive model of Tandem, from its rules in `docs/developer/algorithms.md`: plain vectors, LIRS
+//! with whole stacks searched from end to end, exact counts.
 
 use super::models::{Counts, Options, without};
 

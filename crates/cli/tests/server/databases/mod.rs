@@ -274,7 +274,7 @@ impl Home {
         serde_json::from_str(&asked).unwrap()
     }
 
-    /// The same when it has written all that it changed.
+    /// What `attach --score` says of a database that has written all that it changed.
     fn score_written<D: Database>(&self, database: &Running<'_, D>) -> Value {
         self.execute::<D>(D::CLEAN[0]);
         let score = self.score(database, &["--when-quiet"]);
@@ -355,7 +355,7 @@ impl<'a, D: Database> Running<'a, D> {
         text(&self.home.place.read("database.log"))
     }
 
-    /// As its user would; it must take it well.
+    /// Ends it as its user would; it must take it well.
     fn stop(mut self) {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, D::STOP).unwrap();

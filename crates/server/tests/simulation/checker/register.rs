@@ -319,7 +319,7 @@ impl<'a> Register<'a> {
         self.reads_finding(&[left.value(self.sector)], before)
     }
 
-    /// The same of any of some values.
+    /// The reads under way that may have found one of some values before a moment.
     fn reads_finding(&self, values: &[Value], before: Step) -> u128 {
         let finds = |read: &Open<'_>| {
             read.is_read()
