@@ -24,7 +24,7 @@ use undercroft_nbd::{Command, Failure, Request};
 
 use crate::answer::{Failed, Outcome};
 use crate::clock;
-use crate::job::Finished;
+use crate::job::{Finished, Job};
 use crate::requests::Asked;
 use crate::shard::Shard;
 use crate::volume::{Volume, Work};
@@ -153,11 +153,13 @@ impl Volume {
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
-            for job in shard.jobs() {
-                if now.saturating_duration_since(job.started) >= limit {
-                    let late = || self.late(job.length, None, limit);
-                    fx.finished.extend(job.give_up(too_late(limit), late));
-                }
+            let is_late = |job: &&Arc<Job>| now.saturating_duration_since(job.started) >= limit;
+            let mut jobs: Vec<_> = shard.jobs().filter(is_late).collect();
+            // Those that have waited longest first.
+            jobs.sort_by_key(|job| (job.started, job.offset, job.length));
+            for job in jobs {
+                let late = || self.late(job.length, None, limit);
+                fx.finished.extend(job.give_up(too_late(limit), late));
             }
             work.finish();
         }

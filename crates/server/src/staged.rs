@@ -60,8 +60,11 @@ impl Staged {
         within.for_each(|(_, (_, data))| *data = None);
     }
 
-    /// The blocks of a range that are here.
+    /// The blocks of a range that are here, in order.
     pub(crate) fn within(&self, blocks: &std::ops::RangeInclusive<u64>) -> Vec<u64> {
-        self.blocks.keys().copied().filter(|block| blocks.contains(block)).collect()
+        let within = self.blocks.keys().copied().filter(|block| blocks.contains(block));
+        let mut within: Vec<u64> = within.collect();
+        within.sort_unstable();
+        within
     }
 }

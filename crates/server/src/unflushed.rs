@@ -95,7 +95,12 @@ impl Unflushed {
     fn lost(&self) -> Lost {
         match self.all {
             Some(_) => Lost::Any,
-            None => Lost::Blocks(self.by_block.keys().copied().collect()),
+            None => {
+                let mut blocks: Vec<u64> = self.by_block.keys().copied().collect();
+                // In an order that is the same in every run.
+                blocks.sort_unstable();
+                Lost::Blocks(blocks)
+            }
         }
     }
 }
@@ -111,7 +116,10 @@ impl Shard {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
                 let residents = self.cache.residents().into_iter().map(|(block, _)| block);
-                residents.chain(self.active.keys().copied()).collect()
+                let mut all: Vec<u64> = residents.chain(self.active.keys().copied()).collect();
+                all.sort_unstable();
+                all.dedup();
+                all
             }
         };
         for block in lost {
