@@ -78,7 +78,7 @@ impl Volume {
     /// must look at first.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
         let _demand = self.demand();
-        Arc::clone(self).flush_together().await
+        self.flush_together().await
     }
 
     /// Tells the store to make durable what it has, while no request waits for it.

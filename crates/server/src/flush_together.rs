@@ -26,10 +26,10 @@ pub(crate) struct Flushes {
 
 impl Volume {
     /// Tells the store to make durable what it has by now, together with others who want that.
-    pub(crate) async fn flush_together(self: Arc<Self>) -> Result<(), Failed> {
+    pub(crate) async fn flush_together(self: &Arc<Self>) -> Result<(), Failed> {
         let next = {
             let mut next = self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner);
-            next.get_or_insert_with(|| Arc::clone(&self).next_flush().boxed().shared()).clone()
+            next.get_or_insert_with(|| Arc::clone(self).next_flush().boxed().shared()).clone()
         };
         next.await
     }

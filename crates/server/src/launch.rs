@@ -241,10 +241,10 @@ impl Flight {
     async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
         if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
-            let mut flushed = Arc::clone(&volume).flush_together().await;
+            let mut flushed = volume.flush_together().await;
             // One that fails may do so to tell of a loss, and once only.
             if flushed.is_err() {
-                flushed = Arc::clone(&volume).flush_together().await;
+                flushed = volume.flush_together().await;
             }
             match flushed {
                 Err(failed) => result = Err(failed),

@@ -173,8 +173,8 @@ impl Volume {
             };
             volume.store.on_loss(Arc::new(lost));
             // What this server wrote before it was started again may not be durable yet.
-            let flush = Arc::clone(&volume).flush_together();
-            volume.runtime.spawn(async { drop(flush.await) });
+            let begins = Arc::clone(&volume);
+            volume.runtime.spawn(async move { drop(begins.flush_together().await) });
         }
         if volume.geometry.write_back && count > 0 {
             let age = volume.config.dirty_age;

@@ -1,8 +1,9 @@
 //! One level of a scheme behind a hashed index: what a server or a client runs whose neighbours are
 //! other processes. It counts as the simulator counts that level.
 //!
-//! What neighbours say is not trusted: numbers that cannot be are made ones that can. Not here: how
-//! it is said (`docs/developer/hints.md`), and what becomes of the data.
+//! Messages of neighbours are not trusted: numbers out of range are clamped.
+//!
+//! Not here: the format of the messages (`docs/developer/hints.md`), and the data of the blocks.
 //!
 //! Invariants (checked by [`LinkedCache::validate`]): those of the index ([`Handles`]) and of the
 //! level.

@@ -159,3 +159,25 @@ async fn a_stalled_store_is_asked_no_more_than_so_much() {
     }
     panic!("the store answers again, and is not asked");
 }
+
+/// The runtime may end while the store has not answered, as at the end of a process that has waited
+/// long enough. What each lost request would lead to is not begun any more.
+#[test]
+fn a_runtime_may_end_with_requests_under_way() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = TestStore::new(1 << 20, 512, 1);
+    store.takes_many.store(true, SeqCst);
+    store.hold_writes.store(true, SeqCst);
+    let left = runtime.block_on(async {
+        let volume = volume(&store, Write::Through);
+        // All but the first wait for the same block.
+        for byte in 0..4 {
+            drop(begin(&volume, write_of(vec![byte; 4096]), 0, 4096));
+        }
+        settle().await;
+        volume
+    });
+    drop(runtime);
+    assert_eq!(store.live()[0], 0, "nothing took effect");
+    drop(left);
+}
