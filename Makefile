@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-hierarchies bench-aware bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-hierarchies bench-aware bench-against bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-hints   what hints cost a server (about a minute)"
 	@echo "make bench-hierarchies  what schemes over three levels cost beside LRU over two (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
+	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
 	@echo "make bench-databases  MariaDB and PostgreSQL under TPC-C, with and without the library (root; 20 minutes)"
 
 build:
@@ -39,6 +40,7 @@ demo: build
 test:
 	@tools/setup.sh test
 	$(CARGO) fmt --all --check
+	@find crates tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked
 
@@ -88,6 +90,10 @@ bench-hierarchies: build
 
 bench-aware: build
 	@python3 tools/bench/aware.py $(UNDERCROFT) $(or $(UNDERCROFT_TRACES),../shared/traces)/arc/OLTP.lis.zst $(BENCH)
+
+bench-against: build
+	@python3 tools/bench/against.py $(or $(BEFORE),$(error BEFORE= names the other program)) $(UNDERCROFT) \
+	    $(if $(QUICK),--quick)
 
 bench-databases: build
 	@tools/setup.sh test

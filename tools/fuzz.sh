@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the fuzz targets (crates/nbd/fuzz: the protocol; crates/server/fuzz: a server with hints, files
-# of a warm restart; crates/trace/fuzz: the readers of traces), one after another, for FUZZ_MINUTES each
-# (default 10). Needs a nightly Rust and cargo-fuzz. What is found stays in artifacts/ there, and what
-# was learnt in corpus/, for the next run.
+# Runs the fuzz targets (crates/nbd/fuzz: the protocol; crates/hints/fuzz: messages of hints;
+# crates/server/fuzz: a server with hints, files of a warm restart; crates/trace/fuzz: the readers of
+# traces), one after another, for FUZZ_MINUTES each (default 10). Needs a nightly Rust and cargo-fuzz.
+# What is found stays in artifacts/ there, and what was learnt in corpus/, for the next run.
 set -eu
 
 minutes=${FUZZ_MINUTES:-10}
@@ -18,7 +18,7 @@ unset CARGO_TARGET_DIR
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=""
-for place in nbd/handshake nbd/requests nbd/client nbd/hints server/hinted server/state trace/readers
+for place in nbd/handshake nbd/requests nbd/client hints/hints server/hinted server/state trace/readers
 do
     crate=crates/${place%/*} target=${place#*/}
     echo "fuzz: $target of $crate for $minutes min"

@@ -2,22 +2,25 @@
 library), interleaved run by run. Prints Markdown: medians, ranges in brackets, ratios.
 
   bench.py UNDERCROFT [--quick] [--rounds N] [--only policies|large|p6|sweep|curves|memory ...]
-           [--policies lru,arc,...]
+           [--policies lru,arc,...] [--against OTHER]
 
 Ours is timed twice: the simulation alone (processor time of the simulating thread, trace already
 renumbered), and the whole program with reading and renumbering. libCacheSim reads while it
-simulates, so its time is always with reading; its file is memory-mapped binary.
+simulates, so its time is always with reading; its file is memory-mapped binary. With --against the
+policies of another program are measured in its place.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+
+from common import LOOSE, STRICT, Callgrind, Case, child, child_report, compare, spread, traces
 
 HERE = pathlib.Path(__file__).parent
 WORK = pathlib.Path("target/bench")
@@ -28,16 +31,6 @@ PAIRS = [
     ("lirs", "LIRS", 5), ("w-tinylfu", "WTinyLFU", 5), ("clock-pro", "ClockPro", 5),
     ("lru-2", "LRUK", 5), ("lfu", "LFU", 5), ("opt", "Belady", 5),
 ]
-
-
-def child(command):
-    """Runs a command: its output, user CPU seconds and peak memory (MiB)."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, errors = process.stdout.read(), process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{' '.join(map(str, command))}: {errors.decode()}")
-    return output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 class Bench:
@@ -57,9 +50,7 @@ class Bench:
         return name, ours, theirs, facts["requests"], facts["unique_blocks"]
 
     def ours(self, path, policy, capacity):
-        output, cpu, peak = child([self.undercroft, "simulate", path, "--json",
-                                   "--l1", f"{capacity}blk:{policy}"])
-        report = json.loads(output)
+        report, cpu, peak = simulate(self.undercroft, path, capacity, policy)
         return report["cpu_s"], cpu, peak, 1 - report["levels"][0]["read_hit_ratio"]
 
     def theirs(self, path, policy, capacity):
@@ -88,8 +79,8 @@ class Bench:
                 whole = [b[0] / a[1] for a, b in runs]
                 a, b = runs[-1]
                 verdict = "" if statistics.median(ratio) >= target else " **missed**"
-                print(f"| {ours} | {share} % | {spread(speed)} | {spread(peer)} | {spread(ratio)}"
-                      f" | {target}{verdict} | {spread(whole)} | {a[2]:.0f} / {b[1]:.0f}"
+                print(f"| {ours} | {share} % | {spread(speed, 1)} | {spread(peer, 1)} | {spread(ratio, 1)}"
+                      f" | {target}{verdict} | {spread(whole, 1)} | {a[2]:.0f} / {b[1]:.0f}"
                       f" | {a[3]:.4f} / {b[2]:.4f} |", flush=True)
 
     def sweep(self, trace):
@@ -118,11 +109,11 @@ class Bench:
         print("\n### Curves\n")
         lru = [child([self.undercroft, "curve", ours_path, "--csv"])[1]
                for _ in range(self.rounds)]
-        print(f"- exact LRU curve, all sizes, {name}: {spread(lru)} CPU s (target 10)")
+        print(f"- exact LRU curve, all sizes, {name}: {spread(lru, 1)} CPU s (target 10)")
         if oltp:
             opt = [child([self.undercroft, "curve", oltp, "--policy", "opt", "--csv"])[1]
                    for _ in range(self.rounds)]
-            print(f"- exact OPT curve, all sizes, OLTP: {spread(opt)} CPU s (target 60)")
+            print(f"- exact OPT curve, all sizes, OLTP: {spread(opt, 1)} CPU s (target 60)")
         sizes = [max(1000, unique * k // 100) for k in (1, 2, 5, 10, 20, 40, 60, 80)]
         listed = ",".join(f"{size}blk" for size in sizes)
         for policy in ("lru", "arc", "mq", "s3-fifo"):
@@ -152,12 +143,55 @@ class Bench:
         print(f"\nPeak memory of the simulation that `make run` shows: {peak:.1f} MiB (target 20)")
 
 
-def spread(values):
-    """Median, and the range where there is one."""
-    median = statistics.median(values)
-    if len(values) == 1:
-        return f"{median:.1f}"
-    return f"{median:.1f} ({min(values):.1f}-{max(values):.1f})"
+def simulate(program, path, capacity, policy):
+    """Report, processor seconds and peak memory of one level over a trace."""
+    return child_report(program, "simulate", path, "--l1", f"{capacity}blk:{policy}")
+
+
+def generated(program, blocks, requests):
+    """A Zipf trace of so many blocks, made once."""
+    path = WORK / f"against-{blocks}-{requests}.uct"
+    if not path.exists():
+        WORK.mkdir(parents=True, exist_ok=True)
+        child([program, "trace", "generate",
+               f"zipf,blocks={blocks},alpha=1,requests={requests},scramble=true", "-o", path])
+    return path
+
+
+def registered(program):
+    """Names of the policies of a program; those of content-aware caching need a cache beside them."""
+    infos, *_ = child_report(program, "policies")
+    return [info["name"] for info in infos if not info["name"].endswith("-ca")]
+
+
+def instructions(program, path, sizes, *options):
+    """Of a sweep over one trace, read once, for each request and size beyond the first."""
+    def count(sizes):
+        callgrind = Callgrind()
+        with tempfile.TemporaryDirectory() as folder:
+            child([*callgrind.wrapper, program, "sweep", path, "--jobs", "1", "-o", folder, *options,
+                   ",".join(f"{size}blk" for size in sizes)])
+        return callgrind.count()
+
+    requests = child_report(program, "trace", "info", path)[0]["requests"]
+    return (count(sizes) - count(sizes[:1])) / (len(sizes) - 1) / requests
+
+
+def cases(program, policies, is_exact, is_quick):
+    """Policies to compare two programs in: processor time of the simulation alone, or instructions."""
+    def time_of(program, policy):
+        report, *_ = simulate(program, timed, 20_000, policy)
+        return report["cpu_s"] / (report["requests_per_s"] * report["elapsed_s"]) * 1e9
+
+    def count_of(program, policy):
+        return instructions(program, counted, [2000, 2001, 2002], "--policy", policy, "--l2")
+
+    timed = generated(program, 400_000, 1_000_000 if is_quick else 4_000_000)
+    counted = generated(program, 40_000, 40_000 if is_quick else 200_000)
+    of, unit = (count_of, "instructions a request") if is_exact else (time_of, "ns a request")
+    for policy in policies or registered(program):
+        limit = STRICT if policy in ("lru", "mq", "arc") else LOOSE
+        yield Case(f"simulation, {policy}", unit, lambda program, policy=policy: of(program, policy), limit, 1 if is_exact else 0)
 
 
 def main():
@@ -167,7 +201,15 @@ def main():
     parser.add_argument("--quick", action="store_true", help="small traces, one round: a trial")
     parser.add_argument("--policies", default="", help="only these, as lru,arc")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--against", metavar="OTHER", help="compare with another program")
+    parser.add_argument("--instructions", action="store_true",
+                        help="with --against: count them under callgrind")
     args = parser.parse_args()
+    if args.against:
+        policies = [policy for policy in args.policies.split(",") if policy]
+        which = cases(args.against, policies, args.instructions, args.quick)
+        compare(args.against, args.undercroft, which, args.rounds)
+        return
     WORK.mkdir(parents=True, exist_ok=True)
     bench = Bench(args.undercroft, 1 if args.quick else args.rounds)
     pairs = [pair for pair in PAIRS if not args.policies or pair[0] in args.policies.split(",")]
@@ -175,14 +217,13 @@ def main():
     small = 10 if args.quick else 1
     z20 = bench.trace(f"zipf-1.0-{small}", "zipf,blocks=%d,alpha=1,requests=%d,scramble=true"
                       % (2_000_000 // small, 20_000_000 // small))
-    traces = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
     if "policies" in wanted:
         bench.policies(z20, (1, 10), pairs)
     if "large" in wanted:
         z50 = bench.trace(f"zipf-0.8-{small}", "zipf,blocks=%d,alpha=0.8,requests=%d,scramble=true"
                           % (20_000_000 // small, 50_000_000 // small))
         bench.policies(z50, (1, 10), pairs)
-    p6 = traces / "arc/P6.lis.zst"
+    p6 = traces() / "arc/P6.lis.zst"
     if "p6" in wanted and p6.exists():
         # One number is one block of 512 bytes; libCacheSim gets the same numbers one by one.
         flat = WORK / "p6.oraclegeneral"
@@ -192,7 +233,7 @@ def main():
     if "sweep" in wanted:
         bench.sweep(z20)
     if "curves" in wanted:
-        oltp = traces / "arc/OLTP.lis.zst"
+        oltp = traces() / "arc/OLTP.lis.zst"
         bench.curves(z20, oltp if oltp.exists() else None)
     if "memory" in wanted:
         bench.memory()

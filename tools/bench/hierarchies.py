@@ -4,14 +4,14 @@ user and system time of each.
 Three levels a : 2a : 4a with each scheme, against two levels a : 4a of LRU, on the traces that are
 there (UNDERCROFT_TRACES, else ../shared/traces, and what `make bench` generated). Prints a table
 with medians of the rounds and their ranges; a trace that is not there is named and left out.
+With --against the schemes of two programs are compared instead.
 """
 
 import argparse
-import json
-import os
 import pathlib
 import statistics
-import subprocess
+
+from common import Case, child_report, compare, spread, traces
 
 # Name, file, blocks of the first level. Traces in target/bench are made by `make bench`.
 TRACES = [
@@ -35,22 +35,11 @@ def levels(*sizes):
 
 def measure(program, trace, arguments):
     """Processor time of the whole command and of the simulation alone, and block requests made."""
-    command = [program, "simulate", str(trace), "--json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        report = json.loads(process.stdout.read())
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"bench-hierarchies: {' '.join(command)} failed")
-    requests = report["requests_per_s"] * report["elapsed_s"]
-    return used.ru_utime + used.ru_stime, report["cpu_s"], requests
+    report, used, _ = child_report(program, "simulate", trace, *arguments)
+    return used, report["cpu_s"], report["requests_per_s"] * report["elapsed_s"]
 
 
-def spread(values):
-    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
-
-
-def compare(program, trace, first, rounds):
+def beside_lru(program, trace, first, rounds):
     """The rows of a trace: a scheme, its ratios, and the time of a request."""
     ways = {"lru": levels(first, 4 * first)}
     three = levels(first, 2 * first, 4 * first)
@@ -65,25 +54,46 @@ def compare(program, trace, first, rounds):
         yield way, ratios, request
 
 
+def found(names):
+    """Names, files and first levels of the wanted traces; those that are not there without a file."""
+    for name, path, first in TRACES:
+        if not names or name in names:
+            trace = pathlib.Path(path) if path.startswith("target/") else traces() / path
+            yield name, trace, trace.exists(), first
+
+
+def cases(names):
+    """Schemes to compare two programs in: the simulation alone."""
+    for name, trace, is_there, first in found(names):
+        for scheme in SCHEMES if is_there else []:
+            arguments = [*levels(first, 2 * first, 4 * first), "--placement", scheme]
+
+            def cost(program, trace=trace, arguments=arguments):
+                _, seconds, requests = measure(program, trace, arguments)
+                return seconds / requests * 1e9
+
+            yield Case(f"{scheme}, {name}", "ns a request", cost)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
+    parser.add_argument("--against", metavar="OTHER", help="compare with another program")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round")
     parser.add_argument("--only", nargs="+", metavar="TRACE", help="these traces")
     options = parser.parse_args()
-    folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
+    rounds = 1 if options.quick else options.rounds
+    if options.against:
+        compare(options.against, options.undercroft, cases(options.only), rounds)
+        return
     print("| trace | first level | scheme | command | | simulation | ns a request |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    for name, path, first in TRACES:
-        if options.only and name not in options.only:
-            continue
-        trace = pathlib.Path(path) if path.startswith("target/") else folder / path
-        if not trace.exists():
+    for name, trace, is_there, first in found(options.only):
+        if not is_there:
             print(f"| {name} | | {trace} is not there | | | | |", flush=True)
             continue
-        rounds = 1 if options.quick else options.rounds
-        for way, ratios, request in compare(options.undercroft, trace, first, rounds):
+        for way, ratios, request in beside_lru(options.undercroft, trace, first, rounds):
             if way == "lru":
                 cells = ["lru, two levels", "1", "", "1"]
             else:
@@ -94,4 +104,5 @@ def main():
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,119 +1,115 @@
 """What hints cost: reads that all hit, with a message of evictions in front of every so many of them,
 and without, in turn. Prints a table with medians and ranges.
 
+  hints.py UNDERCROFT [--against OTHER] [--rounds N] [--seconds S] [--instructions]
+
 The volume keeps what is read (on-hit=keep), and the blocks that are said to be evicted are in the cache: so every hint
 costs what the policy does about a block, and nothing is read back.
 
 With --instructions the server runs under callgrind instead, once for each way, with access-based placement as well:
-slow, but the same on a machine that is busy.
+slow, but the same on a machine that is busy. With --against both are compared with those of another program.
 """
 
 import argparse
-import json
-import os
-import re
-import statistics
+import contextlib
 import subprocess
-import tempfile
-import time
+
+from common import STRICT, Callgrind, Case, Server, compare, load, spread
 
 HINTS = (16, 64)
-ACCESS = "d=mem:,size=128MiB,policy=mq,cache=200MiB"
-VOLUME = f"{ACCESS},placement=eviction,on-hit=keep,reloads=at-once"
+# The volumes of one way to place blocks and of the other, of so many MiB.
+ACCESS = "d=mem:,size={0}MiB,policy=mq,cache={1}MiB"
+EVICTION = f"{ACCESS},placement=eviction,on-hit=keep,reloads=at-once"
 
 
-def ticks(process):
-    """Processor time of a process so far, in clock ticks."""
-    with open(f"/proc/{process.pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
-
-
-def run(program, uri, seconds, *options):
-    command = [program, "bench", "nbd", uri, "--depth", "64", "--seconds", str(seconds), "--json", *options]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-
-
-def measure(program, server, uri, seconds, hints):
-    before = ticks(server)
-    rate = run(program, uri, seconds, "--hints", str(hints))["requests_per_s"]
-    used = (ticks(server) - before) / os.sysconf("SC_CLK_TCK")
-    return rate, used / (rate * seconds) * 1e6
-
-
-def spread(values):
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-class Server:
+@contextlib.contextmanager
+def filled(program, volume, mib, wrapper=()):
     """A server that has every block of its volume in the cache."""
-
-    def __init__(self, program, folder, volume, seconds, wrapper=()):
-        socket = os.path.join(folder, "socket")
-        command = [*wrapper, program, "serve", "--listen", f"unix:{socket}", "--volume", volume]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.exists(socket):
-            time.sleep(0.05)
-        self.uri = f"nbd+unix:///d?socket={socket}"
+    with Server(program, "--volume", volume.format(mib, mib * 3 // 2 + 8), wrapper=wrapper) as server:
         # Who tells nothing is served by access: from here on every block is resident.
-        run(program, self.uri, seconds, "--sequential")
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
+        load(program, server.uri(), "--depth", 64, "--seconds", 3, "--sequential")
+        yield server
 
 
-def instructions(program, folder, volume, hints, seconds):
-    """Of the server's program for each read."""
-    out = os.path.join(folder, "callgrind.out")
-    wrapper = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
-    server = Server(program, folder, volume, 8, wrapper)
-    try:
-        subprocess.run(["callgrind_control", "-i", "on", str(server.process.pid)], check=True, capture_output=True)
-        more = [] if hints is None else ["--hints", str(hints)]
-        reads = run(program, server.uri, seconds, *more)["read"]["count"]
-    finally:
-        server.stop()
-    with open(out) as lines:
-        return int(re.search(r"^(?:summary|totals): (\d+)", lines.read(), re.M)[1]) / reads
+def measure(loader, server, seconds, hints=None):
+    """Reads a second of a client that tells what it evicts, and the server's processor time of each, in us."""
+    before = server.cpu_s()
+    more = [] if hints is None else ["--hints", hints]
+    report = load(loader, server.uri(), "--depth", 64, "--seconds", seconds, *more)
+    return report["requests_per_s"], (server.cpu_s() - before) / report["read"]["count"] * 1e6
 
 
-def compare_instructions(options, folder):
+def instructions(program, loader, volume, seconds, hints=None, mib=32, more=("--depth", 64)):
+    """Of the server's program for each request of a load. How many requests come together depends on the machine, so
+    that a count varies by some percent."""
+    callgrind = Callgrind("--instr-atstart=no")
+    with filled(program, volume, mib, callgrind.wrapper) as server:
+        switch = lambda to: subprocess.run(["callgrind_control", "-i", to, str(server.process.pid)],
+                                           check=True, capture_output=True)
+        switch("on")
+        more = [*more] if hints is None else ["--hints", hints, *more]
+        report = load(loader, server.uri(), "--seconds", seconds, *more)
+        switch("off")
+    return callgrind.count() / sum(report[kind]["count"] for kind in ("read", "write") if report.get(kind))
+
+
+def print_instructions(program, seconds):
     print("| | instructions of the server's program a read | more than without hints |\n| --- | --- | --- |")
-    count = lambda *way: instructions(options.undercroft, folder, *way, options.seconds)
+    count = lambda volume, hints: instructions(program, program, volume, seconds, hints)
     print(f"| access | {count(ACCESS, None):.0f} | |", flush=True)
-    without = count(VOLUME, 0)
+    without = count(EVICTION, 0)
     print(f"| eviction, without hints | {without:.0f} | |", flush=True)
     for hints in HINTS:
-        told = count(VOLUME, hints)
+        told = count(EVICTION, hints)
         print(f"| eviction, {hints} hints a message | {told:.0f} | {told - without:.0f} |", flush=True)
 
 
-def compare_rates(options, folder):
-    server = Server(options.undercroft, folder, VOLUME, 3)
-    try:
-        rounds = []
-        for _ in range(options.rounds):
-            of = lambda hints: measure(options.undercroft, server.process, server.uri, options.seconds, hints)
-            rounds.append({hints: of(hints) for hints in (0, *HINTS)})
-    finally:
-        server.stop()
+def print_rates(program, rounds, seconds):
+    with filled(program, EVICTION, 128) as server:
+        of = lambda hints: measure(program, server, seconds, hints)
+        measured = [{hints: of(hints) for hints in (0, *HINTS)} for _ in range(rounds)]
     print("| hints a message | of the rate without | CPU us a read | without |\n| --- | --- | --- | --- |")
     for hints in HINTS:
-        rates = [one[hints][0] / one[0][0] for one in rounds]
-        costs = [[one[which][1] for one in rounds] for which in (hints, 0)]
+        rates = [one[hints][0] / one[0][0] for one in measured]
+        costs = [[one[which][1] for one in measured] for which in (hints, 0)]
         print(f"| {hints} | {spread(rates)} | {spread(costs[0])} | {spread(costs[1])} |")
+
+
+def cases(stack, loader, seconds, is_exact):
+    """Hints to compare two programs in, under the load of one."""
+    servers = {}
+
+    def cost(program, hints):
+        if program not in servers:
+            servers[program] = stack.enter_context(filled(program, EVICTION, 64))
+        return measure(loader, servers[program], seconds, hints)[1]
+
+    def count(program, hints):
+        return instructions(program, loader, EVICTION, seconds, hints)
+
+    of, unit = (count, "instructions a read") if is_exact else (cost, "server CPU, us a read")
+    for hints in HINTS[1:] if is_exact else HINTS:
+        name = f"reads, {hints} hints a message"
+        yield Case(name, unit, lambda program, hints=hints: of(program, hints), STRICT, 3 if is_exact else 0)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
+    parser.add_argument("--against", metavar="OTHER", help="compare with another program")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=2, help="of each run")
+    parser.add_argument("--seconds", type=float, default=2, help="of each run")
     parser.add_argument("--instructions", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        (compare_instructions if options.instructions else compare_rates)(options, folder)
+    if options.against:
+        with contextlib.ExitStack() as stack:
+            which = list(cases(stack, options.against, options.seconds, options.instructions))
+            compare(options.against, options.undercroft, which, options.rounds)
+    elif options.instructions:
+        print_instructions(options.undercroft, options.seconds)
+    else:
+        print_rates(options.undercroft, options.rounds, options.seconds)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Speed of Undercroft's server beside other NBD servers, interleaved run by run on one machine.
 Prints Markdown: medians, ranges in brackets, and the targets with what became of them.
 
-  server.py UNDERCROFT FLOOR [--quick] [--rounds N] [--seconds S] [--only CASE ...]
+  server.py UNDERCROFT FLOOR [--quick] [--rounds N] [--seconds S] [--only CASE ...] [--against OTHER]
 
 Every server has a file of 256 MiB of random bytes of its own, in the page cache, or holds as much
 in memory; ours has it in its cache. All are loaded by `undercroft bench nbd`. FLOOR answers from
@@ -10,12 +10,12 @@ memory without any cache: alone from one block that stays in the processor's own
 left out.
 
 The case "copy" is apart: nbdcopy reads a file of 1 GiB in the page cache once, from a server that
-was just started for it.
+was just started for it. With --against two programs are compared, and nothing else: reads from the cache
+and writes to memory, under the load of the other one.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -27,12 +27,12 @@ import sys
 import tempfile
 import time
 
+from common import PATIENCE_S, STRICT, Case, compare, cpu_s, load, spread, stop
+from hints import ACCESS, filled, instructions
+
 WORK = pathlib.Path("target/bench/server")
 MIB = 1 << 20
 SIZE_MIB = 256
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# How long a server may take to listen, and to stop.
-PATIENCE_S = 20
 
 RAM = ["undercroft", "nbdkit file", "nbdkit cache", "nbdkit memory", "qemu-nbd", "floor",
        "floor 256M"]
@@ -140,8 +140,8 @@ class Servers:
         # Everything into memory: the page cache's, or the server's own.
         fill = ["--reads", "0"] if name == "nbdkit memory" else []
         if name.split()[0] != "floor":
-            self.load(uri, ["--block", "1MiB", "--sequential", "--depth", "4", "--seconds", "1.5",
-                            *fill])
+            load(self.undercroft, uri, "--block", "1MiB", "--sequential", "--depth", "4",
+                 "--seconds", "1.5", *fill)
         return process, uri
 
     def command(self, name, program, path, port):
@@ -177,18 +177,11 @@ class Servers:
             return [program, "--foreground", *listen, *what], ""
         return [program, path, *([str(SIZE_MIB)] if kind == "floor 256M" else [])], ""
 
-    def load(self, uri, arguments):
-        command = [self.undercroft, "bench", "nbd", uri, "--json", *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)}: {done.stderr.decode()}")
-        return json.loads(done.stdout)
-
     def measure(self, name, arguments):
         """One run against a server: its figures."""
         process, uri = self.get(name)
         before = cpu_s(process.pid)
-        report = self.load(uri, arguments)
+        report = load(self.undercroft, uri, *arguments)
         used = cpu_s(process.pid) - before
         kinds = [report[kind] for kind in ("read", "write") if report.get(kind)]
         times = kinds[0]
@@ -227,29 +220,6 @@ def await_listening(name, process, path, port):
         time.sleep(0.05)
     process.kill()
     sys.exit(f"{name} does not listen: {process.stderr.read().decode()}")
-
-
-def stop(process):
-    process.terminate()
-    try:
-        process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def cpu_s(pid):
-    """Processor seconds of all threads of a process, user and system."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def spread(values, digits):
-    """Median, and the range where there is one."""
-    median = f"{statistics.median(values):.{digits}f}"
-    if len(values) == 1:
-        return median
-    return f"{median} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 def column(runs, name, what):
@@ -357,12 +327,48 @@ def run_copies(undercroft, folder, rounds):
         print(f"| {name} | <= {bound} x {other} | {spread(values, 2)} | {met} |", flush=True)
 
 
+# Cases that two programs are compared in: a name, the volume, and arguments of the load. Instructions are counted
+# for the first of the reads and of the writes.
+AGAINST = [
+    ("cached reads, depth 64", ACCESS, ["--depth", "64"]),
+    ("cached reads, depth 1", ACCESS, ["--depth", "1"]),
+    ("cached reads of 64 KiB, depth 16", ACCESS, ["--depth", "16", "--block", "64KiB"]),
+    ("writes to memory, depth 64", ACCESS, ["--depth", "64", "--reads", "0"]),
+    ("writes back, depth 64", f"{ACCESS},write=back", ["--depth", "64", "--reads", "0"]),
+]
+
+
+def cases(stack, loader, seconds, is_exact):
+    """Cached reads and writes to compare two programs in, under the load of one."""
+    servers = {}
+
+    def cost(program, volume, arguments):
+        key = program, volume
+        if key not in servers:
+            servers[key] = stack.enter_context(filled(program, volume, 64))
+        before = servers[key].cpu_s()
+        report = load(loader, servers[key].uri(), *arguments, "--seconds", seconds)
+        requests = sum(report[kind]["count"] for kind in ("read", "write") if report.get(kind))
+        return (servers[key].cpu_s() - before) / requests * 1e6
+
+    def count(program, volume, arguments):
+        return instructions(program, loader, volume, seconds, more=arguments)
+
+    of, unit = (count, "instructions") if is_exact else (cost, "server CPU, us")
+    for name, volume, arguments in AGAINST[::3] if is_exact else AGAINST:
+        cost_of = lambda program, volume=volume, arguments=arguments: of(program, volume, arguments)
+        yield Case(name, f"{unit} a request", cost_of, STRICT, 3 if is_exact else 0)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
-    parser.add_argument("floor")
+    parser.add_argument("floor", nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
+    parser.add_argument("--against", metavar="OTHER", help="compare with another program")
+    parser.add_argument("--instructions", action="store_true",
+                        help="with --against: count them under callgrind")
     parser.add_argument("--quick", action="store_true", help="one round of short runs: a trial")
     parser.add_argument("--only", nargs="*", default=[], choices=[*CASES, COPY], metavar="CASE",
                         help=" ".join([*CASES, COPY]))
@@ -371,11 +377,15 @@ def main():
     # So that the servers are stopped also when we are.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with contextlib.ExitStack() as stack:
+        if args.against:
+            which = cases(stack, args.against, seconds, args.instructions)
+            compare(args.against, args.undercroft, which, rounds)
+            return
         servers = Servers(args.undercroft, args.floor, stack)
         wanted = args.only or [*CASES, COPY]
-        cases = [case for case in wanted if case != COPY]
-        if cases:
-            print_targets({case: run_case(servers, case, rounds, seconds) for case in cases})
+        chosen = [case for case in wanted if case != COPY]
+        if chosen:
+            print_targets({case: run_case(servers, case, rounds, seconds) for case in chosen})
         if COPY in wanted:
             run_copies(args.undercroft, servers.folder, rounds)
 

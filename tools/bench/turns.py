@@ -4,18 +4,20 @@ which cost the server much and the client nothing, and how long a new connection
 
 The same client is measured beside as many ordinary ones of the same depth, in turn. Everything is
 real: the program, unix sockets, processes. Floods are CACHE and BLOCK_STATUS of long ranges and READs of
-one byte, with up to 1,024 in flight on each connection. Usage: turns.py UNDERCROFT [--rounds N]."""
+one byte, with up to 1,024 in flight on each connection. Usage: turns.py UNDERCROFT [--rounds N] [--against OTHER];
+against another program the time of a read beside each flood is compared."""
 
 import argparse
+import contextlib
 import json
-import os
 import socket
 import statistics
 import struct
 import subprocess
-import tempfile
 import threading
 import time
+
+from common import Case, Server, compare, spread
 
 CONNECTIONS = 8
 DEPTH = 16
@@ -126,21 +128,46 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", metavar="OTHER", help="compare with another program")
     arguments = parser.parse_args()
-    program = arguments.undercroft
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "nbd.sock")
-        command = [program, "serve", "--listen", f"unix:{path}", "--cache", "256MiB"]
-        for name in ["victim", "other"]:
-            command += ["--volume", f"{name}=mem:,size={SIZE},cache=128MiB"]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.exists(path):
-            time.sleep(0.05)
-        try:
-            measure(program, path, arguments.rounds)
-        finally:
-            server.terminate()
-            server.wait()
+    if arguments.against:
+        with contextlib.ExitStack() as stack:
+            compare(arguments.against, arguments.undercroft, cases(stack, arguments.against), arguments.rounds)
+        return
+    with serve(arguments.undercroft) as server:
+        measure(arguments.undercroft, server.socket, arguments.rounds)
+
+
+def serve(program):
+    volumes = [f"{name}=mem:,size={SIZE},cache=128MiB" for name in ("victim", "other")]
+    return Server(program, "--cache", "256MiB", "--volume", volumes[0], "--volume", volumes[1])
+
+
+@contextlib.contextmanager
+def flooded(path, command, length):
+    """A server under a flood of requests that cost it much."""
+    floods = [Flood(path, "other", command, length) for _ in range(CONNECTIONS)]
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        for flood in floods:
+            flood.end()
+
+
+def cases(stack, loader):
+    """Floods to compare two programs in, with the same client beside them."""
+    servers = {}
+
+    def cost(program, flood):
+        if program not in servers:
+            servers[program] = stack.enter_context(serve(program))
+        path = servers[program].socket
+        with flooded(path, *flood):
+            return 1e6 / rate(load(loader, path, "victim", 1, SECONDS))
+
+    for name, flood in FLOODS.items():
+        yield Case(f"reads beside {name}", "us a read", lambda program, flood=flood: cost(program, flood))
 
 
 def measure(program, path, rounds):
@@ -153,12 +180,9 @@ def measure(program, path, rounds):
         usual.append(rate(load(program, path, "victim", 1, SECONDS)))
         beside.wait()
         for name, (command, length) in FLOODS.items():
-            floods = [Flood(path, "other", command, length) for _ in range(CONNECTIONS)]
-            time.sleep(0.5)
-            ratios[name].append(rate(load(program, path, "victim", 1, SECONDS)) / usual[-1])
-            waits[name].append(connect_s(program, path))
-            for flood in floods:
-                flood.end()
+            with flooded(path, command, length):
+                ratios[name].append(rate(load(program, path, "victim", 1, SECONDS)) / usual[-1])
+                waits[name].append(connect_s(program, path))
     median = statistics.median
     print(f"A client of depth {DEPTH} beside {CONNECTIONS} others of depth {DEPTH}: "
           f"{median(usual):,.0f} reads a second; {rounds} rounds\n")
@@ -167,8 +191,7 @@ def measure(program, path, rounds):
     print("| --- | --- | --- | --- | --- |")
     for name in FLOODS:
         its, waited = ratios[name], waits[name]
-        print(f"| {name} | {median(its):.2f} ({min(its):.2f}-{max(its):.2f}) | >= 0.5 | "
-              f"{median(waited):.2f} ({min(waited):.2f}-{max(waited):.2f}) | <= 1 |")
+        print(f"| {name} | {spread(its)} | >= 0.5 | {spread(waited)} | <= 1 |")
 
 
 if __name__ == "__main__":

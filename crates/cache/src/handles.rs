@@ -1,5 +1,6 @@
-//! From blocks of any number to the handles that a policy or a level knows them by, and to the
-//! frames of those that are here.
+//! From blocks to the handles that a policy or a level knows them by, and to the frames of those
+//! that are here. Blocks have any numbers and are found by hashing; or, in a simulation, they are
+//! numbered from 0, and a block is its own handle.
 //!
 //! Invariants (checked by [`Handles::validate`]):
 //! 1. a handle has a frame exactly if its block is here, and no two share one; none is lost;
@@ -29,7 +30,8 @@ pub(crate) struct Slot {
 /// The index.
 #[derive(Clone)]
 pub(crate) struct Handles {
-    table: HashTable<Entry>,
+    /// None: a block is its own handle.
+    table: Option<HashTable<Entry>>,
     slots: Vec<Slot>,
     free_entries: Vec<Entry>,
     free_frames: Vec<Frame>,
@@ -41,13 +43,23 @@ impl Handles {
     /// With so many frames. `seed` makes the index unpredictable, and changes nothing else.
     pub(crate) fn new(frames: u32, seed: u64) -> Self {
         Self {
-            table: HashTable::new(),
+            table: Some(HashTable::new()),
             slots: Vec::new(),
             free_entries: Vec::new(),
             free_frames: (0..frames).rev().collect(),
             frames,
             hasher: FixedState::with_seed(seed),
         }
+    }
+
+    /// For blocks numbered from 0, each its own handle.
+    pub(crate) fn dense(frames: u32) -> Self {
+        Self { table: None, ..Self::new(frames, 0) }
+    }
+
+    /// Whether blocks are numbered from 0, each its own handle.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.table.is_none()
     }
 
     /// Handles so far, in use or not.
@@ -63,7 +75,7 @@ impl Handles {
 
     /// All handles in use, in no particular order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.table.iter().copied()
+        self.table.iter().flatten().copied()
     }
 
     #[inline]
@@ -92,16 +104,24 @@ impl Handles {
 
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<Entry> {
+        let Some(table) = &self.table else { return self.find_dense(block) };
         let hash = self.hasher.hash_one(block);
-        self.table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
+        table.find(hash, |&entry| self.slots[entry as usize].block == block).copied()
+    }
+
+    fn find_dense(&self, block: u64) -> Option<Entry> {
+        (block < self.slots.len() as u64).then_some(block as Entry)
     }
 
     /// Appends where each of these blocks is known. In two passes, so that the processor waits for
     /// many places of one kind at once: the table's, and then those of the blocks that it names.
     pub(crate) fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
+        let Some(table) = &self.table else {
+            return found.extend(blocks.iter().map(|&block| self.find_dense(block)));
+        };
         let start = found.len();
         // What the table names first is mostly the block, and is looked at when it is near.
-        let likely = |&block| self.table.find(self.hasher.hash_one(block), |_| true).copied();
+        let likely = |&block| table.find(self.hasher.hash_one(block), |_| true).copied();
         found.extend(blocks.iter().map(likely));
         for (&block, found) in blocks.iter().zip(&mut found[start..]) {
             if found.is_some_and(|entry| self.slots[entry as usize].block != block) {
@@ -113,9 +133,14 @@ impl Handles {
     /// The handle of a block: the one that it has, or a fresh one, and whether it is that.
     #[inline]
     pub(crate) fn enter(&mut self, block: u64) -> (Entry, bool) {
-        let hash = self.hasher.hash_one(block);
         let (slots, hasher) = (&mut self.slots, &self.hasher);
-        let place = self.table.entry(
+        let Some(table) = &mut self.table else {
+            let known = slots.len() as u64;
+            slots.extend((known..=block).map(|block| Slot { block, frame: NO_FRAME }));
+            return (block as Entry, block >= known);
+        };
+        let hash = hasher.hash_one(block);
+        let place = table.entry(
             hash,
             |&entry| slots[entry as usize].block == block,
             |&entry| hasher.hash_one(slots[entry as usize].block),
@@ -146,7 +171,7 @@ impl Handles {
         if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
             return;
         }
-        let Self { table, free_entries, .. } = self;
+        let Self { table: Some(table), free_entries, .. } = self else { return };
         table.retain(|&mut entry| {
             let keeps = is_known(entry);
             if !keeps {
@@ -178,8 +203,9 @@ impl Handles {
 
     /// A block is not known any more. True if it was.
     pub(crate) fn drop_handle(&mut self, entry: Entry) -> bool {
+        let Some(table) = &mut self.table else { return false };
         let hash = self.hasher.hash_one(self.slots[entry as usize].block);
-        let Ok(found) = self.table.find_entry(hash, |&other| other == entry) else { return false };
+        let Ok(found) = table.find_entry(hash, |&other| other == entry) else { return false };
         found.remove();
         self.free_entries.push(entry);
         true
@@ -192,7 +218,8 @@ impl Handles {
         is_here: impl Fn(Entry) -> bool,
     ) -> Result<(), String> {
         let mut used = vec![false; self.frames as usize];
-        for &entry in &self.table {
+        let all = 0..if self.table.is_none() { self.slots.len() as Entry } else { 0 };
+        for entry in self.entries().chain(all) {
             let frame = self.slots[entry as usize].frame;
             if is_here(entry) != (frame != NO_FRAME) {
                 return Err(format!("handle {entry}: being here and having a frame disagree"));
@@ -204,7 +231,10 @@ impl Handles {
         let in_use = used.iter().filter(|&&used| used).count();
         if in_use != held as usize
             || in_use + self.free_frames.len() != self.frames as usize
-            || self.table.len() + self.free_entries.len() != self.slots.len()
+            || self
+                .table
+                .as_ref()
+                .is_some_and(|table| table.len() + self.free_entries.len() != self.slots.len())
         {
             return Err("frames or handles are lost".into());
         }

@@ -7,10 +7,11 @@
 
 mod saved;
 
+use std::sync::Arc;
+
 use crate::handles::Handles;
-use crate::level::{Counts, WriteMode};
-use crate::policy::{Departures, Entry, Fate, Policy};
-use crate::tally::{Tally, refer};
+use crate::level::{Counts, Tally, WriteMode, refer};
+use crate::policy::{Entry, EvictionKind, Evictions, Policy};
 
 /// Number of a frame: where the data of a resident block lies.
 pub type Frame = u32;
@@ -58,37 +59,57 @@ pub struct Evicted {
 pub struct HashedCache {
     policy: Box<dyn Policy>,
     handles: Handles,
-    out: Departures,
+    out: Evictions,
     evicted: Vec<Evicted>,
     counts: Counts,
     /// Of the last counted reference, if the block is known.
     last: Option<Entry>,
     is_aware: bool,
+    /// Whether the policy hashes blocks.
+    hashes_blocks: bool,
     /// Blocks that were [brought near](Self::warm), where each was found, and the next of them that
     /// is to be referenced.
     near: (Vec<u64>, Vec<Option<Entry>>),
     next_near: usize,
     /// What [`place_all`](Self::place_all) places, kept for its memory.
     together: Vec<Entry>,
+    /// The names of blocks that are numbered anew, for a policy that hashes them.
+    names: Option<Arc<[u64]>>,
 }
 
 impl HashedCache {
     /// An empty cache. `seed` makes the index unpredictable for clients that choose the block
     /// numbers; it changes nothing else.
-    pub fn new(policy: Box<dyn Policy>, seed: u64) -> Self {
-        let (capacity, is_aware) = (policy.capacity(), policy.asks_neighbour());
+    pub fn new(mut policy: Box<dyn Policy>, seed: u64) -> Self {
+        let (capacity, is_aware) = (policy.capacity(), policy.is_content_aware());
+        let hashes_blocks = policy.names().is_some();
         Self {
             policy,
             handles: Handles::new(capacity, seed),
-            out: Departures::new(),
+            out: Evictions::new(),
             evicted: Vec::new(),
             counts: Counts::default(),
             last: None,
             is_aware,
+            hashes_blocks,
             near: Default::default(),
             next_near: 0,
             together: Vec::new(),
+            names: None,
         }
+    }
+
+    /// From now on blocks are numbered from 0 in the order of their first references, as in a
+    /// simulation: each is its own handle. To be called before anything else. `names` are what they
+    /// are called elsewhere, for a policy that hashes blocks.
+    pub(crate) fn number_blocks(&mut self, names: Option<Arc<[u64]>>) {
+        self.handles = Handles::dense(self.policy.capacity());
+        self.names = names.filter(|_| self.hashes_blocks);
+    }
+
+    /// Whether blocks that are numbered anew should be named: the policy hashes them.
+    pub(crate) fn hashes_blocks(&self) -> bool {
+        self.hashes_blocks
     }
 
     /// The policy.
@@ -118,7 +139,7 @@ impl HashedCache {
     pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
         found.clear();
         self.handles.find_all(blocks, found);
-        std::hint::black_box(self.policy.warm_all(found));
+        std::hint::black_box(self.policy.prefetch_all(found));
     }
 
     /// Brings near what references to these blocks will need, best in this order: where they are is
@@ -160,16 +181,18 @@ impl HashedCache {
         Some(Resident { entry, frame })
     }
 
-    /// A reference: touches a resident block, or admits the block.
+    /// A reference, of which only evictions are counted: touches a resident block, or admits the
+    /// block.
     pub fn access(&mut self, block: u64) -> Found {
         let entry = self.enter(block);
         let hit = self.policy.access(entry, &mut self.out);
         self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
         Found { hit, frame: self.handles.give_frame(entry) }
     }
 
-    /// A reference that is counted just as a [`Level`](crate::Level) counts it. `cold` is asked on
-    /// a miss: whether it is known that nobody referenced the block before.
+    /// A reference that is counted just as a [`DenseLevel`](crate::DenseLevel) counts it. `cold` is
+    /// asked on a miss: whether it is known that nobody referenced the block before.
     pub fn reference(
         &mut self,
         block: u64,
@@ -204,7 +227,22 @@ impl HashedCache {
         Served { hit, frame: None, left }
     }
 
-    /// What [`reference`](Self::reference) counted, and the evictions of [`place`](Self::place).
+    /// Counts a read that was served otherwise than by [`reference`](Self::reference).
+    #[inline]
+    pub(crate) fn count_read(&mut self, hit: bool, cold: bool) {
+        self.counts.reads += 1;
+        self.counts.read_hits += u64::from(hit);
+        self.counts.cold_reads += u64::from(cold);
+    }
+
+    /// Counts a write that was served otherwise than by [`reference`](Self::reference).
+    #[inline]
+    pub(crate) fn count_write(&mut self, hit: bool) {
+        self.counts.writes += 1;
+        self.counts.write_hits += u64::from(hit);
+    }
+
+    /// What was counted: requests, and the evictions of all calls.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -314,11 +352,13 @@ impl HashedCache {
         }
     }
 
-    /// Says whether the neighbouring cache holds the block of the last
-    /// [`reference`](Self::reference), without looking for it.
-    pub(crate) fn neighbour_holds_last(&mut self, holds: bool) {
-        if let Some(entry) = self.last.filter(|&entry| self.policy.contains(entry)) {
-            self.policy.neighbour_holds(entry, holds);
+    /// Says whether the neighbouring cache holds a block, mostly that of the last
+    /// [`reference`](Self::reference): then without looking for it.
+    pub(crate) fn neighbour_holds_last(&mut self, block: u64, holds: bool) {
+        let is_it = |entry: &Entry| self.handles.frame_of(block, *entry).is_some();
+        match self.last.filter(is_it) {
+            Some(entry) => self.policy.neighbour_holds(entry, holds),
+            None => self.neighbour_holds(block, holds),
         }
     }
 
@@ -355,6 +395,7 @@ impl HashedCache {
         self.start();
         self.policy.resize(capacity, &mut self.out);
         self.settle();
+        self.counts.evictions += self.evicted.len() as u64;
         self.handles.grow_frames(capacity);
     }
 
@@ -377,10 +418,16 @@ impl HashedCache {
                 return entry;
             }
         }
+        let known = self.handles.count();
         let (entry, is_fresh) = self.handles.enter(block);
         if is_fresh {
             self.policy.grow(self.handles.count());
-            self.policy.bind(entry, block);
+            if let Some(names) = &self.names {
+                let of_these = (known..=entry).zip(&names[known as usize..]);
+                of_these.for_each(|(entry, &name)| self.policy.bind(entry, name));
+            } else if self.hashes_blocks && !self.handles.is_dense() {
+                self.policy.bind(entry, block);
+            }
         }
         entry
     }
@@ -395,19 +442,24 @@ impl HashedCache {
 
     fn let_go(&mut self) {
         let mut out = std::mem::take(&mut self.out);
-        for departure in out.iter() {
-            let slot = self.handles.slot(departure.entry);
-            if departure.fate != Fate::Forgotten {
-                let held = self.is_aware && self.policy.neighbour_has(departure.entry);
+        for eviction in out.iter() {
+            let slot = self.handles.slot(eviction.entry);
+            if eviction.kind != EvictionKind::Forgotten {
+                let held = self.is_held(eviction.entry);
                 self.evicted.push(Evicted { block: slot.block, frame: slot.frame, held });
-                self.handles.release(departure.entry);
+                self.handles.release(eviction.entry);
             }
-            if departure.fate != Fate::Remembered {
-                self.drop_if_unknown(departure.entry);
+            if eviction.kind != EvictionKind::Remembered {
+                self.drop_if_unknown(eviction.entry);
             }
         }
         out.clear();
         self.out = out;
+    }
+
+    /// Whether a content-aware policy believes that the neighbour holds an entry.
+    fn is_held(&mut self, entry: Entry) -> bool {
+        self.is_aware && self.policy.content_aware().is_some_and(|a| a.neighbour_has(entry))
     }
 
     /// Frees a handle that the policy knows nothing about (any more).

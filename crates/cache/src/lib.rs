@@ -6,34 +6,40 @@
 //! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame
 //!   slots.
-//! * [`Level`]: a policy with a write mode and counters.
+//! * [`Level`]: a cache level, in simulations, servers and clients.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`movement`]: schemes that move blocks between the levels of a hierarchy by hints.
-//! * [`placement`]: a cache below a client's cache, which places what the client evicts.
+//! * [`placement`]: the rules by which a level below a client's cache places what it evicts.
+//! * [`topology`]: levels that work together in one process.
 //!
 //! Trace formats, stores and protocols do not live here.
 #![forbid(unsafe_code)]
 
+mod bounded_lru_map;
 mod cct;
 pub mod content;
 mod handles;
 mod hashed;
 mod heap;
 mod level;
+mod list_queues;
 mod lists;
 mod log;
-mod memo;
+mod lru_order;
 pub mod movement;
 pub mod placement;
 pub mod policy;
 mod positions;
-mod recency;
-mod recent;
 mod ring;
-mod tally;
+mod snapshot;
+pub mod topology;
 
 pub use cct::{Cct, CctCounts, Frames};
 pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
-pub use level::{Counts, Level, Reference, WriteMode};
-pub use memo::{Memo, Refused};
-pub use policy::{Departure, Departures, Entry, Fate, Policy};
+pub use level::{
+    Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Counts, Deliveries,
+    DenseLevel, Down, Estimator, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Reference,
+    Referred, Request, Sender, Standing, WriteMode,
+};
+pub use policy::{Entry, Eviction, EvictionKind, Evictions, Policy};
+pub use snapshot::{Snapshot, SnapshotError};

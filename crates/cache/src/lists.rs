@@ -9,7 +9,7 @@
 //! 2. an entry is in at most one list; one that is in none has `next == UNLINKED`.
 
 use crate::Entry;
-use crate::memo::{Carried, Memo, Refused};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 /// `next` of a node that is in no list.
 const UNLINKED: u32 = u32::MAX;
@@ -180,18 +180,15 @@ impl<T: Copy + Default> Lists<T> {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
     }
 
-    /// Carries `list`, with what `data` says of each payload.
-    pub(crate) fn carry(
+    /// Saves or loads `list`, with what `data` does for each payload.
+    pub(crate) fn save_load(
         &mut self,
         list: u32,
-        memo: &mut Memo<'_>,
-        data: impl FnMut(&mut Memo<'_>, &mut T) -> Carried,
-    ) -> Carried {
+        snapshot: &mut Snapshot<'_>,
+        data: impl FnMut(&mut Snapshot<'_>, &mut T) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
         let saved = self.iter(list).map(|entry| (entry, self.data(entry)));
-        for (entry, data) in memo.sequence(self.len(list), saved, data)? {
-            if self.linked(entry) {
-                return Err(Refused::twice(entry));
-            }
+        for (entry, data) in snapshot.entries_with(self.len(list), saved, data)? {
             self.push_back(list, entry);
             *self.data_mut(entry) = data;
         }
@@ -200,18 +197,8 @@ impl<T: Copy + Default> Lists<T> {
 
     /// A value that depends on the node of `entry`: reading it early brings the node near.
     #[inline(always)]
-    pub(crate) fn warm(&self, entry: Entry) -> u32 {
+    pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
         self.nodes[self.node_of(entry) as usize].next
-    }
-
-    /// As [`warm`](Self::warm), of the nodes beside `entry`: what unlinking it will change.
-    #[inline(always)]
-    pub(crate) fn warm_beside(&self, entry: Entry) -> u32 {
-        let Node { prev, next, .. } = self.nodes[self.node_of(entry) as usize];
-        if next == UNLINKED {
-            return 0;
-        }
-        self.nodes[prev as usize].next ^ self.nodes[next as usize].prev
     }
 
     /// Checks the structural invariants in the head of this file.

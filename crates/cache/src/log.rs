@@ -11,11 +11,18 @@
 //! What does not count any more is closed up now and then, from the end of the log on toward its
 //! front, in small steps: nobody waits for the whole of a large log, as a client of a server would.
 //!
+//! A log can be searched from the front on for an entry of some kind, again and again. Entries
+//! enter at the back only, so what was passed in vain needs no second look until it leaves or
+//! becomes of that kind: a cursor stays where the last search ended, and a window costs no more
+//! than what comes into it. Where gaps are closed the cursor is compared once with each position
+//! that moves.
+//!
 //! Invariants (checked by [`Log::check`]), where a slot counts if the entry in it is placed there:
 //! 1. `len` slots count from position `oldest` to `end`, which is at most the log's length; that no
 //!    others do is for who owns the places to check, by counting them;
 //! 2. those before position `scanned` are in `coming`, from `next` on, in order;
-//! 3. while gaps are closed, nothing between the positions `left` and `right` counts.
+//! 3. while gaps are closed, nothing between the positions `left` and `right` counts;
+//! 4. `searched` slots count before position `cursor`, which is not before `oldest`.
 
 use crate::Entry;
 
@@ -67,6 +74,9 @@ pub(crate) struct Log<D = ()> {
     closing: bool,
     left: u32,
     right: u32,
+    /// Where the next search goes on, and how many entries are in front of that.
+    cursor: u32,
+    searched: u32,
     len: u32,
 }
 
@@ -88,6 +98,8 @@ impl<D: Copy + Default> Log<D> {
             closing: false,
             left: 0,
             right: 0,
+            cursor: 0,
+            searched: 0,
             len: 0,
         }
     }
@@ -112,13 +124,19 @@ impl<D: Copy + Default> Log<D> {
     /// Puts an entry that is placed nowhere at the back.
     #[inline(always)]
     pub(crate) fn push(&mut self, places: &mut impl Places, entry: Entry, data: D) {
-        self.renew(places, entry, data);
+        self.append(places, entry, data);
         self.len += 1;
     }
 
-    /// Moves an entry of this log to the back.
+    /// Moves an entry of this log from its slot to the back.
     #[inline(always)]
-    pub(crate) fn renew(&mut self, places: &mut impl Places, entry: Entry, data: D) {
+    pub(crate) fn renew(&mut self, places: &mut impl Places, slot: u32, entry: Entry, data: D) {
+        self.leave_search(slot);
+        self.append(places, entry, data);
+    }
+
+    #[inline(always)]
+    fn append(&mut self, places: &mut impl Places, entry: Entry, data: D) {
         if self.end == self.limit {
             self.make_room(places);
         }
@@ -128,20 +146,35 @@ impl<D: Copy + Default> Log<D> {
         self.end = self.end.wrapping_add(1);
     }
 
-    /// An entry that was in this log is placed nowhere, or will be elsewhere in a moment.
+    /// Removes the entry in a slot: it is placed nowhere, or will be elsewhere in a moment.
     #[inline(always)]
-    pub(crate) fn left(&mut self) {
+    pub(crate) fn remove(&mut self, slot: u32) {
+        self.leave_search(slot);
         self.len -= 1;
+    }
+
+    /// Takes the front out.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, places: &impl Places) -> Option<Entry> {
+        let (slot, oldest) = self.front_slot(places)?;
+        self.remove(slot);
+        Some(oldest)
     }
 
     /// The front.
     #[inline(always)]
     pub(crate) fn front(&mut self, places: &impl Places) -> Option<Entry> {
+        self.front_slot(places).map(|(_, entry)| entry)
+    }
+
+    /// The front, with its slot.
+    #[inline(always)]
+    fn front_slot(&mut self, places: &impl Places) -> Option<(u32, Entry)> {
         loop {
             while self.next < self.found {
                 let (slot, entry) = self.coming[self.next];
                 if places.is_at(entry, self.list, slot) {
-                    return Some(entry);
+                    return Some((slot, entry));
                 }
                 self.next += 1;
             }
@@ -152,24 +185,40 @@ impl<D: Copy + Default> Log<D> {
         }
     }
 
+    /// The back. Where the last entries left it is read further: amortised, since what does not
+    /// count is given up, unless gaps are being closed.
+    pub(crate) fn back(&mut self, places: &impl Places) -> Option<Entry> {
+        let unscanned = self.end.wrapping_sub(self.scanned);
+        let behind = |i| self.end.wrapping_sub(i);
+        let last =
+            (0..unscanned).find(|&i| self.counts(places, self.slot(behind(i + 1))).is_some());
+        let newest = last.and_then(|i| self.counts(places, self.slot(behind(i + 1))));
+        if !self.closing {
+            self.end = behind(last.unwrap_or(unscanned));
+            let used = self.used();
+            self.cursor = self.oldest.wrapping_add(used.min(self.cursor.wrapping_sub(self.oldest)));
+        }
+        let coming = self.coming[self.next..self.found].iter().rev();
+        let counting = |&&(slot, entry): &&(u32, Entry)| places.is_at(entry, self.list, slot);
+        newest.or_else(|| coming.into_iter().find(counting).map(|&(_, entry)| entry))
+    }
+
     /// The front, with what is kept for it.
     #[inline(always)]
     pub(crate) fn front_with(&mut self, places: &impl Places) -> Option<(Entry, D)> {
-        self.front(places)?;
-        let (slot, _) = self.coming[self.next];
-        Some(self.slots[slot as usize])
+        self.front_slot(places).map(|(slot, _)| self.slots[slot as usize])
     }
 
-    /// Whether what was in a slot may have been the front. If it may, ask for the new front at
-    /// once: by that one the next is told.
+    /// True if what was in a slot may have been the front. The caller must then ask for the new
+    /// front at once: by that one the next is told.
     #[inline(always)]
     pub(crate) fn may_be_front(&self, slot: u32) -> bool {
         self.next == self.found || self.coming[self.next].0 == slot
     }
 
     /// Moves an entry of this log to the back, or puts one there in the place of the front, which
-    /// was just asked for. Which of the two cannot be foretold, and is no branch. The one or the
-    /// other is placed nowhere already.
+    /// was just asked for. Which of the two is unpredictable, and is no branch. The one or the
+    /// other is placed nowhere already. Not for a log that is searched.
     #[inline(always)]
     pub(crate) fn replace_front(
         &mut self,
@@ -178,13 +227,72 @@ impl<D: Copy + Default> Log<D> {
         is_in: bool,
         data: D,
     ) {
+        debug_assert_eq!(self.searched, 0);
         self.next += usize::from(!is_in);
-        self.renew(places, entry, data);
+        self.append(places, entry, data);
+    }
+
+    /// The first entry that `is_wanted` among the first `window`, or among all if there are fewer.
+    /// Goes on where the last search ended: see [`search_again_from`](Self::search_again_from).
+    pub(crate) fn search(
+        &mut self,
+        places: &impl Places,
+        window: u32,
+        is_wanted: impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
+        while self.searched < window && self.cursor != self.end {
+            if let Some(entry) = self.counts(places, self.slot(self.cursor)) {
+                if is_wanted(entry) {
+                    return Some(entry);
+                }
+                self.searched += 1;
+            }
+            self.cursor = self.cursor.wrapping_add(1);
+        }
+        None
+    }
+
+    /// The entry in a slot is wanted from now on: if it was passed in vain, the next search begins
+    /// with it.
+    pub(crate) fn search_again_from(&mut self, places: &impl Places, slot: u32) {
+        if self.is_searched(slot) {
+            let from = self.oldest.wrapping_add(self.distance(slot));
+            let passed = (0..self.cursor.wrapping_sub(from)).map(|i| from.wrapping_add(i));
+            let counting = passed.filter(|&at| self.counts(places, self.slot(at)).is_some());
+            self.searched -= counting.count() as u32;
+            self.cursor = from;
+        }
+    }
+
+    /// Positions from the oldest to that of a slot.
+    fn distance(&self, slot: u32) -> u32 {
+        self.slot(slot.wrapping_sub(self.oldest))
+    }
+
+    /// Whether the entry in a slot was passed in vain.
+    fn is_searched(&self, slot: u32) -> bool {
+        self.distance(slot) < self.cursor.wrapping_sub(self.oldest)
+    }
+
+    /// The entry in a slot is about to leave it.
+    #[inline(always)]
+    fn leave_search(&mut self, slot: u32) {
+        if self.searched > 0 {
+            self.count_off(slot);
+        }
+    }
+
+    #[cold]
+    fn count_off(&mut self, slot: u32) {
+        self.searched -= u32::from(self.is_searched(slot));
     }
 
     /// Looks for what counts in the next positions; all found before is used up.
     #[inline(always)]
     fn look_ahead(&mut self, places: &impl Places) {
+        if self.cursor.wrapping_sub(self.oldest) < self.scanned.wrapping_sub(self.oldest) {
+            self.cursor = self.scanned;
+        }
         self.oldest = self.scanned;
         let positions = AHEAD.min(self.end.wrapping_sub(self.scanned));
         let mut found = 0;
@@ -247,6 +355,9 @@ impl<D: Copy + Default> Log<D> {
         let unscanned = self.end.wrapping_sub(self.scanned);
         let to_look_at = unscanned.saturating_sub(self.end.wrapping_sub(self.left));
         for _ in 0..to_look_at.min(STEPS) {
+            if self.left == self.cursor {
+                self.cursor = self.right;
+            }
             self.left = self.left.wrapping_sub(1);
             let from = self.slot(self.left);
             // In the last gap, if there is one, is room: no branch for whether it is needed.
@@ -273,6 +384,11 @@ impl<D: Copy + Default> Log<D> {
         if self.is_before(self.right, self.scanned) {
             return;
         }
+        // What was searched before that stays so: the rest of it is behind the cursor.
+        let (begin, searched) = (self.oldest, self.cursor.wrapping_sub(self.oldest));
+        if searched <= self.scanned.wrapping_sub(begin) {
+            self.cursor = self.right;
+        }
         (self.scanned, self.oldest) = (self.right, self.right);
         // Those that do not count any more go: their slots will be used again.
         let mut next = self.found;
@@ -282,6 +398,9 @@ impl<D: Copy + Default> Log<D> {
                 self.oldest = self.oldest.wrapping_sub(1);
                 next -= 1;
                 self.coming[next] = (self.put(places, slot, self.oldest), entry);
+                if self.slot(slot.wrapping_sub(begin)) >= searched {
+                    self.cursor = self.oldest;
+                }
             }
         }
         self.next = next;
@@ -300,6 +419,11 @@ impl<D: Copy + Default> Log<D> {
     #[cold]
     fn rewrite<P: Places>(&mut self, places: &mut P) {
         let order: Vec<(Entry, D)> = self.iter(places).collect();
+        // Among those in front of the cursor may be the one that is about to leave.
+        let passed =
+            (0..self.cursor.wrapping_sub(self.oldest)).map(|i| self.oldest.wrapping_add(i));
+        self.cursor =
+            passed.filter(|&at| self.counts(places, self.slot(at)).is_some()).count() as u32;
         let wanted = (self.spread as usize * order.len()).next_power_of_two();
         let slots = wanted.clamp(self.slots.len(), P::SLOTS as usize);
         assert!(order.len() < slots, "at most {slots} entries in one order");
@@ -331,6 +455,10 @@ impl<D: Copy + Default> Log<D> {
         let gap = if self.closing { self.right.wrapping_sub(self.left) } else { 0 };
         if counting(self.left, gap).next().is_some() {
             return Err(format!("log {list}: what counts lies where gaps were closed"));
+        }
+        let passed = self.cursor.wrapping_sub(self.oldest);
+        if passed > used || counting(self.oldest, passed).count() as u32 != self.searched {
+            return Err(format!("log {list}: not {} entries were searched", self.searched));
         }
         let coming = self.coming[self.next..self.found].iter().copied();
         let coming = coming.filter(|&(slot, entry)| places.is_at(entry, list, slot));

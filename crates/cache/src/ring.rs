@@ -58,7 +58,7 @@ impl Ring {
 
     /// A value that depends on where `entry` is: reading it early brings that near.
     #[inline(always)]
-    pub(crate) fn warm(&self, entry: Entry) -> u32 {
+    pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
         self.at[entry as usize]
     }
 

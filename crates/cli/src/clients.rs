@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use undercroft_cache::placement::{Division, Placement};
+use undercroft_cache::placement::Placement;
+use undercroft_cache::topology::Division;
 use undercroft_sim::{
     ClientsConfig, ClientsReport, Data, LevelSpec, Population, Report, TimedReport,
     simulate_clients, simulate_timed, trace_report, without_placement,

@@ -2,7 +2,7 @@
 //! are enough for. A server that has none left cannot accept, save, or reach its stores.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use undercroft_server::serve::Plan;
+use undercroft_server::serve::ServerConfig;
 
 /// A connection: its socket, and a second name of it for the thread that looks at it.
 const EACH: u64 = 2;
@@ -26,13 +26,13 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Takes the plan's limit of connections down to what the descriptors are enough for, and says so.
-pub(crate) fn fit(plan: &mut Plan, limit: Option<u64>) -> Option<String> {
+/// Takes the limit of connections down to what the descriptors are enough for, and says so.
+pub(crate) fn fit(config: &mut ServerConfig, limit: Option<u64>) -> Option<String> {
     let limit = limit?;
-    let wanted = plan.max_connections;
+    let wanted = config.limits.connections;
     let most = limit.saturating_sub(RESERVED.min(limit / 2)) / EACH;
-    plan.max_connections = wanted.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1);
-    let fits = plan.max_connections;
+    config.limits.connections = wanted.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1);
+    let fits = config.limits.connections;
     (fits < wanted).then(|| {
         format!(
             "limits.connections {wanted}: the system allows this process {limit} file descriptors \

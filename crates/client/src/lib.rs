@@ -1,18 +1,30 @@
-//! What stands above a server: a client with a first-level cache of the engine, for programs to
-//! use; and one that plays a trace through a server, behind such a cache. Both can tell the server
-//! what leaves the cache.
+//! A client of an NBD server with a cache of its own, for programs to use: [`CachedClient`]. It can
+//! tell the server what leaves its cache, and be told what the server's cache holds.
 //!
-//! Not here: the protocol (`undercroft-nbd`), the simulator that foretells what the server counts.
+//! ```no_run
+//! use undercroft_client::{CachedClient, CachedOptions, Spec, Uri};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let uri: Uri = "nbd://127.0.0.1/disk".parse()?;
+//! let policy: Spec = "arc".parse()?;
+//! let client = CachedClient::connect(&uri, &CachedOptions::new(10_000, policy)).await?;
+//! let block = client.read(0, 4096).await?;
+//! client.write(8192, block, false).await?;
+//! client.flush().await?;
+//! println!("{} of {} reads were hits", client.stats().read_hits, client.stats().reads);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Not here: the protocol (`undercroft-nbd`), the format of hints (`undercroft-hints`), replay of
+//! traces (`undercroft-tools`).
 #![forbid(unsafe_code)]
 
 mod cached;
-mod following;
-mod probe;
-mod replay;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
-pub use probe::{ProbeOptions, Probed, probe};
-pub use replay::{
-    KnownReport, LevelReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, replay,
-};
-pub use undercroft_nbd::report::Report;
+pub use undercroft_cache::Below;
+pub use undercroft_cache::WriteMode;
+pub use undercroft_cache::policy::Spec;
+pub use undercroft_hints::{ClientId, Report};
+pub use undercroft_nbd::{ClientError, ClientOptions, ClientTlsFiles, Failure, Uri};

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
-use undercroft_nbd::hint;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Client, ClientOptions, Peer, Server, ServerOptions};
 
@@ -114,20 +113,4 @@ pub(crate) fn client(bytes: &[u8]) {
         };
         tokio::join!(ask, feed(ours, &start, rest));
     });
-}
-
-/// The bytes are a mailbox message. What is understood of it, written down again, is understood
-/// as the same; and evictions read where they lie are the same.
-pub(crate) fn hints(bytes: &[u8]) {
-    let message = Bytes::copy_from_slice(bytes);
-    let evictions = hint::parse_evictions(&message);
-    let Ok(hints) = hint::parse(&message) else { return assert!(evictions.is_none()) };
-    if let Some(found) = evictions {
-        let (age_us, sequence, flags) = (found.age_us, found.sequence, found.flags);
-        let runs = found.runs().collect();
-        assert_eq!(hints, [hint::Hint::Evict { age_us, sequence, flags, runs }]);
-    }
-    let mut again = BytesMut::new();
-    hints.iter().for_each(|hint| hint.put(&mut again));
-    assert_eq!(hint::parse(&again.freeze()), Ok(hints));
 }

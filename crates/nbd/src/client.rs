@@ -8,6 +8,7 @@ mod connector;
 mod error;
 mod handshake;
 mod line;
+mod raw;
 mod replies;
 
 use std::future::Future;
@@ -19,9 +20,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
+use crate::command::{Answers, CommandInfo, Length};
 use crate::link::{Link, Transport, prepare_tcp_client};
-use crate::mailbox::{Mailbox, Stop};
 use crate::service::{ExportInfo, Extent, Failure};
+use crate::task_queue::{Stop, TaskQueue};
 use crate::uri::{Endpoint, Uri};
 use crate::wire::*;
 
@@ -29,6 +31,7 @@ pub use channel::Channel;
 pub use connector::Connector;
 pub use error::ClientError;
 pub use line::{Line, LineId, OnLoss, connect_again};
+pub use raw::RawConnection;
 
 use connection::{Call, Connection, Waiter};
 use handshake::Handshake;
@@ -114,7 +117,7 @@ struct Handle {
 /// What callers and the connection's task share.
 #[derive(Debug)]
 struct Shared {
-    calls: Mailbox<Call>,
+    calls: TaskQueue<Call>,
     /// Why the connection ended.
     lost: OnceLock<ClientError>,
     ended: watch::Sender<bool>,
@@ -176,7 +179,7 @@ impl Client {
 
     fn start(link: Link, remote: Remote) -> Client {
         let shared = Arc::new(Shared {
-            calls: Mailbox::new(),
+            calls: TaskQueue::new(),
             lost: OnceLock::new(),
             ended: watch::Sender::new(false),
         });
@@ -301,28 +304,18 @@ impl Client {
     /// Nothing is sent that the server did not offer.
     fn check(&self, call: &Call) -> Result<(), String> {
         let remote = self.remote();
-        let needs = match call.command {
-            CMD_FLUSH => SEND_FLUSH,
-            CMD_TRIM => SEND_TRIM,
-            CMD_CACHE => SEND_CACHE,
-            CMD_WRITE_ZEROES if call.flags & CMD_FLAG_FAST_ZERO != 0 => {
-                SEND_WRITE_ZEROES | SEND_FAST_ZERO
-            }
-            CMD_WRITE_ZEROES => SEND_WRITE_ZEROES,
-            CMD_BLOCK_STATUS if remote.contexts.is_empty() => {
-                return Err("no metadata context was agreed on".to_owned());
-            }
-            _ => 0,
-        };
-        let fua = if call.flags & CMD_FLAG_FUA != 0 { SEND_FUA } else { 0 };
-        if !remote.offers(needs | fua) {
+        let info = CommandInfo::of(call.command).ok_or("an unknown command")?;
+        if info.answers == Answers::Extents && remote.contexts.is_empty() {
+            return Err("no metadata context was agreed on".to_owned());
+        }
+        if !remote.offers(info.needs(call.flags)) {
             return Err("the server does not offer that".to_owned());
         }
-        if call.command == CMD_FLUSH {
-            return Ok(());
-        }
-        let moves_data = matches!(call.command, CMD_READ | CMD_WRITE);
-        let most = if moves_data { u64::from(remote.info.max_block) } else { MAX_EFFECT };
+        let most = match info.length {
+            Length::None => return Ok(()),
+            Length::Payload => u64::from(remote.info.max_block),
+            Length::Effect => MAX_EFFECT,
+        };
         let (offset, length, size) = (call.offset, call.length, remote.info.size);
         if length == 0 || length > most {
             return Err(format!("{length} bytes; 1 to {most} go in one request"));
@@ -357,19 +350,8 @@ async fn within<T>(
     timeout(limit, work).await.map_err(late)?
 }
 
-/// Opens an export for who reads and writes the protocol itself, with simple replies only.
-pub(crate) async fn open_simply(
-    uri: &Uri,
-    options: &ClientOptions,
-) -> Result<(Link, Remote), ClientError> {
-    within(options.timeout, async { greet(uri, options).await?.go_simply(&uri.export).await }).await
-}
-
-/// Opens an export with the contexts of the options, for what drives the connection itself.
-pub(crate) async fn open(
-    uri: &Uri,
-    options: &ClientOptions,
-) -> Result<(Link, Remote), ClientError> {
+/// Opens an export with the contexts of the options.
+async fn open(uri: &Uri, options: &ClientOptions) -> Result<(Link, Remote), ClientError> {
     let opened = within(options.timeout, async {
         greet(uri, options).await?.go(&uri.export, &options.contexts).await
     });

@@ -1,40 +1,107 @@
-//! The NBD protocol, client and server side: the handshake, the messages, one task a connection;
-//! and the format of what our clients and servers say to each other over it.
+//! The NBD protocol, client and server side: the handshake, the messages, one task a connection.
 //!
 //! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
-//! see `service.rs`.
+//! see `service.rs`. What our clients and servers say to each other of their caches travels in
+//! ordinary commands, and is in `undercroft-hints`.
+//!
+//! A server of a disk of zeroes, and a client:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use bytes::Bytes;
+//! use undercroft_nbd::{
+//!     Client, ClientOptions, Command, Context, Export, ExportInfo, Exports, Failure, Flags, Peer,
+//!     Refusal, Request, Server, ServerOptions, Session,
+//! };
+//!
+//! #[derive(Clone)]
+//! struct Zeroes;
+//!
+//! impl Exports for Zeroes {
+//!     fn list(&self, _: &Peer) -> Vec<(String, String)> {
+//!         vec![("zeroes".to_owned(), "nothing but zeroes".to_owned())]
+//!     }
+//!
+//!     fn find(&self, _: &str, _: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+//!         Ok(Arc::new(Zeroes))
+//!     }
+//! }
+//!
+//! impl Export for Zeroes {
+//!     fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+//!         ExportInfo {
+//!             name: "zeroes".to_owned(),
+//!             description: String::new(),
+//!             size: 1 << 20,
+//!             flags: Flags { read_only: true, ..Flags::default() },
+//!             min_block: 1,
+//!             preferred_block: 4096,
+//!             max_block: 1 << 20,
+//!         }
+//!     }
+//!
+//!     fn contexts(&self, _: &str) -> Vec<Context> {
+//!         Vec::new()
+//!     }
+//!
+//!     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+//!         Ok(Box::new(Zeroes))
+//!     }
+//! }
+//!
+//! impl Session for Zeroes {
+//!     fn submit(&mut self, request: Request) {
+//!         match request.command {
+//!             Command::Read { .. } => {
+//!                 request.reply.data(Bytes::from(vec![0; request.length as usize]));
+//!             }
+//!             Command::Flush => request.reply.done(),
+//!             _ => request.reply.fail(Failure::NotSupported, "only zeroes".to_owned()),
+//!         }
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let server = Server::new(Arc::new(Zeroes), ServerOptions::default());
+//! let (ours, theirs) = tokio::io::duplex(1 << 16);
+//! tokio::spawn(async move { server.attend(theirs, Peer::default()).await });
+//! let client = Client::over(ours, "zeroes", &ClientOptions::default()).await.unwrap();
+//! assert_eq!(client.remote().info.size, 1 << 20);
+//! let (buffers, result) = client.read(4096, vec![Box::new(vec![1; 512])]).await;
+//! assert!(result.is_ok() && buffers.len() == 1);
+//! # }
+//! ```
 
 mod budget;
 mod client;
-pub mod coop;
+mod command;
 mod failure;
-pub mod hint;
 mod lineage;
 mod link;
-pub mod load;
-mod mailbox;
 mod outbox;
 mod piece;
 mod reply;
-pub mod report;
 mod server;
 mod service;
+mod task_queue;
 mod tls;
 mod uri;
 pub mod wire;
 
 pub use client::{
-    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss, ReadDone,
-    Remote, connect_again,
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss,
+    RawConnection, ReadDone, Remote, connect_again,
 };
+pub use command::{Answers, COMMANDS, Command, CommandInfo, CommandKind, Cost, Flags, Length};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};
 pub use rustls::ServerConfig as ServerTlsConfig;
 pub use server::{Listener, Server, ServerOptions};
 pub use service::{
-    Command, Context, Export, ExportInfo, Exports, Extent, Failure, Flags, Peer, Refusal, Request,
-    Session,
+    Context, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request, Session,
 };
 pub use tls::{ClientTlsFiles, Tls, TlsError, TlsFiles, TlsKeys};
 pub use uri::{Endpoint, Uri, UriError};

@@ -10,10 +10,8 @@
 
 use std::fmt;
 
-use crate::coop::NAMESPACE;
-
-/// The name after the namespace.
-const NAME: &str = "line";
+/// The name of the context.
+const NAME: &str = "x-undercroft:line";
 
 /// The version that this side speaks.
 const VERSION: &str = "1";
@@ -37,7 +35,7 @@ impl Lineage {
     /// None if it is another context, of a version that is not known here, or malformed. Unknown
     /// parameters are skipped.
     pub(crate) fn parse(text: &str) -> Option<Lineage> {
-        let rest = text.strip_prefix(NAMESPACE)?.strip_prefix(NAME)?.strip_prefix(';')?;
+        let rest = text.strip_prefix(NAME)?.strip_prefix(';')?;
         let (mut id, mut number) = (None, None);
         let digits =
             |value: &str, radix| !value.is_empty() && value.chars().all(|c| c.is_digit(radix));
@@ -59,7 +57,7 @@ impl Lineage {
 impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lineage { id, number } = self;
-        write!(f, "{NAMESPACE}{NAME};v={VERSION};id={id:032x};number={number}")
+        write!(f, "{NAME};v={VERSION};id={id:032x};number={number}")
     }
 }
 

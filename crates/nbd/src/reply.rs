@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::budget::Share;
-use crate::mailbox::Mailbox;
 use crate::piece::Pieces;
 use crate::service::{Extent, Failure};
+use crate::task_queue::TaskQueue;
 
 /// What a request was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,24 +52,24 @@ pub(crate) struct Ticket {
 /// Where the answers of a connection go. A request that is answered when the connection is gone
 /// gives back what it was charged.
 pub(crate) struct Answers {
-    pub(crate) mailbox: Mailbox<(Ticket, Answer)>,
+    pub(crate) queue: TaskQueue<(Ticket, Answer)>,
     pub(crate) share: Share,
 }
 
 impl Answers {
     pub(crate) fn new(share: Share) -> Answers {
-        Answers { mailbox: Mailbox::new(), share }
+        Answers { queue: TaskQueue::new(), share }
     }
 
     fn push(&self, ticket: Ticket, answer: Answer) {
-        if let Err((ticket, answer)) = self.mailbox.push((ticket, answer)) {
+        if let Err((ticket, answer)) = self.queue.push((ticket, answer)) {
             drop(answer);
             self.share.release(ticket.charge);
         }
     }
 
     fn push_all(&self, answers: Vec<(Ticket, Answer)>) {
-        let late = self.mailbox.push_all(answers);
+        let late = self.queue.push_all(answers);
         if !late.is_empty() {
             let charge = charge(&late);
             drop(late);
@@ -129,7 +129,7 @@ impl Reply {
     /// Whether somebody still waits for the answer, as far as is known: its connection stands.
     pub fn is_awaited(&self) -> bool {
         match &self.way {
-            Some(Way::Connection(answers, _)) => answers.mailbox.is_open(),
+            Some(Way::Connection(answers, _)) => answers.queue.is_open(),
             Some(Way::Call(_)) => true,
             None => false,
         }

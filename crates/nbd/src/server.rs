@@ -29,9 +29,9 @@ use tokio::time::timeout;
 
 use crate::budget::Budget;
 use crate::link::{Ended, Link, Transport};
-use crate::mailbox::Stop;
 use crate::reply::Answers;
 use crate::service::{Exports, Peer};
+use crate::task_queue::Stop;
 use crate::tls::Tls;
 use crate::wire::REP_ERR_POLICY;
 
@@ -250,7 +250,7 @@ impl Server {
         let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
         let stop = |ids: &[u64], stop| {
             let serving = self.inner.serving();
-            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.answers.mailbox.stop(stop));
+            ids.iter().filter_map(|id| serving.get(id)).for_each(|c| c.answers.queue.stop(stop));
         };
         stop(&ids, Stop::Drain);
         let mut count = self.inner.count.subscribe();
@@ -266,7 +266,7 @@ impl Server {
 
     fn stop_all(&self, stop: Stop) {
         self.inner.stop.send_modify(|now| *now = stop.max(*now));
-        self.inner.serving().values().for_each(|connection| connection.answers.mailbox.stop(stop));
+        self.inner.serving().values().for_each(|connection| connection.answers.queue.stop(stop));
     }
 }
 
@@ -326,8 +326,8 @@ impl Serving<'_> {
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         let answers = Arc::clone(&connection.answers);
         inner.serving().insert(id, connection);
-        // The server may have begun to stop before the mailbox could be reached.
-        answers.mailbox.stop(*inner.stop.borrow());
+        // The server may have begun to stop before the queue could be reached.
+        answers.queue.stop(*inner.stop.borrow());
         Serving { inner, id }
     }
 }

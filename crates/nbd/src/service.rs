@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
+use crate::command::{Command, Flags};
 use crate::reply::Reply;
 
 /// Who is at the other end of a connection.
@@ -33,25 +32,6 @@ pub enum Refusal {
     TlsRequired,
     /// The server is going away.
     ShuttingDown,
-}
-
-/// What an export can do beyond reading.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// Changes are refused with EPERM.
-    pub read_only: bool,
-    /// TRIM.
-    pub trim: bool,
-    /// WRITE_ZEROES; with `fast_zero` also its flag FAST_ZERO.
-    pub write_zeroes: bool,
-    /// The flag FAST_ZERO of WRITE_ZEROES.
-    pub fast_zero: bool,
-    /// Several connections see one another's answered changes and share flushes.
-    pub multi_conn: bool,
-    /// The command CACHE.
-    pub cache: bool,
-    /// Seeking costs: a spinning disk.
-    pub rotational: bool,
 }
 
 /// What a client is told of an export. FLUSH, FUA and DF are always offered.
@@ -160,39 +140,6 @@ pub struct Request {
     pub durable: bool,
     /// How to answer. Dropping it unused answers EIO.
     pub reply: Reply,
-}
-
-/// The commands that reach a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Answer with [`Reply::data`]. `one_chunk`: the client set DF.
-    Read {
-        /// The client wants the data in one piece.
-        one_chunk: bool,
-    },
-    /// Answer with [`Reply::done`].
-    Write {
-        /// `length` bytes, in pieces.
-        data: Vec<Bytes>,
-    },
-    /// Answer with [`Reply::done`].
-    Flush,
-    /// Answer with [`Reply::done`].
-    Trim,
-    /// Answer with [`Reply::done`], or with [`Failure::NotSupported`] for `fast`.
-    WriteZeroes {
-        /// NO_HOLE.
-        keep_allocated: bool,
-        /// FAST_ZERO.
-        fast: bool,
-    },
-    /// Answer with [`Reply::done`], perhaps before it is done.
-    Cache,
-    /// Answer with [`Reply::extents`].
-    BlockStatus {
-        /// At most one extent a context, none longer than asked.
-        one_extent: bool,
-    },
 }
 
 /// A range with the status words of a context.

@@ -15,7 +15,7 @@ use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Answer, Command, Peer, Reply, Request};
-use undercroft_server::serve::{Plan, Running, Settings, Surroundings, VolumeSettings};
+use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
 use undercroft_server::{Caller, SavedContent, Volume, VolumeConfig};
 use undercroft_store::{MemoryStore, Store};
 
@@ -60,13 +60,13 @@ async fn feed(stream: DuplexStream, bytes: &[u8]) {
     tokio::join!(send, receive);
 }
 
-fn plan() -> Plan {
-    let volume = |text: &&str| VolumeSettings::parse(&format!("{text},size=256KiB")).unwrap();
-    let volumes = VOLUMES.iter().map(volume).collect();
-    let cache = Some("320KiB".to_owned());
-    let mut plan = Plan::new(&Settings { volumes, cache, ..Settings::default() }).unwrap();
-    plan.listen.clear();
-    plan
+fn config() -> ServerConfig {
+    let volume = |text: &&str| Settings::volume(&format!("{text},size=256KiB")).unwrap();
+    let volumes: Vec<_> = VOLUMES.iter().map(volume).collect();
+    let settings = Settings::default().set("volume", volumes).set("cache", "320KiB");
+    let mut config = settings.config().unwrap();
+    config.listen.clear();
+    config
 }
 
 /// The bytes are what two clients send that have opted in to hints, on the volume that the first
@@ -77,7 +77,7 @@ pub(crate) fn hinted(bytes: &[u8]) {
     let name = VOLUMES[usize::from(choice) % VOLUMES.len()].split('=').next().unwrap();
     run(async {
         let surroundings = Surroundings { seed: Some(1), ..Surroundings::default() };
-        let running = Running::start_in(&plan(), surroundings).await.unwrap();
+        let running = Running::start_in(&config(), surroundings).await.unwrap();
         let (first, second) = rest.split_at(rest.len() / 2);
         let serve = async |bytes: &[u8]| {
             let (ours, theirs) = duplex(4096);

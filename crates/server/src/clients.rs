@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
-use undercroft_cache::placement::MAX_CLIENTS;
-use undercroft_nbd::coop::ClientId;
-use undercroft_nbd::hint::{ClientStat, Tracking};
+use undercroft_cache::MAX_CLIENTS;
+use undercroft_hints::{ClientId, ClientStat, Tracking};
 
 /// Who asks, to a volume whose placement wants to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

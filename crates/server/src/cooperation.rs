@@ -1,14 +1,13 @@
-//! What a shard knows below clients that have caches of their own: who was given what, which
-//! evicted blocks wait to be read back, and what was written last. What it does with that:
-//! `cooperate.rs`.
+//! What a shard keeps below clients that have caches of their own, beside what its level knows:
+//! which evicted blocks wait to be read back, and the data of what was written last. What it does
+//! with that: `eviction_placement.rs`.
 
-use undercroft_cache::placement::{Deliveries, Estimator, LowerLevel, ReloadQueue, Standing};
+use undercroft_cache::Level;
+use undercroft_cache::placement::ReloadQueue;
 use undercroft_frames::Pool;
 
-use crate::clients::Caller;
 use crate::content::Content;
 use crate::counters::CooperationStats;
-use crate::directory::Directory;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
 use crate::staged::Staged;
@@ -16,50 +15,14 @@ use crate::staged::Staged;
 /// Blocks that wait for a reload at most: one in so many of the cache.
 const RELOAD_SHARE: u32 = 8;
 
-/// A client that is emulated may have at least so many blocks, and as many as the cache.
-const ESTIMATED_MIN: u32 = 1 << 16;
-
-/// Who refers to a block, and when.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asker {
-    pub(crate) caller: Caller,
-    /// Microseconds since the volume was opened.
-    pub(crate) now_us: u64,
-    /// A bit for each client that is connected.
-    pub(crate) connected: u64,
-    /// Whether it is served as if placement were access-based.
-    pub(crate) by_access: bool,
-}
-
-/// A client's word about its cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Word {
-    pub(crate) client: u8,
-    /// When it arrived, in microseconds since the volume was opened.
-    pub(crate) arrived_us: u64,
-    /// A bit for each client that is connected.
-    pub(crate) connected: u64,
-}
-
-/// A block that a client evicted, and when at the latest, on the same clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
-    pub(crate) block: u64,
-    pub(crate) evicted_us: u64,
-}
-
-/// What a shard needs for eviction-based and global placement beside its directory.
+/// What a shard needs for eviction-based and global placement beside its level.
 pub(crate) struct Cooperation {
-    pub(crate) deliveries: Deliveries,
     pub(crate) reloads: ReloadQueue,
     /// The reload that is at the store.
     pub(crate) reloading: Option<Reloading>,
     /// Reloads do not wait for idle times.
     pub(crate) immediate: bool,
     pub(crate) staged: Staged,
-    /// Emulates the clients that tell nothing, all as one.
-    pub(crate) estimator: Option<Estimator>,
-    pub(crate) inferred: Vec<u64>,
     pub(crate) counters: CooperationStats,
 }
 
@@ -81,47 +44,14 @@ pub(crate) enum Fate {
 }
 
 impl Cooperation {
-    pub(crate) fn new(capacity: u32, seed: u64, immediate: bool, estimate: bool) -> Self {
+    pub(crate) fn new(capacity: u32, seed: u64, immediate: bool) -> Self {
         Self {
-            deliveries: Deliveries::new(capacity, seed),
             reloads: ReloadQueue::new((capacity / RELOAD_SHARE).max(1), seed),
             reloading: None,
             immediate,
             staged: Staged::default(),
-            estimator: estimate.then(|| Estimator::new(capacity.max(ESTIMATED_MIN), seed)),
-            inferred: Vec::new(),
             counters: CooperationStats::default(),
         }
-    }
-
-    /// Keeps digests of what was delivered: for contents that clients hand over.
-    pub(crate) fn with_digests(self) -> Self {
-        Self { deliveries: self.deliveries.with_digests(), ..self }
-    }
-
-    /// A client says that it evicted a block: whether it held it last, as far as is known.
-    #[inline]
-    pub(crate) fn is_last_holder(&mut self, gone: Gone, word: Word) -> bool {
-        let Word { client, connected, .. } = word;
-        match self.deliveries.evict(gone.block, client, gone.evicted_us, connected) {
-            Standing::Last => return true,
-            Standing::HeldByOthers => self.counters.held_by_others += 1,
-            Standing::Stale => self.counters.stale_hints += 1,
-        }
-        false
-    }
-
-    /// A client says that it evicted blocks: `last` are those of them that it held last, in order.
-    pub(crate) fn keep_last_held(&mut self, gone: &[Gone], word: Word, last: &mut Vec<u64>) {
-        let Self { deliveries, counters, .. } = self;
-        last.clear();
-        last.reserve(gone.len());
-        let said = gone.iter().map(|gone| (gone.block, gone.evicted_us));
-        deliveries.evict_all(said, word.client, word.connected, |block, standing| match standing {
-            Standing::Last => last.push(block),
-            Standing::HeldByOthers => counters.held_by_others += 1,
-            Standing::Stale => counters.stale_hints += 1,
-        });
     }
 
     /// An operation of the job took effect: if it was a write that the engine's staging area
@@ -133,7 +63,7 @@ impl Cooperation {
         content: &Content,
         pool: &Pool,
         geometry: &Geometry,
-        directory: &mut Directory,
+        level: &mut Level,
     ) {
         if !matches!(job.kind, JobKind::Write(_) | JobKind::Zero) || !self.staged.awaits(block) {
             return;
@@ -150,29 +80,20 @@ impl Cooperation {
         };
         match frame {
             Some(frame) => self.staged.written(block, frame),
-            None => self.unstage(block, directory),
+            None => self.unstage(block, level),
         }
     }
 
     /// A write failed: what the store has now is not known, and nobody is known to have the same.
-    pub(crate) fn write_failed(&mut self, block: u64, directory: &mut Directory) {
-        self.deliveries.forget_within(&(block..=block));
-        self.unstage(block, directory);
+    pub(crate) fn write_failed(&mut self, block: u64, level: &mut Level) {
+        level.range_changes(&(block..=block));
+        self.unstage(block, level);
     }
 
     /// What is staged of a block is of no use.
-    pub(crate) fn unstage(&mut self, block: u64, directory: &mut Directory) {
+    pub(crate) fn unstage(&mut self, block: u64, level: &mut Level) {
         self.staged.remove(block);
-        if let Some(level) = directory.below() {
-            level.unstage(block);
-        }
-    }
-
-    /// Goes on with the emulation of the clients that tell nothing.
-    pub(crate) fn emulate(&mut self, block: u64, is_write: bool, asker: Asker) {
-        if let (Some(estimator), false) = (&mut self.estimator, asker.caller.tells) {
-            estimator.observe(block, is_write, &mut self.inferred);
-        }
+        level.unstage(block);
     }
 
     /// Whether a read of the block can take over its reload, which it does then.
@@ -203,9 +124,9 @@ impl Cooperation {
         }
     }
 
-    pub(crate) fn stats(&self, level: &LowerLevel) -> CooperationStats {
+    pub(crate) fn stats(&self, level: &Level) -> CooperationStats {
         let (placed, reloads) = (level.placement_counts(), self.reloads.counts());
-        let estimate = self.estimator.as_ref();
+        let clients = level.client_counts();
         CooperationStats {
             known_evictions: placed.known_evictions,
             foreseen_evictions: placed.foreseen,
@@ -215,6 +136,10 @@ impl Cooperation {
             staged: placed.staged,
             staged_hits: placed.staged_hits,
             skipped: placed.skipped,
+            held_by_others: clients.held_by_others,
+            stale_hints: clients.stale_hints,
+            ignored_hints: self.counters.ignored_hints + clients.ignored_hints,
+            estimate_fallbacks: clients.estimate_fallbacks,
             reloads_queued: reloads.queued,
             reloads_duplicate: reloads.duplicates,
             reloads_demanded: reloads.demanded,
@@ -223,7 +148,7 @@ impl Cooperation {
             reloads_overflowed: reloads.overflowed,
             reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
             staging_blocks: level.staging_blocks().into(),
-            estimated_client_blocks: estimate.map_or(0, |e| e.size().into()),
+            estimated_client_blocks: level.estimated_blocks().into(),
             ..self.counters
         }
     }

@@ -4,8 +4,8 @@
 //! what has nothing to do with a shard are atomics.
 
 use serde::Serialize;
-use undercroft_cache::Counts;
-use undercroft_cache::content::LowerCounts;
+use undercroft_cache::{ClientCounts, Counts};
+use undercroft_nbd::{COMMANDS, CommandKind};
 
 use crate::histogram::Histogram;
 
@@ -21,51 +21,19 @@ pub enum Source {
     Miss,
 }
 
-/// What a request was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// READ
-    Read,
-    /// WRITE
-    Write,
-    /// FLUSH
-    Flush,
-    /// TRIM
-    Trim,
-    /// WRITE_ZEROES
-    Zero,
-    /// CACHE
-    Cache,
-    /// BLOCK_STATUS
-    Status,
-}
-
-impl Operation {
-    /// All operations with their names in metrics.
-    pub const ALL: [(Self, &str); 7] = [
-        (Self::Read, "read"),
-        (Self::Write, "write"),
-        (Self::Flush, "flush"),
-        (Self::Trim, "trim"),
-        (Self::Zero, "write_zeroes"),
-        (Self::Cache, "cache"),
-        (Self::Status, "block_status"),
-    ];
-}
-
 impl Source {
     /// All sources with their names in metrics.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Hit, "hit"), (Self::Joined, "joined"), (Self::Miss, "miss")];
 }
 
-/// Times from the arrival of a request to its answer, by operation and source.
+/// Times from the arrival of a request to its answer, by command and source.
 #[derive(Default)]
-pub struct Latencies([[Histogram; 3]; 7]);
+pub struct Latencies([[Histogram; 3]; COMMANDS.len()]);
 
 impl Latencies {
     /// The histogram of one kind of request.
-    pub fn of(&self, operation: Operation, source: Source) -> &Histogram {
+    pub fn of(&self, operation: CommandKind, source: Source) -> &Histogram {
         &self.0[operation as usize][source as usize]
     }
 }
@@ -269,10 +237,12 @@ impl AwareStats {
     }
 
     /// With what the engine counted.
-    pub(crate) fn with(self, counts: &LowerCounts) -> Self {
+    pub(crate) fn with(self, counts: &ClientCounts) -> Self {
         Self {
             held_evictions: counts.held_evictions,
             mistaken: counts.mistaken,
+            held_by_others: counts.held_by_others,
+            stale_hints: counts.stale_hints,
             summaries: counts.summaries,
             summary_bytes: counts.summary_bytes,
             summaries_unusable: counts.summaries_unusable,

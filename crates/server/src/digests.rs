@@ -210,16 +210,14 @@ impl Shard {
         if digest == 0 || self.ranges.cover(block) {
             return;
         }
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.deliveries.set_digest(block, digest);
-        }
+        self.cache.set_digest(block, digest);
     }
 
     /// The digest of a block that nothing is going on with.
     fn known_digest(&self, block: u64) -> u64 {
         match self.cache.frame(block) {
             Some(slot) => self.digest_of_slot(slot),
-            None => self.coop.as_deref().map_or(0, |coop| coop.deliveries.digest(block)),
+            None => self.cache.digest(block),
         }
     }
 
@@ -234,9 +232,7 @@ impl Shard {
         if let Some(slot) = self.cache.frame(block) {
             self.set_digest_of_slot(slot, 0);
         }
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.deliveries.set_digest(block, 0);
-        }
+        self.cache.set_digest(block, 0);
     }
 
     /// Strikes off the digests of a range that begins. Its deliveries are forgotten anyway; digests
@@ -255,8 +251,8 @@ impl Shard {
         let Some(digests) = &mut self.digests else { return };
         digests.of_slots.fill(0);
         self.active.values_mut().for_each(|record| record.digest = Digest::Struck);
+        self.cache.forget_digests();
         if let Some(coop) = self.coop.as_deref_mut() {
-            coop.deliveries.forget_digests();
             coop.void_reload(|_| true);
         }
     }

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_nbd::{Command, Request};
-use undercroft_store::Zeroing;
+use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
 use crate::content::{Home, Memory};
-use crate::counters::{Operation, Source, Stats};
+use crate::counters::{Source, Stats};
 use crate::job::Finished;
 use crate::requests::Asked;
 use crate::volume::{Volume, ask_store};
@@ -37,18 +36,18 @@ impl DirectCounters {
         stats.store_writes += get(&self.store_writes);
     }
 
-    fn asked(&self, op: Operation, blocks: u64) {
+    fn asked(&self, op: CommandKind, blocks: u64) {
         match op {
-            Operation::Read => self.reads.fetch_add(blocks, Ordering::Relaxed),
-            Operation::Write => self.writes.fetch_add(blocks, Ordering::Relaxed),
+            CommandKind::Read => self.reads.fetch_add(blocks, Ordering::Relaxed),
+            CommandKind::Write => self.writes.fetch_add(blocks, Ordering::Relaxed),
             _ => 0,
         };
     }
 
-    fn ended(&self, op: Operation, blocks: u64, failed: bool) {
+    fn ended(&self, op: CommandKind, blocks: u64, failed: bool) {
         let (all, failures) = match op {
-            Operation::Read => (&self.store_reads, &self.read_failures),
-            Operation::Write => (&self.store_writes, &self.write_failures),
+            CommandKind::Read => (&self.store_reads, &self.read_failures),
+            CommandKind::Write => (&self.store_writes, &self.write_failures),
             _ => return,
         };
         all.fetch_add(blocks, Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Volume {
     pub(crate) fn serve_directly(
         self: &Arc<Self>,
         request: Request,
-        op: Operation,
+        op: CommandKind,
         started: Instant,
     ) {
         let Request { command, offset, length, durable, reply } = request;
@@ -70,7 +69,7 @@ impl Volume {
             0 => 0,
             length => self.geometry.blocks(offset, length).count() as u64,
         };
-        let changes = changes(&command).then(|| offset..offset.saturating_add(length));
+        let changes = command.changes().then(|| offset..offset.saturating_add(length));
         if let Some(Err(failed)) = changes.as_ref().map(|bytes| self.overdue.check_change(bytes)) {
             return self.answer_one(asked.over(Err(failed)));
         }
@@ -88,7 +87,7 @@ impl Volume {
                 outcome
             };
             let source = match op {
-                Operation::Read | Operation::Write => Source::Miss,
+                CommandKind::Read | CommandKind::Write => Source::Miss,
                 _ => Source::Hit,
             };
             let over = |asked: Asked, outcome| Finished { source, ..asked.over(outcome) };
@@ -98,40 +97,8 @@ impl Volume {
         });
     }
 
-    async fn ask_directly(
-        self: &Arc<Self>,
-        command: Command,
-        offset: u64,
-        length: u64,
-        durable: bool,
-    ) -> Result<Answer, Failed> {
-        let (store, done) = (Arc::clone(&self.store), |()| Answer::Done);
-        match command {
-            Command::Flush => self.flush_store().await.map(done),
-            Command::BlockStatus { one_extent } => {
-                let status = Arc::clone(self).block_status(offset, length, one_extent);
-                status.await.map(Answer::Extents)
-            }
-            Command::Cache => Ok(Answer::Done),
-            _ if length == 0 => Ok(Answer::Done),
-            Command::Read { .. } => self.read_directly(offset, length).await,
-            Command::Write { data } => {
-                let write = async move { store.write(offset, data, durable).await };
-                ask_store(write).await.map(done)
-            }
-            Command::Trim => {
-                let trim = async move { store.trim(offset, length, durable).await };
-                ask_store(trim).await.map(done)
-            }
-            Command::WriteZeroes { keep_allocated, fast } => {
-                let how = Zeroing { keep_allocated, only_if_fast: fast };
-                let zero = async move { store.zero(offset, length, how, durable).await };
-                ask_store(zero).await.map(done)
-            }
-        }
-    }
-
-    async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
+    /// Reads from the store into memory of its own.
+    pub(crate) async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
         // Bounded by what the protocol lets one client ask for.
         let memory = Memory::Heap(vec![0; length as usize].into());
         let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
@@ -148,8 +115,4 @@ impl Volume {
         });
         bytes.await.map(|bytes: Bytes| Answer::Data(bytes.into()))
     }
-}
-
-fn changes(command: &Command) -> bool {
-    matches!(command, Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. })
 }

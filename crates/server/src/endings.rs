@@ -3,15 +3,15 @@
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use undercroft_nbd::Replies;
+use undercroft_nbd::{CommandKind, Replies};
 
 use crate::answer::told;
 use crate::clock;
-use crate::counters::{Latencies, Operation, Source};
+use crate::counters::{Latencies, Source};
 use crate::job::Finished;
 
 /// By what a request is counted.
-type Kind = (Operation, Source, Instant);
+type Kind = (CommandKind, Source, Instant);
 
 /// What has ended since the last answers were given.
 #[derive(Default)]

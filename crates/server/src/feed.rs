@@ -11,8 +11,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::WriteMode;
-use undercroft_cache::content::{self, Digest, Publication, Publisher, Shape};
-use undercroft_nbd::hint::{BlockRun, Body, EvictFlags, Follow, Following, Hint, Summary, put_end};
+use undercroft_cache::content::{Publication, Publisher};
+use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, publication_hints, put_end};
 
 use crate::counters::AwareStats;
 use crate::volume::Volume;
@@ -119,9 +119,7 @@ impl Volume {
             } else if shard.changes.is_none() {
                 shard.changes = Some(Changes::default());
             }
-            if let Some(lower) = shard.cache.aware() {
-                lower.followed_by(most.map(part));
-            }
+            shard.cache.followed_by(most.map(part));
         }
     }
 
@@ -364,9 +362,9 @@ impl Follower {
             _ if self.sequence == Some(last) => return,
             Some(from) => {
                 let missed = digest.sent.iter().skip(from);
-                self.pending.extend(missed.flat_map(|one| summary(shape, one).hints()));
+                self.pending.extend(missed.flat_map(|one| publication_hints(shape, one)));
             }
-            None => self.pending.extend(summary(shape, &digest.publisher.whole()).hints()),
+            None => self.pending.extend(publication_hints(shape, &digest.publisher.whole())),
         }
         self.sequence = Some(last);
     }
@@ -396,31 +394,4 @@ fn runs(blocks: Vec<u64>) -> Vec<BlockRun> {
     let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
     let runs = chunks.flat_map(|run| run.chunks(BlockRun::COUNT_MAX as usize));
     runs.filter_map(|run| BlockRun::new(run[0], run.len() as u32)).collect()
-}
-
-/// A publication, as it goes over the wire.
-fn summary(shape: Shape, publication: &Publication) -> Summary {
-    let body = match &publication.body {
-        content::Body::Whole(bits) => Body::Whole(Bytes::copy_from_slice(bits)),
-        content::Body::Changes(positions) => Body::Changes(Bytes::copy_from_slice(positions)),
-    };
-    Summary {
-        bits: shape.bits,
-        hashes: shape.hashes as u8,
-        seed: publication.epoch,
-        sequence: publication.sequence,
-        body,
-    }
-}
-
-/// A publication of a client, as the engine takes it.
-pub(crate) fn received(from: u8, summary: &Summary) -> Digest {
-    let body = match &summary.body {
-        Body::Whole(bits) => content::Body::Whole(bits.to_vec()),
-        Body::Changes(positions) => content::Body::Changes(positions.to_vec()),
-    };
-    let (epoch, sequence) = (summary.seed, summary.sequence);
-    let shape =
-        Shape { bits: summary.bits, hashes: summary.hashes.into(), seed: summary.seed.into() };
-    Digest { from, shape, publication: Publication { epoch, sequence, body } }
 }

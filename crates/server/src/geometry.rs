@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_cache::WriteMode;
+use undercroft_random::fibonacci;
 
 /// Neighbours that stay in one shard, as a power of two: so that runs of blocks stay together.
 const SHARD_GROUP_BITS: u32 = 6;
@@ -92,7 +93,7 @@ impl Geometry {
             return 0;
         }
         let group = block >> SHARD_GROUP_BITS;
-        (group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.shards as usize
+        (fibonacci(group) >> 32) as usize % self.shards as usize
     }
 
     /// Notes that a block is referenced: true if it is known that it never was before.

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_nbd::{Piece, Pieces, Reply};
+use undercroft_nbd::{CommandKind, Piece, Pieces, Reply};
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::content::zeroes;
-use crate::counters::{Operation, Source};
+use crate::counters::Source;
 use crate::geometry::Geometry;
 use crate::overdue::Late;
 
@@ -86,7 +86,7 @@ pub(crate) struct BlockOp {
 pub(crate) struct Finished {
     pub(crate) reply: Reply,
     pub(crate) outcome: Outcome,
-    pub(crate) operation: Operation,
+    pub(crate) operation: CommandKind,
     pub(crate) source: Source,
     pub(crate) started: Instant,
 }
@@ -198,10 +198,10 @@ impl Job {
 
     fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Finished {
         let operation = match self.kind {
-            JobKind::Read => Operation::Read,
+            JobKind::Read => CommandKind::Read,
             // The ends of a WRITE_ZEROES are written like data.
-            JobKind::Write(_) | JobKind::Zero => Operation::Write,
-            JobKind::Prefetch => Operation::Cache,
+            JobKind::Write(_) | JobKind::Zero => CommandKind::Write,
+            JobKind::Prefetch => CommandKind::Cache,
         };
         Finished { reply, outcome, operation, source, started: self.started }
     }

@@ -10,14 +10,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_cache::movement::{Asking, Bid, LeftBlock, LinkedCache, Load, Pass};
-use undercroft_nbd::hint::{Asked, Moves, Passed, Verdict};
-use undercroft_nbd::report::{AskedAt, Departed};
+use undercroft_cache::movement::{Asking, LeftBlock, LinkedCache, Load, Pass};
+use undercroft_cache::{Asker, Referred, Request, Sender};
+use undercroft_hints::{Asked, AskedAt, Departed, Moves, Passed, Verdict};
 
 use crate::content::Content;
-use crate::cooperation::{Asker, Word};
 use crate::counters::MovementStats;
-use crate::directory::{Directory, Referred};
 use crate::job::Job;
 use crate::lower::{Ascended, Lower};
 use crate::shard::{Effects, Shard};
@@ -66,7 +64,7 @@ impl Levels {
 
     fn answer(&mut self, client: u8, block: u64, pass: Pass) {
         bound(&mut self.answers);
-        self.answers.insert((client, block), passed(block, pass));
+        self.answers.insert((client, block), Passed::new(block, pass));
     }
 
     /// A block changes: what may come up of it is old.
@@ -86,54 +84,16 @@ fn bound<K, V>(map: &mut HashMap<K, V>) {
     }
 }
 
-/// Encodes a pass for the wire.
-fn passed(block: u64, pass: Pass) -> Passed {
-    let none = Passed { block, ..Passed::default() };
-    match pass {
-        Pass::Fresh { nearest } => Passed { verdict: Verdict::Fresh, nearest, ..none },
-        Pass::Moved { load: Load { frequency, history }, nearest } => {
-            Passed { verdict: Verdict::Moved, frequency, nearest, history, ..none }
-        }
-        Pass::Kept => Passed { verdict: Verdict::Kept, ..none },
-    }
-}
-
-/// Decodes a pass from the wire.
-pub(crate) fn pass(passed: &Passed) -> Pass {
-    let Passed { verdict, frequency, nearest, history, .. } = *passed;
-    match verdict {
-        Verdict::Fresh => Pass::Fresh { nearest },
-        Verdict::Moved => Pass::Moved { load: Load { frequency, history }, nearest },
-        Verdict::Kept | Verdict::Exchanged => Pass::Kept,
-    }
-}
-
-fn bid(asked: &Asked) -> Bid {
-    Bid { has_room: asked.has_room, least: asked.least.map(u32::from), life: asked.life.into() }
-}
-
 /// What is said to the level below of a request.
 fn ask(cache: &LinkedCache, block: u64, above: (u32, u8), is_held: bool) -> AskedAt {
-    let Bid { has_room, least, life } = cache.bid();
-    let asked = Asked {
-        block,
-        references: 0,
-        life: u32::try_from(life).unwrap_or(u32::MAX),
-        above_blocks: above.0.saturating_add(cache.capacity()),
-        above_levels: above.1.saturating_add(1),
-        least: least.map(|least| u16::try_from(least).unwrap_or(u16::MAX)),
-        has_room,
-        is_held,
-    };
+    let above = (above.0.saturating_add(cache.capacity()), above.1.saturating_add(1));
+    let asked = Asked::new(block, cache.bid(), above, is_held);
     AskedAt { time: cache.time(), asked }
 }
 
 impl Shard {
     fn linked(&mut self) -> Option<(&mut LinkedCache, &mut Levels)> {
-        match (&mut self.cache, self.levels.as_deref_mut()) {
-            (Directory::Linked(cache), Some(levels)) => Some((cache, levels)),
-            _ => None,
-        }
+        self.cache.scheme_mut().zip(self.levels.as_deref_mut())
     }
 
     /// A level above says of a request that it comes.
@@ -150,8 +110,8 @@ impl Shard {
     }
 
     /// A counted reference, of a level: what the engine says. It is to be carried out on the slots.
-    pub(crate) fn level_reference(&mut self, block: u64, is_write: bool, asker: Asker) -> Referred {
-        let client = asker.caller.client;
+    pub(crate) fn level_reference(&mut self, request: &Request) -> Referred {
+        let Request { block, is_write, asker: Asker { client, .. }, .. } = *request;
         let geometry = Arc::clone(&self.geometry);
         let Some((cache, levels)) = self.linked() else {
             return Referred { hit: false, before: None, now: None };
@@ -168,7 +128,7 @@ impl Shard {
             cache.stand_alone(levels.blocks_below());
             cache.pass_time(1);
         }
-        let upper = asked.as_ref().map(bid);
+        let upper = asked.as_ref().map(Asked::bid);
         if let Some(bid) = upper {
             cache.hear_life(client.into(), bid.life);
         }
@@ -261,7 +221,7 @@ impl Shard {
         };
         let length = self.geometry.len(block);
         let is_whole = length as u64 == self.geometry.block_bytes();
-        let Directory::Linked(cache) = &self.cache else { return false };
+        let Some(cache) = self.cache.scheme() else { return false };
         let Some(levels) = self.levels.as_deref_mut() else { return false };
         let left = cache.left().filter(|left| left.block == block);
         if let (Some(LeftBlock { load: Some(load), exchanges, awaits, .. }), Some(lower)) =
@@ -291,12 +251,12 @@ impl Shard {
         &mut self,
         block: u64,
         data: &Bytes,
-        (word, moves): (Word, Moves),
+        (sender, moves): (Sender, Moves),
         may_demote: bool,
         fx: &mut Effects,
     ) {
         let proven = if may_demote { self.proven(block, data) } else { None };
-        let client = word.client;
+        let client = sender.client;
         let Some((cache, levels)) = self.linked() else { return };
         cache.pass_time(moves.references.into());
         let Some(digest) = proven else {
@@ -342,8 +302,9 @@ impl Shard {
             let length = self.geometry.len(block);
             let piece = is_quiet.then(|| slot.state.content.piece(0, length)).flatten();
             let piece = piece.map(|piece| Bytes::copy_from_slice(&piece));
-            if let (Some(coop), true) = (self.coop.as_deref_mut(), piece.is_some()) {
-                coop.deliveries.read(block, client, true, now_us, u64::MAX);
+            if piece.is_some() {
+                let asker = Asker { client, tells: true, now_us, connected: u64::MAX };
+                self.cache.delivered(&Request { block, is_write: false, is_whole: true, asker });
             }
             self.leave(block, frame, fx);
             let Some(data) = piece else { continue };

@@ -17,21 +17,21 @@ mod clock;
 mod close;
 mod config;
 mod content;
-mod cooperate;
 mod cooperation;
 mod counters;
 mod digests;
 mod direct;
-mod directory;
 mod dirty;
 mod ended;
 mod endings;
+mod eviction_placement;
 mod execute;
 mod feed;
 mod flush;
 mod flush_together;
 mod geometry;
-mod hear;
+mod hint_batch;
+mod hint_dispatch;
 mod histogram;
 mod job;
 mod launch;
@@ -52,7 +52,6 @@ mod staged;
 mod state;
 mod sync;
 mod tell;
-mod told;
 mod unflushed;
 mod validate;
 mod volume;
@@ -60,12 +59,11 @@ mod volume;
 pub use answer::{Answer, Failed, Outcome};
 pub use clients::Caller;
 pub use close::Unwritten;
-pub use config::{VolumeConfig, VolumeError, Write};
+pub use config::{VolumeConfig, VolumeError, VolumePlacement, Write};
 pub use counters::{
-    AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Operation, Source, Stats,
-    TellStats,
+    AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Source, Stats, TellStats,
 };
-pub use hear::Heard;
+pub use hint_dispatch::Heard;
 pub use histogram::Histogram;
 pub use lower::{Ascended, Lower, Settlement, Settling};
 pub use restore::Restored;

@@ -91,11 +91,7 @@ impl Informed {
     /// Has a request tell what was lost, if it says that something is durable.
     pub(crate) fn attach(self: &Arc<Self>, request: &mut Request) {
         let is_flush = matches!(request.command, Command::Flush);
-        let changes = matches!(
-            request.command,
-            Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. }
-        );
-        if !(is_flush || changes && request.durable) {
+        if !(is_flush || request.command.changes() && request.durable) {
             return;
         }
         // Those that are under way together tell it together.

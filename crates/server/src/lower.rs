@@ -11,7 +11,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use undercroft_cache::movement::{Load, Pass};
-use undercroft_nbd::report::{AskedAt, Departed};
+use undercroft_hints::{AskedAt, Departed};
 
 use crate::counters::LowerStats;
 

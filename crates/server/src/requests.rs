@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use undercroft_nbd::{self as nbd, Command, Failure, Piece, Pieces, Reply, Request};
+use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clients::Caller;
 use crate::clock;
-use crate::cooperation::Asker;
-use crate::counters::{Operation, Source};
+use crate::counters::Source;
+use crate::hint_batch::HintBatch;
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
 use crate::ranges::RangeKind;
-use crate::told::Told;
-use crate::volume::{Volume, Work};
+use crate::volume::{Volume, Work, ask_store};
+use undercroft_cache::Asker;
 
 /// Blocks of a batch that are brought near before the first is served: what the processor's cache
 /// holds until then.
@@ -31,7 +31,7 @@ const AHEAD_BLOCKS_MIN: u64 = 64;
 /// What an answer needs to know of its request.
 pub(crate) struct Asked {
     pub(crate) reply: Reply,
-    pub(crate) operation: Operation,
+    pub(crate) operation: CommandKind,
     pub(crate) started: Instant,
 }
 
@@ -48,22 +48,22 @@ impl Volume {
     /// blocks; hits are answered before it returns. To be called on the volume's runtime or
     /// anywhere else.
     pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) {
-        self.serve_after(&mut Told::default(), requests, caller);
+        self.serve_after(&mut HintBatch::default(), requests, caller);
     }
 
     /// Serves requests after acting on what the client told with them. What that cost beyond a step
     /// for each block that is read or written, in such steps.
     pub(crate) fn serve_after(
         self: &Arc<Self>,
-        told: &mut Told,
+        hints: &mut HintBatch,
         requests: &mut Vec<Request>,
         caller: Caller,
     ) -> u64 {
         let started = clock::now();
-        let told_blocks = told.blocks();
+        let told_blocks = hints.blocks();
         let mut work = Work::of_client(self, requests.len());
-        if !told.is_empty() {
-            self.act_on(told, &mut work);
+        if !hints.is_empty() {
+            self.act_on(hints, &mut work);
             // What comes of it is begun before the requests are looked at.
             if !work.is_quiet() {
                 work.finish();
@@ -71,7 +71,7 @@ impl Volume {
             }
         }
         self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
-        self.warm(requests, &mut work);
+        self.prefetch_requests(requests, &mut work);
         let asker = self.asker(caller, started);
         for request in requests.drain(..) {
             self.begin(request, started, asker, &mut work);
@@ -83,7 +83,7 @@ impl Volume {
 
     /// Brings near what reads and writes will need of their shards, all together: what one block
     /// after another would wait for.
-    fn warm(&self, requests: &[Request], work: &mut Work<'_>) {
+    fn prefetch_requests(&self, requests: &[Request], work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let refers = |request: &&Request| {
             let refers = matches!(request.command, Command::Read { .. } | Command::Write { .. });
@@ -100,7 +100,7 @@ impl Volume {
         for index in 0..self.shards.len() {
             let (shard, _) = work.nth_shard(index);
             let all = requests.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
-            shard.warm(all.filter(|&block| geometry.shard_of(block) == index));
+            shard.prefetch(all.filter(|&block| geometry.shard_of(block) == index));
         }
     }
 
@@ -111,7 +111,7 @@ impl Volume {
         asker: Asker,
         work: &mut Work<'_>,
     ) {
-        let operation = operation(&request.command);
+        let operation = request.command.kind();
         if let Err(failed) = self.check(&request) {
             let asked = Asked { reply: request.reply, operation, started };
             return work.finished(asked.over(Err(failed)));
@@ -156,22 +156,55 @@ impl Volume {
         }
     }
 
+    /// Has the store do what a request asks for, where nothing is cached.
+    pub(crate) async fn ask_directly(
+        self: &Arc<Self>,
+        command: Command,
+        offset: u64,
+        length: u64,
+        durable: bool,
+    ) -> Result<Answer, Failed> {
+        let (store, done) = (Arc::clone(&self.store), |()| Answer::Done);
+        match command {
+            Command::Flush => self.flush_store().await.map(done),
+            Command::BlockStatus { one_extent } => {
+                let status = Arc::clone(self).block_status(offset, length, one_extent);
+                status.await.map(Answer::Extents)
+            }
+            Command::Cache => Ok(Answer::Done),
+            _ if length == 0 => Ok(Answer::Done),
+            Command::Read { .. } => self.read_directly(offset, length).await,
+            Command::Write { data } => {
+                let write = async move { store.write(offset, data, durable).await };
+                ask_store(write).await.map(done)
+            }
+            Command::Trim => {
+                let trim = async move { store.trim(offset, length, durable).await };
+                ask_store(trim).await.map(done)
+            }
+            Command::WriteZeroes { keep_allocated, fast } => {
+                let how = Zeroing { keep_allocated, only_if_fast: fast };
+                let zero = async move { store.zero(offset, length, how, durable).await };
+                ask_store(zero).await.map(done)
+            }
+        }
+    }
+
     /// Who asks now.
     fn asker(&self, caller: Caller, now: Instant) -> Asker {
-        let Some(clients) = &self.clients else { return Asker { caller, ..Asker::default() } };
+        let Caller { client, tells } = caller;
+        let Some(clients) = &self.clients else {
+            return Asker { client, tells, ..Asker::default() };
+        };
         let (now_us, connected) = (self.micros(now), clients.connected());
-        Asker { caller, now_us, connected, ..Asker::default() }
+        Asker { client, tells, now_us, connected }
     }
 
     fn check(&self, request: &Request) -> Result<(), Failed> {
         if self.closing.load(Ordering::SeqCst) {
             return Err(Failed::closing());
         }
-        let changes = match &request.command {
-            Command::Write { .. } | Command::Trim | Command::WriteZeroes { .. } => true,
-            Command::Read { .. } | Command::Flush | Command::Cache => false,
-            Command::BlockStatus { .. } => false,
-        };
+        let changes = request.command.changes();
         if changes && self.is_read_only() {
             return Err(Failed::new(Failure::NotPermitted, "the volume is read-only"));
         }
@@ -243,7 +276,7 @@ impl Volume {
             }
         }
         let Some(block) = waits else {
-            let asked = Asked { reply, operation: Operation::Write, started: job.started };
+            let asked = Asked { reply, operation: CommandKind::Write, started: job.started };
             return work.finished(Finished { source, ..asked.over(Ok(Answer::Done)) });
         };
         let job = Arc::new(job);
@@ -399,17 +432,5 @@ impl Volume {
         let volume = Arc::clone(self);
         self.runtime
             .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
-    }
-}
-
-fn operation(command: &Command) -> Operation {
-    match command {
-        Command::Read { .. } => Operation::Read,
-        Command::Write { .. } => Operation::Write,
-        Command::Flush => Operation::Flush,
-        Command::Trim => Operation::Trim,
-        Command::WriteZeroes { .. } => Operation::Zero,
-        Command::Cache => Operation::Cache,
-        Command::BlockStatus { .. } => Operation::Status,
     }
 }

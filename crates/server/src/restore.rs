@@ -233,7 +233,7 @@ impl Shard {
             self.slots[frame as usize].unloaded = true;
             self.unloaded += 1;
         }
-        self.cache.take_on(cache);
+        self.cache.restore(cache);
     }
 
     /// Whether a block is resident, and nobody has begun to get its data.

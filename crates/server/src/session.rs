@@ -9,8 +9,8 @@ use undercroft_nbd::{
 
 use crate::answer::BASE_ALLOCATION;
 use crate::clients::Member;
+use crate::hint_batch::HintBatch;
 use crate::losses::Informed;
-use crate::told::Told;
 use crate::volume::Volume;
 
 /// Most bytes of one payload: what clients that do not ask assume.
@@ -68,7 +68,7 @@ pub(crate) struct VolumeSession {
     volume: Arc<Volume>,
     /// Whose it is, to a volume that wants to know.
     member: Option<Arc<Member>>,
-    /// Where a loss is told: of which it was.
+    /// Where a loss is hints: of which it was.
     informed: Option<Arc<Informed>>,
     /// Requests that arrived together.
     batch: Vec<Request>,
@@ -96,13 +96,13 @@ impl VolumeSession {
     }
 
     /// All that arrived together was submitted; what was told with it comes first.
-    pub(crate) fn serve_after(&mut self, told: &mut Told) {
+    pub(crate) fn serve_after(&mut self, hints: &mut HintBatch) {
         let mut batch = std::mem::take(&mut self.batch);
-        self.serve_all(told, &mut batch);
+        self.serve_all(hints, &mut batch);
         self.batch = batch;
     }
 
-    fn serve_all(&mut self, told: &mut Told, requests: &mut Vec<Request>) {
+    fn serve_all(&mut self, hints: &mut HintBatch, requests: &mut Vec<Request>) {
         for request in &*requests {
             if matches!(request.command, Command::Read { .. }) {
                 self.ahead.note(request.offset, request.length);
@@ -112,7 +112,7 @@ impl VolumeSession {
             requests.iter_mut().for_each(|request| informed.attach(request));
         }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
-        self.owed += self.volume.serve_after(told, requests, caller);
+        self.owed += self.volume.serve_after(hints, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
             self.owed += self.volume.read_ahead(offset, length);
@@ -126,11 +126,11 @@ impl Session for VolumeSession {
     }
 
     fn end_of_batch(&mut self) {
-        self.serve_after(&mut Told::default());
+        self.serve_after(&mut HintBatch::default());
     }
 
     fn serve(&mut self, requests: &mut Vec<Request>) {
-        self.serve_all(&mut Told::default(), requests);
+        self.serve_all(&mut HintBatch::default(), requests);
     }
 
     fn owed(&mut self) -> u64 {

@@ -18,15 +18,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{Entry, Frame};
+use undercroft_cache::{Asker, Frame, Level, Referred, Request};
 use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
 use crate::content::{Active, Content, Memory, Running, Slot};
-use crate::cooperation::{Asker, Cooperation};
+use crate::cooperation::Cooperation;
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::digests::{Digest, Digests};
-use crate::directory::{Directory, Referred};
 use crate::dirty::DirtySet;
 use crate::endings::Endings;
 use crate::execute::{Tools, Verdict, execute, write_now};
@@ -39,7 +38,7 @@ use crate::tell::{Listener, Riders};
 use crate::unflushed::Unflushed;
 
 pub(crate) struct Shard {
-    pub(crate) cache: Directory,
+    pub(crate) cache: Level,
     /// Only where placement is not access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
     /// What came and went, while somebody follows it.
@@ -67,15 +66,13 @@ pub(crate) struct Shard {
     pub(crate) write_outs: u32,
     /// Slots that are unloaded.
     pub(crate) unloaded: u32,
-    pub(crate) near: Near,
+    together: Together,
 }
 
 /// What is looked up together, kept for its memory.
 #[derive(Default)]
-pub(crate) struct Near {
-    pub(crate) blocks: Vec<u64>,
-    /// Where they are known.
-    pub(crate) found: Vec<Option<Entry>>,
+struct Together {
+    blocks: Vec<u64>,
     frames: Vec<Frame>,
 }
 
@@ -113,7 +110,7 @@ pub(crate) enum Action {
 
 impl Shard {
     pub(crate) fn new(
-        cache: Directory,
+        cache: Level,
         coop: Option<Cooperation>,
         levels: Option<Levels>,
         pool: Pool,
@@ -140,22 +137,19 @@ impl Shard {
             starved: VecDeque::new(),
             write_outs: 0,
             unloaded: 0,
-            near: Near::default(),
+            together: Together::default(),
         }
     }
 
     /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
     /// memory: the index and the policy first, then the slots, then counts and data of the frames.
     /// Of the data the first byte is enough: from there on the processor sees what comes.
-    pub(crate) fn warm(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { near: Near { blocks: all, frames, .. }, cache, coop, slots, digests, .. } = self;
+    pub(crate) fn prefetch(&mut self, blocks: impl Iterator<Item = u64>) {
+        let Self { together: Together { blocks: all, frames }, cache, slots, digests, .. } = self;
         all.clear();
         blocks.for_each(|block| all.push(block));
         frames.clear();
-        cache.warm(all, frames);
-        if let Some(coop) = coop {
-            coop.deliveries.warm(all);
-        }
+        cache.prefetch(all, frames);
         if let Some(digests) = digests {
             digests.warm(frames);
         }
@@ -172,14 +166,13 @@ impl Shard {
         asker: Asker,
         fx: &mut Effects,
     ) -> (bool, Option<Frame>) {
-        let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
-        let referred = self.reference(block, (true, is_whole), asker);
+        let referred = self.reference(Request { block, is_write: true, is_whole, asker });
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.is_back(block);
         }
         if self.coop.is_some() {
-            self.noted_write(block, is_whole, asker, fx);
+            self.noted_write(block, fx);
         }
         (referred.hit, referred.now)
     }
@@ -200,14 +193,15 @@ impl Shard {
         write_now(job, block, &mut slot.state, pool, dirty, geometry)
     }
 
-    /// A counted reference: what the policy says. It is to be carried out on the slots.
-    fn reference(&mut self, block: u64, kind: (bool, bool), asker: Asker) -> Referred {
+    /// A counted reference: what the level says. It is to be carried out on the slots.
+    fn reference(&mut self, request: Request) -> Referred {
         if self.levels.is_some() {
-            return self.level_reference(block, kind.0, asker);
+            let referred = self.level_reference(&request);
+            self.cache.delivered(&request);
+            return referred;
         }
         let geometry = &self.geometry;
-        let cold = || geometry.first_touch(block);
-        self.cache.reference(block, kind, geometry.mode, asker, cold)
+        self.cache.request(&request, || geometry.first_touch(request.block))
     }
 
     fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
@@ -299,9 +293,8 @@ impl Shard {
         asker: Asker,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
-        let asker = Asker { by_access: self.goes_by_access(asker.caller), ..asker };
         let is_whole = span == (0, self.geometry.len(block));
-        let referred = self.reference(block, (false, is_whole), asker);
+        let referred = self.reference(Request { block, is_write: false, is_whole, asker });
         let piece = match referred {
             Referred { hit: false, .. } => None,
             // Before it leaves its slot, where the client has it from now on.
@@ -315,14 +308,12 @@ impl Shard {
                 self.staged(block).and_then(|content| content.sendable(span.0, span.1))
             }
         };
-        // First of all, since what leaves its slot is delivered with its digest.
-        self.noted_delivery(block, is_whole, asker);
         self.carry_out(block, referred, fx);
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
         if self.coop.is_some() {
-            self.noted_read(block, asker, fx);
+            self.noted_read(block, fx);
         }
         match piece {
             Some(piece) => Ok(piece),

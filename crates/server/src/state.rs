@@ -4,9 +4,7 @@
 //! It has what the policies remember, as `crates/cache` writes it, and no data: that is read from
 //! the store again. So an old file costs hits and never tells a lie about data.
 //!
-//! The file, little-endian: the magic bytes, version (u32), block size (u32), size of the volume
-//! in bytes (u64), the policy with all its parameters (u32 bytes, text), number of shards (u32),
-//! each shard (u64 bytes, what its cache saved), CRC-32 of all before (u32).
+//! `docs/developer/file-formats.md` says what is in which byte.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -15,10 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_nbd::hint::{ClientStat, PolicyName};
+use undercroft_hints::{ClientStat, PolicyName};
+use undercroft_nbd::CommandKind;
 
 use crate::content::Running;
-use crate::counters::{Operation, Source, TellStats};
+use crate::counters::{Source, TellStats};
 use crate::shard::{Effects, Shard};
 use crate::volume::Volume;
 
@@ -53,7 +54,7 @@ impl Volume {
     /// What this cache says of itself to a server below.
     pub(crate) fn client_stat(&self) -> ClientStat {
         let stats = self.stats();
-        let of = |source| self.latencies.of(Operation::Read, source).sum_ns();
+        let of = |source| self.latencies.of(CommandKind::Read, source).sum_ns();
         let read_ns: u64 = [Source::Hit, Source::Joined, Source::Miss].map(of).iter().sum();
         ClientStat {
             reads: stats.reads,

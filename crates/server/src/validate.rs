@@ -52,7 +52,6 @@ impl Shard {
     /// going on with, or whose record waits for it.
     pub(crate) fn validate_cooperation(&self) -> Result<(), String> {
         let Some(coop) = self.coop.as_deref() else { return Ok(()) };
-        coop.deliveries.validate()?;
         coop.reloads.validate()?;
         let Some(Reloading { block, fate }) = &coop.reloading else { return Ok(()) };
         let waits = self.active.get(block).is_some_and(|r| r.running == Running::Fetch);

@@ -9,25 +9,23 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use undercroft_cache::HashedCache;
-use undercroft_cache::content::Lower;
 use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
-use undercroft_cache::placement::{LowerLevel, Placement, PlacementError};
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Context, Knows};
+use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::Memory;
-use undercroft_nbd::coop::ClientId;
+use undercroft_hints::ClientId;
 use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::clock;
-use crate::config::{VolumeConfig, VolumeError, Write};
+use crate::config::{VolumeConfig, VolumeError, VolumePlacement, Write};
 use crate::cooperation::Cooperation;
 use crate::counters::{Latencies, Stats};
 use crate::digests::{Digests, Hasher};
 use crate::direct::DirectCounters;
-use crate::directory::Directory;
 use crate::endings::Endings;
 use crate::feed::Feed;
 use crate::flush::flusher;
@@ -123,8 +121,8 @@ impl Volume {
             config.write == Write::Back,
             count,
         ));
-        let is_level = config.scheme.is_some();
-        let cooperates = count > 0 && (config.placement != Placement::Access || is_level);
+        let is_level = config.placement.scheme().is_some();
+        let cooperates = count > 0 && config.placement != VolumePlacement::default();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
         // Nobody hands over what nobody may write.
@@ -308,7 +306,7 @@ impl Volume {
     /// Whether what clients evict decides where blocks go.
     pub(crate) fn places_evicted(&self) -> bool {
         let config = &self.config;
-        self.has_clients() && (config.placement != Placement::Access || config.scheme.is_some())
+        self.has_clients() && config.placement != VolumePlacement::default()
     }
 
     /// Whether it is of use that clients publish what they hold.
@@ -416,44 +414,46 @@ fn shard(
     geometry: &Arc<Geometry>,
     hasher: &Option<Hasher>,
 ) -> Result<Shard, VolumeError> {
-    let failed = |error: PlacementError| VolumeError::Placement(config.name.clone(), error);
     let capacity = config.shard_capacity(index);
     let frames = capacity.saturating_add(config.extra_frames());
     let seed = config.seed.wrapping_add(u64::from(index));
     let placement = config.shard_placement();
-    let levels = config.scheme.is_some().then(|| Levels::new(config.lower.clone()));
-    let (directory, coop) = if let Some(scheme) = &config.scheme {
-        let has_lower = config.lower.is_some();
-        let bytes = config.block_bytes;
-        let level = LinkedCache::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
-        let level = level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
-        let coop = Cooperation::new(capacity.max(DELIVERIES_MIN), seed, false, false);
-        (Directory::Linked(level), Some(coop))
-    } else if placement == Placement::Access {
-        let policy = config.policy.build(&Context::new(capacity));
-        let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
-        let cache = HashedCache::new(policy, seed);
-        let part = |blocks: u32| blocks.div_ceil(config.shards.max(1));
-        let directory = match Awareness::of(&config.policy) {
-            None => Directory::Access(cache),
-            Some(awareness) => {
-                let lower = Lower::new(cache, awareness, config.client_blocks.map(part), seed);
-                Directory::Aware(Box::new(lower))
-            }
-        };
-        (directory, None)
-    } else {
-        let level = LowerLevel::new(&config.policy, capacity, &placement, config.mode(), seed);
-        let coop = Cooperation::new(capacity, seed, config.reload_at_once, config.estimate);
-        (Directory::Below(level.map_err(failed)?), Some(coop))
+    let scheme = config.placement.scheme();
+    let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
+    let awareness = Awareness::of(&config.policy);
+    let knowledge = Knowledge {
+        estimates: config.estimate,
+        client_blocks: config.client_blocks().map(|blocks| blocks.div_ceil(config.shards.max(1))),
+        remembered: if levels.is_some() { DELIVERIES_MIN } else { 0 },
     };
+    let mut level = match scheme {
+        Some(scheme) => {
+            let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
+            let level = LinkedCache::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
+            Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
+        }
+        None if placement == Placement::Access => {
+            let policy = config.policy.build(&Context::new(capacity));
+            let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
+            Level::of_policy(policy, config.mode(), seed)
+        }
+        None => Level::new(&config.policy, capacity, &placement, config.mode(), seed)
+            .map_err(|error| VolumeError::Placement(config.name.clone(), error))?,
+    };
+    let cooperates = levels.is_some() || placement != Placement::Access;
+    if cooperates || awareness.is_some() {
+        level = level.knowing_clients(awareness.filter(|_| !cooperates), knowledge, seed);
+    }
+    let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
     let pool = memory.pool(frames, config.block_bytes as usize);
     let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
     let listener = config.listener.clone();
     let geometry = Arc::clone(geometry);
     let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
-    let coop = coop.map(|coop| if digests.is_some() { coop.with_digests() } else { coop });
-    let mut shard = Shard::new(directory, coop, levels, pool, geometry, listener);
+    if digests.is_some() {
+        level.keep_digests();
+    }
+    let mut shard = Shard::new(level, coop, levels, pool, geometry, listener);
     shard.digests = digests;
     Ok(shard)
 }

@@ -1,15 +1,13 @@
 //! Two levels of which one or both are content-aware, driven by a trace. The levels, and what each
 //! knows of the other, are those of `undercroft_cache::content`.
 
-use std::time::Instant;
-
 use serde::{Deserialize, Serialize};
 use undercroft_cache::Reference;
-use undercroft_cache::content::{AwareCounts, Pair};
 use undercroft_cache::policy::{Awareness, Knows};
-use undercroft_trace::DenseTrace;
+use undercroft_cache::topology::{AwareCounts, Pair};
+use undercroft_trace::{DenseTrace, Ref};
 
-use crate::hierarchy::thread_cpu_time;
+use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, Error, LevelConfig, Outcome};
 
 /// What a content-aware level believed, how often it was wrong, and what it cost to know.
@@ -76,30 +74,24 @@ pub(crate) fn simulate_aware(
     config: &Config,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     let mut pair = build(trace, config)?;
     let warmup = trace.references_of(config.warmup_records)?;
-    let mut chunks = trace.forward();
-    while let Some((start, chunk)) = chunks.next()? {
-        for (i, r) in chunk.iter().enumerate() {
-            if start + i as u64 == warmup {
-                pair.restart_counts();
-            }
-            pair.reference(Reference::new(r.block(), r.is_write()));
+    drive(trace, warmup, &mut pair, &mut progress)?;
+    let levels = pair.counts().to_vec();
+    Ok(Outcome { aware: reports(config, &pair), ..stopwatch.outcome(trace.len(), levels) })
+}
+
+impl Topology for Pair {
+    fn serve(&mut self, _: u64, refs: &[Ref]) {
+        for r in refs {
+            self.reference(Reference::new(r.block(), r.is_write()));
         }
-        progress(start + chunk.len() as u64);
     }
-    Ok(Outcome {
-        levels: pair.counts().map(|counts| *counts).to_vec(),
-        references: trace.len(),
-        elapsed: started.elapsed(),
-        cpu: thread_cpu_time().saturating_sub(started_cpu),
-        cooperation: None,
-        clients: None,
-        timed: None,
-        movement: None,
-        aware: reports(config, &pair),
-    })
+
+    fn restart_counts(&mut self) {
+        Pair::restart_counts(self);
+    }
 }
 
 fn build(trace: &DenseTrace, config: &Config) -> Result<Pair, Error> {

@@ -2,7 +2,7 @@
 //! write-through, all its writes, one record a block, with time and place as in the original.
 
 use undercroft_cache::policy::Context;
-use undercroft_cache::{Counts, Level, Reference, WriteMode};
+use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Meta, Op, Record, Ref, Unit};
 
 use crate::{Error, LevelConfig};
@@ -10,7 +10,7 @@ use crate::{Error, LevelConfig};
 /// A level at work on a stream, and what it lets through.
 pub struct Filter {
     stream: BlockStream,
-    level: Level,
+    level: DenseLevel,
     meta: Meta,
     /// Multiplies block numbers into addresses.
     scale: u64,
@@ -37,7 +37,7 @@ impl Filter {
         let scale = if meta.unit == Unit::Bytes { u64::from(block_bytes) } else { 1 };
         Ok(Self {
             stream,
-            level: Level::new(policy, mode),
+            level: DenseLevel::new(policy, mode),
             meta,
             scale,
             chunk: Vec::new(),

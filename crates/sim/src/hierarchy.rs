@@ -6,13 +6,14 @@
 //! stretch of the trace.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use undercroft_cache::policy::{Context, Future, Spec};
-use undercroft_cache::{Counts, Level, Reference, WriteMode};
-use undercroft_trace::DenseTrace;
+use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
+use undercroft_trace::{DenseTrace, Ref};
 
 use crate::aware::{is_aware, simulate_aware};
+use crate::drive::{Stopwatch, Topology, drive};
 use crate::{
     AwareReport, ClientsOutcome, CooperationOutcome, Error, MovementOutcome, TimedOutcome,
 };
@@ -38,7 +39,7 @@ pub struct Config {
 }
 
 /// What came out of a simulation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Counts of each level, in the order of the levels.
     pub levels: Vec<Counts>,
@@ -110,42 +111,12 @@ pub fn simulate(
     if config.levels.iter().any(is_aware) {
         return simulate_aware(trace, config, progress);
     }
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;
-    let mut levels = build(trace, config, config.levels.len())?;
-    run(trace, &mut levels, warmup, None, &mut progress)?;
-    Ok(Outcome {
-        levels: levels.iter().map(|level| *level.counts()).collect(),
-        references: trace.len(),
-        elapsed: started.elapsed(),
-        cpu: thread_cpu_time().saturating_sub(started_cpu),
-        cooperation: None,
-        clients: None,
-        timed: None,
-        aware: Vec::new(),
-        movement: None,
-    })
-}
-
-/// Processor time that this thread has used: unlike the time of day it does not count what other
-/// programs on the machine do.
-pub(crate) fn thread_cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(now).unwrap_or_default()
-}
-
-/// Makes the first `count` levels. One that runs OPT is told the references that will reach it,
-/// found by running the levels above it once over the trace.
-fn build(trace: &DenseTrace, config: &Config, count: usize) -> Result<Vec<Level>, Error> {
-    let level = |(above, wanted): (usize, &LevelConfig)| {
-        let is_opt = wanted.policy.info().name == "opt";
-        let future = if is_opt { Some(foretell(trace, config, above)?) } else { None };
-        let context = Context { capacity: wanted.capacity, future };
-        let mut level = Level::new(wanted.policy.build(&context)?, config.write_mode);
-        level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
-        Ok(level)
-    };
-    config.levels[..count].iter().enumerate().map(level).collect()
+    let mut levels = Levels::new(trace, config, config.levels.len(), None)?;
+    drive(trace, warmup, &mut levels, &mut progress)?;
+    let counts = levels.levels.iter().map(|level| *level.counts()).collect();
+    Ok(stopwatch.outcome(trace.len(), counts))
 }
 
 /// The references that will reach the level below the first `above` levels: what OPT must know.
@@ -155,55 +126,74 @@ fn foretell(trace: &DenseTrace, config: &Config, above: usize) -> Result<Arc<Fut
                    drop blocks; use allocate or no-allocate";
         return Err(Error::Request(why.into()));
     }
-    let mut levels = build(trace, config, above)?;
     let mut coming = Vec::new();
     let mut keep = |refs: &[Reference]| {
         // A write that does not allocate is no reference to the policy.
         let counted = |r: &&Reference| config.write_mode == WriteMode::Allocate || !r.is_write();
         coming.extend(refs.iter().filter(counted).map(|r| r.entry()));
     };
-    run(trace, &mut levels, 0, Some(&mut keep), &mut |_| ())?;
+    let mut levels = Levels::new(trace, config, above, Some(&mut keep))?;
+    drive(trace, 0, &mut levels, &mut |_| ())?;
     Ok(Arc::new(Future::new(coming)?))
 }
 
 /// Is handed stretches of the stream that reaches the disk.
 type Sink<'a> = &'a mut dyn FnMut(&[Reference]);
 
-/// Drives levels through a trace; `bottom` gets what reaches the disk.
-fn run(
-    trace: &DenseTrace,
-    levels: &mut [Level],
-    warmup: u64,
-    mut bottom: Option<Sink<'_>>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), Error> {
-    let entries = trace.unique();
-    let mut refs = Vec::new();
-    let mut below = Vec::new();
-    let mut chunks = trace.forward();
-    while let Some((start, chunk)) = chunks.next()? {
-        let end = start + chunk.len() as u64;
-        let cut = warmup.clamp(start, end) - start;
-        for (i, part) in [&chunk[..cut as usize], &chunk[cut as usize..]].into_iter().enumerate() {
-            if i == 1 && start + cut == warmup {
-                levels.iter_mut().for_each(Level::restart_counts);
-            }
-            refs.clear();
-            refs.extend(part.iter().map(|r| Reference::new(r.block(), r.is_write())));
-            let last = levels.len().saturating_sub(1);
-            for (depth, level) in levels.iter_mut().enumerate() {
-                let keep = depth < last || bottom.is_some();
-                below.clear();
-                level.replay(entries, &refs, keep.then_some(&mut below));
-                if keep {
-                    std::mem::swap(&mut refs, &mut below);
-                }
-            }
-            if let Some(bottom) = &mut bottom {
-                bottom(&refs);
+/// Levels of which each is driven by what the one above did not serve.
+struct Levels<'a> {
+    levels: Vec<DenseLevel>,
+    /// Blocks are below this number.
+    entries: u32,
+    bottom: Option<Sink<'a>>,
+    refs: Vec<Reference>,
+    below: Vec<Reference>,
+}
+
+impl<'a> Levels<'a> {
+    /// The first `count` levels. One that runs OPT is told the references that will reach it, found
+    /// by running the levels above it once over the trace. `bottom` gets what reaches the disk.
+    fn new(
+        trace: &DenseTrace,
+        config: &Config,
+        count: usize,
+        bottom: Option<Sink<'a>>,
+    ) -> Result<Self, Error> {
+        let level = |(above, wanted): (usize, &LevelConfig)| {
+            let is_opt = wanted.policy.info().name == "opt";
+            let future = if is_opt { Some(foretell(trace, config, above)?) } else { None };
+            let context = Context { capacity: wanted.capacity, future };
+            let mut level = DenseLevel::new(wanted.policy.build(&context)?, config.write_mode);
+            level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
+            Ok(level)
+        };
+        let levels = config.levels[..count].iter().enumerate().map(level);
+        let levels = levels.collect::<Result<_, Error>>()?;
+        let entries = trace.unique();
+        Ok(Self { levels, entries, bottom, refs: Vec::new(), below: Vec::new() })
+    }
+}
+
+impl Topology for Levels<'_> {
+    fn serve(&mut self, _: u64, refs: &[Ref]) {
+        let Self { levels, entries, bottom, refs: coming, below } = self;
+        coming.clear();
+        coming.extend(refs.iter().map(|r| Reference::new(r.block(), r.is_write())));
+        let last = levels.len().saturating_sub(1);
+        for (depth, level) in levels.iter_mut().enumerate() {
+            let keep = depth < last || bottom.is_some();
+            below.clear();
+            level.replay(*entries, coming, keep.then_some(&mut *below));
+            if keep {
+                std::mem::swap(coming, below);
             }
         }
-        progress(end);
+        if let Some(bottom) = bottom {
+            bottom(coming);
+        }
     }
-    Ok(())
+
+    fn restart_counts(&mut self) {
+        self.levels.iter_mut().for_each(DenseLevel::restart_counts);
+    }
 }

@@ -9,6 +9,7 @@ mod clients;
 mod cooperation;
 mod costs;
 pub mod curve;
+mod drive;
 mod error;
 mod filter;
 mod hierarchy;

@@ -2,8 +2,8 @@
 //! and the response-time model.
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::Counts;
-use undercroft_cache::placement::{Placement, PlacementCounts};
+use undercroft_cache::placement::Placement;
+use undercroft_cache::{Counts, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
 use crate::aware::AwareReport;

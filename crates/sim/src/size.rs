@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use undercroft_cache::policy::Spec;
+use undercroft_text::Bytes;
 
 use crate::{Error, LevelConfig};
 
@@ -17,9 +18,6 @@ pub enum Size {
     /// A share of the distinct blocks of the trace: `10%`.
     Percent(f64),
 }
-
-const UNITS: [(&str, u64); 4] =
-    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
 impl Size {
     /// The size in whole blocks for a trace of `unique` distinct blocks.
@@ -97,13 +95,7 @@ impl FromStr for Size {
         if let Some(blocks) = text.strip_suffix("blk") {
             return blocks.parse().map(Self::Blocks).map_err(|_| wrong());
         }
-        for (unit, factor) in UNITS {
-            if let Some(number) = text.strip_suffix(unit) {
-                let number: u64 = number.parse().map_err(|_| wrong())?;
-                return number.checked_mul(factor).map(Self::Bytes).ok_or_else(wrong);
-            }
-        }
-        text.parse().map(Self::Bytes).map_err(|_| wrong())
+        text.parse().map(|Bytes(bytes)| Self::Bytes(bytes)).map_err(|_| wrong())
     }
 }
 
@@ -112,13 +104,7 @@ impl fmt::Display for Size {
         match *self {
             Self::Blocks(blocks) => write!(f, "{blocks}blk"),
             Self::Percent(percent) => write!(f, "{percent}%"),
-            Self::Bytes(bytes) => {
-                let fits = |(_, factor): &&(&str, u64)| bytes > 0 && bytes % factor == 0;
-                match UNITS.iter().rev().find(fits) {
-                    Some((unit, factor)) => write!(f, "{}{unit}", bytes / factor),
-                    None => write!(f, "{bytes}"),
-                }
-            }
+            Self::Bytes(bytes) => Bytes(bytes).fmt(f),
         }
     }
 }

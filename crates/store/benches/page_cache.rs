@@ -67,7 +67,7 @@ async fn through_the_store(store: &FileStore, reads: u64) -> u64 {
 
 /// A fixed walk that is no stride the kernel or the processor could guess.
 fn offset(read: u64) -> u64 {
-    (read.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % BLOCKS * BLOCK as u64
+    (undercroft_random::fibonacci(read) >> 40) % BLOCKS * BLOCK as u64
 }
 
 /// CPU time of the whole process, of all its threads.

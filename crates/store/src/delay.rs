@@ -8,15 +8,20 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
+use undercroft_text::Time;
 
-use crate::random::Random;
+use crate::kind::{Description, Kind, StoreSpec, Words};
+use crate::open::OpenOptions;
+use crate::parse::{Parsed, Text, write_options};
 use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use undercroft_random::SplitMix64;
 
 /// How long requests take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,80 @@ impl Delay {
     pub const QUEUE_MAX: u32 = 65_536;
 }
 
+pub(crate) static KINDS: [Kind; 1] = [Kind {
+    name: "delay",
+    form: "delay(...):STORE",
+    summary: "a disk that takes its time, for tests",
+    parse,
+}];
+
+/// A delay before a store, as people write it: `delay(2ms..8ms,queue=4,seed=1):STORE`.
+#[derive(Debug)]
+struct DelaySpec {
+    delay: Delay,
+    inner: StoreSpec,
+}
+
+/// What is said where there is no time.
+const TIME_EXPECTED: &str = "a time, as in delay(5ms): or delay(2ms..8ms):";
+
+fn parse(words: &Words<'_>) -> Parsed<StoreSpec> {
+    let rest = words.place()?;
+    let Some(inside) = words.inside else { return rest.fail(TIME_EXPECTED) };
+    Ok(StoreSpec::new(DelaySpec { delay: delay(inside)?, inner: words.store(rest)? }))
+}
+
+fn delay(inside: Text<'_>) -> Parsed<Delay> {
+    let options = inside.options();
+    let Some(((first, None), options)) = options.split_first() else {
+        return inside.fail(TIME_EXPECTED);
+    };
+    let (min, max) = first.split("..");
+    let max = max.unwrap_or(min);
+    let mut delay = Delay { min: min.time()?, max: max.time()?, queue: None, seed: 0 };
+    if delay.min > delay.max {
+        return max.fail("a time that is not below the first");
+    }
+    for (name, value) in options {
+        match (name.text(), value) {
+            ("queue", Some(value)) => {
+                let most = u64::from(Delay::QUEUE_MAX);
+                delay.queue = Some(value.number(1, most, "1 to 65536 requests")? as u32);
+            }
+            ("seed", Some(value)) => delay.seed = value.number(0, u64::MAX, "a number")?,
+            _ => return name.fail("queue=N or seed=N"),
+        }
+    }
+    Ok(delay)
+}
+
+impl Description for DelaySpec {
+    fn open(&self, options: OpenOptions) -> Answer<io::Result<Arc<dyn Store>>> {
+        let (inner, delay) = (self.inner.open(options), self.delay);
+        Box::pin(async move { Ok(Arc::new(DelayStore::new(inner.await?, delay)?) as _) })
+    }
+
+    fn parts(&self) -> &[StoreSpec] {
+        std::slice::from_ref(&self.inner)
+    }
+
+    fn is_wrapper(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Display for DelaySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Delay { min, max, queue, seed } = self.delay;
+        let max = if min == max { String::new() } else { format!("..{}", Time(max)) };
+        let queue = queue.map(|queue| format!("queue={queue}"));
+        let seed = (seed != 0).then(|| format!("seed={seed}"));
+        f.write_str("delay")?;
+        write_options(f, [Some(format!("{}{max}", Time(min))), queue, seed])?;
+        write!(f, ":{}", self.inner)
+    }
+}
+
 /// The wrapper.
 pub struct DelayStore {
     inner: Arc<dyn Store>,
@@ -47,7 +126,7 @@ pub struct DelayStore {
 }
 
 struct Schedule {
-    random: Random,
+    random: SplitMix64,
     /// When each place of the queue is free again.
     free: BinaryHeap<Reverse<Instant>>,
 }
@@ -67,7 +146,7 @@ impl DelayStore {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let schedule = Schedule { random: Random::new(delay.seed), free: BinaryHeap::new() };
+        let schedule = Schedule { random: SplitMix64::new(delay.seed), free: BinaryHeap::new() };
         Ok(DelayStore { inner, delay, schedule: Mutex::new(schedule) })
     }
 
@@ -76,7 +155,7 @@ impl DelayStore {
         let now = Instant::now();
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
         let spread = self.delay.max - self.delay.min;
-        let service = self.delay.min + spread.mul_f64(schedule.random.fraction());
+        let service = self.delay.min + spread.mul_f64(schedule.random.next_f64());
         let Some(queue) = self.delay.queue else { return now + service };
         let free = &mut schedule.free;
         let start = if free.len() < queue as usize {

@@ -1,6 +1,8 @@
 //! A store that fails on purpose, by a rule that counts or draws requests: the same requests in
 //! the same order fail the same way. A test steers it through its [`FailHandle`].
 
+mod spec;
+
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +12,10 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
-use crate::random::Random;
 use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use undercroft_random::SplitMix64;
+
+pub(crate) use spec::KINDS;
 
 /// The kinds of requests that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +114,7 @@ struct Shared {
 
 struct State {
     rule: Option<FailRule>,
-    random: Random,
+    random: SplitMix64,
     seen: u64,
     failed: u64,
 }
@@ -155,7 +159,7 @@ impl State {
             Some(FailRule { trigger: Trigger::Chance { seed, .. }, .. }) => seed,
             _ => 0,
         };
-        State { rule, random: Random::new(seed), seen: 0, failed: 0 }
+        State { rule, random: SplitMix64::new(seed), seen: 0, failed: 0 }
     }
 
     fn meet(&mut self, kind: RequestKind, start: u64, end: u64) -> Option<Failure> {
@@ -169,7 +173,7 @@ impl State {
             Trigger::From(n) => self.seen >= n,
             Trigger::Every(n) => n > 0 && self.seen % n == 0,
             Trigger::Within { from, to } => start < to && from < end,
-            Trigger::Chance { probability, .. } => self.random.fraction() < probability,
+            Trigger::Chance { probability, .. } => self.random.next_f64() < probability,
         };
         self.failed += u64::from(met);
         met.then_some(rule.failure)

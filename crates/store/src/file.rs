@@ -6,6 +6,7 @@ mod holes;
 pub(crate) mod lock;
 mod many;
 mod medium_io;
+mod spec;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -23,6 +24,7 @@ use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store,
 use durability::Durability;
 use holes::Holes;
 use medium_io::MediumIo;
+pub(crate) use spec::KINDS;
 
 /// Reads up to this size are first tried in the caller's thread, as far as they are cached: what it
 /// copies is still near the processor when it is sent. A larger one would hold that thread up by

@@ -6,28 +6,28 @@
 mod delay;
 mod fail;
 mod file;
+mod kind;
 mod medium;
 mod memory;
-#[cfg(feature = "object")]
+mod nbd;
 mod object;
 mod open;
+mod parse;
 mod pool;
-mod random;
 mod span;
-mod spec;
 mod store;
 
 pub use delay::{Delay, DelayStore};
 pub use fail::{FailHandle, FailRule, FailStore, FailWith, Failure, RequestKind, Trigger};
 pub use file::{FileOptions, FileStore};
+pub use kind::{Description, Kind, StoreSpec, Words, kinds};
 pub use medium::os_error;
 pub use memory::MemoryStore;
+pub use nbd::{NbdAddress, NbdTransport};
 #[cfg(feature = "object")]
 pub use object::BucketStore;
-pub use open::{OpenOptions, Upstream, open};
+pub use object::{ObjectPlace, ObjectService, ObjectSpec};
+pub use open::{OpenOptions, Upstream};
+pub use parse::{Parsed, Setting, SpecError, Text, write_options};
 pub use span::SpanStore;
-pub use spec::{
-    FileSpec, NbdAddress, NbdTransport, ObjectPlace, ObjectService, ObjectSpec, SpecError,
-    StoreSpec,
-};
 pub use store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Zeroing};

@@ -2,13 +2,17 @@
 //! was trimmed or zeroed. Nothing outlives the process, so everything written counts as durable.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
+use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready};
+use crate::open::{OpenOptions, invalid};
+use crate::parse::{Parsed, write_options};
 use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 /// Bytes of a chunk: large enough that the map is small, small enough to follow sparse writes.
@@ -26,6 +30,43 @@ type Chunks = HashMap<u64, Box<[u8]>>;
 pub struct MemoryStore {
     medium: Medium,
     shards: Vec<RwLock<Chunks>>,
+}
+
+pub(crate) static KINDS: [Kind; 1] =
+    [Kind { name: "mem", form: "mem:", summary: "memory, gone when the server ends", parse }];
+
+/// `mem:` and `mem(1GiB):`, with its bytes.
+#[derive(Debug)]
+struct MemorySpec(Option<u64>);
+
+fn parse(words: &Words<'_>) -> Parsed<StoreSpec> {
+    let rest = words.place()?;
+    if !rest.text().is_empty() {
+        return rest.fail("nothing after `mem:`; a size is written mem(1GiB):");
+    }
+    match words.options()[..] {
+        [] => Ok(StoreSpec::new(MemorySpec(None))),
+        [(only, None)] => Ok(StoreSpec::new(MemorySpec(Some(only.size()?)))),
+        [(name, _), ..] => name.fail("a size, such as 1GiB, and nothing else"),
+    }
+}
+
+impl Description for MemorySpec {
+    fn open(&self, options: OpenOptions) -> Answer<io::Result<Arc<dyn Store>>> {
+        let size = options.one_size(self.0, &MemorySpec(None));
+        ready(size.and_then(|size| {
+            let size = size.ok_or_else(|| invalid("mem: needs a size, as in mem(1GiB):"))?;
+            Ok(Arc::new(MemoryStore::with_access(size, options.read_only)?) as _)
+        }))
+    }
+}
+
+impl fmt::Display for MemorySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("mem")?;
+        write_options(f, [self.0.map(|size| undercroft_text::Bytes(size).to_string())])?;
+        f.write_str(":")
+    }
 }
 
 impl MemoryStore {

@@ -5,6 +5,8 @@
 //! before an address. As a part's bytes keep their order, any range of the whole is one range of
 //! each part.
 
+mod spec;
+
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
@@ -13,6 +15,8 @@ use futures_util::future::join_all;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+
+pub(crate) use spec::KINDS;
 
 /// Most extents that one answer lists, and most questions to the parts for one answer.
 const MAX_EXTENTS: usize = 1024;

@@ -9,8 +9,8 @@ mod split;
 use crate::error::Error;
 use crate::record::{Meta, Op, Reader, Record};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
-use crate::rng::mix;
 use split::{Span, Splitter};
+use undercroft_random::mix;
 
 /// Most references in a chunk.
 pub const CHUNK_REFERENCES: usize = 1 << 16;

@@ -1,17 +1,16 @@
 //! Synthetic traces: the registry of generators, their parameters as text, and the reader that
 //! they share. One file a generator in `generate/`; the distributions are in `generate/law.rs`.
+//! A new generator is one file and one line in the list of `generators!`.
 //!
 //! A generator is a function of its parameters, the seed among them: the same parameters give
 //! the same trace on every machine. Random numbers are SplitMix64's, and the few logarithms and
 //! exponentials come from a library in plain Rust and not from the system.
 
 mod law;
-mod mixed;
-mod sequential;
-mod tpcc;
-mod zipf;
 
 use std::fmt::Write as _;
+
+use undercroft_text::{pair, words};
 
 use crate::error::Error;
 use crate::record::{Meta, Op, Reader, Record, Unit};
@@ -19,9 +18,23 @@ use crate::record::{Meta, Op, Reader, Record, Unit};
 /// Records appended at once, roughly.
 const BATCH: u64 = 4096;
 
-/// Every generator, in the order of the help text.
-pub static GENERATORS: &[Generator] =
-    &[zipf::GENERATOR, sequential::LOOP, sequential::SCAN, mixed::GENERATOR, tpcc::GENERATOR];
+/// Declares the modules of the generators, and the table of what is in each. `cargo fmt` does not
+/// see modules that a macro declares: `make test` formats every file.
+macro_rules! generators {
+    ($($module:ident: $($generator:ident)*;)*) => {
+        $(mod $module;)*
+
+        /// Every generator, in the order of the help text.
+        pub static GENERATORS: &[Generator] = &[$($($module::$generator),*),*];
+    };
+}
+
+generators! {
+    zipf: GENERATOR;
+    sequential: LOOP SCAN;
+    mixed: GENERATOR;
+    tpcc: GENERATOR;
+}
 
 /// A kind of synthetic trace.
 #[derive(Debug)]
@@ -157,9 +170,9 @@ impl GeneratorSpec {
             return Err(GeneratorError::Name { name: name.into(), expected });
         };
         let mut given = vec![None; generator.parameters.len()];
-        for pair in parameters.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
-            let (key, text) = (key.trim(), text.trim());
+        for word in words(parameters).filter(|word| !word.is_empty()) {
+            let (key, text) = pair(word);
+            let text = text.unwrap_or_default();
             let Some(index) = generator.parameters.iter().position(|p| p.key == key) else {
                 let expected = list(generator.parameters.iter().map(|p| p.key));
                 let generator = generator.name;

@@ -13,7 +13,6 @@ mod open;
 mod output;
 mod record;
 mod renumber;
-mod rng;
 mod write;
 
 pub use blocks::{
@@ -21,11 +20,10 @@ pub use blocks::{
 };
 pub use dense::{Chunks, DenseOptions, DenseTrace};
 pub use error::Error;
-pub use format::{Format, formats};
+pub use format::{Format, formats, text};
 pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
 pub use merge::merge;
 pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};
 pub use renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
-pub use rng::{SplitMix64, mix};
 pub use write::{Writer, create};

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 use crate::blocks::Ref;
 use crate::error::Error;
-use crate::rng::mix;
+use undercroft_random::{fibonacci, mix};
 
 /// Most distinct blocks that can be numbered: the top bit of a [`Ref`] is the write flag.
 pub const MAX_BLOCKS: u32 = (1 << 31) - 1;
@@ -96,7 +96,7 @@ impl BlockNames {
     pub fn name(&self, number: u32) -> u64 {
         let (space, block) = self.block(number).unwrap_or_default();
         // Spaces far apart from one another, whatever their number: no two blocks meet in practice.
-        block.wrapping_add(u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        block.wrapping_add(fibonacci(space.into()))
     }
 
     /// High half of the key of a number that was given out, its region.

@@ -7,6 +7,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use undercroft_random::fibonacci;
+
 use crate::device::{Part, Way};
 use crate::segment::layout::{FILE, FILES, FILES_LOCK, FILES_MAX};
 use crate::segment::{Segment, is_alive};
@@ -137,7 +139,7 @@ impl<'a> Files<'a> {
 
     fn choices(identity: Identity) -> impl Iterator<Item = usize> {
         let Identity { device, inode, birth } = identity;
-        let hash = (device ^ inode.rotate_left(20) ^ birth).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = fibonacci(device ^ inode.rotate_left(20) ^ birth);
         // The first entry is none: ids begin at 1.
         (0..CHOICES as u64).map(move |n| 1 + ((hash >> 32) + n) as usize % (FILES_MAX - 1))
     }

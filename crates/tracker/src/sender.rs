@@ -18,7 +18,7 @@ use messages::{message, stat_message};
 pub use places::{At, Places};
 use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
-use undercroft_nbd::hint::{BlockRun, EvictFlags};
+use undercroft_hints::{BlockRun, EvictFlags};
 
 use crate::record::Record;
 use crate::ring::{Next, Ring};

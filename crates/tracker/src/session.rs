@@ -7,8 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
-use undercroft_nbd::hint::MESSAGE_BYTES_MAX;
+use undercroft_hints::{Abilities, ClientId, Grant, MESSAGE_BYTES_MAX, Query};
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Endpoint, Uri};
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use undercroft_nbd::coop::ClientId;
+use undercroft_hints::ClientId;
 use undercroft_nbd::{Endpoint, Uri};
 
 use crate::groups;

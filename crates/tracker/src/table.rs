@@ -28,6 +28,7 @@ use links::Links;
 use names::{ADDRESS_BITS, ADDRESS_MASK};
 pub use names::{Key, Place};
 pub use strays::Strays;
+use undercroft_random::mix;
 
 use crate::segment::Segment;
 use crate::segment::layout::FRAME_BUCKET;
@@ -65,13 +66,6 @@ pub trait Sink {
 pub struct Table<'a> {
     frames: &'a [AtomicU64],
     links: Links<'a>,
-}
-
-fn mix(word: u64) -> u64 {
-    // The finaliser of splitmix64.
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 impl<'a> Table<'a> {

@@ -5,7 +5,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
 /// A set of blocks.
-pub(super) enum Blocks {
+pub(crate) enum Blocks {
     /// A bit for each number.
     Dense(Vec<u64>),
     /// Any numbers.
@@ -14,16 +14,16 @@ pub(super) enum Blocks {
 
 impl Blocks {
     /// An empty set of numbers below `blocks`.
-    pub(super) fn below(blocks: u32) -> Self {
+    pub(crate) fn below(blocks: u32) -> Self {
         Self::Dense(vec![0; blocks.div_ceil(64) as usize])
     }
 
     /// An empty set of any numbers.
-    pub(super) fn any() -> Self {
+    pub(crate) fn any() -> Self {
         Self::Hashed(HashSet::default())
     }
 
-    pub(super) fn set(&mut self, block: u64, is_in: bool) {
+    pub(crate) fn set(&mut self, block: u64, is_in: bool) {
         match self {
             Self::Dense(words) => {
                 let (word, bit) = (&mut words[block as usize / 64], 1 << (block % 64));
@@ -34,7 +34,7 @@ impl Blocks {
         }
     }
 
-    pub(super) fn contains(&self, block: u64) -> bool {
+    pub(crate) fn contains(&self, block: u64) -> bool {
         match self {
             Self::Dense(words) => words[block as usize / 64] >> (block % 64) & 1 != 0,
             Self::Hashed(all) => all.contains(&block),

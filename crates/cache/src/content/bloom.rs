@@ -5,6 +5,8 @@
 //! ESA 2006), where h1 and h2 are SplitMix64's output function of the block and the seed, and of
 //! h1. Both sides of a wire must agree on that, so it is fixed here and is no library's business.
 
+use undercroft_random::hash;
+
 /// Size and hash functions of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -35,8 +37,8 @@ impl Shape {
     #[inline]
     pub(super) fn positions(self, block: u64) -> impl Iterator<Item = u32> {
         let m = u64::from(self.bits);
-        let first = mix(block ^ mix(self.seed));
-        let (mut next, step) = (first % m, mix(first) % m);
+        let first = hash(block ^ hash(self.seed));
+        let (mut next, step) = (first % m, hash(first) % m);
         (0..self.hashes).map(move |_| {
             let position = next;
             next += step;
@@ -44,14 +46,6 @@ impl Shape {
             position as u32
         })
     }
-}
-
-/// The output function of SplitMix64.
-fn mix(x: u64) -> u64 {
-    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// Plain bits: bit `i` is bit `i % 8` of byte `i / 8`.

@@ -9,7 +9,7 @@ use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 
 /// A source that does not count on what was served of late.
-pub(super) struct Cautious {
+pub(crate) struct Cautious {
     inner: Box<dyn Source>,
     /// Served in this period, and in the one before. Both are small, whatever blocks there are.
     served: [HashSet<u64, FixedState>; 2],
@@ -19,7 +19,7 @@ pub(super) struct Cautious {
 }
 
 impl Cautious {
-    pub(super) fn new(inner: Box<dyn Source>, period: u64) -> Self {
+    pub(crate) fn new(inner: Box<dyn Source>, period: u64) -> Self {
         Self { inner, served: Default::default(), events: 0, period: period.max(1) }
     }
 

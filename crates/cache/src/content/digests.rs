@@ -9,13 +9,13 @@ use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::{Body, Unusable};
 
 /// Neighbours that are listened to at a time.
-pub(super) const NEIGHBOURS_MAX: usize = 16;
+pub(crate) const NEIGHBOURS_MAX: usize = 16;
 
 /// Most hash functions of a filter.
 const HASHES_MAX: u32 = 64;
 
 /// What is known of all that publish.
-pub(super) struct Digests {
+pub(crate) struct Digests {
     neighbours: Vec<(u8, Heard)>,
     /// Most bits of a filter.
     bits_max: u32,
@@ -25,7 +25,7 @@ pub(super) struct Digests {
 
 impl Digests {
     /// Nothing is known yet. With `is_old`, what is known is what was an exchange ago.
-    pub(super) fn new(bits_max: u32, is_old: bool) -> Self {
+    pub(crate) fn new(bits_max: u32, is_old: bool) -> Self {
         Self { neighbours: Vec::new(), bits_max, is_old, counts: SourceCounts::default() }
     }
 }

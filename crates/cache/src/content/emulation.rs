@@ -7,11 +7,11 @@
 //! foretells too little is not used: then nothing is known, and a content-aware policy is what it
 //! is without.
 
+use crate::bounded_lru_map::BoundedLruMap;
 use crate::hashed::HashedCache;
 use crate::level::WriteMode;
-use crate::policy::{Context, Departures, Policy, Spec, SpecError};
-use crate::recent::Recent;
-use crate::tally::refer;
+use crate::level::refer;
+use crate::policy::{Context, Evictions, Policy, Spec, SpecError};
 
 use super::source::{News, Source, SourceCounts};
 
@@ -19,22 +19,22 @@ use super::source::{News, Source, SourceCounts};
 const JUDGED: usize = 1000;
 
 /// Least share of them that must have come as foretold.
-pub(super) const TRUSTED: f64 = 0.8;
+pub(crate) const TRUSTED: f64 = 0.8;
 
 /// The share of the last predictions that came as foretold.
 #[derive(Clone)]
-pub(super) struct Confidence {
+pub(crate) struct Confidence {
     last: Vec<bool>,
     next: usize,
     right: usize,
 }
 
 impl Confidence {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { last: Vec::new(), next: 0, right: 0 }
     }
 
-    pub(super) fn judge(&mut self, is_right: bool) {
+    pub(crate) fn judge(&mut self, is_right: bool) {
         self.right += usize::from(is_right);
         if self.last.len() < JUDGED {
             self.last.push(is_right);
@@ -45,27 +45,27 @@ impl Confidence {
     }
 
     /// Before anything was foretold there is nothing to doubt.
-    pub(super) fn is_trusted(&self) -> bool {
+    pub(crate) fn is_trusted(&self) -> bool {
         self.right as f64 >= TRUSTED * self.last.len() as f64
     }
 }
 
 /// The lower cache by a policy: which blocks it holds, after the requests that it was sent.
-pub(super) struct Copy {
+pub(crate) struct Copy {
     cache: Emulated,
     mode: WriteMode,
 }
 
 enum Emulated {
     /// Blocks are numbered from 0, as in a simulation.
-    Dense(Box<dyn Policy>, Departures),
+    Dense(Box<dyn Policy>, Evictions),
     /// Blocks are any numbers.
     Hashed(Box<HashedCache>),
 }
 
 impl Copy {
     /// A copy of so many blocks; `dense`: in a world of that many, else of any numbers.
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &Spec,
         capacity: u32,
         mode: WriteMode,
@@ -75,7 +75,7 @@ impl Copy {
         let cache = match dense {
             Some(blocks) => {
                 policy.grow(blocks);
-                Emulated::Dense(policy, Departures::new())
+                Emulated::Dense(policy, Evictions::new())
             }
             None => Emulated::Hashed(Box::new(HashedCache::new(policy, 0))),
         };
@@ -83,7 +83,7 @@ impl Copy {
     }
 
     /// Sends it a request: whether it had the block. What came and went is in `news`.
-    pub(super) fn request(&mut self, block: u64, is_write: bool, news: &mut News) -> bool {
+    pub(crate) fn request(&mut self, block: u64, is_write: bool, news: &mut News) -> bool {
         let (before, after) = match &mut self.cache {
             Emulated::Dense(policy, out) => {
                 let entry = block as u32;
@@ -105,7 +105,7 @@ impl Copy {
         before
     }
 
-    pub(super) fn holds(&self, block: u64) -> bool {
+    pub(crate) fn holds(&self, block: u64) -> bool {
         match &self.cache {
             Emulated::Dense(policy, _) => policy.contains(block as u32),
             Emulated::Hashed(cache) => cache.frame(block).is_some(),
@@ -114,7 +114,7 @@ impl Copy {
 }
 
 /// The lower cache, emulated by the upper one.
-pub(super) struct LowerCopy {
+pub(crate) struct LowerCopy {
     copy: Copy,
     confidence: Confidence,
     counts: SourceCounts,
@@ -122,7 +122,7 @@ pub(super) struct LowerCopy {
 
 impl LowerCopy {
     /// See [`Copy::new`].
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &Spec,
         capacity: u32,
         mode: WriteMode,
@@ -132,7 +132,7 @@ impl LowerCopy {
     }
 
     /// Goes on with a copy.
-    pub(super) fn of(copy: Copy) -> Self {
+    pub(crate) fn of(copy: Copy) -> Self {
         Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() }
     }
 }
@@ -181,17 +181,17 @@ impl Source for LowerCopy {
 }
 
 /// The upper cache, emulated by the lower one: an LRU list of what it was sent.
-pub(super) struct UpperList {
-    sent: Recent<()>,
+pub(crate) struct UpperList {
+    sent: BoundedLruMap<()>,
     mode: WriteMode,
     confidence: Confidence,
     counts: SourceCounts,
 }
 
 impl UpperList {
-    pub(super) fn new(capacity: u32, mode: WriteMode) -> Self {
+    pub(crate) fn new(capacity: u32, mode: WriteMode) -> Self {
         Self {
-            sent: Recent::new(capacity + 1, 0),
+            sent: BoundedLruMap::new(capacity + 1, 0),
             mode,
             confidence: Confidence::new(),
             counts: SourceCounts::default(),

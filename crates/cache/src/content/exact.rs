@@ -9,13 +9,13 @@ use super::source::{News, Source, SourceCounts};
 const GONE_BYTES: u64 = 8;
 
 /// What the neighbour holds.
-pub(super) struct Exact {
+pub(crate) struct Exact {
     held: Blocks,
     counts: SourceCounts,
 }
 
 impl Exact {
-    pub(super) fn new(held: Blocks) -> Self {
+    pub(crate) fn new(held: Blocks) -> Self {
         Self { held, counts: SourceCounts::default() }
     }
 }
@@ -51,7 +51,7 @@ impl Source for Exact {
 
 /// What the neighbour held at its last message but one, where it sends one each `period` blocks
 /// that come or go.
-pub(super) struct ExchangeOld {
+pub(crate) struct ExchangeOld {
     held: Blocks,
     /// Between the last message but one and the last; and since.
     before: Vec<(u64, bool)>,
@@ -61,7 +61,7 @@ pub(super) struct ExchangeOld {
 }
 
 impl ExchangeOld {
-    pub(super) fn new(held: Blocks, period: usize) -> Self {
+    pub(crate) fn new(held: Blocks, period: usize) -> Self {
         let (before, since, counts) = (Vec::new(), Vec::new(), SourceCounts::default());
         Self { held, before, since, period: period.max(1), counts }
     }

@@ -2,11 +2,10 @@
 //! neighbour holds too (`policy/neighbour.rs`).
 //!
 //! [`Source`] is the one interface; behind it stand exact knowledge, Bloom summaries that the
-//! neighbour publishes, and emulations of the neighbour. [`Pair`] is two simulated levels of which
-//! either or both are content-aware, with a count of how often what they believed was wrong. Each
-//! by itself, of a system that runs: [`Lower`], a server's cache below those of its clients, and
-//! [`Upper`], a client's above a server's. [`Prober`] finds out what a neighbour that says nothing
-//! is like.
+//! neighbour publishes, and emulations of the neighbour. [`Prober`] finds out what a neighbour that
+//! says nothing is like.
+//!
+//! Not here: the [level](crate::Level) that asks.
 
 mod blocks;
 mod bloom;
@@ -16,21 +15,23 @@ mod emulation;
 mod exact;
 mod heard;
 mod latencies;
-mod lower;
-mod pair;
+mod neighbour;
 mod probe;
 mod search;
 mod simulated;
 mod source;
 mod summary;
-mod upper;
 
+pub(crate) use blocks::Blocks;
 pub use bloom::{CountingFilter, Filter, Shape};
+pub(crate) use cautious::Cautious;
+pub(crate) use digests::Digests;
+pub(crate) use emulation::{LowerCopy, UpperList};
+pub(crate) use exact::{Exact, ExchangeOld};
 pub use latencies::Latencies;
-pub use lower::{Asking, Lower, LowerCounts};
-pub use pair::{AwareCounts, Pair};
+pub(crate) use neighbour::Neighbour;
 pub use probe::Prober;
 pub use search::Candidate;
+pub(crate) use simulated::Simulated;
 pub use source::{Digest, News, Source, SourceCounts};
 pub use summary::{Body, Follower, Publication, Publisher, Unusable};
-pub use upper::{Below, Upper, UpperCounts};

@@ -108,7 +108,7 @@ impl Prober {
     }
 
     /// An emulation of what was found, once.
-    pub(super) fn take_copy(&mut self) -> Option<Copy> {
+    pub(crate) fn take_copy(&mut self) -> Option<Copy> {
         self.copy.take()
     }
 }

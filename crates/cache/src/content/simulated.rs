@@ -9,7 +9,7 @@ use super::summary::{Body, Publisher};
 use crate::policy::Awareness;
 
 /// A simulated neighbour that publishes, and what has been understood of it.
-pub(super) struct Simulated {
+pub(crate) struct Simulated {
     publisher: Publisher,
     heard: Heard,
     /// What was held at the last publication, and what came and went since, to tell what is stale
@@ -21,7 +21,7 @@ pub(super) struct Simulated {
 
 impl Simulated {
     /// A neighbour of `capacity` blocks, in a world of `blocks`.
-    pub(super) fn new(awareness: &Awareness, capacity: u32, is_old: bool, blocks: u32) -> Self {
+    pub(crate) fn new(awareness: &Awareness, capacity: u32, is_old: bool, blocks: u32) -> Self {
         let Awareness { filter_bits, hashes, publish, .. } = *awareness;
         Self {
             publisher: Publisher::new(filter_bits, hashes, capacity, publish),

@@ -56,6 +56,20 @@ pub struct SourceCounts {
     pub distrusted: u64,
 }
 
+impl SourceCounts {
+    /// What two sources cost together.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            publications: self.publications + other.publications,
+            whole: self.whole + other.whole,
+            predictions: self.predictions + other.predictions,
+            confirmed: self.confirmed + other.confirmed,
+            distrusted: self.distrusted + other.distrusted,
+        }
+    }
+}
+
 /// What a cache knows of its neighbour. Blocks are numbers; the neighbour is the one cache above or
 /// below.
 pub trait Source: Send {

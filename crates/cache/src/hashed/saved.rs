@@ -2,13 +2,13 @@
 //! Which frame a block has is not part of it, and the data is not: whoever loads a cache finds the
 //! frames empty.
 //!
-//! The bytes, all whole numbers LEB128 (`memo.rs`): capacity, number of residents, number of known
-//! blocks; the blocks, residents first in the policy's order, each as its distance from the one
-//! before; then the policy's own.
+//! The bytes, all whole numbers LEB128 (`snapshot.rs`): capacity, number of residents, number of
+//! known blocks; the blocks, residents first in the policy's order, each as its distance from the
+//! one before; then the policy's own.
 
 use super::HashedCache;
-use crate::memo::{Memo, Refused};
 use crate::policy::Policy;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 /// Most blocks that a policy of the registry knows for each block of its capacity: the residents,
 /// and ghosts as far as parameters go.
@@ -22,29 +22,29 @@ struct Head {
 }
 
 impl Head {
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Result<(), Refused> {
-        memo.number(&mut self.capacity, 1..=u32::MAX)?;
-        memo.number(&mut self.residents, 0..=self.capacity)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.number(&mut self.capacity, 1..=u32::MAX)?;
+        snapshot.number(&mut self.residents, 0..=self.capacity)?;
         let mut known = self.blocks.len() as u64;
         let most = u64::from(self.capacity).saturating_mul(KNOWN_MAX).min(u64::from(u32::MAX >> 1));
-        memo.number(&mut known, u64::from(self.residents)..=most)?;
-        if memo.is_loading() {
+        snapshot.number(&mut known, u64::from(self.residents)..=most)?;
+        if snapshot.is_loading() {
             // Each takes a byte at least.
-            if known > memo.rest().len() as u64 {
-                return Err(Refused(format!("{known} blocks are not there")));
+            if known > snapshot.rest().len() as u64 {
+                return Err(SnapshotError::new(format!("{known} blocks are not there")));
             }
             self.blocks = vec![0; known as usize];
         }
         let mut before = 0;
-        self.blocks.iter_mut().try_for_each(|block| memo.run(&mut before, block))
+        self.blocks.iter_mut().try_for_each(|block| snapshot.run(&mut before, block))
     }
 
     /// The head that `bytes` begin with, and the rest of them.
-    fn load(bytes: &[u8]) -> Result<(Self, &[u8]), Refused> {
+    fn load(bytes: &[u8]) -> Result<(Self, &[u8]), SnapshotError> {
         let mut head = Self { capacity: 0, residents: 0, blocks: Vec::new() };
-        let mut memo = Memo::loading(bytes, 0);
-        head.carry(&mut memo)?;
-        Ok((head, memo.rest()))
+        let mut snapshot = Snapshot::loading(bytes, 0);
+        head.save_load(&mut snapshot)?;
+        Ok((head, snapshot.rest()))
     }
 }
 
@@ -53,20 +53,20 @@ impl HashedCache {
     ///
     /// # Errors
     /// The policy cannot be saved (OPT), or something in it is not as it should be.
-    pub fn save(&mut self) -> Result<Vec<u8>, Refused> {
+    pub fn save(&mut self) -> Result<Vec<u8>, SnapshotError> {
         let residents = self.policy.residents();
         let count = residents.len() as u32;
-        let mut memo = Memo::saving(self.handles.count() as usize, residents);
-        self.policy.carry(&mut memo)?;
-        let (policy, order) = memo.saved();
+        let mut snapshot = Snapshot::saving(self.handles.count() as usize, residents);
+        self.policy.save_load(&mut snapshot)?;
+        let (policy, order) = snapshot.saved();
         let mut head = Head {
             capacity: self.policy.capacity(),
             residents: count,
             blocks: order.into_iter().map(|entry| self.handles.slot(entry).block).collect(),
         };
-        let mut memo = Memo::saving(0, Vec::new());
-        head.carry(&mut memo)?;
-        let (mut bytes, _) = memo.saved();
+        let mut snapshot = Snapshot::saving(0, Vec::new());
+        head.save_load(&mut snapshot)?;
+        let (mut bytes, _) = snapshot.saved();
         bytes.extend_from_slice(&policy);
         Ok(bytes)
     }
@@ -77,11 +77,11 @@ impl HashedCache {
     ///
     /// # Errors
     /// The bytes are damaged, or of another policy, other parameters or another capacity.
-    pub fn load(policy: Box<dyn Policy>, seed: u64, bytes: &[u8]) -> Result<Self, Refused> {
+    pub fn load(policy: Box<dyn Policy>, seed: u64, bytes: &[u8]) -> Result<Self, SnapshotError> {
         let (head, rest) = Head::load(bytes)?;
         if head.capacity != policy.capacity() {
             let (theirs, ours) = (head.capacity, policy.capacity());
-            return Err(Refused(format!(
+            return Err(SnapshotError::new(format!(
                 "it is of a cache of {theirs} blocks, this one has {ours}"
             )));
         }
@@ -90,18 +90,21 @@ impl HashedCache {
         cache.policy.grow(known);
         for (number, &block) in (0..).zip(&head.blocks) {
             if cache.enter(block) != number {
-                return Err(Refused(format!("block {block} is there twice")));
+                return Err(SnapshotError::new(format!("block {block} is there twice")));
             }
         }
-        let mut memo = Memo::loading(rest, known);
-        cache.policy.carry(&mut memo)?;
-        if !memo.rest().is_empty() {
-            return Err(Refused(format!("{} bytes are left over", memo.rest().len())));
+        let mut snapshot = Snapshot::loading(rest, known);
+        cache.policy.save_load(&mut snapshot)?;
+        if !snapshot.rest().is_empty() {
+            return Err(SnapshotError::new(format!(
+                "{} bytes are left over",
+                snapshot.rest().len()
+            )));
         }
         for entry in 0..head.residents {
             cache.handles.give_frame(entry);
         }
-        cache.validate().map_err(Refused)?;
+        cache.validate().map_err(SnapshotError)?;
         Ok(cache)
     }
 
@@ -110,7 +113,7 @@ impl HashedCache {
     ///
     /// # Errors
     /// The bytes are damaged.
-    pub fn residents_of(bytes: &[u8]) -> Result<Vec<u64>, Refused> {
+    pub fn residents_of(bytes: &[u8]) -> Result<Vec<u64>, SnapshotError> {
         let (head, _) = Head::load(bytes)?;
         let mut blocks = head.blocks;
         blocks.truncate(head.residents as usize);

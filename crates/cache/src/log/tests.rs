@@ -1,4 +1,4 @@
-//! Several logs beside several lists, and what tests of a log need.
+//! Several logs beside several lists, searched now and then, and what tests of a log need.
 
 use super::{Entry, Log, Places};
 
@@ -7,6 +7,7 @@ impl<D> Log<D> {
     pub(crate) fn start_at(&mut self, position: u32) {
         (self.oldest, self.scanned, self.end, self.limit) =
             (position, position, position, position);
+        self.cursor = position;
     }
 
     /// Whether gaps are being closed.
@@ -48,6 +49,8 @@ fn several_agree_with_lists() {
         let mut logs: [Log<u64>; 3] = [(0, 2), (1, 4), (2, 2)].map(|(l, s)| Log::new(l, s));
         logs.iter_mut().for_each(|log| log.start_at(start));
         let mut model: [Vec<(Entry, u64)>; 3] = Default::default();
+        let mut is_wanted = vec![false; entries];
+        let mut found = 0;
         for step in 0..40_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let entry = (x >> 33) as u32 % entries as u32;
@@ -58,8 +61,8 @@ fn several_agree_with_lists() {
                 assert_eq!(front, model[to].first().copied());
                 if let Some((front, _)) = front {
                     model[to].remove(0);
+                    assert_eq!(logs[to].pop(&seats), Some(front));
                     seats.0[front as usize] = None;
-                    logs[to].left();
                     logs[to].front(&seats);
                 }
                 continue;
@@ -72,11 +75,11 @@ fn several_agree_with_lists() {
                 assert!(was_front || at > 0);
                 // What is still placed there while gaps are closed does no harm.
                 if from == to && x >> 40 & 1 == 0 {
-                    logs[to].renew(&mut seats, entry, x);
+                    logs[to].renew(&mut seats, slot, entry, x);
                     model[to].push((entry, x));
                 } else {
                     seats.0[entry as usize] = None;
-                    logs[from].left();
+                    logs[from].remove(slot);
                 }
                 if was_front {
                     logs[from].front(&seats);
@@ -86,11 +89,29 @@ fn several_agree_with_lists() {
                 logs[to].push(&mut seats, entry, x);
                 model[to].push((entry, x));
             }
+            // What becomes wanted is told, and what is found is mostly not wanted any more.
+            if x >> 44 & 3 == 0 {
+                if let Some((list, slot)) = seats.0[entry as usize].filter(|_| x >> 30 & 3 == 0) {
+                    is_wanted[entry as usize] = true;
+                    logs[list as usize].search_again_from(&seats, slot);
+                }
+                let window = (x >> 24) as u32 % (entries as u32 + 2);
+                let wanted = |&(entry, _): &(Entry, u64)| is_wanted[entry as usize];
+                let first = model[to].iter().take(window as usize).copied().find(wanted);
+                let ours = logs[to].search(&seats, window, |entry| is_wanted[entry as usize]);
+                assert_eq!(ours, first.map(|(entry, _)| entry), "window {window}");
+                found += u32::from(ours.is_some());
+                if let Some(entry) = ours.filter(|_| x >> 28 & 3 > 0) {
+                    is_wanted[entry as usize] = false;
+                }
+                assert_eq!(logs[to].back(&seats), model[to].last().map(|&(entry, _)| entry));
+            }
             for (log, list) in logs.iter().zip(&model) {
                 assert!(log.iter(&seats).eq(list.iter().copied()));
                 log.check(&seats).unwrap();
             }
         }
+        assert!(found > 100, "{found}");
         assert!(logs.iter().all(|log| log.slots.len() <= Seats::SLOTS as usize));
     }
 }

@@ -14,8 +14,7 @@
 
 use super::registry::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
-use crate::policy::neighbour::Alone;
-use crate::policy::queues::{Orders, Queues};
+use crate::list_queues::ListQueues;
 use crate::policy::sketch::Sketch;
 use crate::policy::{Arguments, Kind, Parameter, SpecError};
 use crate::{Entry, Reference};
@@ -57,13 +56,7 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
     let frequent = share(capacities[0], "frequent").min(capacities[0] - 1);
     let protected = share(capacities[1], "protected").min(capacities[1] - 1);
     let sketch = Sketch::new(arguments.word("sketch") == "exact", capacities[1]);
-    Ok(Box::new(BiDiFilter {
-        capacities,
-        frequent,
-        protected,
-        queues: Queues::new(4, Alone),
-        sketch,
-    }))
+    Ok(Box::new(BiDiFilter { capacities, frequent, protected, queues: ListQueues::new(4), sketch }))
 }
 
 const RECENT: u32 = 0;
@@ -77,7 +70,7 @@ struct BiDiFilter {
     frequent: u32,
     protected: u32,
     /// Front of each list: used longest ago.
-    queues: Queues,
+    queues: ListQueues,
     sketch: Sketch,
 }
 

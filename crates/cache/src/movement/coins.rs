@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 
+use undercroft_random::SplitMix64;
+
 /// A stream of numbers in [0, 1) for each cache.
 pub(super) struct Coins {
-    states: Vec<u64>,
+    streams: Vec<SplitMix64>,
     /// Numbers that are drawn before all others, whoever asks: for worked examples.
     script: VecDeque<f64>,
 }
@@ -13,22 +15,13 @@ pub(super) struct Coins {
 impl Coins {
     /// Cache `i` draws from the stream of `seed + i`.
     pub(super) fn new(seed: u64, nodes: usize, script: &[f64]) -> Self {
-        let states = (0..nodes as u64).map(|i| seed.wrapping_add(i)).collect();
-        Self { states, script: script.iter().copied().collect() }
+        let streams = (0..nodes as u64).map(|i| SplitMix64::new(seed.wrapping_add(i)));
+        Self { streams: streams.collect(), script: script.iter().copied().collect() }
     }
 
-    /// The next number of a cache: the top 53 bits over 2^53.
+    /// The next number of a cache.
     pub(super) fn draw(&mut self, node: usize) -> f64 {
-        if let Some(number) = self.script.pop_front() {
-            return number;
-        }
-        let state = &mut self.states[node];
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        (z >> 11) as f64 / (1_u64 << 53) as f64
+        self.script.pop_front().unwrap_or_else(|| self.streams[node].next_f64())
     }
 }
 

@@ -13,8 +13,7 @@
 use super::coins::Coins;
 use super::registry::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme, Topology, promote_arc};
-use crate::policy::neighbour::Alone;
-use crate::policy::queues::{Orders, Queues};
+use crate::list_queues::ListQueues;
 use crate::policy::{Arguments, Kind, Parameter, SpecError};
 use crate::{Entry, Reference};
 
@@ -52,7 +51,7 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
     if build.policy == "arc" {
         return Ok(Box::new(promote_arc::PromoteArc::new(topology, chances)));
     }
-    let queues = Queues::new(topology.nodes() as u32, Alone);
+    let queues = ListQueues::new(topology.nodes() as u32);
     Ok(Box::new(Promote { topology, queues, last: Vec::new(), chances, now: 0 }))
 }
 
@@ -201,7 +200,7 @@ impl Chance {
 struct Promote {
     topology: Topology,
     /// A list a cache; front: used longest ago.
-    queues: Queues,
+    queues: ListQueues,
     /// When each block was used last.
     last: Vec<u64>,
     chances: Chances,

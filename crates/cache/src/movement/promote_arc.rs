@@ -11,10 +11,8 @@
 
 use super::promote::Chances;
 use super::{Gauges, Move, Scheme, Topology};
-use crate::policy::Departures;
+use crate::policy::Evictions;
 use crate::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use crate::policy::neighbour::Alone;
-use crate::policy::queues::{Orders, Queues};
 use crate::{Entry, Reference};
 
 pub(super) struct PromoteArc {
@@ -23,25 +21,25 @@ pub(super) struct PromoteArc {
     last: Vec<u64>,
     chances: Chances,
     now: u64,
-    out: Departures,
+    out: Evictions,
 }
 
 impl PromoteArc {
     pub(super) fn new(topology: Topology, chances: Chances) -> Self {
         let directories = (0..topology.nodes())
-            .map(|node| Directory::new(topology.capacity(node), Queues::new(4, Alone)))
+            .map(|node| Directory::new(topology.capacity(node), None))
             .collect();
-        Self { topology, directories, last: Vec::new(), chances, now: 0, out: Departures::new() }
+        Self { topology, directories, last: Vec::new(), chances, now: 0, out: Evictions::new() }
     }
 
     /// The life of T2 by its share of the cache: what the whole cache's would be.
-    fn life(&self, node: usize) -> f64 {
-        let directory = &self.directories[node];
+    fn life(&mut self, node: usize) -> f64 {
+        let directory = &mut self.directories[node];
         if !directory.is_full() {
             return 0.0;
         }
         let used = |entry: Option<Entry>| entry.map_or(0, |entry| self.last[entry as usize]);
-        let lists = &directory.lists;
+        let lists = &mut directory.lists;
         let life = used(lists.back(T2)) - used(lists.front(T2));
         let share = f64::from(lists.len(T2)) / f64::from(directory.capacity);
         if life == 0 { 0.0 } else { life as f64 / share }
@@ -185,7 +183,8 @@ impl Scheme for PromoteArc {
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
         let lists = &self.directories[node].lists;
         let names = [("T1", T1), ("T2", T2), ("B1", B1), ("B2", B2)];
-        names.into_iter().map(|(name, list)| (name, lists.text(list))).collect()
+        let text = |list| format!("{:?}", lists.iter(list).collect::<Vec<_>>());
+        names.into_iter().map(|(name, list)| (name, text(list))).collect()
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -146,7 +146,7 @@ impl FromStr for SchemeSpec {
 
     /// Reads `name` or `name,key=value,...`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let mut words = text.split(',').map(str::trim);
+        let mut words = undercroft_text::words(text);
         let name = words.next().unwrap_or("");
         let info = schemes().iter().find(|info| info.name == name).ok_or_else(|| {
             let names: Vec<_> = schemes().iter().map(|info| info.name).collect();

@@ -10,9 +10,8 @@
 //! Invariants: no segment holds more than its size; a block is in one segment at most.
 
 use crate::Entry;
+use crate::list_queues::ListQueues;
 use crate::lists::Lists;
-use crate::policy::neighbour::Alone;
-use crate::policy::queues::{Orders, Queues};
 
 const SEGMENTS: usize = 10;
 
@@ -34,7 +33,7 @@ pub(super) struct Shape {
 
 /// The queue: segment 0 is next to be ejected; the front of a segment leaves it first.
 pub(super) struct Segments {
-    queues: Queues,
+    queues: ListQueues,
     sizes: [u32; SEGMENTS],
     shape: Shape,
     ghosts: [Ghosts; 2],
@@ -85,7 +84,7 @@ impl Segments {
             share as u32
         };
         let sizes = std::array::from_fn(|i| until(i + 1) - until(i));
-        let queues = Queues::new(SEGMENTS as u32, Alone);
+        let queues = ListQueues::new(SEGMENTS as u32);
         Self { queues, sizes, shape, ghosts: [Ghosts::new(capacity), Ghosts::new(capacity)] }
     }
 

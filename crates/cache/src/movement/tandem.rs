@@ -20,11 +20,10 @@
 
 use super::registry::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
-use crate::policy::neighbour::Alone;
-use crate::policy::queues::{Orders, Queues};
+use crate::list_queues::ListQueues;
 use crate::policy::sketch::Sketch;
 use crate::policy::{Arguments, Context, Kind, Parameter, Policy, Spec, SpecError};
-use crate::{Departures, Entry, Reference};
+use crate::{Entry, Evictions, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "tandem",
@@ -79,9 +78,9 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
         lower,
         margin: arguments.integer("margin") as u8,
         directory: directory.build(&Context::new(kept))?,
-        queues: Queues::new(2, Alone),
+        queues: ListQueues::new(2),
         sketch: Sketch::new(arguments.word("sketch") == "exact", lower),
-        out: Departures::new(),
+        out: Evictions::new(),
     }))
 }
 
@@ -97,9 +96,9 @@ struct Tandem {
     /// Has what is kept in the main area or below.
     directory: Box<dyn Policy>,
     /// The upper level. Front of each list: used longest ago.
-    queues: Queues,
+    queues: ListQueues,
     sketch: Sketch,
-    out: Departures,
+    out: Evictions,
 }
 
 impl Tandem {
@@ -221,7 +220,7 @@ impl Scheme for Tandem {
             let names = [("window", WINDOW), ("main", MAIN)];
             return names.map(|(name, list)| (name, self.queues.text(list))).to_vec();
         }
-        self.directory.describe()
+        vec![("directory", format!("{:?}", self.directory))]
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -1,33 +1,14 @@
-//! Placement below a client's cache: when a block comes to a lower level, and when it goes.
-//! Replacement, which decides what gives way, is the business of the policies.
+//! Placement below a client's cache: the choices that a person has, and what the user of a level
+//! needs to carry them out: a queue of blocks to be read back, and the choice of the way down.
 //!
-//! Access-based placement is not here: it is what [`Level`](crate::Level) does.
+//! Not here: the [level](crate::Level) that places, and policies, which say what gives way.
 
-mod adaptive;
-mod clients;
 mod cost;
-mod deliveries;
-mod estimate;
-mod hierarchy;
-mod holders;
-mod lower;
-mod marginal;
 #[cfg(test)]
-mod random;
+pub(crate) mod random;
 mod reloads;
 mod rules;
-mod server;
-mod staging;
-mod sums;
 
-pub use clients::{Client, Cluster, ClusterCounts, ClusterRules, Source};
 pub use cost::{Load, WayByCost};
-pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
-pub use estimate::{CONFIDENT, Estimator};
-pub use hierarchy::{Hierarchy, Move};
-pub use holders::{Holders, MAX_HOLDERS};
-pub use lower::{Down, LowerLevel, PlacementCounts, Referred};
-pub use marginal::{Marginal, Shift};
 pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold, WayDown};
-pub use server::{Division, Server, ServerSpec, rendezvous};

@@ -8,11 +8,11 @@
 //! Invariant (checked by [`ReloadQueue::validate`]): every block that was queued is still here, or
 //! was dropped for one reason, or was issued.
 
-use crate::recent::Recent;
+use crate::bounded_lru_map::BoundedLruMap;
 
 /// Blocks waiting to be reloaded, the one evicted first at the front.
 pub struct ReloadQueue {
-    waiting: Recent<()>,
+    waiting: BoundedLruMap<()>,
     counts: ReloadCounts,
 }
 
@@ -35,11 +35,26 @@ pub struct ReloadCounts {
     pub issued: u64,
 }
 
+impl ReloadCounts {
+    /// What two queues counted together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            queued: self.queued + other.queued,
+            duplicates: self.duplicates + other.duplicates,
+            demanded: self.demanded + other.demanded,
+            written: self.written + other.written,
+            discarded: self.discarded + other.discarded,
+            overflowed: self.overflowed + other.overflowed,
+            issued: self.issued + other.issued,
+        }
+    }
+}
+
 impl ReloadQueue {
     /// An empty queue for `max` blocks; 0 lets all go at once. `seed` makes the index
     /// unpredictable for clients that choose the block numbers; it changes nothing else.
     pub fn new(max: u32, seed: u64) -> Self {
-        Self { waiting: Recent::new(max, seed), counts: ReloadCounts::default() }
+        Self { waiting: BoundedLruMap::new(max, seed), counts: ReloadCounts::default() }
     }
 
     /// A block is to be reloaded, after those that wait already. One that waits keeps its place.

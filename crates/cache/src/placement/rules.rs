@@ -282,7 +282,7 @@ impl FromStr for Placement {
     type Err = PlacementError;
 
     fn from_str(text: &str) -> Result<Self, PlacementError> {
-        let mut words = text.split(',').map(str::trim);
+        let mut words = undercroft_text::words(text);
         let mut placement = match words.next().unwrap_or("") {
             "access" => Self::Access,
             "eviction" => Self::Eviction(Eviction::default()),
@@ -297,10 +297,11 @@ impl FromStr for Placement {
         };
         let mut given = Vec::new();
         for word in words {
-            let (key, value) = word.split_once('=').ok_or_else(|| {
+            let (key, Some(value)) = undercroft_text::pair(word) else {
                 let name = placement.name();
-                PlacementError(format!("placement {name}: expected key=value, found '{word}'"))
-            })?;
+                let what = format!("placement {name}: expected key=value, found '{word}'");
+                return Err(PlacementError(what));
+            };
             if given.contains(&key) {
                 let name = placement.name();
                 return Err(PlacementError(format!("placement {name}: {key} is given twice")));

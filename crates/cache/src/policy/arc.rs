@@ -13,14 +13,13 @@
 //!
 //! Invariants: those of the directory.
 
-use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
+use super::content_aware::{
+    ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
+};
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use super::logs::Logs;
-use super::neighbour::Alone;
-use super::queues::{Orders, Queues};
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo};
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "arc",
@@ -43,32 +42,22 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         PUBLISH,
     ],
     build: |arguments, context| {
-        let (whole_steps, c) = (arguments.word("step") == "whole", context.capacity);
-        Ok(match held(arguments, c) {
-            Some(held) => {
-                let lists = Queues::new(4, held);
-                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
-            }
-            None if Logs::have_room_for(c.into()) => {
-                let lists = Logs::new([4, 4, 2, 2]);
-                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
-            }
-            None => {
-                let lists = Queues::new(4, Alone);
-                Box::new(Arc { whole_steps, directory: Directory::new(c, lists) })
-            }
-        })
+        let neighbour = Neighbour::of(arguments, context.capacity);
+        Ok(Box::new(Arc {
+            whole_steps: arguments.word("step") == "whole",
+            directory: Directory::new(context.capacity, neighbour),
+        }))
     },
 };
 
-#[derive(Clone)]
-struct Arc<L> {
+#[derive(Clone, Debug)]
+struct Arc {
     whole_steps: bool,
     /// Front of each list: least recently used.
-    directory: Directory<L>,
+    directory: Directory,
 }
 
-impl<L: Orders> Arc<L> {
+impl Arc {
     /// The list that REPLACE takes from.
     #[inline(always)]
     fn victim_list(&self, for_b2: bool) -> u32 {
@@ -80,7 +69,7 @@ impl<L: Orders> Arc<L> {
     }
 
     /// How many T1 would give, one after another, before T2 would.
-    fn too_much(&self, for_b2: bool) -> u32 {
+    fn excess(&self, for_b2: bool) -> u32 {
         let Directory { p, lists, .. } = &self.directory;
         let keeps = p.floor() as u32;
         let meets_p = for_b2 && f64::from(keeps) == *p && keeps > 0;
@@ -89,24 +78,29 @@ impl<L: Orders> Arc<L> {
 
     /// REPLACE of the paper.
     #[inline(always)]
-    fn replace(&mut self, for_b2: bool, out: &mut Departures) {
-        if L::IS_AWARE {
-            let too_much = self.too_much(for_b2);
-            let lists = &mut self.directory.lists;
-            if let Some(victim) = lists.prefer(T1, too_much, T2) {
-                let ghosts = if lists.is_in(T1, victim) { B1 } else { B2 };
-                lists.evict_this(victim, ghosts, out);
-                return;
-            }
+    fn replace(&mut self, for_b2: bool, out: &mut Evictions) {
+        if self.directory.lists.is_content_aware() && self.replace_held(for_b2, out) {
+            return;
         }
-        // Which of the two it is cannot be foretold: better an index than a branch.
+        // Which of the two it is is unpredictable: better an index than a branch.
         let list = self.victim_list(for_b2);
         self.directory.lists.evict(list, ghosts_of(list), out);
     }
 
+    /// REPLACE of a block that the neighbour holds. False if there is none within the window.
+    #[inline(never)]
+    fn replace_held(&mut self, for_b2: bool, out: &mut Evictions) -> bool {
+        let excess = self.excess(for_b2);
+        let lists = &mut self.directory.lists;
+        let Some(victim) = lists.prefer(T1, excess, T2) else { return false };
+        let ghosts = if lists.is_in(T1, victim) { B1 } else { B2 };
+        lists.evict_this(victim, ghosts, out);
+        true
+    }
+
     /// Makes `entry` resident as cases II to IV of the paper do, without moving `p`.
     #[inline(always)]
-    fn insert(&mut self, entry: Entry, out: &mut Departures) {
+    fn insert(&mut self, entry: Entry, out: &mut Evictions) {
         let ghosts = self.directory.lists.list_of(entry);
         if ghosts.is_some() {
             self.directory.lists.remove(entry);
@@ -122,18 +116,19 @@ impl<L: Orders> Arc<L> {
     }
 
     /// T1 alone fills the cache and B1 is empty: its victim is not remembered.
-    fn drop_from_t1(&mut self, out: &mut Departures) {
+    #[cold]
+    fn drop_from_t1(&mut self, out: &mut Evictions) {
         let lists = &mut self.directory.lists;
         // T2 is empty.
         let preferred = lists.prefer(T1, 0, T2);
         preferred.into_iter().for_each(|victim| lists.remove(victim));
         if let Some(victim) = preferred.or_else(|| lists.pop(T1)) {
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
     }
 }
 
-impl<L: Orders> Policy for Arc<L> {
+impl Policy for Arc {
     fn capacity(&self) -> u32 {
         self.directory.capacity
     }
@@ -158,30 +153,30 @@ impl<L: Orders> Policy for Arc<L> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.directory.lists.shift(T2, entry);
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         if let Some(ghosts) = self.directory.lists.list_of(entry) {
             self.directory.adapt(ghosts, self.whole_steps);
         }
         self.insert(entry, out);
     }
 
-    fn take(&mut self, entry: Entry, _: &mut Departures) {
+    fn take(&mut self, entry: Entry, _: &mut Evictions) {
         self.directory.take(entry);
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         match self.directory.lists.list_of(entry) {
             Some(list @ (T1 | T2)) => self.directory.lists.renew(list, entry),
             _ => self.insert(entry, out),
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         self.directory.lists.remove(entry);
     }
 
@@ -190,11 +185,11 @@ impl<L: Orders> Policy for Arc<L> {
             return None;
         }
         let lists = &self.directory.lists;
-        let preferred = lists.would_prefer(T1, self.too_much(false), T2);
-        preferred.or_else(|| lists.front(self.victim_list(false)))
+        let preferred = lists.would_prefer(T1, self.excess(false), T2);
+        preferred.or_else(|| lists.iter(self.victim_list(false)).next())
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.directory.resize(capacity, out);
         while self.len() > capacity {
             self.replace(false, out);
@@ -207,43 +202,20 @@ impl<L: Orders> Policy for Arc<L> {
         self.directory.residents()
     }
 
-    fn asks_neighbour(&self) -> bool {
-        L::IS_AWARE
-    }
-
-    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
-        self.directory.lists.learn(entry, holds);
-    }
-
-    fn neighbour_has(&self, entry: Entry) -> bool {
-        self.directory.lists.neighbour_has(entry)
-    }
-
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.directory.lists.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.directory.lists.prefetch(entry)
     }
 
-    fn warm_further(&self, entry: Entry) -> u32 {
-        self.directory.lists.warm_further(entry)
+    fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        self.directory.lists.content_aware()
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        self.directory.carry(memo, |lists, list, memo| lists.carry(list, memo))
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        self.directory.save_load(snapshot)
     }
 
     fn validate(&self) -> Result<(), String> {
         self.directory.validate()
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let lists = &self.directory.lists;
-        vec![
-            ("T1", lists.text(T1)),
-            ("T2", lists.text(T2)),
-            ("B1", lists.text(B1)),
-            ("B2", lists.text(B2)),
-            ("p", format!("{:?}", self.directory.p)),
-        ]
     }
 }

@@ -7,14 +7,12 @@
 //! Deviation: the directory is kept within its bounds at every miss of an unknown page and not only
 //! when the cache is full, since `take` makes ghosts while it makes room.
 //!
-//! Invariants: those of the directory; a page's reference bit is its mark, and ghosts have none.
+//! Invariants: those of the directory; the reference bit of what is not resident is clear.
 
-use super::directory::{B1, B2, Directory, RESIDENT, T1, T2, ghosts_of};
-use super::neighbour::Alone;
-use super::queues::{Orders, Queues};
+use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::PolicyInfo;
-use super::{Departures, Entry, Policy};
-use crate::memo::{Carried, Memo};
+use super::{Entry, Evictions, Policy};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "car",
@@ -23,15 +21,17 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     source: "Bansal & Modha, FAST 2004",
     parameters: &[],
     build: |_, context| {
-        let lists = Queues::new(4, Alone);
-        Ok(Box::new(Car { directory: Directory::new(context.capacity, lists) }))
+        let directory = Directory::new(context.capacity, None);
+        Ok(Box::new(Car { directory, referenced: Vec::new() }))
     },
 };
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Car {
     /// Front of each clock: at the hand.
     directory: Directory,
+    /// The reference bits.
+    referenced: Vec<bool>,
 }
 
 impl Car {
@@ -42,13 +42,12 @@ impl Car {
     }
 
     /// "replace" of the paper: frees one frame.
-    fn replace(&mut self, out: &mut Departures) {
+    fn replace(&mut self, out: &mut Evictions) {
         loop {
-            let lists = &self.directory.lists;
-            let t1_turn = self.takes_t1(lists.len(T1));
+            let t1_turn = self.takes_t1(self.directory.lists.len(T1));
             let clock = if t1_turn { T1 } else { T2 };
-            let Some(at_hand) = lists.front(clock) else { return };
-            if !lists.is_marked(at_hand) {
+            let Some(at_hand) = self.directory.lists.front(clock) else { return };
+            if !std::mem::take(&mut self.referenced[at_hand as usize]) {
                 self.directory.lists.evict(clock, ghosts_of(clock), out);
                 return;
             }
@@ -58,7 +57,7 @@ impl Car {
 
     /// Makes `entry` resident; a hit in a ghost list moves `p` if it `counts` as a reference.
     #[inline(always)]
-    fn insert(&mut self, entry: Entry, counts: bool, out: &mut Departures) {
+    fn insert(&mut self, entry: Entry, counts: bool, out: &mut Evictions) {
         if self.directory.is_full() {
             self.replace(out);
         }
@@ -86,6 +85,7 @@ impl Policy for Car {
 
     fn grow(&mut self, entries: u32) {
         self.directory.lists.grow(entries);
+        self.referenced.resize(self.referenced.len().max(entries as usize), false);
     }
 
     #[inline(always)]
@@ -99,30 +99,32 @@ impl Policy for Car {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        self.directory.lists.mark(entry);
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
+        self.referenced[entry as usize] = true;
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.insert(entry, true, out);
     }
 
-    fn take(&mut self, entry: Entry, _: &mut Departures) {
+    fn take(&mut self, entry: Entry, _: &mut Evictions) {
         self.directory.take(entry);
+        self.referenced[entry as usize] = false;
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             self.insert(entry, false, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         self.directory.lists.remove(entry);
+        self.referenced[entry as usize] = false;
     }
 
-    /// Turns the hands without moving anything: T1 gives marked pages to T2 until one is unmarked
+    /// Turns the hands without moving anything: T1 gives referenced pages to T2 until one is not
     /// or T1 is down to its target; then T2's hand goes around, over those pages last. O(capacity)
     /// at worst.
     fn victim(&self) -> Option<Entry> {
@@ -135,17 +137,17 @@ impl Policy for Car {
             if !self.takes_t1(t1) {
                 break;
             }
-            if !lists.is_marked(at_hand) {
+            if !self.referenced[at_hand as usize] {
                 return Some(at_hand);
             }
             t1 -= 1;
         }
-        let unmarked = lists.iter(T2).find(|&e| !lists.is_marked(e));
-        let moved = lists.front(T1).filter(|_| t1 < lists.len(T1));
-        unmarked.or(moved).or(lists.front(T2))
+        let unreferenced = lists.iter(T2).find(|&e| !self.referenced[e as usize]);
+        let moved = lists.iter(T1).next().filter(|_| t1 < lists.len(T1));
+        unreferenced.or(moved).or_else(|| lists.iter(T2).next())
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.directory.resize(capacity, out);
         while self.len() > capacity {
             self.replace(out);
@@ -159,37 +161,29 @@ impl Policy for Car {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.directory.lists.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.directory.lists.prefetch(entry) ^ u32::from(self.referenced[entry as usize])
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        self.directory.carry(memo, |lists, list, memo| match list {
-            ..RESIDENT => lists.carry_marked(list, memo),
-            _ => lists.carry(list, memo),
-        })
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        let Self { directory: Directory { capacity, p, lists }, referenced } = self;
+        snapshot.real(p, 0.0..=f64::from(*capacity))?;
+        for clock in [T1, T2] {
+            let saved = lists.iter(clock).map(|page| (page, referenced[page as usize]));
+            for (page, bit) in snapshot.entries_with(lists.len(clock), saved, Snapshot::flag)? {
+                lists.push(clock, page);
+                referenced[page as usize] = bit;
+            }
+        }
+        [B1, B2].into_iter().try_for_each(|ghosts| lists.save_load(ghosts, snapshot))
     }
 
     fn validate(&self) -> Result<(), String> {
-        let lists = &self.directory.lists;
-        if lists.iter(B1).chain(lists.iter(B2)).any(|ghost| lists.is_marked(ghost)) {
-            return Err("a ghost is marked".into());
+        let referenced = (0..).zip(&self.referenced).filter(|&(_, &bit)| bit);
+        let mut pages = referenced.map(|(page, _)| page);
+        if let Some(page) = pages.find(|&page| !self.contains(page)) {
+            return Err(format!("page {page} is referenced and not resident"));
         }
         self.directory.validate()
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let lists = &self.directory.lists;
-        let with_bits = |clock| {
-            let page = |e| (e, u8::from(lists.is_marked(e)));
-            format!("{:?}", lists.iter(clock).map(page).collect::<Vec<_>>())
-        };
-        vec![
-            ("T1", with_bits(T1)),
-            ("T2", with_bits(T2)),
-            ("B1", lists.text(B1)),
-            ("B2", lists.text(B2)),
-            ("p", format!("{:?}", self.directory.p)),
-        ]
     }
 }

@@ -8,12 +8,12 @@
 //! Invariants: an entry is in the ring exactly if it is resident; its mark there is 1 + its
 //! counter.
 
-use super::neighbour::{Alone, Neighbour};
+use super::clock_ca::Search;
+use super::content_aware::{ContentAware, Neighbour};
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::ring_search::Search;
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock",
@@ -28,25 +28,25 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     }],
     build: |arguments, context| {
         let bits = arguments.integer("bits") as u32;
-        Ok(Box::new(Clock::new(context.capacity, bits, Alone)))
+        Ok(Box::new(Clock::new(context.capacity, bits, None)))
     },
 };
 
-#[derive(Clone)]
-pub(super) struct Clock<N> {
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
     capacity: u32,
     /// Mark of an entry whose counter is full.
     max: u8,
     /// Front: at the hand.
     ring: Ring,
-    neighbour: N,
-    /// For what the neighbour holds, if there is one to know of.
+    /// Of CLOCK-CA, with the search for what it holds.
+    neighbour: Option<Neighbour>,
     search: Search,
 }
 
-impl<N: Neighbour> Clock<N> {
+impl Clock {
     /// With counters of `bits` bits, at most 7.
-    pub(super) fn new(capacity: u32, bits: u32, neighbour: N) -> Self {
+    pub(super) fn new(capacity: u32, bits: u32, neighbour: Option<Neighbour>) -> Self {
         let (ring, search) = (Ring::new(), Search::default());
         Self { capacity, max: 1 << bits, ring, neighbour, search }
     }
@@ -54,48 +54,62 @@ impl<N: Neighbour> Clock<N> {
     /// The first that the hand would not spare, and that the neighbour holds, found by looking at
     /// all again. O(capacity) at worst.
     fn would_prefer(&self) -> Option<Entry> {
-        if !N::IS_KNOWN {
-            return None;
-        }
-        self.neighbour.first_held(self.ring.iter(), |entry| self.ring.mark(entry) == 1)
+        let neighbour = self.neighbour.as_ref()?;
+        let mut window = self.ring.iter().take(neighbour.window() as usize);
+        window.find(|&entry| self.ring.mark(entry) == 1 && neighbour.has(entry))
     }
 
     /// An entry leaves from where it is; the hand stays.
     fn leave(&mut self, entry: Entry) {
-        if N::IS_KNOWN {
+        if self.neighbour.is_some() {
             self.search.leaves(&self.ring, entry);
         }
         self.ring.remove(entry);
     }
 
-    fn evict(&mut self, out: &mut Departures) {
-        if N::IS_KNOWN {
-            if let Some(victim) = self.search.prefer(&mut self.ring, &self.neighbour) {
-                self.leave(victim);
-                out.push(victim, Fate::Evicted);
-                return;
-            }
+    #[inline(always)]
+    fn evict(&mut self, out: &mut Evictions) {
+        if self.neighbour.is_some() {
+            self.evict_held_first(out);
+        } else {
+            self.turn_hand(out);
         }
+    }
+
+    /// Evicts the first unmarked entry from the hand: how many it has passed.
+    #[inline(always)]
+    fn turn_hand(&mut self, out: &mut Evictions) -> u32 {
         let mut passed = 0;
         while let Some(slot) = self.ring.front() {
             let mark = self.ring.mark_in(slot);
             if *mark == 1 {
                 let victim = self.ring.entry_in(slot);
                 self.ring.pop_front();
-                out.push(victim, Fate::Evicted);
+                out.push(victim, EvictionKind::Evicted);
                 break;
             }
             *mark -= u8::from(*mark > 1);
             self.ring.turn();
             passed += 1;
         }
-        if N::IS_KNOWN {
-            self.search.hand_passed(passed + 1);
+        passed
+    }
+
+    /// Out of the way of what happens without a neighbour.
+    #[inline(never)]
+    fn evict_held_first(&mut self, out: &mut Evictions) {
+        let Some(neighbour) = &self.neighbour else { return };
+        if let Some(victim) = self.search.prefer(&mut self.ring, neighbour) {
+            self.leave(victim);
+            out.push(victim, EvictionKind::Evicted);
+            return;
         }
+        let passed = self.turn_hand(out);
+        self.search.hand_passed(passed + 1);
     }
 }
 
-impl<N: Neighbour> Policy for Clock<N> {
+impl Policy for Clock {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -107,7 +121,7 @@ impl<N: Neighbour> Policy for Clock<N> {
 
     fn grow(&mut self, entries: u32) {
         self.ring.grow(entries);
-        self.neighbour.grow(entries);
+        self.neighbour.iter_mut().for_each(|n| n.grow(entries));
     }
 
     #[inline(always)]
@@ -116,30 +130,26 @@ impl<N: Neighbour> Policy for Clock<N> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         let mark = self.ring.mark_in(self.ring.slot_of(entry));
         *mark += u8::from(*mark < self.max);
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         if self.len() == self.capacity {
             self.evict(out);
         }
         self.ring.push_back(entry, 1, self.capacity);
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
-        self.discard(entry, out);
-    }
-
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             self.admit(entry, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
         }
@@ -154,9 +164,9 @@ impl<N: Neighbour> Policy for Clock<N> {
         self.would_prefer().or_else(|| self.ring.iter().min_by_key(|&e| self.ring.mark(e)))
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
-        self.neighbour.adopt(capacity);
+        self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
         while self.len() > capacity {
             self.evict(out);
         }
@@ -166,33 +176,19 @@ impl<N: Neighbour> Policy for Clock<N> {
         self.ring.iter().collect()
     }
 
-    fn asks_neighbour(&self) -> bool {
-        N::IS_KNOWN
-    }
-
-    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
-        self.neighbour.mark(entry, holds);
-        if N::IS_KNOWN && holds && self.contains(entry) {
-            self.search.learns(&self.ring, entry);
-        }
-    }
-
-    fn neighbour_has(&self, entry: Entry) -> bool {
-        self.neighbour.has(entry)
-    }
-
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.ring.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.ring.prefetch(entry)
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        if self.neighbour.is_some() { Some(self) } else { None }
+    }
+
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let saved = self.ring.iter().map(|entry| (entry, self.ring.mark(entry)));
-        let mark = |memo: &mut Memo<'_>, mark: &mut u8| memo.number(mark, 1..=self.max);
-        for (entry, mark) in memo.sequence(self.len(), saved, mark)? {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
+        let mark = |snapshot: &mut Snapshot<'_>, mark: &mut u8| snapshot.number(mark, 1..=self.max);
+        for (entry, mark) in snapshot.entries_with(self.len(), saved, mark)? {
             self.ring.push_back(entry, mark, self.capacity);
         }
         Ok(())
@@ -205,12 +201,22 @@ impl<N: Neighbour> Policy for Clock<N> {
         if self.ring.iter().any(|e| self.ring.mark(e) > self.max) {
             return Err("a counter is beyond its width".into());
         }
-        self.search.check(&self.ring, &self.neighbour)?;
+        if let Some(neighbour) = &self.neighbour {
+            self.search.check(&self.ring, neighbour)?;
+        }
         self.ring.check()
     }
+}
 
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let ring: Vec<_> = self.residents().iter().map(|&e| (e, self.ring.mark(e) - 1)).collect();
-        vec![("ring_from_hand", format!("{ring:?}"))]
+impl ContentAware for Clock {
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        let is_new = self.neighbour.as_mut().is_some_and(|n| n.set(entry, holds));
+        if is_new && self.contains(entry) {
+            self.search.learns(&self.ring, entry);
+        }
+    }
+
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.as_ref().is_some_and(|n| n.has(entry))
     }
 }

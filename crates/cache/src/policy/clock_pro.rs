@@ -22,8 +22,8 @@
 
 use super::registry::PolicyInfo;
 use super::trail::Trail;
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock-pro",
@@ -55,7 +55,7 @@ const IN_TEST: u8 = 4;
 const IS_HOT: u8 = 8;
 const IS_DROPPED: u8 = 16;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct ClockPro {
     capacity: u32,
     cold_target: u32,
@@ -144,7 +144,7 @@ impl ClockPro {
     /// RUN_COLD of the specification: evicts the resident cold page nearest the tail, or spares it
     /// because it was referenced.
     #[inline(always)]
-    fn run_cold(&mut self, out: &mut Departures) {
+    fn run_cold(&mut self, out: &mut Evictions) {
         let Some(page) = self.seek_resident() else { return };
         let in_test = self.is(IN_TEST, page);
         match (self.is(REFERENCED, page), in_test) {
@@ -159,12 +159,12 @@ impl ClockPro {
                 self.put(RESIDENT | IN_TEST, page);
             }
             (false, true) => {
-                out.push(page, Fate::Remembered);
+                out.push(page, EvictionKind::Remembered);
                 self.make_ghost(page);
             }
             (false, false) => {
                 self.pull(page);
-                out.push(page, Fate::Evicted);
+                out.push(page, EvictionKind::Evicted);
             }
         }
     }
@@ -213,7 +213,7 @@ impl ClockPro {
     /// Makes a page resident. If it is found in test, `cold_target` grows if this `counts` as a
     /// reference.
     #[inline(always)]
-    fn insert(&mut self, entry: Entry, counts: bool, out: &mut Departures) {
+    fn insert(&mut self, entry: Entry, counts: bool, out: &mut Evictions) {
         let had_room = self.len() < self.capacity;
         while self.len() >= self.capacity {
             self.run_cold(out);
@@ -236,11 +236,11 @@ impl ClockPro {
 
     /// Reports the pages that were dropped and have not become resident since.
     #[inline(always)]
-    fn report(&mut self, out: &mut Departures) {
+    fn report(&mut self, out: &mut Evictions) {
         for ghost in self.dropped.drain(..) {
             if self.state[ghost as usize] == IS_DROPPED {
                 self.state[ghost as usize] = 0;
-                out.push(ghost, Fate::Forgotten);
+                out.push(ghost, EvictionKind::Forgotten);
             }
         }
     }
@@ -284,16 +284,16 @@ impl Policy for ClockPro {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.state[entry as usize] |= REFERENCED;
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.insert(entry, true, out);
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             return;
         }
@@ -308,13 +308,13 @@ impl Policy for ClockPro {
         self.report(out);
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             self.insert(entry, false, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         self.pull(entry);
     }
 
@@ -328,14 +328,14 @@ impl Policy for ClockPro {
         if let Some((_, page, _)) = self.cold.find(self.cold_hand, would_go) {
             return Some(page);
         }
-        let (mut copy, mut out) = (self.clone(), Departures::new());
+        let (mut copy, mut out) = (self.clone(), Evictions::new());
         while copy.len() == self.capacity {
             copy.run_cold(&mut out);
         }
         out.evicted().next()
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         let shrinks = capacity < self.capacity;
         self.capacity = capacity;
         if shrinks {
@@ -356,22 +356,24 @@ impl Policy for ClockPro {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
+    fn prefetch(&self, entry: Entry) -> u32 {
         self.at[entry as usize] ^ u32::from(self.state[entry as usize])
     }
 
     /// The hands start over: what they have passed they do not look for.
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.number(&mut self.cold_target, 1..=self.capacity)?;
-        memo.clock(&mut self.time)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.number(&mut self.cold_target, 1..=self.capacity)?;
+        snapshot.clock(&mut self.time)?;
         let now = self.time;
         for is_hot in [true, false] {
             let list = if is_hot { &self.hot } else { &self.cold };
             let saved = list.iter().map(|(entry, at)| (entry, (at, self.state[entry as usize])));
-            for (entry, (put_at, state)) in memo.sequence(list.len(), saved, |memo, it| {
-                memo.number(&mut it.0, 1..=now)?;
-                memo.number(&mut it.1, RESIDENT..=RESIDENT | REFERENCED | IS_HOT)
-            })? {
+            for (entry, (put_at, state)) in
+                snapshot.entries_with(list.len(), saved, |snapshot, it| {
+                    snapshot.number(&mut it.0, 1..=now)?;
+                    snapshot.number(&mut it.1, RESIDENT..=RESIDENT | REFERENCED | IS_HOT)
+                })?
+            {
                 let kind = state & !(RESIDENT | REFERENCED);
                 let right = match state & RESIDENT {
                     0 => !is_hot && state == IN_TEST,
@@ -379,7 +381,9 @@ impl Policy for ClockPro {
                     _ => kind & !IN_TEST == 0,
                 };
                 if !right || self.state[entry as usize] != 0 {
-                    return Err(Refused(format!("entry {entry} cannot be in state {state} here")));
+                    return Err(SnapshotError::new(format!(
+                        "entry {entry} cannot be in state {state} here"
+                    )));
                 }
                 self.time = put_at - 1;
                 self.put(state, entry);
@@ -426,21 +430,5 @@ impl Policy for ClockPro {
             list.check(|entry| Some(self.at[entry as usize]))?;
         }
         Ok(())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let mut pages: Vec<_> = self.hot.iter().chain(self.cold.iter()).collect();
-        pages.sort_by_key(|&(_, put_at)| put_at);
-        let text = |(e, _)| {
-            (
-                e,
-                if self.is(IS_HOT, e) { "hot" } else { "cold" },
-                if self.is(RESIDENT, e) { "res" } else { "nonres" },
-                if self.is(IN_TEST, e) { "test" } else { "-" },
-                u8::from(self.is(REFERENCED, e)),
-            )
-        };
-        let list: Vec<_> = pages.into_iter().map(text).collect();
-        vec![("list_tail_to_head", format!("{list:?}")), ("m_c", self.cold_target.to_string())]
     }
 }

@@ -4,9 +4,10 @@
 //! Invariants (checked by [`Directory::validate`]): `|T1| + |T2|` and `|T1| + |B1|` are at most the
 //! capacity, all four lists together at most twice; 0 <= p <= capacity.
 
-use super::queues::{Orders, Queues};
-use super::{Departures, Entry};
-use crate::memo::{Carried, Memo};
+use super::content_aware::Neighbour;
+use super::queues::Queues;
+use super::{Entry, Evictions};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(crate) const T1: u32 = 0;
 pub(crate) const T2: u32 = 1;
@@ -20,19 +21,20 @@ pub(crate) fn ghosts_of(list: u32) -> u32 {
     list + RESIDENT
 }
 
-#[derive(Clone)]
-pub(crate) struct Directory<L = Queues> {
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
     pub(crate) capacity: u32,
     /// Target size of T1.
     pub(crate) p: f64,
     /// Front: the oldest in the order of the policy.
-    pub(crate) lists: L,
+    pub(crate) lists: Queues,
 }
 
-impl<L: Orders> Directory<L> {
+impl Directory {
     /// With four empty lists.
-    pub(crate) fn new(capacity: u32, lists: L) -> Self {
-        Self { capacity, p: 0.0, lists }
+    pub(crate) fn new(capacity: u32, neighbour: Option<Neighbour>) -> Self {
+        // Entries leave T1 and T2 from everywhere, the ghost lists mostly from the front.
+        Self { capacity, p: 0.0, lists: Queues::new([4, 4, 2, 2], neighbour) }
     }
 
     #[inline(always)]
@@ -70,8 +72,8 @@ impl<L: Orders> Directory<L> {
     /// Makes room in the directory, by a ghost at most, for an entry that it does not know. Not to
     /// be called when T1 alone fills the capacity.
     #[inline(always)]
-    pub(crate) fn make_room_for_unknown(&mut self, out: &mut Departures) {
-        // Nearly always one of the two must go, and which cannot be foretold: no branch.
+    pub(crate) fn make_room_for_unknown(&mut self, out: &mut Evictions) {
+        // Nearly always one of the two must go, and which is unpredictable: no branch.
         let is_once_full = self.lists.len(T1) + self.lists.len(B1) == self.capacity;
         if is_once_full | (self.total() == 2 * u64::from(self.capacity)) {
             self.lists.forget(if is_once_full { B1 } else { B2 }, out);
@@ -88,15 +90,15 @@ impl<L: Orders> Directory<L> {
 
     /// Takes on another capacity. Where this leaves too many resident, the policy replaces them and
     /// calls [`fit`](Self::fit) after each.
-    pub(crate) fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    pub(crate) fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
-        self.lists.adopt(capacity);
+        self.lists.resize(capacity);
         self.p = self.p.min(f64::from(capacity));
         self.fit(out);
     }
 
     /// Drops ghosts until the lists are within their bounds, as far as ghosts can help.
-    pub(crate) fn fit(&mut self, out: &mut Departures) {
+    pub(crate) fn fit(&mut self, out: &mut Evictions) {
         let c = self.capacity;
         while self.lists.len(B1) > 0 && self.lists.len(T1) + self.lists.len(B1) > c {
             self.lists.forget(B1, out);
@@ -115,14 +117,10 @@ impl<L: Orders> Directory<L> {
         self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
     }
 
-    /// Carries the target, and the lists each as `carry` says.
-    pub(super) fn carry(
-        &mut self,
-        memo: &mut Memo<'_>,
-        mut carry: impl FnMut(&mut L, u32, &mut Memo<'_>) -> Carried,
-    ) -> Carried {
-        memo.real(&mut self.p, 0.0..=f64::from(self.capacity))?;
-        (T1..=B2).try_for_each(|list| carry(&mut self.lists, list, memo))
+    /// Saves or loads the target and the lists.
+    pub(super) fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.real(&mut self.p, 0.0..=f64::from(self.capacity))?;
+        (T1..=B2).try_for_each(|list| self.lists.save_load(list, snapshot))
     }
 
     /// Checks the invariants in the head of this file.
@@ -141,13 +139,12 @@ impl<L: Orders> Directory<L> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::neighbour::Alone;
     use super::*;
 
     #[test]
     fn steps_are_real_or_cut() {
         for (whole_steps, up, down) in [(false, 1.5, 0.5), (true, 1.0, 0.0)] {
-            let mut directory = Directory::new(8, Queues::new(4, Alone));
+            let mut directory = Directory::new(8, None);
             directory.lists.grow(8);
             for (entry, list) in [B1, B1, B2, B2, B2].into_iter().enumerate() {
                 directory.lists.push(list, entry as Entry);

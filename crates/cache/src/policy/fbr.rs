@@ -23,13 +23,11 @@
 //! 3. `sum` is the sum of the residents' counts, each at least 1;
 //! 4. an entry is linked in the list of its state: stack, ghosts, or none if unknown.
 
-use std::collections::BTreeMap;
-
 use super::ghosts::{GHOST, Ghosts};
 use super::registry::{Kind, Parameter, PolicyInfo, SpecError};
-use super::{Departures, Entry, Policy};
+use super::{Entry, Evictions, Policy};
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fbr",
@@ -108,7 +106,7 @@ struct Block {
     old: bool,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Fbr {
     capacity: u32,
     /// Of the new and the old section.
@@ -266,7 +264,7 @@ impl Fbr {
         chained.or_else(|| self.lists.front(STACK))
     }
 
-    fn evict(&mut self, out: &mut Departures) {
+    fn evict(&mut self, out: &mut Evictions) {
         if let Some(victim) = self.next_victim() {
             self.pull(victim);
             self.lists.data_mut(victim).place = Place::Ghost;
@@ -276,7 +274,7 @@ impl Fbr {
 
     /// Makes room for an entry that is not resident: the count that was remembered, or 0.
     #[inline(always)]
-    fn make_room(&mut self, entry: Entry, out: &mut Departures) -> u32 {
+    fn make_room(&mut self, entry: Entry, out: &mut Evictions) -> u32 {
         let Block { count, place, .. } = self.lists.data(entry);
         if place == Place::Ghost {
             self.lists.remove(GHOSTS, entry);
@@ -325,21 +323,21 @@ impl Policy for Fbr {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         let Block { count, new, .. } = self.lists.data(entry);
         self.raise(entry, count.saturating_add(u32::from(!new)));
         self.age();
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         let count = self.make_room(entry, out);
         self.push(entry, count.saturating_add(1));
         self.age();
     }
 
     /// A reference that is counted as a hit is, after which the block is a ghost.
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         let Block { count, new, place, .. } = self.lists.data(entry);
         if place != Place::Resident {
             return;
@@ -352,7 +350,7 @@ impl Policy for Fbr {
     }
 
     /// A reference to a block that is then the newest ghost.
-    fn note(&mut self, entry: Entry, out: &mut Departures) {
+    fn note(&mut self, entry: Entry, out: &mut Evictions) {
         let Block { count, place, .. } = self.lists.data(entry);
         if place == Place::Resident {
             return;
@@ -367,7 +365,7 @@ impl Policy for Fbr {
     }
 
     /// To the top of the stack, uncounted: with the remembered count, or 1.
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.raise(entry, self.lists.data(entry).count);
         } else {
@@ -377,7 +375,7 @@ impl Policy for Fbr {
         self.age();
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         match self.lists.data(entry).place {
             Place::Resident => self.pull(entry),
             Place::Ghost => self.lists.remove(GHOSTS, entry),
@@ -390,7 +388,7 @@ impl Policy for Fbr {
         if self.len() == self.capacity { self.next_victim() } else { None }
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.unmark_sections();
         self.derive_sizes(capacity);
         self.mark_sections();
@@ -406,22 +404,18 @@ impl Policy for Fbr {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.lists.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.lists.prefetch(entry)
     }
 
-    fn warm_further(&self, entry: Entry) -> u32 {
-        self.lists.warm_beside(entry)
-    }
-
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         for (list, place) in [(STACK, Place::Resident), (GHOSTS, Place::Ghost)] {
-            self.lists.carry(list, memo, |memo, block| {
+            self.lists.save_load(list, snapshot, |snapshot, block| {
                 block.place = place;
-                memo.number(&mut block.count, 1..=u32::MAX)
+                snapshot.number(&mut block.count, 1..=u32::MAX)
             })?;
         }
-        if memo.is_loading() {
+        if snapshot.is_loading() {
             let count = |entry| u64::from(self.lists.data(entry).count);
             self.sum = self.lists.iter(STACK).map(count).sum();
             self.mark_sections();
@@ -460,12 +454,5 @@ impl Policy for Fbr {
             return Err(format!("{} resident, capacity {}", stack.len(), self.capacity));
         }
         self.check_places().and_then(|()| self.lists.check()).and_then(|()| self.chains.check())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let stack: Vec<_> = self.residents().into_iter().rev().collect();
-        let count = |e: Entry| (e, self.lists.data(e).count);
-        let counts: BTreeMap<_, _> = stack.iter().copied().map(count).collect();
-        vec![("stack_mru_to_lru", format!("{stack:?}")), ("count", format!("{counts:?}"))]
     }
 }

@@ -3,9 +3,9 @@
 //! Invariant: an entry is in the queue exactly if it is resident.
 
 use super::registry::PolicyInfo;
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fifo",
@@ -16,7 +16,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, context| Ok(Box::new(Fifo { capacity: context.capacity, queue: Ring::new() })),
 };
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Fifo {
     capacity: u32,
     /// Front: oldest.
@@ -25,9 +25,9 @@ struct Fifo {
 
 impl Fifo {
     #[inline(always)]
-    fn evict(&mut self, out: &mut Departures) {
+    fn evict(&mut self, out: &mut Evictions) {
         if let Some(oldest) = self.queue.pop_front() {
-            out.push(oldest, Fate::Evicted);
+            out.push(oldest, EvictionKind::Evicted);
         }
     }
 }
@@ -52,35 +52,27 @@ impl Policy for Fifo {
     }
 
     #[inline(always)]
-    fn touch(&mut self, _: Entry, _: &mut Departures) {}
+    fn touch(&mut self, _: Entry, _: &mut Evictions) {}
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         if self.len() == self.capacity {
             self.evict(out);
         }
         self.queue.push_back(entry, 1, self.capacity);
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
-        self.discard(entry, out);
-    }
-
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
-        self.access(entry, out);
-    }
-
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.queue.remove(entry);
         }
     }
 
     fn victim(&self) -> Option<Entry> {
-        if self.len() == self.capacity { self.queue.iter().next() } else { None }
+        self.queue.iter().next().filter(|_| self.len() == self.capacity)
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         while self.len() > capacity {
             self.evict(out);
@@ -93,16 +85,13 @@ impl Policy for Fifo {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.queue.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.queue.prefetch(entry)
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let saved = self.queue.iter().map(|entry| (entry, ()));
-        for (entry, ()) in memo.sequence(self.len(), saved, |_, ()| Ok(()))? {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
+        for (entry, ()) in snapshot.entries_with(self.len(), saved, |_, ()| Ok(()))? {
             self.queue.push_back(entry, 1, self.capacity);
         }
         Ok(())

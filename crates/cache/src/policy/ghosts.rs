@@ -3,7 +3,7 @@
 //! block stays with the policy's other knowledge of it, until it is forgotten.
 
 use super::registry::{Kind, Parameter};
-use super::{Departures, Entry, Fate};
+use super::{Entry, EvictionKind, Evictions};
 use crate::lists::Lists;
 
 /// The usual parameter. The size is the one that TPDS 2004 gives MQ's Q_out.
@@ -52,7 +52,7 @@ impl<T: Copy + Default> GhostList for Lists<T> {
 }
 
 /// The bound of a ghost memory, and the list that it is.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Ghosts {
     list: u32,
     times: f64,
@@ -67,15 +67,18 @@ impl Ghosts {
 
     /// An entry, by now in no list, was evicted: it becomes the newest ghost, if there are any.
     #[inline(always)]
-    pub(super) fn evict(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Departures) {
-        out.push(entry, if self.max > 0 { Fate::Remembered } else { Fate::Evicted });
+    pub(super) fn evict(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Evictions) {
+        out.push(
+            entry,
+            if self.max > 0 { EvictionKind::Remembered } else { EvictionKind::Evicted },
+        );
         self.keep(lists, entry, out);
     }
 
     /// Makes an entry of no list the newest ghost, if there are any; else it is unknown from now
     /// on.
     #[inline(always)]
-    pub(super) fn keep(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Departures) {
+    pub(super) fn keep(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Evictions) {
         if self.max > 0 {
             lists.remember(self.list, entry);
             self.trim(lists, out);
@@ -89,18 +92,18 @@ impl Ghosts {
         &mut self,
         lists: &mut impl GhostList,
         capacity: u32,
-        out: &mut Departures,
+        out: &mut Evictions,
     ) {
         self.max = Self::new(self.list, self.times, capacity).max;
         self.trim(lists, out);
     }
 
     #[inline(always)]
-    fn trim(&self, lists: &mut impl GhostList, out: &mut Departures) {
+    fn trim(&self, lists: &mut impl GhostList, out: &mut Evictions) {
         while lists.len(self.list) > self.max {
             if let Some(oldest) = lists.pop(self.list) {
                 lists.forget(oldest);
-                out.push(oldest, Fate::Forgotten);
+                out.push(oldest, EvictionKind::Forgotten);
             }
         }
     }

@@ -17,14 +17,13 @@
 //! 4. no two residents have the same stamp.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use super::ghosts::{GHOST, Ghosts};
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Policy};
+use super::{Entry, Evictions, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo, Refused};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lfru",
@@ -73,7 +72,7 @@ struct Block {
 /// The order of eviction: fading CRF, then LAST, then order of use.
 type Key = (f64, u64, u64);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Lfru {
     capacity: u32,
     lambda: f64,
@@ -112,7 +111,7 @@ impl Lfru {
     }
 
     /// Takes an entry out of the ghosts, if it is one, and if need be evicts another.
-    fn make_room(&mut self, entry: Entry, out: &mut Departures) {
+    fn make_room(&mut self, entry: Entry, out: &mut Evictions) {
         if self.remembers(entry) {
             self.blocks.remove(GHOSTS, entry);
         }
@@ -127,7 +126,7 @@ impl Lfru {
         self.heap.push(self.key(entry), entry);
     }
 
-    fn evict(&mut self, out: &mut Departures) {
+    fn evict(&mut self, out: &mut Evictions) {
         while let Some((key, entry)) = self.heap.first() {
             let true_key = self.key(entry);
             if key == true_key {
@@ -170,19 +169,19 @@ impl Policy for Lfru {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.reference(entry);
         self.stamp(entry);
     }
 
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.make_room(entry, out);
         self.reference(entry);
         self.enter(entry);
     }
 
     /// A reference after which the entry is a ghost.
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
             self.reference(entry);
@@ -191,7 +190,7 @@ impl Policy for Lfru {
     }
 
     /// A reference after which the entry is the newest ghost.
-    fn note(&mut self, entry: Entry, out: &mut Departures) {
+    fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
         }
@@ -203,7 +202,7 @@ impl Policy for Lfru {
     }
 
     /// A use, but no reference: CRF and LAST are as remembered, and begin now if they are not.
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.stamp(entry);
             return;
@@ -215,7 +214,7 @@ impl Policy for Lfru {
         self.enter(entry);
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
         } else if self.remembers(entry) {
@@ -233,7 +232,7 @@ impl Policy for Lfru {
         self.residents().into_iter().filter(|_| full).min_by(order)
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.ghosts.resize(&mut self.blocks, capacity, out);
         while self.len() > capacity {
@@ -247,30 +246,27 @@ impl Policy for Lfru {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.blocks.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.blocks.prefetch(entry)
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.clock(&mut self.now)?;
-        memo.clock(&mut self.uses)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.clock(&mut self.now)?;
+        snapshot.clock(&mut self.uses)?;
         let (now, uses) = (self.now, self.uses);
-        let history = |memo: &mut Memo<'_>, block: &mut Block| {
-            memo.real(&mut block.crf, 1.0..=CRF_MAX)?;
-            memo.number(&mut block.last, 0..=now)
+        let history = |snapshot: &mut Snapshot<'_>, block: &mut Block| {
+            snapshot.real(&mut block.crf, 1.0..=CRF_MAX)?;
+            snapshot.number(&mut block.last, 0..=now)
         };
         let saved = self.heap.iter().map(|(_, entry)| (entry, self.blocks.data(entry)));
-        for (entry, block) in memo.sequence(self.len(), saved, |memo, block| {
-            history(memo, block)?;
-            memo.number(&mut block.stamp, 1..=uses)
+        for (entry, block) in snapshot.entries_with(self.len(), saved, |snapshot, block| {
+            history(snapshot, block)?;
+            snapshot.number(&mut block.stamp, 1..=uses)
         })? {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
             *self.blocks.data_mut(entry) = block;
             self.heap.push(self.key(entry), entry);
         }
-        self.blocks.carry(GHOSTS, memo, history)
+        self.blocks.save_load(GHOSTS, snapshot, history)
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -299,12 +295,5 @@ impl Policy for Lfru {
         }
         self.ghosts.check(&self.blocks)?;
         self.heap.check().and_then(|()| self.blocks.check())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let block = |e| (e, self.blocks.data(e));
-        let weights = self.residents().into_iter().map(block);
-        let weights: BTreeMap<_, _> = weights.map(|(e, b)| (e, [b.crf, b.last as f64])).collect();
-        vec![("crf_last", format!("{weights:?}"))]
     }
 }

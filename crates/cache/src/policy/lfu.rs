@@ -13,15 +13,13 @@
 //! Invariants: an entry is resident exactly if its place is the slot of the ranking that holds it,
 //! and a ghost exactly if its place is the slot of the memory that holds it.
 
-use std::collections::BTreeMap;
-
 use super::ghosts::GHOST;
 use super::memory::{Memory, Place, Places};
 use super::period::Period;
 use super::ranking::Ranking;
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Policy};
-use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
+use super::{Entry, Evictions, Policy};
+use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lfu",
@@ -60,7 +58,7 @@ fn halved(count: u64) -> u64 {
     (count / 2).max(1)
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Lfu {
     capacity: u32,
     /// The numbers of residents are slots of `ranking`.
@@ -76,7 +74,7 @@ struct Lfu {
 impl Lfu {
     /// Makes an entry resident that is not.
     #[inline(always)]
-    fn enter(&mut self, entry: Entry, count: u64, out: &mut Departures) {
+    fn enter(&mut self, entry: Entry, count: u64, out: &mut Evictions) {
         let victim = self.ranking.front().filter(|_| self.len() == self.capacity);
         let slot = match victim {
             Some(victim) => {
@@ -91,7 +89,7 @@ impl Lfu {
 
     /// Makes a ghost of the resident in a slot. The slot is the caller's.
     #[inline(always)]
-    fn evict(&mut self, slot: u32, out: &mut Departures) {
+    fn evict(&mut self, slot: u32, out: &mut Evictions) {
         let count = self.ranking.remove(slot);
         self.ghosts.evict(&mut self.places, self.ranking.entry(slot), count, out);
     }
@@ -145,7 +143,7 @@ impl Policy for Lfu {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             self.ranking.promote(slot);
         }
@@ -153,14 +151,14 @@ impl Policy for Lfu {
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         let count = self.recall(entry).map_or(1, |count| count + 1);
         self.enter(entry, count, out);
         self.end_reference();
     }
 
     /// A reference after which the entry is a ghost.
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             let count = self.ranking.remove(slot);
             self.ranking.release(slot);
@@ -170,7 +168,7 @@ impl Policy for Lfu {
     }
 
     /// A reference after which the entry is the newest ghost.
-    fn note(&mut self, entry: Entry, out: &mut Departures) {
+    fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             let count = self.recall(entry).map_or(1, |count| count + 1);
             self.ghosts.keep(&mut self.places, entry, count, out);
@@ -179,7 +177,7 @@ impl Policy for Lfu {
     }
 
     /// The remembered count, or 1; a resident becomes the newest of its count.
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             return self.ranking.renew(slot);
         }
@@ -187,7 +185,7 @@ impl Policy for Lfu {
         self.enter(entry, count, out);
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             self.ranking.remove(slot);
             self.ranking.release(slot);
@@ -201,7 +199,7 @@ impl Policy for Lfu {
         if self.len() == self.capacity { self.entries().next() } else { None }
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.aging = aging(self.age, capacity, self.references);
         self.ghosts.resize(&mut self.places, capacity, out);
@@ -217,23 +215,20 @@ impl Policy for Lfu {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
+    fn prefetch(&self, entry: Entry) -> u32 {
         let (slot, ghost) = self.places.near(entry, self.ranking.slots(), self.ghosts.slots());
-        self.ranking.warm(slot) ^ self.ghosts.peek(ghost) as u32
+        self.ranking.prefetch(slot) ^ self.ghosts.peek(ghost) as u32
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.clock(&mut self.references)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.clock(&mut self.references)?;
         self.aging = aging(self.age, self.capacity, self.references);
         let Self { places, ranking, ghosts, .. } = self;
-        ranking.carry(memo, |entry, slot| {
-            if places.get(entry) != Place::Unknown {
-                return Err(Refused::twice(entry));
-            }
+        ranking.save_load(snapshot, |entry, slot| {
             places.set(entry, Place::Resident(slot));
             Ok(())
         })?;
-        ghosts.carry(places, memo, |memo, count| memo.number(count, 1..=CLOCK_MAX))
+        ghosts.save_load(places, snapshot, |snapshot, count| snapshot.number(count, 1..=CLOCK_MAX))
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -250,12 +245,5 @@ impl Policy for Lfu {
             return Err(format!("{resident} are resident, {} ranked", self.len()));
         }
         self.ghosts.check(&self.places).and_then(|()| self.ranking.check())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let resident = |slot| (self.ranking.entry(slot), self.ranking.count(slot));
-        let freq: BTreeMap<_, _> = self.ranking.iter().map(resident).collect();
-        let ghost: BTreeMap<_, _> = self.ghosts.iter().collect();
-        vec![("freq", format!("{freq:?}")), ("ghost", format!("{ghost:?}"))]
     }
 }

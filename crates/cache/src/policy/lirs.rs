@@ -18,9 +18,9 @@
 //! 4. |N| is at most `ghost_bound` (with `top=keep`: after pruning).
 
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Fate, Policy};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lirs",
@@ -80,7 +80,7 @@ enum State {
     Lir,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Lirs {
     capacity: u32,
     hirs: f64,
@@ -120,7 +120,7 @@ impl Lirs {
 
     /// Removes what is not LIR from the bottom of S. Ghosts that go are forgotten.
     #[inline(always)]
-    fn trim(&mut self, out: &mut Departures) {
+    fn trim(&mut self, out: &mut Evictions) {
         while let Some(bottom) = self.stack.front(S) {
             match self.state(bottom) {
                 State::Lir => return,
@@ -131,7 +131,7 @@ impl Lirs {
     }
 
     #[inline(always)]
-    fn bound_ghosts(&mut self, out: &mut Departures) {
+    fn bound_ghosts(&mut self, out: &mut Evictions) {
         while self.queues.len(N) > self.ghost_bound {
             if let Some(oldest) = self.queues.front(N) {
                 self.forget(oldest, out);
@@ -140,23 +140,23 @@ impl Lirs {
     }
 
     #[inline(always)]
-    fn prune(&mut self, out: &mut Departures) {
+    fn prune(&mut self, out: &mut Evictions) {
         self.trim(out);
         if self.keep {
             self.bound_ghosts(out);
         }
     }
 
-    fn forget(&mut self, ghost: Entry, out: &mut Departures) {
+    fn forget(&mut self, ghost: Entry, out: &mut Evictions) {
         self.stack.remove(S, ghost);
         self.queues.remove(N, ghost);
         self.set(ghost, State::Unknown);
-        out.push(ghost, Fate::Forgotten);
+        out.push(ghost, EvictionKind::Forgotten);
     }
 
     /// The hit of a LIR block.
     #[inline(always)]
-    fn renew_lir(&mut self, entry: Entry, out: &mut Departures) {
+    fn renew_lir(&mut self, entry: Entry, out: &mut Evictions) {
         let was_bottom = self.stack.front(S) == Some(entry);
         self.stack.move_to_back(S, entry);
         if was_bottom {
@@ -177,7 +177,7 @@ impl Lirs {
     /// Makes LIR of a block that is in S and not in Q, and HIR of the last LIR block if there are
     /// too many.
     #[inline(always)]
-    fn promote(&mut self, entry: Entry, out: &mut Departures) {
+    fn promote(&mut self, entry: Entry, out: &mut Evictions) {
         self.stack.move_to_back(S, entry);
         self.set(entry, State::Lir);
         self.lirs += 1;
@@ -189,7 +189,7 @@ impl Lirs {
 
     /// Makes HIR of the last LIR block.
     #[inline(always)]
-    fn demote(&mut self, out: &mut Departures) {
+    fn demote(&mut self, out: &mut Evictions) {
         if let Some(bottom) = self.stack.pop_front(S) {
             debug_assert_eq!(self.state(bottom), State::Lir, "the bottom of S is LIR");
             self.set(bottom, State::Hir);
@@ -201,15 +201,15 @@ impl Lirs {
 
     /// Evicts the front of Q. If it is in S it stays there as a ghost.
     #[inline(always)]
-    fn evict(&mut self, out: &mut Departures) {
+    fn evict(&mut self, out: &mut Evictions) {
         let Some(victim) = self.queues.pop_front(Q) else { return };
         if self.stack.linked(victim) {
             self.set(victim, State::Ghost);
             self.queues.push_back(N, victim);
-            out.push(victim, Fate::Remembered);
+            out.push(victim, EvictionKind::Remembered);
         } else {
             self.set(victim, State::Unknown);
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
         if !self.keep {
             self.bound_ghosts(out);
@@ -255,7 +255,7 @@ impl Policy for Lirs {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, out: &mut Departures) {
+    fn touch(&mut self, entry: Entry, out: &mut Evictions) {
         if self.state(entry) == State::Lir {
             return self.renew_lir(entry, out);
         }
@@ -272,7 +272,7 @@ impl Policy for Lirs {
     /// Until the end the newcomer counts as HIR and is in no queue: what is left of its time as a
     /// ghost is its place in S.
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.withdraw(entry);
         self.set(entry, State::Hir);
         if self.len() == self.capacity {
@@ -290,7 +290,7 @@ impl Policy for Lirs {
         }
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.withdraw(entry);
             if self.stack.linked(entry) {
@@ -302,7 +302,7 @@ impl Policy for Lirs {
         }
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         match self.state(entry) {
             State::Lir => self.renew_lir(entry, out),
             State::Hir => {
@@ -313,7 +313,7 @@ impl Policy for Lirs {
         }
     }
 
-    fn discard(&mut self, entry: Entry, out: &mut Departures) {
+    fn discard(&mut self, entry: Entry, out: &mut Evictions) {
         let known = self.state(entry) >= State::Ghost;
         self.withdraw(entry);
         if self.stack.linked(entry) {
@@ -328,7 +328,7 @@ impl Policy for Lirs {
         if self.len() == self.capacity { self.queues.front(Q) } else { None }
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         let shrinks = capacity < self.capacity;
         self.derive_sizes(capacity);
         if shrinks {
@@ -350,18 +350,19 @@ impl Policy for Lirs {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.stack.warm(entry) ^ self.queues.warm(entry) ^ self.state(entry) as u32
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.stack.prefetch(entry) ^ self.queues.prefetch(entry) ^ self.state(entry) as u32
     }
 
     /// What is in S alone is LIR.
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let Self { queues, stack, state, lirs, .. } = self;
         for (queue, its_state) in [(Q, State::Hir), (N, State::Ghost)] {
-            queues.carry(queue, memo, |_, ()| Ok(()))?;
+            queues.save_load(queue, snapshot, |_, ()| Ok(()))?;
             queues.iter(queue).for_each(|entry| state[entry as usize] = its_state);
         }
-        stack.carry(S, memo, |_, ()| Ok(()))?;
+        snapshot.list_again();
+        stack.save_load(S, snapshot, |_, ()| Ok(()))?;
         *lirs = 0;
         for entry in stack.iter(S) {
             let state = &mut state[entry as usize];
@@ -405,17 +406,5 @@ impl Policy for Lirs {
             return Err(format!("{} LIR blocks are counted", self.lirs));
         }
         self.stack.check().and_then(|()| self.queues.check())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let kind = |e| match self.state(e) {
-            State::Lir => "L",
-            State::Hir => "H",
-            _ => "N",
-        };
-        let mut stack: Vec<_> = self.stack.iter(S).map(|e| (e, kind(e))).collect();
-        stack.reverse();
-        let queue: Vec<_> = self.queues.iter(Q).collect();
-        vec![("S_top_to_bottom", format!("{stack:?}")), ("Q_front_to_end", format!("{queue:?}"))]
     }
 }

@@ -1,11 +1,12 @@
-//! LRU: evict the least recently used.
+//! LRU: evict the least recently used (Mattson et al.); with a neighbour, LRU-CA (`lru_ca.rs`).
 //!
 //! Invariant: at most `capacity` entries are in the order, which are the resident ones.
 
+use super::content_aware::{ContentAware, Neighbour};
 use super::registry::PolicyInfo;
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
-use crate::recency::Recency;
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::lru_order::LruOrder;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lru",
@@ -13,25 +14,39 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "least recently used",
     source: "Mattson, Gecsei, Slutz & Traiger, IBM Systems Journal 1970",
     parameters: &[],
-    build: |_, context| Ok(Box::new(Lru { capacity: context.capacity, order: Recency::new() })),
+    build: |_, context| Ok(Box::new(Lru::new(context.capacity, None))),
 };
 
-#[derive(Clone)]
-struct Lru {
+#[derive(Clone, Debug)]
+pub(super) struct Lru {
     capacity: u32,
-    order: Recency,
+    order: LruOrder,
+    /// Of LRU-CA.
+    neighbour: Option<Neighbour>,
 }
 
 impl Lru {
+    pub(super) fn new(capacity: u32, neighbour: Option<Neighbour>) -> Self {
+        Self { capacity, order: LruOrder::new(), neighbour }
+    }
+
     fn is_full(&self) -> bool {
         self.len() == self.capacity
     }
 
-    fn evict(&mut self, out: &mut Departures) {
-        if let Some(victim) = self.order.front() {
+    fn evict(&mut self, out: &mut Evictions) {
+        let held = if self.neighbour.is_some() { self.first_held() } else { None };
+        if let Some(victim) = held.or_else(|| self.order.front()) {
             self.order.remove(victim);
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
+    }
+
+    /// The block that goes because the neighbour holds it, if there is one within the window.
+    #[inline(never)]
+    fn first_held(&mut self) -> Option<Entry> {
+        let neighbour = self.neighbour.as_ref()?;
+        self.order.search(neighbour.window(), |entry| neighbour.has(entry))
     }
 }
 
@@ -47,6 +62,7 @@ impl Policy for Lru {
 
     fn grow(&mut self, entries: u32) {
         self.order.grow(entries);
+        self.neighbour.iter_mut().for_each(|n| n.grow(entries));
     }
 
     #[inline(always)]
@@ -55,54 +71,44 @@ impl Policy for Lru {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.order.renew(entry);
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         if self.is_full() {
             self.evict(out);
         }
         self.order.push_back(entry);
     }
 
-    /// In a full cache a hit and a miss are one movement: see [`Recency::replace_front`].
+    /// In a full cache a hit and a miss are one movement: see [`LruOrder::replace_front`].
     #[inline(always)]
-    fn access(&mut self, entry: Entry, out: &mut Departures) -> bool {
+    fn access(&mut self, entry: Entry, out: &mut Evictions) -> bool {
         let hit = self.contains(entry);
-        let victim = if self.is_full() { self.order.front() } else { None };
+        let is_plain = self.is_full() & self.neighbour.is_none();
+        let victim = if is_plain { self.order.front() } else { None };
         match victim {
             Some(victim) => {
                 self.order.replace_front(victim, entry);
-                out.push_if(!hit, victim, Fate::Evicted);
+                out.push_if(!hit, victim, EvictionKind::Evicted);
             }
-            None if hit => self.order.renew(entry),
-            None => self.order.push_back(entry),
+            None if hit => self.touch(entry, out),
+            None => self.admit(entry, out),
         }
         hit
     }
 
-    fn take(&mut self, entry: Entry, _: &mut Departures) {
-        self.order.remove(entry);
-    }
-
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
-        self.access(entry, out);
-    }
-
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.order.remove(entry);
         }
     }
 
-    fn victim(&self) -> Option<Entry> {
-        self.order.iter().next().filter(|_| self.is_full())
-    }
-
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
+        self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
         while self.len() > capacity {
             self.evict(out);
         }
@@ -113,19 +119,24 @@ impl Policy for Lru {
         self.order.iter().collect()
     }
 
-    #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.order.warm(entry)
+    fn victim(&self) -> Option<Entry> {
+        let order = || self.order.iter().filter(|_| self.is_full());
+        let held = self.neighbour.as_ref().and_then(|n| n.first_held(order()));
+        held.or_else(|| order().next())
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        let saved = self.order.iter().map(|entry| (entry, ()));
-        for (entry, ()) in memo.sequence(self.len(), saved, |_, ()| Ok(()))? {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
-            self.order.push_back(entry);
-        }
+    #[inline(always)]
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.order.prefetch(entry)
+    }
+
+    fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        if self.neighbour.is_some() { Some(self) } else { None }
+    }
+
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        let order = snapshot.entries(self.len(), self.order.iter())?;
+        order.into_iter().for_each(|entry| self.order.push_back(entry));
         Ok(())
     }
 
@@ -134,5 +145,17 @@ impl Policy for Lru {
             return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
         }
         self.order.check()
+    }
+}
+
+impl ContentAware for Lru {
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        if self.neighbour.as_mut().is_some_and(|n| n.set(entry, holds)) {
+            self.order.search_again_from(entry);
+        }
+    }
+
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.as_ref().is_some_and(|n| n.has(entry))
     }
 }

@@ -1,13 +1,12 @@
 //! LRU-CA: LRU, but of the blocks used longest ago the first goes that the neighbouring cache holds
-//! too. Where it holds none of them, or nothing is known, it is LRU.
+//! too. Where it holds none of them, or nothing is known, it is LRU (`lru.rs`).
 //!
 //! The poster says "replacement prefers the block in both level buffer caches", which is `alpha=1`.
 //! With so wide a search the newest blocks are at risk, which the level below has just read for
 //! this one and which it holds therefore: so the search stops half way by default (ours).
 
-use super::awareness::{ALPHA, FILTER_BITS, HASHES, KNOWS, PUBLISH};
-use super::neighbour::Held;
-use super::one_list::{OneList, Rule};
+use super::content_aware::{ALPHA, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH};
+use super::lru::Lru;
 use super::registry::PolicyInfo;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -17,14 +16,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     source: "Collaborative buffer caches in data centers (poster)",
     parameters: &[ALPHA, KNOWS, FILTER_BITS, HASHES, PUBLISH],
     build: |arguments, context| {
-        let held = Held::new(arguments.real("alpha"), context.capacity);
-        Ok(Box::new(OneList::<LruCa, Held>::new(context.capacity, held)))
+        let neighbour = Neighbour::new(arguments.real("alpha"), context.capacity);
+        Ok(Box::new(Lru::new(context.capacity, Some(neighbour))))
     },
 };
-
-#[derive(Clone)]
-struct LruCa;
-
-impl Rule for LruCa {
-    const EVICTS_NEWEST: bool = false;
-}

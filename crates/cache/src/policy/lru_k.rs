@@ -16,14 +16,12 @@
 //! 3. no key in a heap is larger than what it stands for;
 //! 4. no two residents have the same stamp, and a later stamp never has an earlier LAST.
 
-use std::collections::BTreeMap;
-
 use super::ghosts::{GHOST, Ghosts};
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Policy};
+use super::{Entry, Evictions, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo, Refused};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lru-k",
@@ -74,7 +72,7 @@ struct Block {
     stamp: u64,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct LruK {
     capacity: u32,
     k: usize,
@@ -178,7 +176,7 @@ impl LruK {
         }
     }
 
-    fn evict(&mut self, now: u64, out: &mut Departures) {
+    fn evict(&mut self, now: u64, out: &mut Evictions) {
         if let Some(victim) = self.pop_victim(now) {
             self.blocks.data_mut(victim).stamp = 0;
             self.ghosts.evict(&mut self.blocks, victim, out);
@@ -196,7 +194,7 @@ impl LruK {
     }
 
     /// Makes room for an entry that is not resident: true if it was a ghost, and so has a history.
-    fn make_room(&mut self, entry: Entry, out: &mut Departures) -> bool {
+    fn make_room(&mut self, entry: Entry, out: &mut Evictions) -> bool {
         let was_ghost = self.blocks.linked(entry);
         if was_ghost {
             self.blocks.remove(GHOSTS, entry);
@@ -241,12 +239,12 @@ impl Policy for LruK {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.reference(entry);
         self.stamp(entry);
     }
 
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.now += 1;
         if !self.make_room(entry, out) {
             self.hist_mut(entry).fill(0);
@@ -256,7 +254,7 @@ impl Policy for LruK {
     }
 
     /// A reference after which the entry is a ghost.
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.reference(entry);
             self.pull(entry);
@@ -265,7 +263,7 @@ impl Policy for LruK {
     }
 
     /// A reference after which the entry is the newest ghost.
-    fn note(&mut self, entry: Entry, out: &mut Departures) {
+    fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
         }
@@ -280,7 +278,7 @@ impl Policy for LruK {
     }
 
     /// A use, but no reference: HIST stays what it was, and begins now if it is not remembered.
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.stamp(entry);
             return;
@@ -292,7 +290,7 @@ impl Policy for LruK {
         self.enter(entry);
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.pull(entry);
         } else if self.remembers(entry) {
@@ -311,7 +309,7 @@ impl Policy for LruK {
         eligible.min_by_key(|&e| self.key(e)).or_else(|| all().min_by_key(by_use))
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.ghosts.resize(&mut self.blocks, capacity, out);
         while self.len() > capacity {
@@ -326,48 +324,43 @@ impl Policy for LruK {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
+    fn prefetch(&self, entry: Entry) -> u32 {
         self.blocks.data(entry).stamp as u32 ^ self.hist(entry)[0] as u32
     }
 
     /// Which of the two heaps a resident is in decides nothing.
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.clock(&mut self.now)?;
-        memo.clock(&mut self.uses)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.clock(&mut self.now)?;
+        snapshot.clock(&mut self.uses)?;
         let (k, now, uses) = (self.k, self.now, self.uses);
         let hist = |entry| {
             let mut hist = [0; K_MAX];
             hist[..k].copy_from_slice(self.hist(entry));
             hist
         };
-        let times = |memo: &mut Memo<'_>, hist: &mut [u64; K_MAX], mut latest| {
+        let times = |snapshot: &mut Snapshot<'_>, hist: &mut [u64; K_MAX], mut latest| {
             hist[..k].iter_mut().try_for_each(|time| {
-                memo.number(time, 0..=latest)?;
+                snapshot.number(time, 0..=latest)?;
                 latest = *time;
                 Ok(())
             })
         };
         let saved = self.residents().into_iter().map(|e| (e, (self.blocks.data(e), hist(e))));
-        let residents = memo.sequence(self.len(), saved, |memo, (block, hist)| {
-            memo.number(&mut block.last, 0..=now)?;
-            memo.number(&mut block.stamp, 1..=uses)?;
-            times(memo, hist, block.last)
+        let residents = snapshot.entries_with(self.len(), saved, |snapshot, (block, hist)| {
+            snapshot.number(&mut block.last, 0..=now)?;
+            snapshot.number(&mut block.stamp, 1..=uses)?;
+            times(snapshot, hist, block.last)
         })?;
         let saved = self.blocks.iter(GHOSTS).map(|e| (e, hist(e)));
-        let ghosts =
-            memo.sequence(self.blocks.len(GHOSTS), saved, |memo, hist| times(memo, hist, now))?;
+        let ghosts = snapshot.entries_with(self.blocks.len(GHOSTS), saved, |snapshot, hist| {
+            times(snapshot, hist, now)
+        })?;
         for (entry, (block, hist)) in residents {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
             *self.blocks.data_mut(entry) = block;
             self.hist_mut(entry).copy_from_slice(&hist[..k]);
             self.heap.push(self.key(entry), entry);
         }
         for (entry, hist) in ghosts {
-            if self.contains(entry) || self.remembers(entry) {
-                return Err(Refused::twice(entry));
-            }
             self.hist_mut(entry).copy_from_slice(&hist[..k]);
             self.blocks.push_back(GHOSTS, entry);
         }
@@ -401,11 +394,5 @@ impl Policy for LruK {
         }
         self.ghosts.check(&self.blocks)?;
         self.heap.check().and_then(|()| self.waiting.check()).and_then(|()| self.blocks.check())
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let hist: BTreeMap<_, _> =
-            self.residents().into_iter().map(|e| (e, self.hist(e))).collect();
-        vec![("hist", format!("{hist:?}"))]
     }
 }

@@ -6,8 +6,8 @@
 //! and then its place is the slot that holds it; at most `max` are remembered.
 
 use super::trail::Trail;
-use super::{Departures, Entry, Fate};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Places {
         matches!(self.get(entry), Place::Ghost(_))
     }
 
-    /// Where to read ahead for an entry, without a branch, which could not be foretold: a number of
-    /// a resident below `residents`, and a ghost's slot below `slots`; the last if it has none.
+    /// Where to read ahead for an entry, without a branch, which would be unpredictable: a number
+    /// of a resident below `residents`, and a ghost's slot below `slots`; the last if it has none.
     #[inline(always)]
     pub(super) fn near(&self, entry: Entry, residents: u32, slots: u32) -> (u32, u32) {
         let at = self.0[entry as usize];
@@ -94,21 +94,18 @@ impl<T: Copy + Default> Memory<T> {
         places: &mut Places,
         entry: Entry,
         data: T,
-        out: &mut Departures,
+        out: &mut Evictions,
     ) {
-        out.push(entry, if self.max > 0 { Fate::Remembered } else { Fate::Evicted });
+        out.push(
+            entry,
+            if self.max > 0 { EvictionKind::Remembered } else { EvictionKind::Evicted },
+        );
         self.keep(places, entry, data, out);
     }
 
     /// Makes an entry the newest ghost, if there are any; else it is unknown from now on.
     #[inline(always)]
-    pub(super) fn keep(
-        &mut self,
-        places: &mut Places,
-        entry: Entry,
-        data: T,
-        out: &mut Departures,
-    ) {
+    pub(super) fn keep(&mut self, places: &mut Places, entry: Entry, data: T, out: &mut Evictions) {
         if self.max == 0 {
             return places.set(entry, Place::Unknown);
         }
@@ -129,22 +126,19 @@ impl<T: Copy + Default> Memory<T> {
     }
 
     /// Adopts another capacity of the cache and drops the oldest ghosts that are now too many.
-    pub(super) fn resize(&mut self, places: &mut Places, capacity: u32, out: &mut Departures) {
+    pub(super) fn resize(&mut self, places: &mut Places, capacity: u32, out: &mut Evictions) {
         self.max = bound(self.times, capacity);
         self.trim(places, out);
     }
 
-    /// Carries the ghosts, with what `data` says of each.
-    pub(super) fn carry(
+    /// Saves or loads the ghosts, with what `data` does for each.
+    pub(super) fn save_load(
         &mut self,
         places: &mut Places,
-        memo: &mut Memo<'_>,
-        data: impl FnMut(&mut Memo<'_>, &mut T) -> Carried,
-    ) -> Carried {
-        for (entry, data) in memo.sequence(self.ghosts.len(), self.ghosts.iter(), data)? {
-            if places.get(entry) != Place::Unknown {
-                return Err(Refused::twice(entry));
-            }
+        snapshot: &mut Snapshot<'_>,
+        data: impl FnMut(&mut Snapshot<'_>, &mut T) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
+        for (entry, data) in snapshot.entries_with(self.ghosts.len(), self.ghosts.iter(), data)? {
             self.push(places, entry, data);
         }
         Ok(())
@@ -160,11 +154,11 @@ impl<T: Copy + Default> Memory<T> {
     }
 
     #[inline(always)]
-    fn trim(&mut self, places: &mut Places, out: &mut Departures) {
+    fn trim(&mut self, places: &mut Places, out: &mut Evictions) {
         while self.ghosts.len() > self.max {
             if let Some((oldest, _)) = self.ghosts.pop_front() {
                 places.set(oldest, Place::Unknown);
-                out.push(oldest, Fate::Forgotten);
+                out.push(oldest, EvictionKind::Forgotten);
             }
         }
     }
@@ -179,11 +173,6 @@ impl<T: Copy + Default> Memory<T> {
     #[inline(always)]
     pub(super) fn peek(&self, slot: u32) -> T {
         self.ghosts.peek(slot)
-    }
-
-    /// Oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Entry, T)> + '_ {
-        self.ghosts.iter()
     }
 
     /// Checks the invariants in the head of this file.

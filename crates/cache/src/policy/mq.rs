@@ -1,10 +1,10 @@
 //! MQ: several LRU queues by reference count, for caches below other caches.
 //!
 //! A second-level cache sees little locality but a skewed frequency: blocks come back, after long
-//! distances, many times or hardly ever. MQ therefore keeps a block the longer the oftener it was
-//! referenced: `Q_0` to `Q_(m-1)` are LRU queues, a block with `f` references is in queue
-//! `log2 f`, and the victim is the head of the lowest queue that holds anything. A block that stays
-//! unreferenced for `lifeTime` falls by one queue. `Q_out` remembers the counts of evicted blocks.
+//! distances, many times or hardly ever. MQ keeps frequently referenced blocks longer: `Q_0` to
+//! `Q_(m-1)` are LRU queues, a block with `f` references is in queue `log2 f`, and the victim is
+//! the head of the lowest queue that holds anything. A block that stays unreferenced for `lifeTime`
+//! falls by one queue. `Q_out` remembers the counts of evicted blocks.
 //!
 //! The code follows TPDS 2004, figure 5, procedure by procedure (a queue's head is its front).
 //! Deviations and what the paper leaves open:
@@ -13,34 +13,34 @@
 //! * lifeTime is by default adaptive. Published is its aim, the temporal distance above the size of
 //!   the cache that most references have; how it is estimated here is said at [`PeakDistance`].
 //! * Counts stop at 2^32 - 1.
+//! * `ca=yes` (content-aware): victims are looked at from the head of the lowest queue on.
+//! * Below a cache that keeps what it takes (TPDS 2004, section 6) the references that `take` and
+//!   `note` report count like any other, though the block itself is then only in `Q_out`.
 //!
-//! Content-aware (`ca=yes`): the victims are looked at from the head of the lowest queue on. The
-//! queues are linked then (`linked.rs`), and logs of uses if not (`logged.rs`).
-//!
-//! Below another cache that keeps what it takes (TPDS 2004, section 6) the references that `take`
-//! and `note` report count like any other, though the block itself is then only in `Q_out`.
+//! The queues are logs of uses ([`crate::log`]) over what is known of each block (`block.rs`). When
+//! a block would fall lies in the log, since only the heads are asked for it.
 //!
 //! Invariants:
-//! 1. those of the queues (`queues.rs`); what is in none has no count;
+//! 1. those of the logs; a block is in the queue that it names, and has no count if in none;
 //! 2. a block of `Q_0` to `Q_(m-1)` is resident and was referenced; `Q_out` keeps to its bound;
 //! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future;
 //! 4. `falls` are the expiry times of the heads of `Q_1` to `Q_(m-1)`, and none is before `due`.
 
-mod linked;
-mod logged;
-mod queues;
+mod block;
+mod peak_distance;
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
 
-use self::linked::Linked;
-use self::logged::Logged;
-use self::queues::{Queues, Uses};
-use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
-use super::ghosts::Ghosts;
-use super::peak_distance::PeakDistance;
+use self::block::{Block, Blocks, ExpireTime, NOWHERE, TIME_MAX};
+use self::peak_distance::PeakDistance;
+use super::content_aware::{
+    ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
+};
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Policy};
-use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::log::Log;
+use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "mq",
@@ -69,26 +69,30 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         PUBLISH,
     ],
     build: |arguments, context| {
-        let m = arguments.integer("m") as u32;
-        let life_time = arguments.integer_or_word("lifetime");
-        let (c, q_out) = (context.capacity, arguments.real("qout"));
-        Ok(match held(arguments, c) {
-            Some(held) => Box::new(Mq::new(c, life_time, q_out, Linked::new(m, held))),
-            None => Box::new(Mq::new(c, life_time, q_out, Logged::new(m))),
-        })
+        let mut mq = Mq::new(
+            context.capacity,
+            arguments.integer("m") as u32,
+            arguments.integer_or_word("lifetime"),
+            arguments.real("qout"),
+        );
+        mq.neighbour = Neighbour::of(arguments, context.capacity);
+        Ok(Box::new(mq))
     },
 };
 
-/// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone)]
-struct Mq<Q> {
+struct Mq {
     capacity: u32,
-    /// Number of queues of residents.
-    m: u32,
-    queues: Q,
-    q_out: Ghosts,
+    /// `Q_0` to `Q_(m-1)`, with when each block would fall.
+    queues: Vec<Log<ExpireTime>>,
+    /// Queue `m`.
+    q_out: Log,
+    /// Size of `Q_out`, in multiples of the capacity and in blocks.
+    q_out_times: f64,
+    q_out_max: u32,
+    blocks: Blocks,
     resident: u32,
     /// References so far.
     current_time: u64,
@@ -99,49 +103,72 @@ struct Mq<Q> {
     due: u64,
     /// What adapts `life_time`, unless it is fixed.
     peak_distance: Option<PeakDistance>,
+    neighbour: Option<Neighbour>,
 }
 
 /// The figure's procedures.
-impl<Q: Queues> Mq<Q> {
+impl Mq {
     /// `life_time` is adaptive if not given; `q_out` is in multiples of the capacity.
-    fn new(capacity: u32, life_time: Option<u64>, q_out: f64, queues: Q) -> Self {
-        let peak_distance =
-            if life_time.is_none() { Some(PeakDistance::new(capacity)) } else { None };
-        let m = queues.m();
+    fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64) -> Self {
+        let peak_distance = life_time.is_none().then(|| PeakDistance::new(capacity));
         Self {
             capacity,
-            m,
-            queues,
-            q_out: Ghosts::new(m, q_out, capacity),
+            queues: (0..m).map(|queue| Log::new(queue, 4)).collect(),
+            q_out: Log::new(m, 2),
+            q_out_times: q_out,
+            q_out_max: (q_out * f64::from(capacity)) as u32,
+            blocks: Blocks(Vec::new()),
             resident: 0,
             current_time: 0,
             life_time: life_time.unwrap_or(u64::from(capacity)),
             falls: vec![NEVER; m as usize],
             due: NEVER,
             peak_distance,
+            neighbour: None,
         }
+    }
+
+    /// Number of queues of residents.
+    #[inline(always)]
+    fn m(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
+    #[inline(always)]
+    fn block(&self, entry: Entry) -> Block {
+        self.blocks.0[entry as usize]
+    }
+
+    #[inline(always)]
+    fn block_mut(&mut self, entry: Entry) -> &mut Block {
+        &mut self.blocks.0[entry as usize]
     }
 
     #[inline(always)]
     fn queue_num(&self, count: u32) -> u32 {
-        count.ilog2().min(self.m - 1)
+        count.ilog2().min(self.m() - 1)
     }
 
     /// Puts a block that is in no queue at the tail of `Q_queue`, with its whole life before it.
     #[inline(always)]
     fn append(&mut self, queue: u32, entry: Entry) {
-        let expire_time = self.current_time + self.life_time;
-        self.queues.push(queue, entry, expire_time);
-        if self.queues.len(queue) == 1 {
+        let expire_time = ExpireTime::new(self.current_time + self.life_time);
+        let log = &mut self.queues[queue as usize];
+        log.push(&mut self.blocks, entry, expire_time);
+        if log.len() == 1 {
             self.note_head(queue);
         }
     }
 
-    /// Moves a block to the tail of the queue that it is in, with its whole life before it.
+    /// Moves a resident to the tail of the queue that it is in, with its whole life before it.
     #[inline(always)]
     fn renew(&mut self, queue: u32, entry: Entry) {
-        let was_head = self.queues.renew(entry, self.current_time + self.life_time);
-        if was_head {
+        let slot = self.block(entry).slot;
+        let log = &mut self.queues[queue as usize];
+        let may_be_head = log.may_be_front(slot);
+        let expire_time = ExpireTime::new(self.current_time + self.life_time);
+        log.renew(&mut self.blocks, slot, entry, expire_time);
+        if may_be_head {
             self.head_left(queue);
         }
     }
@@ -155,14 +182,14 @@ impl<Q: Queues> Mq<Q> {
     /// Counts the reference to a block: how long since the last one, and one more.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
-        let Uses { count, last } = self.queues.uses(entry);
+        let block = self.block(entry);
         if let Some(peak) = &mut self.peak_distance {
-            let distance = self.current_time - last;
-            let known = count > 0;
+            let distance = self.current_time - block.last();
+            let known = block.count > 0;
             peak.observe(distance, known & (distance > u64::from(self.capacity)));
         }
-        let count = count.saturating_add(1);
-        self.queues.set_uses(entry, Uses { count, last: self.current_time });
+        let (count, now) = (block.count.saturating_add(1), self.current_time);
+        self.block_mut(entry).set_uses(count, now);
         count
     }
 
@@ -188,12 +215,12 @@ impl<Q: Queues> Mq<Q> {
     /// The loop of `Adjust`: each head that has expired falls by one queue.
     #[inline(never)]
     fn demote_expired(&mut self) {
-        for k in 1..self.m {
+        for k in 1..self.m() {
             if self.falls[k as usize] >= self.current_time {
                 continue;
             }
-            if let Some((head, _)) = self.queues.front(k) {
-                self.queues.remove(head);
+            if let Some(head) = self.queues[k as usize].pop(&self.blocks) {
+                self.block_mut(head).set_queue(NOWHERE);
                 self.append(k - 1, head);
             }
             self.note_head(k);
@@ -204,43 +231,99 @@ impl<Q: Queues> Mq<Q> {
     /// The head of a queue may be another than before, and expire earlier: lifeTime changes.
     #[inline(always)]
     fn note_head(&mut self, queue: u32) {
-        if (1..self.m).contains(&queue) {
-            let falls = self.queues.front(queue).map_or(NEVER, |(_, expire_time)| expire_time);
+        if (1..self.m()).contains(&queue) {
+            let head = self.queues[queue as usize].front_with(&self.blocks);
+            let falls = head.map_or(NEVER, |(_, expire_time)| expire_time.get());
             self.falls[queue as usize] = falls;
             self.due = self.due.min(falls);
         }
     }
 
-    /// Takes a block out of the queue that it is in.
+    /// Takes a resident out of the queue that it is in.
     #[inline(always)]
     fn detach(&mut self, entry: Entry) {
-        let queue = self.queues.queue_of(entry);
-        let was_head = self.queues.remove(entry);
-        if was_head {
+        let block = self.block_mut(entry);
+        let (queue, slot) = (block.queue(), block.slot);
+        block.set_queue(NOWHERE);
+        let log = &mut self.queues[queue as usize];
+        log.remove(slot);
+        if log.may_be_front(slot) {
             self.note_head(queue);
         }
     }
 
+    /// The residents in the order in which they would go.
+    fn in_order(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.queues.iter().flat_map(|queue| queue.iter(&self.blocks)).map(|(entry, _)| entry)
+    }
+
+    /// The block that goes because the neighbour holds it, if there is one within the window.
+    #[inline(never)]
+    fn preferred(&mut self) -> Option<Entry> {
+        let neighbour = self.neighbour.as_ref()?;
+        let mut window = neighbour.window();
+        self.queues.iter_mut().find_map(|queue| {
+            let found = queue.search(&self.blocks, window, |entry| neighbour.has(entry));
+            window = window.saturating_sub(queue.len());
+            found
+        })
+    }
+
     #[inline(always)]
-    fn evict_block(&mut self, out: &mut Departures) {
-        let preferred = self.queues.prefer();
-        let head = |queues: &mut Q| (0..self.m).find_map(|k| queues.front(k));
-        if let Some(victim) = preferred.or_else(|| head(&mut self.queues).map(|(e, _)| e)) {
+    fn evict_block(&mut self, out: &mut Evictions) {
+        let preferred = if self.neighbour.is_some() { self.preferred() } else { None };
+        let mut heads = self.queues.iter_mut().map(|queue| queue.front(&self.blocks));
+        if let Some(victim) = preferred.or_else(|| heads.find_map(|head| head)) {
             self.leave(victim);
-            self.q_out.evict(&mut self.queues, victim, out);
+            let is_kept = self.q_out_max > 0;
+            out.push(
+                victim,
+                [EvictionKind::Evicted, EvictionKind::Remembered][usize::from(is_kept)],
+            );
+            self.remember(victim, out);
+        }
+    }
+
+    /// Puts a block that is in no queue at the tail of `Q_out`, if there is one.
+    #[inline(always)]
+    fn remember(&mut self, entry: Entry, out: &mut Evictions) {
+        if self.q_out_max > 0 {
+            self.q_out.push(&mut self.blocks, entry, ());
+            if self.q_out.len() > self.q_out_max {
+                self.forget_oldest(out);
+            }
+        } else {
+            *self.block_mut(entry) = Block::default();
+        }
+    }
+
+    /// Drops the head of `Q_out`.
+    #[inline(always)]
+    fn forget_oldest(&mut self, out: &mut Evictions) {
+        if let Some(oldest) = self.q_out.pop(&self.blocks) {
+            *self.block_mut(oldest) = Block::default();
+            out.push(oldest, EvictionKind::Forgotten);
+        }
+    }
+
+    /// Takes a block out of `Q_out`, if it is there.
+    #[inline(always)]
+    fn recall(&mut self, entry: Entry) {
+        if self.remembers(entry) {
+            self.q_out.remove(self.block(entry).slot);
+            self.block_mut(entry).set_queue(NOWHERE);
         }
     }
 
     /// Places a block that is not resident.
     #[inline(never)]
-    fn bring_in(&mut self, entry: Entry, out: &mut Departures) {
+    fn bring_in(&mut self, entry: Entry, out: &mut Evictions) {
         self.make_room(entry, out);
-        let mut uses = self.queues.uses(entry);
-        if uses.count == 0 {
-            uses = Uses { count: 1, last: self.current_time };
-            self.queues.set_uses(entry, uses);
+        let now = self.current_time;
+        if self.block(entry).count == 0 {
+            self.block_mut(entry).set_uses(1, now);
         }
-        self.append(self.queue_num(uses.count), entry);
+        self.append(self.queue_num(self.block(entry).count), entry);
     }
 
     /// Takes out a resident block that is about to enter `Q_out`.
@@ -252,10 +335,8 @@ impl<Q: Queues> Mq<Q> {
 
     /// Makes room for a missed block: it leaves `Q_out`, and if need be another one the cache.
     #[inline(always)]
-    fn make_room(&mut self, entry: Entry, out: &mut Departures) {
-        if self.remembers(entry) {
-            self.queues.remove(entry);
-        }
+    fn make_room(&mut self, entry: Entry, out: &mut Evictions) {
+        self.recall(entry);
         if self.resident == self.capacity {
             self.evict_block(out);
         }
@@ -263,7 +344,7 @@ impl<Q: Queues> Mq<Q> {
     }
 }
 
-impl<Q: Queues> Policy for Mq<Q> {
+impl Policy for Mq {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -274,22 +355,24 @@ impl<Q: Queues> Policy for Mq<Q> {
     }
 
     fn grow(&mut self, entries: u32) {
-        self.queues.grow(entries);
+        let Blocks(blocks) = &mut self.blocks;
+        blocks.resize(blocks.len().max(entries as usize), Block::default());
+        self.neighbour.iter_mut().for_each(|n| n.grow(entries));
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.queues.queue_of(entry) < self.m
+        self.block(entry).queue() < self.m()
     }
 
     #[inline(always)]
     fn remembers(&self, entry: Entry) -> bool {
-        self.queues.queue_of(entry) == self.m
+        self.block(entry).queue() == self.m()
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
-        let (from, count) = (self.queues.queue_of(entry), self.count(entry));
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
+        let (from, count) = (self.block(entry).queue(), self.count(entry));
         let to = self.queue_num(count);
         if to == from {
             self.renew(to, entry);
@@ -301,70 +384,62 @@ impl<Q: Queues> Policy for Mq<Q> {
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.make_room(entry, out);
         self.reference(entry);
     }
 
     /// A reference after which the block is in `Q_out`.
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
             self.count(entry);
-            self.q_out.keep(&mut self.queues, entry, out);
+            self.remember(entry, out);
             self.adjust();
         }
     }
 
     /// A reference after which the block is in `Q_out`, as its newest.
-    fn note(&mut self, entry: Entry, out: &mut Departures) {
+    fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
         }
-        if self.remembers(entry) {
-            self.queues.remove(entry);
-        }
+        self.recall(entry);
         self.count(entry);
-        self.q_out.keep(&mut self.queues, entry, out);
+        self.remember(entry, out);
         self.adjust();
     }
 
     /// The block goes where its count belongs; no reference is counted and no time passes.
     #[inline(always)]
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
-            self.renew(self.queues.queue_of(entry), entry);
+            self.renew(self.block(entry).queue(), entry);
         } else {
             self.bring_in(entry, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
-            self.queues.forget(entry);
-        } else if self.remembers(entry) {
-            self.queues.remove(entry);
-            self.queues.forget(entry);
+        } else {
+            self.recall(entry);
         }
-    }
-
-    fn victim(&self) -> Option<Entry> {
-        if self.resident < self.capacity {
-            return None;
-        }
-        let head = || (0..self.m).find_map(|k| self.queues.iter(k).next());
-        self.queues.would_prefer().or_else(|| head().map(|(entry, _)| entry))
+        *self.block_mut(entry) = Block::default();
     }
 
     /// lifeTime stays what it is until it is next reviewed.
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
-        self.queues.adopt(capacity);
+        self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
         if let Some(peak) = &mut self.peak_distance {
-            peak.adopt(capacity, self.current_time);
+            peak.resize(capacity, self.current_time);
         }
-        self.q_out.resize(&mut self.queues, capacity, out);
+        self.q_out_max = (self.q_out_times * f64::from(capacity)) as u32;
+        while self.q_out.len() > self.q_out_max {
+            self.forget_oldest(out);
+        }
         while self.resident > capacity {
             self.evict_block(out);
         }
@@ -372,107 +447,131 @@ impl<Q: Queues> Policy for Mq<Q> {
 
     /// Lowest queue first, each from its head.
     fn residents(&self) -> Vec<Entry> {
-        (0..self.m).flat_map(|k| self.queues.iter(k)).map(|(entry, _)| entry).collect()
+        self.in_order().collect()
     }
 
-    fn asks_neighbour(&self) -> bool {
-        Q::IS_AWARE
-    }
-
-    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
-        self.queues.learn(entry, holds);
-    }
-
-    fn neighbour_has(&self, entry: Entry) -> bool {
-        self.queues.neighbour_has(entry)
+    fn victim(&self) -> Option<Entry> {
+        let order = || self.in_order().filter(|_| self.resident == self.capacity);
+        let held = self.neighbour.as_ref().and_then(|n| n.first_held(order()));
+        held.or_else(|| order().next())
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.queues.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.block(entry).slot
     }
 
-    fn warm_further(&self, entry: Entry) -> u32 {
-        self.queues.warm_further(entry)
+    fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        if self.neighbour.is_some() { Some(self) } else { None }
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.number(&mut self.current_time, 0..=Q::TIME_MAX)?;
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.number(&mut self.current_time, 0..=TIME_MAX)?;
         let now = self.current_time;
         if let Some(peak) = &mut self.peak_distance {
-            memo.number(&mut self.life_time, 1..=CLOCK_MAX)?;
-            peak.carry(memo)?;
-            peak.adopt(self.capacity, now);
+            snapshot.number(&mut self.life_time, 1..=CLOCK_MAX)?;
+            peak.save_load(snapshot)?;
+            peak.resize(self.capacity, now);
         }
-        for queue in 0..=self.m {
-            let saved =
-                self.queues.iter(queue).map(|(e, expires)| (e, (self.queues.uses(e), expires)));
-            let blocks =
-                memo.sequence(self.queues.len(queue), saved, |memo, (uses, expires)| {
-                    memo.number(&mut uses.count, 1..=u32::MAX)?;
-                    memo.number(&mut uses.last, 0..=now)?;
-                    if queue < self.m { memo.number(expires, 0..=2 * CLOCK_MAX) } else { Ok(()) }
-                })?;
-            for (entry, (uses, expires)) in blocks {
-                if self.queues.queue_of(entry) <= self.m {
-                    return Err(Refused::twice(entry));
-                }
-                self.queues.set_uses(entry, uses);
-                self.queues.push(queue, entry, expires);
+        let uses = |snapshot: &mut Snapshot<'_>, (count, last): &mut (u32, u64)| {
+            snapshot.number(count, 1..=u32::MAX)?;
+            snapshot.number(last, 0..=now)
+        };
+        let uses_of = |entry| (self.block(entry).count, self.block(entry).last());
+        let saved = |queue: &Log<ExpireTime>| -> Vec<_> {
+            let blocks = queue.iter(&self.blocks);
+            blocks.map(|(entry, time)| (entry, (uses_of(entry), time.get()))).collect()
+        };
+        let queues: Vec<_> = self.queues.iter().map(saved).collect();
+        let q_out: Vec<_> = self.q_out.iter(&self.blocks).map(|(e, ())| (e, uses_of(e))).collect();
+        for (queue, saved) in (0..).zip(queues) {
+            let blocks = snapshot.entries_with(
+                saved.len() as u32,
+                saved.into_iter(),
+                |snapshot, (block, expire_time)| {
+                    uses(snapshot, block)?;
+                    snapshot.number(expire_time, 0..=2 * CLOCK_MAX)
+                },
+            )?;
+            for (entry, ((count, last), expire_time)) in blocks {
+                self.block_mut(entry).set_uses(count, last);
+                let log = &mut self.queues[queue as usize];
+                log.push(&mut self.blocks, entry, ExpireTime::new(expire_time));
             }
+            self.note_head(queue);
         }
-        self.resident = (0..self.m).map(|k| self.queues.len(k)).sum();
-        (1..self.m).for_each(|k| self.note_head(k));
+        let ghosts = snapshot.entries_with(q_out.len() as u32, q_out.into_iter(), uses)?;
+        for (entry, (count, last)) in ghosts {
+            self.block_mut(entry).set_uses(count, last);
+            self.q_out.push(&mut self.blocks, entry, ());
+        }
+        self.resident = self.queues.iter().map(Log::len).sum();
         Ok(())
     }
 
     fn validate(&self) -> Result<(), String> {
-        let head = |k| self.queues.iter(k).next().map_or(NEVER, |(_, expire_time)| expire_time);
-        let falls: Vec<u64> = (0..self.m).map(|k| if k > 0 { head(k) } else { NEVER }).collect();
+        self.queues.iter().try_for_each(|queue| queue.check(&self.blocks))?;
+        self.q_out.check(&self.blocks)?;
+        let head = |log: &Log<ExpireTime>| {
+            log.iter(&self.blocks).next().map_or(NEVER, |(_, expire_time)| expire_time.get())
+        };
+        let mut falls: Vec<u64> = self.queues.iter().map(head).collect();
+        falls[0] = NEVER;
         if self.falls != falls || falls.iter().any(|&falls| falls < self.due) {
             return Err(format!("heads fall at {falls:?}, not {:?}, due {}", self.falls, self.due));
         }
-        let held: u32 = (0..self.m).map(|k| self.queues.len(k)).sum();
-        if held != self.resident || held > self.capacity {
-            return Err(format!("{held} held, {} counted", self.resident));
+        let held: u32 = self.queues.iter().map(Log::len).sum();
+        if held != self.resident || held > self.capacity || self.q_out.len() > self.q_out_max {
+            return Err(format!("{held} held, {} remembered", self.q_out.len()));
         }
-        for queue in 0..=self.m {
-            for (entry, _) in self.queues.iter(queue) {
-                let Uses { count, last } = self.queues.uses(entry);
-                let due = count > 0 && (queue == self.m || queue <= self.queue_num(count));
-                if !due || last > self.current_time {
-                    return Err(format!("entry {entry} in queue {queue}: {count} uses, at {last}"));
-                }
+        let mut named = 0;
+        for (entry, block) in self.blocks.0.iter().enumerate() {
+            let is_known = block.queue() != NOWHERE;
+            named += u32::from(is_known);
+            let is_due = block.queue() == self.m()
+                || block.count > 0 && block.queue() <= self.queue_num(block.count);
+            if is_known != (block.count > 0)
+                || is_known && (!is_due || block.last() > self.current_time)
+            {
+                return Err(format!("entry {entry}: {block:?}"));
             }
         }
-        let entries = 0..self.queues.entries();
-        let mut unknown = entries.filter(|&entry| self.queues.queue_of(entry) > self.m);
-        if let Some(entry) = unknown.find(|&entry| self.queues.uses(entry).count > 0) {
-            return Err(format!("entry {entry} is in no queue, but was counted"));
+        let listed = held + self.q_out.len();
+        if named == listed { Ok(()) } else { Err(format!("{named} name a queue, not {listed}")) }
+    }
+}
+
+impl ContentAware for Mq {
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        let is_new = self.neighbour.as_mut().is_some_and(|n| n.set(entry, holds));
+        if is_new && self.contains(entry) {
+            let block = self.block(entry);
+            self.queues[block.queue() as usize].search_again_from(&self.blocks, block.slot);
         }
-        self.q_out.check(&self.queues)?;
-        self.queues.check()
     }
 
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let entries = |queue| self.queues.iter(queue).map(|(entry, _)| entry).collect::<Vec<_>>();
-        let queues: Vec<_> = (0..self.m).map(entries).collect();
-        let count = |entry| self.queues.uses(entry).count;
-        let state = (0..self.m).flat_map(|queue| {
-            let state = move |(e, expires)| (e, [count(e).into(), queue.into(), expires]);
-            self.queues.iter(queue).map(state)
-        });
-        let counts = self.residents().into_iter().map(|entry| (entry, count(entry)));
-        let q_out = entries(self.m).into_iter().map(|entry| (entry, count(entry)));
+    fn neighbour_has(&self, entry: Entry) -> bool {
+        self.neighbour.as_ref().is_some_and(|n| n.has(entry))
+    }
+}
+
+/// The queues, counts and times of the specification.
+impl Debug for Mq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = |queue: &Log<ExpireTime>| {
+            queue.iter(&self.blocks).map(|(entry, _)| entry).collect::<Vec<_>>()
+        };
+        let queues: Vec<_> = self.queues.iter().map(entries).collect();
+        let count = |entry| (entry, self.block(entry).count);
+        let q_out = self.q_out.iter(&self.blocks).map(|(entry, ())| count(entry));
         let bins = self.peak_distance.iter().flat_map(PeakDistance::filled);
-        vec![
-            ("queues", format!("{queues:?}")),
-            ("entry_ref_queue_expire", format!("{:?}", state.collect::<BTreeMap<_, _>>())),
-            ("ref", format!("{:?}", counts.collect::<BTreeMap<_, _>>())),
-            ("qout", format!("{:?}", q_out.collect::<BTreeMap<_, _>>())),
-            ("life_time", format!("{}", self.life_time)),
-            ("hist_bins_log2", format!("{:?}", bins.collect::<BTreeMap<_, _>>())),
-        ]
+        f.debug_struct("Mq")
+            .field("queues", &queues)
+            .field("ref", &self.in_order().map(count).collect::<BTreeMap<_, _>>())
+            .field("qout", &q_out.collect::<BTreeMap<_, _>>())
+            .field("life_time", &self.life_time)
+            .field("hist_bins_log2", &bins.collect::<BTreeMap<_, _>>())
+            .finish()
     }
 }
 
@@ -484,17 +583,18 @@ mod tests {
     /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.
     #[test]
     fn life_time_finds_the_distance_of_a_loop() {
-        let mut mq = Mq::new(2, None, 4.0, Logged::new(8));
+        let mut mq = Mq::new(2, 8, None, 4.0);
         mq.peak_distance.as_mut().expect("adaptive by default").period = Period::new(8, 0);
         mq.grow(3);
         for entry in [0, 1, 2].repeat(4) {
-            assert!(!mq.access(entry, &mut Departures::new()));
+            assert!(!mq.access(entry, &mut Evictions::new()));
         }
-        let state = mq.describe();
-        let value = |name| &state.iter().find(|(n, _)| *n == name).expect(name).1;
-        assert_eq!(value("queues"), "[[], [], [1, 2], [], [], [], [], []]");
-        assert_eq!(value("ref"), "{1: 4, 2: 4}");
-        assert_eq!(value("life_time"), "4");
-        assert_eq!(value("hist_bins_log2"), "{2: 6}");
+        let state = format!("{mq:?}");
+        for expected in [
+            "queues: [[], [], [1, 2], [], [], [], [], []], ref: {1: 4, 2: 4}",
+            "life_time: 4, hist_bins_log2: {2: 6}",
+        ] {
+            assert!(state.contains(expected), "{state}");
+        }
     }
 }

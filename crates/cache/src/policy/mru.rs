@@ -1,8 +1,12 @@
-//! MRU, fetch and discard: evict the most recently used, the one before the newcomer.
+//! MRU, fetch and discard: evict the most recently used, the one before the newcomer (Chou &
+//! DeWitt).
+//!
+//! Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
 
-use super::neighbour::Alone;
-use super::one_list::{OneList, Rule};
 use super::registry::PolicyInfo;
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::lists::Lists;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "mru",
@@ -10,12 +14,94 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "most recently used goes first",
     source: "Chou & DeWitt, VLDB 1985",
     parameters: &[],
-    build: |_, context| Ok(Box::new(OneList::<Mru>::new(context.capacity, Alone))),
+    build: |_, context| Ok(Box::new(Mru { capacity: context.capacity, list: Lists::new(1) })),
 };
 
-#[derive(Clone)]
-struct Mru;
+const LIST: u32 = 0;
 
-impl Rule for Mru {
-    const EVICTS_NEWEST: bool = true;
+#[derive(Clone, Debug)]
+struct Mru {
+    capacity: u32,
+    /// Back: most recently used.
+    list: Lists,
+}
+
+impl Mru {
+    fn evict(&mut self, out: &mut Evictions) {
+        if let Some(victim) = self.list.back(LIST) {
+            self.list.remove(LIST, victim);
+            out.push(victim, EvictionKind::Evicted);
+        }
+    }
+}
+
+impl Policy for Mru {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.list.len(LIST)
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.list.grow(entries);
+    }
+
+    #[inline(always)]
+    fn contains(&self, entry: Entry) -> bool {
+        self.list.linked(entry)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
+        self.list.move_to_back(LIST, entry);
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
+        if self.len() == self.capacity {
+            self.evict(out);
+        }
+        self.list.push_back(LIST, entry);
+    }
+
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
+        if self.contains(entry) {
+            self.list.remove(LIST, entry);
+        }
+    }
+
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            self.evict(out);
+        }
+    }
+
+    /// Least recently used first.
+    fn residents(&self) -> Vec<Entry> {
+        self.list.iter(LIST).collect()
+    }
+
+    fn victim(&self) -> Option<Entry> {
+        self.list.back(LIST).filter(|_| self.len() == self.capacity)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.list.prefetch(entry)
+    }
+
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        self.list.save_load(LIST, snapshot, |_, ()| Ok(()))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.len() > self.capacity {
+            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
+        }
+        self.list.check()
+    }
 }

@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::registry::{PolicyInfo, SpecError};
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::positions::Positions;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "opt",
@@ -91,7 +91,7 @@ impl Future {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Opt {
     capacity: u32,
     len: u32,
@@ -107,12 +107,12 @@ struct Opt {
 }
 
 impl Opt {
-    /// Steps over the present reference, which must be the one foretold, and says when its block
+    /// Steps over the present reference, which must be the expected one, and says when its block
     /// is referenced next.
     #[inline(always)]
     fn step(&mut self, entry: Entry) -> u32 {
         let now = self.now as usize;
-        assert_eq!(self.future.refs[now], entry, "opt: reference {now} is not the one foretold");
+        assert_eq!(self.future.refs[now], entry, "opt: reference {now} is not the expected one");
         self.now += 1;
         self.future.next[now]
     }
@@ -164,12 +164,12 @@ impl Opt {
     }
 
     #[inline(always)]
-    fn make_room(&mut self, len: u32, out: &mut Departures) {
+    fn make_room(&mut self, len: u32, out: &mut Evictions) {
         while self.len > len {
             let Some(victim) = self.pop_victim() else { return };
             self.next[victim as usize] = ABSENT;
             self.len -= 1;
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
     }
 
@@ -203,29 +203,25 @@ impl Policy for Opt {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         let next = self.step(entry);
         self.put(entry, next);
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         let next = self.step(entry);
         self.make_room(self.capacity - 1, out);
         self.put(entry, next);
         self.len += 1;
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
-        self.discard(entry, out);
-    }
-
-    fn note(&mut self, entry: Entry, _: &mut Departures) {
+    fn note(&mut self, entry: Entry, _: &mut Evictions) {
         self.step(entry);
     }
 
     /// Looks for the next reference from here on: O(references).
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
         }
@@ -237,7 +233,7 @@ impl Policy for Opt {
         self.len += 1;
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         match std::mem::replace(&mut self.next[entry as usize], ABSENT) {
             ABSENT => return,
             NEVER => self.never.retain(|&other| other != entry),
@@ -258,7 +254,7 @@ impl Policy for Opt {
         self.never.front().copied().or_else(looked_up).or_else(due)
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.make_room(capacity, out);
     }
@@ -269,12 +265,12 @@ impl Policy for Opt {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
+    fn prefetch(&self, entry: Entry) -> u32 {
         self.next[entry as usize]
     }
 
-    fn carry(&mut self, _: &mut Memo<'_>) -> Carried {
-        Err(Refused("opt goes by the future of one trace and cannot be carried over".into()))
+    fn save_load(&mut self, _: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        Err(SnapshotError::new("opt goes by the future of one trace and cannot be carried over"))
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! When a logical clock has passed another multiple of a period, without a division a reference.
 
 /// A period of a clock that counts up by ones. Invariant: `next` is a multiple of `length`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Period {
     length: u64,
     next: u64,

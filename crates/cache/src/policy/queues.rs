@@ -1,313 +1,267 @@
-//! Lists that know which of them an entry is in: what 2Q, ARC and CAR are made of. Resident lists
-//! have the lower numbers, ghost lists the higher; the front of each is its oldest end.
+//! Up to four orders of entries, of which an entry is in one at most: what 2Q, ARC and CAR are made
+//! of. Lists of residents have the lower numbers, lists of ghosts the higher; the front of each is
+//! its oldest end.
 //!
-//! There are two kinds that do the same: [`Queues`] are linked, so that a neighbour can be asked
-//! about those that follow each other, and mark entries; [`Logs`](super::logs::Logs) are faster.
+//! Each list is a log of uses ([`crate::log`]): an entry that moves is one scattered write, 4 bytes
+//! an entry in all. A list holds fewer than 2^29 entries at a time, whatever the capacity is.
 //!
-//! Invariants (checked by [`Queues::check`]): an entry is linked exactly if it says that it is in
-//! some list, and in the list that it names; the mark of an entry in no list is not set.
+//! Where a neighbour is known, its content is searched for from the front of a list on.
+//!
+//! Invariants (checked by [`Queues::check`]): those of the logs; all entries that say where they
+//! are are there.
 
-use super::neighbour::{Alone, Neighbour, Stretch, balance};
-use super::{Departures, Entry, Fate};
-use crate::lists::Lists;
-use crate::memo::{Carried, Memo, Refused};
+use super::content_aware::{ContentAware, Neighbour};
+use super::{Entry, EvictionKind, Evictions};
+use crate::log::{Log, Places};
+use crate::snapshot::{Snapshot, SnapshotError};
 
-/// Several lists of entries, of which an entry is in one at most.
-pub(crate) trait Orders: Clone + Send + 'static {
-    /// Whether there is a neighbour to know of.
-    const IS_AWARE: bool;
+/// Lists that places can tell apart: their number has two bits, and with slots below `SLOTS` the
+/// largest value is none of a list's.
+const LISTS: u32 = 4;
+const NOWHERE: u32 = u32::MAX;
 
-    /// Makes handles below `entries` valid.
-    fn grow(&mut self, entries: u32);
+/// Slot and list of each entry.
+#[derive(Clone, Debug)]
+struct Seats(Vec<u32>);
 
-    /// Number of entries in `list`.
-    fn len(&self, list: u32) -> u32;
+#[inline(always)]
+fn seat(list: u32, slot: u32) -> u32 {
+    slot * LISTS + list
+}
 
-    /// Whether `entry` is in `list`.
-    fn is_in(&self, list: u32, entry: Entry) -> bool;
+impl Places for Seats {
+    const SLOTS: u32 = 1 << 29;
 
-    /// Whether `entry` is in a list numbered below `lists`.
-    fn is_below(&self, lists: u32, entry: Entry) -> bool;
-
-    /// The list that `entry` is in.
-    fn list_of(&self, entry: Entry) -> Option<u32>;
-
-    /// The oldest entry of `list`.
-    fn front(&self, list: u32) -> Option<Entry>;
-
-    /// The entries of `list`, oldest first.
-    fn iter(&self, list: u32) -> impl Iterator<Item = Entry>;
-
-    /// Puts an entry that is in no list at the newest end of `list`.
-    fn push(&mut self, list: u32, entry: Entry);
-
-    /// Takes the oldest entry out of `list`.
-    fn pop(&mut self, list: u32) -> Option<Entry>;
-
-    /// Takes an entry out of whichever list it is in.
-    fn remove(&mut self, entry: Entry);
-
-    /// Moves an entry of `list` to its newest end.
-    fn renew(&mut self, list: u32, entry: Entry);
-
-    /// Moves an entry to the newest end of `list`, wherever it was.
     #[inline(always)]
-    fn shift(&mut self, list: u32, entry: Entry) {
-        self.remove(entry);
-        self.push(list, entry);
+    fn is_at(&self, entry: Entry, list: u32, slot: u32) -> bool {
+        self.0[entry as usize] == seat(list, slot)
     }
 
-    /// See [`Policy::warm`](super::Policy::warm).
-    fn warm(&self, entry: Entry) -> u32;
+    #[inline(always)]
+    fn put(&mut self, entry: Entry, list: u32, slot: u32) {
+        self.0[entry as usize] = seat(list, slot);
+    }
 
-    /// See [`Policy::warm_further`](super::Policy::warm_further).
-    fn warm_further(&self, entry: Entry) -> u32;
+    #[inline(always)]
+    fn shift(&mut self, entry: Entry, list: u32, from: u32, to: u32) -> bool {
+        let place = &mut self.0[entry as usize];
+        let counts = *place == seat(list, from);
+        *place = if counts { seat(list, to) } else { *place };
+        counts
+    }
+}
 
-    /// Checks the invariants.
-    fn check(&self) -> Result<(), String>;
+/// Four lists, not all of which need be used. The last is never among those that
+/// [`is_below`](Self::is_below) is asked about.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    logs: [Log; LISTS as usize],
+    seats: Seats,
+    neighbour: Option<Neighbour>,
+}
+
+impl Queues {
+    /// Empty lists over no entries yet; see [`Log::new`] for `spreads`.
+    pub(crate) fn new(spreads: [u32; LISTS as usize], neighbour: Option<Neighbour>) -> Self {
+        let log = |list| Log::new(list as u32, spreads[list]);
+        Self { logs: std::array::from_fn(log), seats: Seats(Vec::new()), neighbour }
+    }
+
+    /// Makes handles below `entries` valid.
+    pub(crate) fn grow(&mut self, entries: u32) {
+        let Seats(seats) = &mut self.seats;
+        seats.resize(seats.len().max(entries as usize), NOWHERE);
+        self.neighbour.iter_mut().for_each(|n| n.grow(entries));
+    }
+
+    /// Number of entries in `list`.
+    #[inline(always)]
+    pub(crate) fn len(&self, list: u32) -> u32 {
+        self.logs[list as usize].len()
+    }
+
+    /// Whether `entry` is in `list`.
+    #[inline(always)]
+    pub(crate) fn is_in(&self, list: u32, entry: Entry) -> bool {
+        self.list_of(entry) == Some(list)
+    }
+
+    /// Whether `entry` is in a list numbered below `lists`.
+    #[inline(always)]
+    pub(crate) fn is_below(&self, lists: u32, entry: Entry) -> bool {
+        debug_assert!(lists < LISTS);
+        self.seats.0[entry as usize] % LISTS < lists
+    }
+
+    /// The list that `entry` is in.
+    #[inline(always)]
+    pub(crate) fn list_of(&self, entry: Entry) -> Option<u32> {
+        self.seat_of(entry).map(|(list, _)| list)
+    }
+
+    /// List and slot of an entry.
+    #[inline(always)]
+    fn seat_of(&self, entry: Entry) -> Option<(u32, u32)> {
+        let seat = self.seats.0[entry as usize];
+        (seat != NOWHERE).then_some((seat % LISTS, seat / LISTS))
+    }
+
+    /// The oldest entry of `list`.
+    #[inline(always)]
+    pub(crate) fn front(&mut self, list: u32) -> Option<Entry> {
+        self.logs[list as usize].front(&self.seats)
+    }
+
+    /// The newest entry of `list`.
+    pub(crate) fn back(&mut self, list: u32) -> Option<Entry> {
+        self.logs[list as usize].back(&self.seats)
+    }
+
+    /// The entries of `list`, oldest first.
+    pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> {
+        self.logs[list as usize].iter(&self.seats).map(|(entry, ())| entry)
+    }
+
+    /// Puts an entry that is in no list at the newest end of `list`.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, list: u32, entry: Entry) {
+        self.logs[list as usize].push(&mut self.seats, entry, ());
+    }
+
+    /// Takes the oldest entry out of `list`.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, list: u32) -> Option<Entry> {
+        let oldest = self.logs[list as usize].pop(&self.seats)?;
+        self.seats.0[oldest as usize] = NOWHERE;
+        Some(oldest)
+    }
+
+    /// Takes an entry out of whichever list it is in.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, entry: Entry) {
+        if let Some((list, slot)) = self.seat_of(entry) {
+            self.seats.0[entry as usize] = NOWHERE;
+            self.logs[list as usize].remove(slot);
+        }
+    }
+
+    /// Moves an entry of `list` to its newest end.
+    #[inline(always)]
+    pub(crate) fn renew(&mut self, list: u32, entry: Entry) {
+        let slot = self.seats.0[entry as usize] / LISTS;
+        self.logs[list as usize].renew(&mut self.seats, slot, entry, ());
+    }
+
+    /// Moves an entry to the newest end of `list`, wherever it was. While `list` makes room the
+    /// entry still says that it is where it was, which does no harm.
+    #[inline(always)]
+    pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
+        if let Some((from, slot)) = self.seat_of(entry) {
+            self.logs[from as usize].remove(slot);
+        }
+        self.logs[list as usize].push(&mut self.seats, entry, ());
+    }
 
     /// Moves the oldest resident entry of `list` to the newest end of the list `ghosts`.
     #[inline(always)]
-    fn evict(&mut self, list: u32, ghosts: u32, out: &mut Departures) {
+    pub(crate) fn evict(&mut self, list: u32, ghosts: u32, out: &mut Evictions) {
         if let Some(victim) = self.pop(list) {
             self.push(ghosts, victim);
-            out.push(victim, Fate::Remembered);
+            out.push(victim, EvictionKind::Remembered);
         }
     }
 
     /// Moves a resident entry, wherever it is, to the newest end of the list `ghosts`.
-    fn evict_this(&mut self, entry: Entry, ghosts: u32, out: &mut Departures) {
-        self.remove(entry);
-        self.push(ghosts, entry);
-        out.push(entry, Fate::Remembered);
+    #[inline(never)]
+    pub(crate) fn evict_this(&mut self, entry: Entry, ghosts: u32, out: &mut Evictions) {
+        self.shift(ghosts, entry);
+        out.push(entry, EvictionKind::Remembered);
     }
 
     /// Drops the oldest entry of the list `ghosts`.
     #[inline(always)]
-    fn forget(&mut self, ghosts: u32, out: &mut Departures) {
+    pub(crate) fn forget(&mut self, ghosts: u32, out: &mut Evictions) {
         if let Some(ghost) = self.pop(ghosts) {
-            out.push(ghost, Fate::Forgotten);
+            out.push(ghost, EvictionKind::Forgotten);
         }
     }
 
-    /// Of the order where `first` gives up what it has too much, then `second` all that it has,
-    /// then `first` the rest: the entry that the neighbour holds, if one is to be preferred to the
-    /// next.
+    /// Whether there is a neighbour to know of.
     #[inline(always)]
-    fn prefer(&mut self, _first: u32, _too_much: u32, _second: u32) -> Option<Entry> {
-        None
+    pub(crate) fn is_content_aware(&self) -> bool {
+        self.neighbour.is_some()
     }
 
-    /// What [`prefer`](Self::prefer) would return, found without changing anything.
-    fn would_prefer(&self, _first: u32, _too_much: u32, _second: u32) -> Option<Entry> {
-        None
+    /// Adopts another capacity of the cache.
+    pub(crate) fn resize(&mut self, capacity: u32) {
+        self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
     }
 
-    /// See [`Neighbour::adopt`].
-    fn adopt(&mut self, _capacity: u32) {}
-
-    /// See [`Neighbour::learn`].
-    fn learn(&mut self, _entry: Entry, _holds: bool) {}
-
-    /// See [`Neighbour::has`].
-    fn neighbour_has(&self, _entry: Entry) -> bool {
-        false
+    /// Of the order where `first` gives up its `excess`, then `second` all that it has, then
+    /// `first` the rest: the first entry within the window that the neighbour holds.
+    #[inline(never)]
+    pub(crate) fn prefer(&mut self, first: u32, excess: u32, second: u32) -> Option<Entry> {
+        let Self { logs, seats, neighbour } = self;
+        let neighbour = neighbour.as_ref()?;
+        let [excess, others] =
+            [excess.min(logs[first as usize].len()), logs[second as usize].len()];
+        let excess = excess.min(neighbour.window());
+        let rest = (neighbour.window() - excess).saturating_sub(others);
+        let parts =
+            [(first, excess), (second, neighbour.window() - excess), (first, excess + rest)];
+        parts.into_iter().find_map(|(list, window)| {
+            logs[list as usize].search(seats, window, |entry| neighbour.has(entry))
+        })
     }
 
-    /// Carries `list`.
-    fn carry(&mut self, list: u32, memo: &mut Memo<'_>) -> Carried {
-        let saved = self.iter(list).map(|entry| (entry, ()));
-        for (entry, ()) in memo.sequence(self.len(list), saved, |_, ()| Ok(()))? {
-            if self.list_of(entry).is_some() {
-                return Err(Refused::twice(entry));
-            }
-            self.push(list, entry);
-        }
+    /// What [`prefer`](Self::prefer) would return, found without changing anything. O(capacity).
+    pub(crate) fn would_prefer(&self, first: u32, excess: u32, second: u32) -> Option<Entry> {
+        let rest = self.iter(first).skip(excess as usize);
+        let order = self.iter(first).take(excess as usize).chain(self.iter(second)).chain(rest);
+        self.neighbour.as_ref().and_then(|n| n.first_held(order))
+    }
+
+    /// See [`Policy::content_aware`](super::Policy::content_aware).
+    pub(crate) fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        if self.is_content_aware() { Some(self) } else { None }
+    }
+
+    /// See [`Policy::prefetch`](super::Policy::prefetch).
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
+        self.seats.0[entry as usize]
+    }
+
+    /// Saves or loads `list`.
+    pub(crate) fn save_load(
+        &mut self,
+        list: u32,
+        snapshot: &mut Snapshot<'_>,
+    ) -> Result<(), SnapshotError> {
+        let entries = snapshot.entries(self.len(list), self.iter(list))?;
+        entries.into_iter().for_each(|entry| self.push(list, entry));
         Ok(())
     }
 
-    /// The entries of `list`, oldest first, as text.
-    fn text(&self, list: u32) -> String {
-        format!("{:?}", self.iter(list).collect::<Vec<_>>())
+    /// Checks the invariants in the head of this file.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.logs.iter().try_for_each(|log| log.check(&self.seats))?;
+        let seated = self.seats.0.iter().filter(|&&seat| seat != NOWHERE).count() as u32;
+        let len: u32 = self.logs.iter().map(Log::len).sum();
+        if seated == len { Ok(()) } else { Err(format!("{seated} say where, {len} are there")) }
     }
 }
 
-/// `place` of an entry in no list. In list `l` it is `(l + 1) << 1`, plus the mark.
-const NOWHERE: u8 = 0;
-const MARK: u8 = 1;
-
-/// Linked lists over entries, with a mark an entry, which goes when the entry is put elsewhere.
-#[derive(Clone)]
-pub(crate) struct Queues<N = Alone> {
-    lists: Lists,
-    place: Vec<u8>,
-    neighbour: N,
-}
-
-#[inline(always)]
-fn place_in(list: u32) -> u8 {
-    (list as u8 + 1) << 1
-}
-
-impl<N: Neighbour> Queues<N> {
-    /// `lists` empty lists over no entries yet.
-    pub(crate) fn new(lists: u32, neighbour: N) -> Self {
-        Self { lists: Lists::new(lists), place: Vec::new(), neighbour }
-    }
-
-    /// Marks an entry that is in some list, until it is put elsewhere or unmarked.
-    #[inline(always)]
-    pub(crate) fn mark(&mut self, entry: Entry) {
-        self.place[entry as usize] |= MARK;
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_marked(&self, entry: Entry) -> bool {
-        self.place[entry as usize] & MARK != 0
-    }
-
-    #[inline(always)]
-    pub(crate) fn back(&self, list: u32) -> Option<Entry> {
-        self.lists.back(list)
-    }
-
-    /// The order that [`prefer`](Orders::prefer) names.
-    fn order(&self, first: u32, too_much: u32, second: u32) -> [Stretch; 3] {
-        balance(&self.lists, first, too_much, second)
-    }
-
-    /// Carries `list` with the marks in it.
-    pub(crate) fn carry_marked(&mut self, list: u32, memo: &mut Memo<'_>) -> Carried {
-        let saved = self.iter(list).map(|entry| (entry, self.is_marked(entry)));
-        for (entry, mark) in memo.sequence(self.len(list), saved, Memo::flag)? {
-            if self.list_of(entry).is_some() {
-                return Err(Refused::twice(entry));
+impl ContentAware for Queues {
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
+        if self.neighbour.as_mut().is_some_and(|n| n.set(entry, holds)) {
+            if let Some((list, slot)) = self.seat_of(entry) {
+                self.logs[list as usize].search_again_from(&self.seats, slot);
             }
-            self.push(list, entry);
-            self.place[entry as usize] |= u8::from(mark);
         }
-        Ok(())
-    }
-}
-
-impl<N: Neighbour> Orders for Queues<N> {
-    const IS_AWARE: bool = N::IS_KNOWN;
-
-    fn grow(&mut self, entries: u32) {
-        self.lists.grow(entries);
-        self.place.resize(self.lists.entries() as usize, NOWHERE);
-        self.neighbour.grow(entries);
-    }
-
-    #[inline(always)]
-    fn len(&self, list: u32) -> u32 {
-        self.lists.len(list)
-    }
-
-    #[inline(always)]
-    fn is_in(&self, list: u32, entry: Entry) -> bool {
-        self.place[entry as usize] & !MARK == place_in(list)
-    }
-
-    #[inline(always)]
-    fn is_below(&self, lists: u32, entry: Entry) -> bool {
-        // NOWHERE wraps around to the largest value.
-        self.place[entry as usize].wrapping_sub(place_in(0)) < place_in(lists) - place_in(0)
-    }
-
-    #[inline(always)]
-    fn list_of(&self, entry: Entry) -> Option<u32> {
-        u32::from(self.place[entry as usize] >> 1).checked_sub(1)
-    }
-
-    #[inline(always)]
-    fn front(&self, list: u32) -> Option<Entry> {
-        self.lists.front(list)
-    }
-
-    fn iter(&self, list: u32) -> impl Iterator<Item = Entry> {
-        self.lists.iter(list)
-    }
-
-    /// It is unmarked.
-    #[inline(always)]
-    fn push(&mut self, list: u32, entry: Entry) {
-        self.lists.push_back(list, entry);
-        self.place[entry as usize] = place_in(list);
-    }
-
-    #[inline(always)]
-    fn pop(&mut self, list: u32) -> Option<Entry> {
-        let oldest = self.lists.front(list)?;
-        self.neighbour.leaves(&self.lists, oldest);
-        self.lists.remove(list, oldest);
-        self.place[oldest as usize] = NOWHERE;
-        Some(oldest)
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, entry: Entry) {
-        if let Some(list) = self.list_of(entry) {
-            self.neighbour.leaves(&self.lists, entry);
-            self.lists.remove(list, entry);
-            self.place[entry as usize] = NOWHERE;
-        }
-    }
-
-    /// It keeps its mark.
-    #[inline(always)]
-    fn renew(&mut self, list: u32, entry: Entry) {
-        self.neighbour.leaves(&self.lists, entry);
-        self.lists.move_to_back(list, entry);
-    }
-
-    /// See [`Lists::warm`]. Where a hit needs the place only the node still pays: for the misses.
-    #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.lists.warm(entry) ^ u32::from(self.place[entry as usize])
-    }
-
-    /// See [`Lists::warm_beside`].
-    fn warm_further(&self, entry: Entry) -> u32 {
-        self.lists.warm_beside(entry)
-    }
-
-    #[inline(always)]
-    fn prefer(&mut self, first: u32, too_much: u32, second: u32) -> Option<Entry> {
-        let order = self.order(first, too_much, second);
-        self.neighbour.prefer(&self.lists, order.into_iter())
-    }
-
-    fn would_prefer(&self, first: u32, too_much: u32, second: u32) -> Option<Entry> {
-        let order = self.order(first, too_much, second);
-        self.neighbour.would_prefer(&self.lists, order.into_iter())
-    }
-
-    fn adopt(&mut self, capacity: u32) {
-        self.neighbour.adopt(capacity);
-    }
-
-    fn learn(&mut self, entry: Entry, holds: bool) {
-        self.neighbour.learn(&self.lists, entry, holds);
     }
 
     fn neighbour_has(&self, entry: Entry) -> bool {
-        self.neighbour.has(entry)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        for list in 0..self.lists.count() {
-            if let Some(entry) = self.iter(list).find(|&e| !self.is_in(list, e)) {
-                return Err(format!("entry {entry} is in list {list} and says it is elsewhere"));
-            }
-        }
-        let wrong = (0..self.lists.entries()).find(|&e| {
-            self.lists.linked(e) != self.list_of(e).is_some()
-                || (self.is_marked(e) && self.list_of(e).is_none())
-        });
-        match wrong {
-            Some(entry) => Err(format!("entry {entry}: place and lists disagree")),
-            None => self.neighbour.check(&self.lists).and_then(|()| self.lists.check()),
-        }
+        self.neighbour.as_ref().is_some_and(|n| n.has(entry))
     }
 }

@@ -14,7 +14,7 @@
 //! 3. slots and buckets that are in no chain are in `free_slots` and `free_buckets`.
 
 use super::Entry;
-use crate::memo::{CLOCK_MAX, Carried, Memo, Refused};
+use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 
 const SENTINEL: u32 = 0;
 
@@ -97,7 +97,7 @@ impl Ranking {
 
     /// A value that depends on a slot: reading it early brings the slot near.
     #[inline(always)]
-    pub(super) fn warm(&self, slot: u32) -> u32 {
+    pub(super) fn prefetch(&self, slot: u32) -> u32 {
         self.nodes[slot as usize].bucket
     }
 
@@ -258,23 +258,25 @@ impl Ranking {
         std::iter::successors(self.front(), next)
     }
 
-    /// Carries the order. `placed` hears of every entry that is loaded, and of its slot.
-    pub(super) fn carry(
+    /// Saves or loads the order. `placed` hears of every entry that is loaded, and of its slot.
+    pub(super) fn save_load(
         &mut self,
-        memo: &mut Memo<'_>,
-        mut placed: impl FnMut(Entry, u32) -> Carried,
-    ) -> Carried {
-        memo.clock(&mut self.uses)?;
+        snapshot: &mut Snapshot<'_>,
+        mut placed: impl FnMut(Entry, u32) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
+        snapshot.clock(&mut self.uses)?;
         let (uses, is_stamped) = (self.uses, self.is_stamped);
         let stamp = |slot| self.stamp_of(slot).unwrap_or_default();
         let saved = self.iter().map(|slot| (self.entry(slot), (self.count(slot), stamp(slot))));
-        for (entry, (count, stamp)) in memo.sequence(self.len, saved, |memo, (count, stamp)| {
-            memo.number(count, 1..=CLOCK_MAX)?;
-            if is_stamped { memo.number(stamp, 1..=uses) } else { Ok(()) }
-        })? {
+        for (entry, (count, stamp)) in
+            snapshot.entries_with(self.len, saved, |snapshot, (count, stamp)| {
+                snapshot.number(count, 1..=CLOCK_MAX)?;
+                if is_stamped { snapshot.number(stamp, 1..=uses) } else { Ok(()) }
+            })?
+        {
             let last = self.buckets[SENTINEL as usize].prev;
             if last != SENTINEL && self.buckets[last as usize].count > count {
-                return Err(Refused(format!("entry {entry} is out of order")));
+                return Err(SnapshotError::new(format!("entry {entry} is out of order")));
             }
             let slot = self.free_slot();
             placed(entry, slot)?;

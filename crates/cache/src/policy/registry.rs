@@ -1,36 +1,13 @@
-//! The list of policies with their parameters, and the text form `name,key=value,...` in which
-//! people choose one. A new policy is one file beside this one and one line in [`policies`].
+//! What the registry knows of a policy, and the text form `name,key=value,...` in which people
+//! choose one. The list itself is in `mod.rs`: a new policy is one file beside this one and one
+//! line there.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::Policy;
+use undercroft_text::{pair, words};
 
-/// Every policy, in the order in which tables list them.
-pub fn policies() -> &'static [&'static PolicyInfo] {
-    &[
-        &super::opt::INFO,
-        &super::lru::INFO,
-        &super::lru_ca::INFO,
-        &super::mru::INFO,
-        &super::fifo::INFO,
-        &super::lfu::INFO,
-        &super::fbr::INFO,
-        &super::lru_k::INFO,
-        &super::lfru::INFO,
-        &super::two_q::INFO,
-        &super::mq::INFO,
-        &super::lirs::INFO,
-        &super::arc::INFO,
-        &super::clock::INFO,
-        &super::clock_ca::INFO,
-        &super::clock_pro::INFO,
-        &super::car::INFO,
-        &super::s3_fifo::INFO,
-        &super::sieve::INFO,
-        &super::w_tinylfu::INFO,
-    ]
-}
+use super::{Policy, policies};
 
 /// What a policy is called, where it comes from, what can be set, and how it is made.
 pub struct PolicyInfo {
@@ -165,25 +142,23 @@ impl Arguments {
         };
         let mut given = vec![false; parameters.len()];
         for word in words {
-            let (key, value) = match word.split_once('=') {
-                Some(both) => both,
-                None if is_switch(parameters, word) => (word, "yes"),
-                None => {
+            let (key, value) = match pair(word) {
+                (key, Some(value)) => (key, value),
+                (word, None) if is_switch(parameters, word) => (word, "yes"),
+                (word, None) => {
                     return Err(SpecError(format!("{what}: expected key=value, found '{word}'")));
                 }
             };
-            let at = parameters.iter().position(|p| p.name == key.trim());
-            let at = at.ok_or_else(|| unknown_key(what, parameters, key.trim()))?;
+            let at = parameters.iter().position(|p| p.name == key);
+            let at = at.ok_or_else(|| unknown_key(what, parameters, key))?;
             let parameter = &parameters[at];
             if std::mem::replace(&mut given[at], true) {
                 return Err(SpecError(format!("{what}: {key} is given twice")));
             }
-            arguments.values[at] = parameter.kind.parse(value.trim()).ok_or_else(|| {
+            arguments.values[at] = parameter.kind.parse(value).ok_or_else(|| {
                 SpecError(format!(
-                    "{what}: {} must be a {}, not '{}'",
-                    parameter.name,
-                    parameter.kind,
-                    value.trim()
+                    "{what}: {} must be a {}, not '{value}'",
+                    parameter.name, parameter.kind
                 ))
             })?;
         }
@@ -268,7 +243,7 @@ impl Spec {
     /// The name or a key is unknown, a key is given twice, or a value is not of its kind; the
     /// message names what would be right.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let mut words = text.split(',').map(str::trim);
+        let mut words = words(text);
         let name = words.next().unwrap_or("").to_ascii_lowercase();
         let (info, called) = find(&name)?;
         let implied = called.1.split(',').filter(|word| !word.is_empty());
@@ -305,9 +280,8 @@ impl fmt::Display for Spec {
         let (name, implied) = self.called;
         f.write_str(name)?;
         let usual = |parameter: &Parameter| {
-            let implied = implied.split(',').filter_map(|word| word.split_once('='));
-            let implied = implied.into_iter().find(|(key, _)| *key == parameter.name);
-            implied.map_or(parameter.default, |(_, value)| value)
+            let implied = words(implied).map(pair).find(|(key, _)| *key == parameter.name);
+            implied.and_then(|(_, value)| value).unwrap_or(parameter.default)
         };
         self.arguments.write_unusual(f, self.info.parameters, usual)
     }

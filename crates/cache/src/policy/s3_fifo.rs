@@ -9,9 +9,9 @@
 //! capacity, `|G|` at most M's target; with no room for M (capacity 1) everything is in S, a FIFO.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Fate, Policy};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo, Refused};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "s3-fifo",
@@ -57,7 +57,7 @@ const IN_MAIN: u8 = 2 << 2;
 const IN_GHOST: u8 = 3 << 2;
 const COUNT: u8 = 3;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct S3Fifo {
     capacity: u32,
     small_share: f64,
@@ -83,7 +83,7 @@ impl S3Fifo {
         self.state[entry as usize] = tag;
     }
 
-    fn evict_one(&mut self, out: &mut Departures) {
+    fn evict_one(&mut self, out: &mut Evictions) {
         let small_is_due = self.queues.len(SMALL) >= self.small_target;
         if !(small_is_due || self.queues.len(MAIN) == 0) || !self.evict_from_small(out) {
             self.evict_from_main(out);
@@ -91,7 +91,7 @@ impl S3Fifo {
     }
 
     /// True if something was evicted; false if S emptied itself into M.
-    fn evict_from_small(&mut self, out: &mut Departures) -> bool {
+    fn evict_from_small(&mut self, out: &mut Evictions) -> bool {
         while let Some(oldest) = self.queues.pop_front(SMALL) {
             let hits = self.state[oldest as usize] & COUNT;
             if hits < self.threshold || self.main_target() == 0 {
@@ -110,12 +110,12 @@ impl S3Fifo {
         false
     }
 
-    fn evict_from_main(&mut self, out: &mut Departures) {
+    fn evict_from_main(&mut self, out: &mut Evictions) {
         while let Some(oldest) = self.queues.pop_front(MAIN) {
             let hits = self.state[oldest as usize] & COUNT;
             if hits == 0 {
                 self.state[oldest as usize] = ABSENT;
-                out.push(oldest, Fate::Evicted);
+                out.push(oldest, EvictionKind::Evicted);
                 return;
             }
             self.put(MAIN, IN_MAIN | (hits - 1), oldest);
@@ -123,22 +123,22 @@ impl S3Fifo {
     }
 
     /// Moves an unlinked entry that was resident into the ghost queue.
-    fn remember(&mut self, entry: Entry, out: &mut Departures) {
+    fn remember(&mut self, entry: Entry, out: &mut Evictions) {
         if self.main_target() == 0 {
             self.state[entry as usize] = ABSENT;
-            out.push(entry, Fate::Evicted);
+            out.push(entry, EvictionKind::Evicted);
             return;
         }
-        out.push(entry, Fate::Remembered);
+        out.push(entry, EvictionKind::Remembered);
         self.trim_ghosts(self.main_target() - 1, out);
         self.put(GHOST, IN_GHOST, entry);
     }
 
-    fn trim_ghosts(&mut self, bound: u32, out: &mut Departures) {
+    fn trim_ghosts(&mut self, bound: u32, out: &mut Evictions) {
         while self.queues.len(GHOST) > bound {
             if let Some(ghost) = self.queues.pop_front(GHOST) {
                 self.state[ghost as usize] = ABSENT;
-                out.push(ghost, Fate::Forgotten);
+                out.push(ghost, EvictionKind::Forgotten);
             }
         }
     }
@@ -179,7 +179,7 @@ impl Policy for S3Fifo {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         let state = &mut self.state[entry as usize];
         if *state & COUNT < COUNT {
             *state += 1;
@@ -187,7 +187,7 @@ impl Policy for S3Fifo {
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         let was_ghost = self.remembers(entry);
         if was_ghost {
             self.queues.remove(GHOST, entry);
@@ -199,7 +199,7 @@ impl Policy for S3Fifo {
         self.put(queue, tag, entry);
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if let Some(queue) = self.queue_of(entry) {
             self.queues.remove(queue, entry);
             self.state[entry as usize] = ABSENT;
@@ -210,13 +210,13 @@ impl Policy for S3Fifo {
         }
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             self.admit(entry, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if let Some(queue) = self.queue_of(entry) {
             self.queues.remove(queue, entry);
             self.state[entry as usize] = ABSENT;
@@ -250,7 +250,7 @@ impl Policy for S3Fifo {
         all.min_by_key(|&(_, hits)| hits).map(|(entry, _)| entry)
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.derive_sizes(capacity);
         self.trim_ghosts(self.main_target(), out);
         while self.len() > capacity {
@@ -264,20 +264,17 @@ impl Policy for S3Fifo {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
+    fn prefetch(&self, entry: Entry) -> u32 {
         u32::from(self.state[entry as usize])
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         for (queue, tag) in [(SMALL, IN_SMALL), (MAIN, IN_MAIN), (GHOST, IN_GHOST)] {
             let most = if queue == GHOST { 0 } else { COUNT };
             let hits = |entry| self.state[entry as usize] & COUNT;
             let saved = self.queues.iter(queue).map(|entry| (entry, hits(entry)));
-            let hits = |memo: &mut Memo<'_>, hits: &mut u8| memo.number(hits, 0..=most);
-            for (entry, hits) in memo.sequence(self.queues.len(queue), saved, hits)? {
-                if self.state[entry as usize] != ABSENT {
-                    return Err(Refused::twice(entry));
-                }
+            let hits = |snapshot: &mut Snapshot<'_>, hits: &mut u8| snapshot.number(hits, 0..=most);
+            for (entry, hits) in snapshot.entries_with(self.queues.len(queue), saved, hits)? {
                 self.put(queue, tag | hits, entry);
             }
         }
@@ -299,18 +296,5 @@ impl Policy for S3Fifo {
             return Err("an entry says it is in a queue and is in none".into());
         }
         self.queues.check()
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let counted = |queue| {
-            let items = self.queues.iter(queue).map(|e| (e, self.state[e as usize] & COUNT));
-            format!("{:?}", items.collect::<Vec<_>>())
-        };
-        let ghosts: Vec<_> = self.queues.iter(GHOST).collect();
-        vec![
-            ("S_old_to_new", counted(SMALL)),
-            ("M_old_to_new", counted(MAIN)),
-            ("G", format!("{ghosts:?}")),
-        ]
     }
 }

@@ -5,9 +5,9 @@
 //! `hand` is resident.
 
 use super::registry::PolicyInfo;
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo, Refused};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "sieve",
@@ -23,7 +23,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 const UNVISITED: u8 = 1;
 const VISITED: u8 = 2;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Sieve {
     capacity: u32,
     /// Back: newest (the paper's head).
@@ -47,7 +47,7 @@ impl Sieve {
     }
 
     #[inline(always)]
-    fn evict(&mut self, out: &mut Departures) {
+    fn evict(&mut self, out: &mut Evictions) {
         let mut at = self.hand.map(|hand| self.queue.slot_of(hand)).or_else(|| self.queue.front());
         while let Some(slot) = at {
             let next = self.queue.after(slot);
@@ -55,7 +55,7 @@ impl Sieve {
                 let entry = self.queue.entry_in(slot);
                 self.hand = next.map(|slot| self.queue.entry_in(slot));
                 self.queue.remove(entry);
-                out.push(entry, Fate::Evicted);
+                out.push(entry, EvictionKind::Evicted);
                 return;
             }
             at = next.or_else(|| self.queue.front());
@@ -83,29 +83,25 @@ impl Policy for Sieve {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         *self.queue.mark_in(self.queue.slot_of(entry)) = VISITED;
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         if self.len() == self.capacity {
             self.evict(out);
         }
         self.queue.push_back(entry, UNVISITED, self.capacity);
     }
 
-    fn take(&mut self, entry: Entry, _: &mut Departures) {
-        self.remove(entry);
-    }
-
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             self.admit(entry, out);
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.remove(entry);
         }
@@ -126,7 +122,7 @@ impl Policy for Sieve {
             .or(Some(start))
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         while self.len() > capacity {
             self.evict(out);
@@ -141,21 +137,19 @@ impl Policy for Sieve {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.queue.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.queue.prefetch(entry)
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let saved = self.residents().into_iter().map(|entry| (entry, self.queue.mark(entry)));
-        let mark = |memo: &mut Memo<'_>, it: &mut u8| memo.number(it, UNVISITED..=VISITED);
-        let newest_first = memo.sequence(self.len(), saved, mark)?;
+        let mark =
+            |snapshot: &mut Snapshot<'_>, it: &mut u8| snapshot.number(it, UNVISITED..=VISITED);
+        let newest_first = snapshot.entries_with(self.len(), saved, mark)?;
         for (entry, mark) in newest_first.into_iter().rev() {
-            if self.contains(entry) {
-                return Err(Refused::twice(entry));
-            }
             self.queue.push_back(entry, mark, self.capacity);
         }
-        memo.entry_if_any(&mut self.hand)
+        snapshot.optional_entry(&mut self.hand)
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -169,11 +163,5 @@ impl Policy for Sieve {
             return Err("an entry is neither visited nor unvisited".into());
         }
         self.queue.check()
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let visited: Vec<_> =
-            self.residents().iter().map(|&e| (e, self.queue.mark(e) - UNVISITED)).collect();
-        vec![("queue_new_to_old", format!("{visited:?}")), ("hand", format!("{:?}", self.hand))]
     }
 }

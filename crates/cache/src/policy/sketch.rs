@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::memo::{Carried, Memo, Refused};
+use undercroft_random::hash;
+
+use crate::snapshot::{Snapshot, SnapshotError};
 
 /// Counters of references by block.
 #[derive(Clone, Debug)]
@@ -54,32 +56,35 @@ impl Table {
 }
 
 impl Table {
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let least = self.words as u64;
         let mut words = least;
-        memo.number(&mut words, least..=1 << 32)?;
-        if memo.is_loading() {
-            if !words.is_power_of_two() || memo.rest().len() as u64 / 8 < words {
-                return Err(Refused(format!("{words} words of counters are not there")));
+        snapshot.number(&mut words, least..=1 << 32)?;
+        if snapshot.is_loading() {
+            if !words.is_power_of_two() || snapshot.rest().len() as u64 / 8 < words {
+                return Err(SnapshotError::new(format!("{words} words of counters are not there")));
             }
             *self = Self { lines: vec![[0; 8]; words.div_ceil(8) as usize], words: words as usize };
         }
         let used = self.lines.as_flattened_mut().iter_mut().take(words as usize);
-        used.into_iter().try_for_each(|word| memo.word(word))
+        used.into_iter().try_for_each(|word| snapshot.word(word))
     }
 }
 
 /// The blocks rise.
-fn carry_exact(counts: &mut BTreeMap<u64, u8>, memo: &mut Memo<'_>) -> Carried {
+fn carry_exact(
+    counts: &mut BTreeMap<u64, u8>,
+    snapshot: &mut Snapshot<'_>,
+) -> Result<(), SnapshotError> {
     let mut len = counts.len() as u64;
-    memo.number(&mut len, 0..=u64::from(u32::MAX))?;
+    snapshot.number(&mut len, 0..=u64::from(u32::MAX))?;
     let mut saved = std::mem::take(counts).into_iter();
     for _ in 0..len {
         let (mut key, mut count) = saved.next().unwrap_or_default();
-        memo.word(&mut key)?;
-        memo.number(&mut count, 1..=MAX)?;
+        snapshot.word(&mut key)?;
+        snapshot.number(&mut count, 1..=MAX)?;
         if counts.last_key_value().is_some_and(|(&last, _)| last >= key) {
-            return Err(Refused(format!("the counts are out of order at {key}")));
+            return Err(SnapshotError::new(format!("the counts are out of order at {key}")));
         }
         counts.insert(key, count);
     }
@@ -99,10 +104,6 @@ impl Sketch {
             Counters::CountMin(Table::new(capacity))
         };
         Self { counters, increments: 0, sample: 10 * u64::from(capacity) }
-    }
-
-    pub(crate) fn is_exact(&self) -> bool {
-        matches!(self.counters, Counters::Exact(_))
     }
 
     /// The new capacity counts from the next increment on. A table that has become too small is
@@ -128,7 +129,7 @@ impl Sketch {
                 room
             }
             Counters::CountMin(table) => {
-                let hash = spread(key);
+                let hash = hash(key);
                 let at = table.line(hash);
                 let places: [_; ROWS as usize] =
                     std::array::from_fn(|row| table.place(hash, row as u32));
@@ -143,7 +144,7 @@ impl Sketch {
             }
         };
         self.increments += u64::from(added);
-        // One test and not two: whether it was added cannot be foretold.
+        // One test and not two: whether it was added is unpredictable.
         if added & (self.increments >= self.sample) {
             self.halve();
         }
@@ -164,13 +165,13 @@ impl Sketch {
         }
     }
 
-    /// Carries the counters. A table may be larger than its capacity asks for: the capacity has
-    /// shrunk.
-    pub(crate) fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        memo.clock(&mut self.increments)?;
+    /// Saves or loads the counters. A table may be larger than its capacity asks for: the capacity
+    /// has shrunk.
+    pub(crate) fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        snapshot.clock(&mut self.increments)?;
         match &mut self.counters {
-            Counters::Exact(counts) => carry_exact(counts, memo),
-            Counters::CountMin(table) => table.carry(memo),
+            Counters::Exact(counts) => carry_exact(counts, snapshot),
+            Counters::CountMin(table) => table.save_load(snapshot),
         }
     }
 
@@ -180,7 +181,7 @@ impl Sketch {
         match &self.counters {
             Counters::Exact(counts) => counts.get(&key).copied().unwrap_or(0),
             Counters::CountMin(table) => {
-                let hash = spread(key);
+                let hash = hash(key);
                 let line = &table.lines[table.line(hash)];
                 let counter = |row| {
                     let (word, shift) = table.place(hash, row);
@@ -198,21 +199,12 @@ impl Sketch {
 
     /// Reads a word that counting `key` will need.
     #[inline(always)]
-    pub(crate) fn warm(&self, key: u64) -> u32 {
+    pub(crate) fn prefetch(&self, key: u64) -> u32 {
         match &self.counters {
             Counters::Exact(_) => 0,
-            Counters::CountMin(table) => table.lines[table.line(spread(key))][0] as u32,
+            Counters::CountMin(table) => table.lines[table.line(hash(key))][0] as u32,
         }
     }
-}
-
-/// The finaliser of SplitMix64: neighbouring blocks get unrelated hashes.
-#[inline(always)]
-fn spread(key: u64) -> u64 {
-    let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]

@@ -13,13 +13,15 @@
 //!
 //! Invariants: `|A1in| + |Am|` is at most the capacity, `|A1out|` at most `kout_bound`.
 
-use super::awareness::{ALPHA, CA, FILTER_BITS, HASHES, KNOWS, PUBLISH, held};
-use super::logs::Logs;
-use super::neighbour::Alone;
-use super::queues::{Orders, Queues};
+use std::fmt::{self, Debug};
+
+use super::content_aware::{
+    ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
+};
+use super::queues::Queues;
 use super::registry::{Kind, Parameter, PolicyInfo};
-use super::{Departures, Entry, Fate, Policy};
-use crate::memo::{Carried, Memo};
+use super::{Entry, EvictionKind, Evictions, Policy};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "2q",
@@ -48,14 +50,10 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     ],
     build: |arguments, context| {
         let (kin, kout) = (arguments.real("kin"), arguments.real("kout"));
-        let c = context.capacity;
-        Ok(match held(arguments, c) {
-            Some(held) => Box::new(TwoQ::new(c, kin, kout, Queues::new(3, held))),
-            None if Logs::have_room_for(f64::from(c) * kout.max(1.0)) => {
-                Box::new(TwoQ::new(c, kin, kout, Logs::new([2, 4, 2, 2])))
-            }
-            None => Box::new(TwoQ::new(c, kin, kout, Queues::new(3, Alone))),
-        })
+        let queues = Queues::new([2, 4, 2, 2], Neighbour::of(arguments, context.capacity));
+        let mut policy = TwoQ { capacity: 0, kin, kout, kin_target: 0, kout_bound: 0, queues };
+        policy.derive_sizes(context.capacity);
+        Ok(Box::new(policy))
     },
 };
 
@@ -68,28 +66,21 @@ const A1OUT: u32 = 2;
 const RESIDENT: u32 = 2;
 
 #[derive(Clone)]
-struct TwoQ<L> {
+struct TwoQ {
     capacity: u32,
     kin: f64,
     kout: f64,
     kin_target: u32,
     kout_bound: u32,
-    queues: L,
+    queues: Queues,
 }
 
-impl<L: Orders> TwoQ<L> {
-    /// A queue A1in of `kin` times the capacity, and `kout` times as many ids.
-    fn new(capacity: u32, kin: f64, kout: f64, queues: L) -> Self {
-        let mut policy = Self { capacity, kin, kout, kin_target: 0, kout_bound: 0, queues };
-        policy.derive_sizes(capacity);
-        policy
-    }
-
+impl TwoQ {
     fn derive_sizes(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.kin_target = ((self.kin * f64::from(capacity)) as u32).max(1);
         self.kout_bound = ((self.kout * f64::from(capacity)) as u32).max(1);
-        self.queues.adopt(capacity);
+        self.queues.resize(capacity);
     }
 
     /// The queue that gives up its oldest block.
@@ -101,45 +92,48 @@ impl<L: Orders> TwoQ<L> {
 
     /// The paper's "reclaim": frees one frame.
     #[inline(always)]
-    fn reclaim(&mut self, out: &mut Departures) {
-        if L::IS_AWARE {
-            if let Some(victim) = self.queues.prefer(A1IN, self.too_much(), AM) {
-                self.reclaim_this(victim, out);
-                return;
-            }
+    fn reclaim(&mut self, out: &mut Evictions) {
+        if self.queues.is_content_aware() && self.reclaim_held(out) {
+            return;
         }
         if self.victim_queue() == A1IN {
             self.queues.evict(A1IN, A1OUT, out);
             self.trim_ghosts(out);
         } else if let Some(victim) = self.queues.pop(AM) {
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
     }
 
     /// How many A1in would give, one after another, before Am would.
-    fn too_much(&self) -> u32 {
+    fn excess(&self) -> u32 {
         self.queues.len(A1IN).saturating_sub(self.kin_target)
     }
 
-    fn reclaim_this(&mut self, victim: Entry, out: &mut Departures) {
+    /// Reclaims the frame of a block that the neighbour holds. False if there is none within the
+    /// window.
+    #[inline(never)]
+    fn reclaim_held(&mut self, out: &mut Evictions) -> bool {
+        let Some(victim) = self.queues.prefer(A1IN, self.excess(), AM) else { return false };
         if self.queues.is_in(A1IN, victim) {
             self.queues.evict_this(victim, A1OUT, out);
             self.trim_ghosts(out);
         } else {
             self.queues.remove(victim);
-            out.push(victim, Fate::Evicted);
+            out.push(victim, EvictionKind::Evicted);
         }
+        true
     }
 
+    /// An id came to A1out: the oldest goes if there are too many now.
     #[inline(always)]
-    fn trim_ghosts(&mut self, out: &mut Departures) {
-        while self.queues.len(A1OUT) > self.kout_bound {
+    fn trim_ghosts(&mut self, out: &mut Evictions) {
+        if self.queues.len(A1OUT) > self.kout_bound {
             self.queues.forget(A1OUT, out);
         }
     }
 }
 
-impl<L: Orders> Policy for TwoQ<L> {
+impl Policy for TwoQ {
     fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -164,14 +158,14 @@ impl<L: Orders> Policy for TwoQ<L> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         if self.queues.is_in(AM, entry) {
             self.queues.renew(AM, entry);
         }
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         let was_ghost = self.remembers(entry);
         if was_ghost {
             self.queues.remove(entry);
@@ -182,7 +176,7 @@ impl<L: Orders> Policy for TwoQ<L> {
         self.queues.push(if was_ghost { AM } else { A1IN }, entry);
     }
 
-    fn take(&mut self, entry: Entry, out: &mut Departures) {
+    fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.queues.remove(entry);
             self.queues.push(A1OUT, entry);
@@ -190,11 +184,7 @@ impl<L: Orders> Policy for TwoQ<L> {
         }
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
-        self.access(entry, out);
-    }
-
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         self.queues.remove(entry);
     }
 
@@ -202,13 +192,15 @@ impl<L: Orders> Policy for TwoQ<L> {
         if self.len() < self.capacity {
             return None;
         }
-        let preferred = self.queues.would_prefer(A1IN, self.too_much(), AM);
-        preferred.or_else(|| self.queues.front(self.victim_queue()))
+        let preferred = self.queues.would_prefer(A1IN, self.excess(), AM);
+        preferred.or_else(|| self.queues.iter(self.victim_queue()).next())
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.derive_sizes(capacity);
-        self.trim_ghosts(out);
+        while self.queues.len(A1OUT) > self.kout_bound {
+            self.queues.forget(A1OUT, out);
+        }
         while self.len() > capacity {
             self.reclaim(out);
         }
@@ -219,29 +211,17 @@ impl<L: Orders> Policy for TwoQ<L> {
         self.queues.iter(A1IN).chain(self.queues.iter(AM)).collect()
     }
 
-    fn asks_neighbour(&self) -> bool {
-        L::IS_AWARE
-    }
-
-    fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
-        self.queues.learn(entry, holds);
-    }
-
-    fn neighbour_has(&self, entry: Entry) -> bool {
-        self.queues.neighbour_has(entry)
-    }
-
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        self.queues.warm(entry)
+    fn prefetch(&self, entry: Entry) -> u32 {
+        self.queues.prefetch(entry)
     }
 
-    fn warm_further(&self, entry: Entry) -> u32 {
-        self.queues.warm_further(entry)
+    fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
+        self.queues.content_aware()
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
-        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.carry(list, memo))
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        [A1IN, A1OUT, AM].into_iter().try_for_each(|list| self.queues.save_load(list, snapshot))
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -250,12 +230,14 @@ impl<L: Orders> Policy for TwoQ<L> {
         }
         self.queues.check()
     }
+}
 
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("a1in", self.queues.text(A1IN)),
-            ("a1out", self.queues.text(A1OUT)),
-            ("am_lru_to_mru", self.queues.text(AM)),
-        ]
+/// The lists, oldest first.
+impl Debug for TwoQ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a1in, am, a1out] =
+            [A1IN, AM, A1OUT].map(|list| Vec::from_iter(self.queues.iter(list)));
+        let mut state = f.debug_struct("TwoQ");
+        state.field("a1in", &a1in).field("am", &am).field("a1out", &a1out).finish()
     }
 }

@@ -12,9 +12,9 @@
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
-use super::{Departures, Entry, Fate, Policy};
+use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
-use crate::memo::{Carried, Memo, Refused};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "w-tinylfu",
@@ -76,7 +76,7 @@ struct Resident {
     list: u32,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct WTinyLfu {
     capacity: u32,
     window_share: f64,
@@ -139,12 +139,12 @@ impl WTinyLfu {
     }
 
     #[inline(always)]
-    fn evict(&mut self, slot: u32, out: &mut Departures) {
-        out.push(self.remove(slot), Fate::Evicted);
+    fn evict(&mut self, slot: u32, out: &mut Evictions) {
+        out.push(self.remove(slot), EvictionKind::Evicted);
     }
 
     #[inline(always)]
-    fn insert(&mut self, entry: Entry, out: &mut Departures) {
+    fn insert(&mut self, entry: Entry, out: &mut Evictions) {
         self.append(WINDOW, entry);
         self.shrink_window(out);
     }
@@ -164,7 +164,7 @@ impl WTinyLfu {
     /// What falls out of the window goes to main if there is room, or if it was referenced more
     /// often than main's victim.
     #[inline(always)]
-    fn shrink_window(&mut self, out: &mut Departures) {
+    fn shrink_window(&mut self, out: &mut Evictions) {
         while self.lists.len(WINDOW) > self.capacity - self.main {
             let Some(candidate) = self.lists.front(WINDOW) else { return };
             let victim = self.main_victim().filter(|_| self.main_len() >= self.main);
@@ -211,23 +211,13 @@ impl Policy for WTinyLfu {
         self.at.resize(self.at.len().max(entries as usize), ABSENT);
     }
 
-    /// Exact counters are the same under any name.
-    fn needs_names(&self) -> bool {
-        !self.sketch.is_exact()
-    }
-
-    fn bind(&mut self, entry: Entry, key: u64) {
-        self.keys.resize(self.at.len(), 0);
-        self.keys[entry as usize] = key;
-    }
-
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
         self.at[entry as usize] != ABSENT
     }
 
     #[inline(always)]
-    fn touch(&mut self, entry: Entry, _: &mut Departures) {
+    fn touch(&mut self, entry: Entry, _: &mut Evictions) {
         self.count(entry);
         let slot = self.at[entry as usize];
         let list = self.lists.data(slot).list;
@@ -240,13 +230,13 @@ impl Policy for WTinyLfu {
     }
 
     #[inline(always)]
-    fn admit(&mut self, entry: Entry, out: &mut Departures) {
+    fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.count(entry);
         self.insert(entry, out);
     }
 
     /// Counted, as every reference is.
-    fn take(&mut self, entry: Entry, _: &mut Departures) {
+    fn take(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.count(entry);
             self.remove(self.at[entry as usize]);
@@ -254,13 +244,13 @@ impl Policy for WTinyLfu {
     }
 
     /// Counted, as every reference is.
-    fn note(&mut self, entry: Entry, _: &mut Departures) {
+    fn note(&mut self, entry: Entry, _: &mut Evictions) {
         if !self.contains(entry) {
             self.count(entry);
         }
     }
 
-    fn place(&mut self, entry: Entry, out: &mut Departures) {
+    fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             let slot = self.at[entry as usize];
             self.lists.move_to_back(self.lists.data(slot).list, slot);
@@ -269,7 +259,7 @@ impl Policy for WTinyLfu {
         }
     }
 
-    fn discard(&mut self, entry: Entry, _: &mut Departures) {
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.remove(self.at[entry as usize]);
         }
@@ -289,7 +279,7 @@ impl Policy for WTinyLfu {
         }
     }
 
-    fn resize(&mut self, capacity: u32, out: &mut Departures) {
+    fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.derive_sizes(capacity);
         self.sketch.resize(capacity);
         self.shrink_protected();
@@ -307,23 +297,24 @@ impl Policy for WTinyLfu {
     }
 
     #[inline(always)]
-    fn warm(&self, entry: Entry) -> u32 {
-        // Without a branch, which could not be foretold.
+    fn prefetch(&self, entry: Entry) -> u32 {
+        // Without a branch, which would be unpredictable.
         let slot = self.at[entry as usize].min(self.lists.entries() - 1);
-        self.lists.warm(slot) ^ self.sketch.warm(self.key(entry))
+        self.lists.prefetch(slot) ^ self.sketch.prefetch(self.key(entry))
     }
 
-    fn carry(&mut self, memo: &mut Memo<'_>) -> Carried {
+    fn names(&mut self) -> Option<&mut Vec<u64>> {
+        Some(&mut self.keys)
+    }
+
+    fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         for list in [WINDOW, PROBATION, PROTECTED] {
             let saved = self.lists.iter(list).map(|slot| (self.lists.data(slot).entry, ()));
-            for (entry, ()) in memo.sequence(self.lists.len(list), saved, |_, ()| Ok(()))? {
-                if self.contains(entry) {
-                    return Err(Refused::twice(entry));
-                }
+            for (entry, ()) in snapshot.entries_with(self.lists.len(list), saved, |_, ()| Ok(()))? {
                 self.append(list, entry);
             }
         }
-        self.sketch.carry(memo)
+        self.sketch.save_load(snapshot)
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -347,20 +338,5 @@ impl Policy for WTinyLfu {
             return Err(format!("{resident} resident, {} listed, {slots} slots", self.len()));
         }
         self.lists.check()
-    }
-
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let entry = |slot| self.lists.data(slot).entry;
-        let list = |list| format!("{:?}", self.lists.iter(list).map(entry).collect::<Vec<_>>());
-        let freq: Vec<_> = (0..self.at.len() as Entry)
-            .map(|e| (e, self.sketch.estimate(self.key(e))))
-            .filter(|&(_, count)| count > 0)
-            .collect();
-        vec![
-            ("window", list(WINDOW)),
-            ("probation", list(PROBATION)),
-            ("protected", list(PROTECTED)),
-            ("freq", format!("{freq:?}")),
-        ]
     }
 }

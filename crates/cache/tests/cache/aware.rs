@@ -7,7 +7,7 @@
 
 use crate::support::{Random, seeds};
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
-use undercroft_cache::{Departure, Departures, Policy};
+use undercroft_cache::{Eviction, Evictions, Policy};
 
 /// Each content-aware policy with what it is made from.
 const PAIRS: [(&str, &str); 5] =
@@ -33,13 +33,8 @@ enum Told {
 }
 
 /// One random call on a policy.
-fn call(
-    policy: &mut dyn Policy,
-    random: &mut Random,
-    blocks: u32,
-    capacity: u32,
-) -> Vec<Departure> {
-    let mut out = Departures::new();
+fn call(policy: &mut dyn Policy, random: &mut Random, blocks: u32, capacity: u32) -> Vec<Eviction> {
+    let mut out = Evictions::new();
     let entry = random.block(blocks);
     match random.below(24) {
         0..=11 => _ = policy.access(entry, &mut out),
@@ -59,7 +54,7 @@ fn agree(base: &str, aware: &str, told: Told, seed: u64) -> bool {
     let capacity = 1 + random.below(30);
     let blocks = capacity + 1 + random.below(3 * capacity);
     let (mut base, mut aware) = (policy(base, capacity, blocks), policy(aware, capacity, blocks));
-    assert!(aware.asks_neighbour() && !base.asks_neighbour());
+    assert!(aware.is_content_aware() && !base.is_content_aware());
     for _ in 0..1500 {
         let entry = random.block(blocks);
         match told {
@@ -119,7 +114,7 @@ fn the_window_is_a_share_of_the_capacity_and_at_least_one() {
         for (alpha, window) in [("0", 1), ("0.05", 1), ("0.3", 3), ("0.31", 4), ("1", 10)] {
             for held in 0..10 {
                 let mut policy = policy(&format!("{aware},alpha={alpha}"), 10, 20);
-                let mut out = Departures::new();
+                let mut out = Evictions::new();
                 (0..10).for_each(|e| policy.admit(e, &mut out));
                 policy.neighbour_holds(held, true);
                 let victim = if held < window { held } else { 0 };
@@ -134,7 +129,7 @@ fn the_window_is_a_share_of_the_capacity_and_at_least_one() {
 /// The order goes over from one list of ARC to the other.
 #[test]
 fn the_order_goes_from_list_to_list() {
-    let mut out = Departures::new();
+    let mut out = Evictions::new();
     let mut arc = policy("arc,ca,alpha=1", 4, 20);
     // T2 = {0, 1}, T1 = {2, 3}, p = 0: T1 gives all that it has first.
     [0, 1, 0, 1, 2, 3].into_iter().for_each(|e| _ = arc.access(e, &mut out));

@@ -6,12 +6,12 @@
 use crate::cluster::{ALLOCATE, clients, cluster, held, rules, server};
 use crate::model::{self, Model};
 use crate::support::{Random, seeds};
-use undercroft_cache::placement::{
-    Cluster, ClusterRules, Division, Hierarchy, LowerLevel, Placement, ServerSpec, Source,
-    rendezvous,
-};
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, PolicyInfo, Spec, policies};
-use undercroft_cache::{Level, Reference, WriteMode};
+use undercroft_cache::topology::{
+    Cluster, ClusterRules, Division, Hierarchy, ServerSpec, Source, rendezvous,
+};
+use undercroft_cache::{DenseLevel, Level, Reference, WriteMode};
 
 // ------------------------------------------------------------------ by hand
 
@@ -93,11 +93,10 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
         let sizes = [1 + random.below(8), 1 + random.below(30)];
         let rules_text: Placement = placement.parse().unwrap();
         let spec = Spec::parse(policy).unwrap();
-        let lower = LowerLevel::new(&spec, sizes[1], &rules_text, ALLOCATE, 0).unwrap();
+        let lower = Level::new(&spec, sizes[1], &rules_text, ALLOCATE, 0).unwrap();
         let top = spec.build(&Context::new(sizes[0])).unwrap();
         let mut theirs = Hierarchy::new(top, ALLOCATE, vec![lower]).unwrap();
         let blocks = 100;
-        theirs.grow(blocks);
         let mut ours = cluster(
             &clients(1, policy, sizes[0]),
             &[server(policy, sizes[1], placement, division)],
@@ -125,9 +124,9 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
             counts.known = 0;
             counts
         };
-        assert_eq!(top, without_known(*theirs.top().unwrap().1), "{policy} {placement}");
+        assert_eq!(top, without_known(*theirs.top().unwrap().counts()), "{policy} {placement}");
         assert_eq!(below, *lower.counts(), "{policy} {placement}");
-        assert_eq!(ours.placement_counts(), *lower.placement_counts(), "{policy} {placement}");
+        assert_eq!(ours.placement_counts(), lower.placement_counts(), "{policy} {placement}");
         ours.validate().unwrap();
     }
 }
@@ -137,7 +136,7 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
 fn one_client_with_placement_at_the_access() {
     for mode in [ALLOCATE, WriteMode::NoAllocate, WriteMode::Invalidate] {
         let build = |capacity| Spec::parse("mq").unwrap().build(&Context::new(capacity)).unwrap();
-        let mut levels = [Level::new(build(7), mode), Level::new(build(20), mode)];
+        let mut levels = [DenseLevel::new(build(7), mode), DenseLevel::new(build(20), mode)];
         let spec = ServerSpec { write_mode: mode, ..server("mq", 20, "access", Division::Benefit) };
         let rules = ClusterRules { write_mode: mode, ..rules(false, false) };
         let mut ours = cluster(&clients(1, "mq", 7), &[spec], rules);
@@ -153,7 +152,7 @@ fn one_client_with_placement_at_the_access() {
             levels[0].replay(100, &reference, Some(&mut below));
             levels[1].replay(100, &below, None);
         }
-        let strip = |level: &Level| undercroft_cache::Counts { known: 0, ..*level.counts() };
+        let strip = |level: &DenseLevel| undercroft_cache::Counts { known: 0, ..*level.counts() };
         assert_eq!(ours.level_counts(), (strip(&levels[0]), strip(&levels[1])), "{mode:?}");
     }
 }
@@ -245,7 +244,7 @@ fn the_last_copy_rule_equals_the_naive_model() {
                 ours.validate().unwrap_or_else(|what| panic!("{at}: {what}"));
             }
             let (top, below) = ours.level_counts();
-            let served = |count: fn(&undercroft_cache::placement::ClusterCounts) -> u64| {
+            let served = |count: fn(&undercroft_cache::topology::ClusterCounts) -> u64| {
                 ours.counts().iter().map(count).sum::<u64>()
             };
             let missed = top.reads - top.read_hits;

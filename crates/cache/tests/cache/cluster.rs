@@ -1,10 +1,10 @@
 //! What the tests of clusters share: making one, and what its servers hold.
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{
+use undercroft_cache::policy::Spec;
+use undercroft_cache::topology::{
     Client, Cluster, ClusterRules, Division, Server, ServerSpec, rendezvous,
 };
-use undercroft_cache::policy::Spec;
 
 pub(crate) const ALLOCATE: WriteMode = WriteMode::Allocate;
 
@@ -39,7 +39,7 @@ pub(crate) fn cluster(clients: &[Client], servers: &[ServerSpec], rules: Cluster
 pub(crate) fn held(server: &Server) -> Vec<u64> {
     let parts = server.parts().iter();
     let mut held: Vec<u64> =
-        parts.flat_map(|part| part.cache().residents()).map(|(block, _)| block).collect();
+        parts.flat_map(|part| part.residents()).map(|(block, _)| block).collect();
     held.sort_unstable();
     held
 }

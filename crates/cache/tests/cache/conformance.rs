@@ -10,7 +10,7 @@ use crate::model::{self, Model};
 use crate::support::{Random, seeds};
 use crate::variants::VARIANTS;
 use undercroft_cache::policy::{Context, Future, Spec, policies};
-use undercroft_cache::{Departures, Fate, HashedCache, Policy};
+use undercroft_cache::{EvictionKind, Evictions, HashedCache, Policy};
 
 /// All policies with their defaults, and the variants; W-TinyLFU with the sketch that models have.
 fn specs() -> Vec<String> {
@@ -60,7 +60,7 @@ enum Call {
 struct Pair {
     ours: Box<dyn Policy>,
     model: Box<dyn Model>,
-    out: Departures,
+    out: Evictions,
     entries: u32,
 }
 
@@ -69,7 +69,7 @@ impl Pair {
         let mut ours = engine(text, capacity);
         // One entry more than any call uses: the stranger that `victim` is about.
         ours.grow(entries + 1);
-        Self { ours, model: model(text, capacity), out: Departures::new(), entries }
+        Self { ours, model: model(text, capacity), out: Evictions::new(), entries }
     }
 
     /// Carries a call out on both and compares everything that can be seen.
@@ -154,7 +154,7 @@ impl Pair {
         if remembered != self.model.remembered() {
             return Err(format!("remembers {remembered:?}, model {:?}", self.model.remembered()));
         }
-        self.check_departures(call, before, &remembered)
+        self.check_evictions(call, before, &remembered)
     }
 
     fn remembered(&self) -> Vec<u32> {
@@ -163,24 +163,25 @@ impl Pair {
 
     /// A ghost that is gone was either reported or became resident; what was evicted to become a
     /// ghost is one, or was dropped again.
-    fn check_departures(&self, call: Call, before: &[u32], now: &[u32]) -> Result<(), String> {
-        let reported = |e: u32, fate: Fate| self.out.iter().any(|d| d.entry == e && d.fate == fate);
+    fn check_evictions(&self, call: Call, before: &[u32], now: &[u32]) -> Result<(), String> {
+        let reported =
+            |e: u32, kind: EvictionKind| self.out.iter().any(|d| d.entry == e && d.kind == kind);
         for &ghost in before {
             let gone = !now.contains(&ghost) && !self.ours.contains(ghost);
-            if gone && !reported(ghost, Fate::Forgotten) && call != Call::Discard(ghost) {
+            if gone && !reported(ghost, EvictionKind::Forgotten) && call != Call::Discard(ghost) {
                 return Err(format!("ghost {ghost} vanished without a word"));
             }
         }
-        for departure in self.out.iter() {
-            let known = now.contains(&departure.entry);
-            let entry = departure.entry;
-            let right = match departure.fate {
-                Fate::Evicted => !known,
-                Fate::Remembered => known || reported(entry, Fate::Forgotten),
-                Fate::Forgotten => !known,
+        for eviction in self.out.iter() {
+            let known = now.contains(&eviction.entry);
+            let entry = eviction.entry;
+            let right = match eviction.kind {
+                EvictionKind::Evicted => !known,
+                EvictionKind::Remembered => known || reported(entry, EvictionKind::Forgotten),
+                EvictionKind::Forgotten => !known,
             };
             if !right {
-                return Err(format!("{departure:?}, but remembered: {known}"));
+                return Err(format!("{eviction:?}, but remembered: {known}"));
             }
         }
         Ok(())
@@ -293,7 +294,7 @@ fn opt_equals_its_model_and_nothing_beats_it() {
         let context = Context { capacity, future: Some(Arc::new(future)) };
         let ours = Spec::parse("opt").and_then(|s| s.build(&context)).expect("opt");
         let model = model::opt(&refs, capacity);
-        let mut pair = Pair { ours, model, out: Departures::new(), entries: blocks };
+        let mut pair = Pair { ours, model, out: Evictions::new(), entries: blocks };
         pair.ours.grow(blocks);
         let mut hits = 0;
         for (i, &e) in refs.iter().enumerate() {
@@ -304,7 +305,7 @@ fn opt_equals_its_model_and_nothing_beats_it() {
         for text in specs() {
             let mut other = engine(&text, capacity);
             other.grow(blocks);
-            let mut out = Departures::new();
+            let mut out = Evictions::new();
             let others = refs.iter().filter(|&&e| other.access(e, &mut out)).count() as u32;
             assert!(others <= hits, "UNDERCROFT_SEED={seed}: {text} has {others} hits, opt {hits}");
         }
@@ -324,7 +325,7 @@ fn hashed_equals_dense() {
             let mut dense = engine(&text, capacity);
             dense.grow(blocks);
             let mut hashed = HashedCache::new(engine(&text, capacity), seed);
-            let mut out = Departures::new();
+            let mut out = Evictions::new();
             for i in 0..800 {
                 let e = random.block(blocks);
                 out.clear();
@@ -385,7 +386,8 @@ fn hashed_equals_dense() {
                 let evicted: Vec<_> = out.evicted().map(name).collect();
                 let theirs: Vec<_> = hashed.evicted().iter().map(|e| e.block).collect();
                 assert_eq!(evicted, theirs, "{text} UNDERCROFT_SEED={seed} step {i}");
-                assert_eq!(dense.victim().map(name), hashed.victim());
+                let victims = (dense.victim().map(name), hashed.victim());
+                assert_eq!(victims.0, victims.1, "{text} UNDERCROFT_SEED={seed} step {i}");
                 hashed
                     .validate()
                     .unwrap_or_else(|e| panic!("{text} UNDERCROFT_SEED={seed} step {i}: {e}"));

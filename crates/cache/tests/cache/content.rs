@@ -10,11 +10,13 @@ use crate::model::{self, Model};
 use crate::support::{Random, letters, seeds};
 use serde_json::Value;
 use undercroft_cache::content::{
-    Body, CountingFilter, Filter, Follower, Pair, Publication, Publisher, Shape, Unusable,
+    Body, CountingFilter, Filter, Follower, Publication, Publisher, Shape, Unusable,
 };
-use undercroft_cache::placement::{Hierarchy, LowerLevel, Placement};
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Context, Spec};
-use undercroft_cache::{Reference, WriteMode};
+use undercroft_cache::topology::Hierarchy;
+use undercroft_cache::topology::Pair;
+use undercroft_cache::{Level, Reference, WriteMode};
 
 fn example(id: &str) -> Value {
     let data: Value = serde_json::from_str(include_str!("data/content-examples.json")).unwrap();
@@ -410,23 +412,22 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
         let [c1, c2] = [1 + random.below(15), 1 + random.below(15)];
         let mode = WriteMode::Allocate;
         let lower = Spec::parse(["lru", "mq"][random.below(2) as usize]).unwrap();
-        let lower = LowerLevel::new(&lower, c2, &placement, mode, 0).unwrap();
+        let lower = Level::new(&lower, c2, &placement, mode, 0).unwrap();
         let upper = Spec::parse("lru-ca").unwrap().build(&Context::new(c1)).unwrap();
         let mut ours = Hierarchy::new(upper, mode, vec![lower]).unwrap();
-        ours.grow(60);
         let mut naive = model("lru-ca", c1);
         let mut known = 0;
         for step in 0..1500 {
             let block = random.block(60).min(known);
             known += u32::from(block == known && known + 1 < 60);
             for b in 0..60 {
-                let holds = ours.lower()[0].cache().frame(b.into()).is_some();
+                let holds = ours.lower()[0].frame(b.into()).is_some();
                 naive.learn(b, holds);
                 duplicates += u32::from(holds && naive.resident().contains(&b));
             }
             ours.reference(Reference::new(block, random.below(5) == 0));
             naive.access(block);
-            let mut residents = ours.top().unwrap().0.residents();
+            let mut residents = ours.top().unwrap().cache().unwrap().policy().residents();
             residents.sort_unstable();
             assert_eq!(residents, naive.resident(), "{text} step {step} UNDERCROFT_SEED={seed}");
         }

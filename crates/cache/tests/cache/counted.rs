@@ -3,26 +3,13 @@
 //! `UNDERCROFT_SEED=n` runs one seed again.
 
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{Counts, HashedCache, Level, Reference, WriteMode};
-
-fn seed() -> u64 {
-    let given = std::env::var("UNDERCROFT_SEED").ok();
-    let seed = given.map_or(20_261_121, |text| text.parse().expect("UNDERCROFT_SEED is a number"));
-    println!("UNDERCROFT_SEED={seed}");
-    seed
-}
-
-/// SplitMix64.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use undercroft_cache::{Counts, DenseLevel, HashedCache, Reference, WriteMode};
+use undercroft_random::SplitMix64;
+use undercroft_random::testing::seed_or;
 
 #[test]
 fn hashed_cache_and_level_agree() {
-    let mut random = seed();
+    let mut random = SplitMix64::new(seed_or(20_261_121));
     let modes = [WriteMode::Allocate, WriteMode::NoAllocate, WriteMode::Invalidate];
     for info in policies().iter().filter(|info| info.name != "opt") {
         let spec = Spec::parse(info.name).unwrap();
@@ -34,19 +21,19 @@ fn hashed_cache_and_level_agree() {
     }
 }
 
-fn agree(spec: &Spec, mode: WriteMode, capacity: u32, random: &mut u64) {
+fn agree(spec: &Spec, mode: WriteMode, capacity: u32, random: &mut SplitMix64) {
     let build = || spec.build(&Context::new(capacity)).unwrap();
-    let mut level = Level::new(build(), mode);
-    let mut cache = HashedCache::new(build(), next(random));
+    let mut level = DenseLevel::new(build(), mode);
+    let mut cache = HashedCache::new(build(), random.next_u64());
     // Blocks are numbered by first touch, as a trace's are, and lie far apart in the cache.
     let mut known = 0_u32;
     for step in 0..2_000 {
         let world = u64::from(capacity) * 3;
-        let wanted = (next(random) % world).min(next(random) % world) as u32;
+        let wanted = (random.next_u64() % world).min(random.next_u64() % world) as u32;
         let entry = wanted.min(known);
         let cold = entry == known;
         known += u32::from(cold);
-        let is_write = next(random) % 4 == 0;
+        let is_write = random.next_u64() % 4 == 0;
         let block = u64::from(entry) * 0x1_0000_0001;
         if cold {
             level.bind(entry, [block].into_iter());

@@ -13,6 +13,7 @@ mod counted;
 mod memo;
 mod model;
 mod movement;
+mod own_policy;
 mod parts;
 mod placement;
 mod reloads;

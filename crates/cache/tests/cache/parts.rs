@@ -3,8 +3,8 @@
 
 use crate::cluster::{clients, cluster, held, rules, server};
 use crate::support::{Random, seeds};
-use undercroft_cache::placement::{Division, Marginal, Shift, rendezvous};
 use undercroft_cache::policy::policies;
+use undercroft_cache::topology::{Division, Marginal, Shift, rendezvous};
 
 // ------------------------------------------------------------------ parts
 
@@ -133,13 +133,13 @@ fn the_client_that_gains_gets_the_room() {
                     ours.reference(1, scan, false, true);
                 }
                 let parts = ours.servers()[0].parts().iter();
-                let sizes: Vec<_> = parts.map(|part| part.cache().policy().capacity()).collect();
+                let sizes: Vec<_> = parts.map(|part| part.capacity()).collect();
                 assert_eq!(sizes.iter().sum::<u32>(), 200, "UNDERCROFT_SEED={seed} step {step}");
                 if step % 64 == 0 {
                     ours.validate().unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
                 }
             }
-            let first = ours.servers()[0].parts()[0].cache().policy().capacity();
+            let first = ours.servers()[0].parts()[0].capacity();
             assert!(first >= 140, "{placement} UNDERCROFT_SEED={seed}: {first}");
             assert!(ours.servers()[0].moved() >= 40);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use undercroft_cache::policy::{Context, Future, Spec};
-use undercroft_cache::{Departures, Level, Reference, WriteMode};
+use undercroft_cache::{DenseLevel, Evictions, Reference, WriteMode};
 
 fn examples() -> Vec<Value> {
     let data: Value = serde_json::from_str(include_str!("data/worked-examples.json")).unwrap();
@@ -70,7 +70,7 @@ fn local_examples() {
         let spec = Spec::parse(&spec(e, f64::from(capacity))).expect(id);
         let mut policy = spec.build(&Context { capacity, future }).expect(id);
         policy.grow(26);
-        let mut out = Departures::new();
+        let mut out = Evictions::new();
         let (mut result, mut evictions) = (Vec::new(), Vec::new());
         for (i, &entry) in refs.iter().enumerate() {
             out.clear();
@@ -101,7 +101,7 @@ fn write_modes() {
         ("invalidate", WriteMode::Invalidate),
     ] {
         let policy = Spec::parse("lru").unwrap().build(&Context::new(2)).unwrap();
-        let mut level = Level::new(policy, mode);
+        let mut level = DenseLevel::new(policy, mode);
         let mut result = Vec::new();
         for op in e["ops"].as_array().unwrap() {
             let op = op.as_str().unwrap();

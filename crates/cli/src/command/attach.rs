@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use undercroft_nbd::coop::ClientId;
+use undercroft_hints::ClientId;
 
 use crate::attach::volume::VolumeArg;
 use crate::attach::{check, program, score};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use undercroft_nbd::Uri;
-use undercroft_nbd::load::{Latencies, Load};
 use undercroft_sim::Size;
+use undercroft_tools::{Latencies, Load};
 
 use crate::error::Error;
 use crate::table::count;

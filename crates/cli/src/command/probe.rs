@@ -2,9 +2,9 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_client::{ProbeOptions, Probed, probe};
 use undercroft_nbd::Uri;
 use undercroft_sim::Size;
+use undercroft_tools::{ProbeOptions, Probed, probe};
 
 use crate::error::Error;
 use crate::table::{bytes, count};

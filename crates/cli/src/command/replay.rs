@@ -2,12 +2,13 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_cache::content::Below;
+use undercroft_cache::Below;
 use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
-use undercroft_client::{KnownReport, ProbeReport, Replay, ReplayReport, Report, replay};
+use undercroft_hints::Report;
 use undercroft_nbd::Uri;
 use undercroft_sim::LevelSpec;
+use undercroft_tools::{KnownReport, ProbeReport, Replay, ReplayReport, replay};
 
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions};

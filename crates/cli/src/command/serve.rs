@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use undercroft_server::serve::{Plan, Running, Settings, TlsPaths, TlsPlan, VolumeSettings};
-use undercroft_store::StoreSpec;
+use undercroft_server::VolumeConfig;
+use undercroft_server::serve::{Running, ServerConfig, Settings, TlsMode};
 
 use crate::descriptors;
 use crate::error::Error;
@@ -18,10 +18,13 @@ const CONFIG: &str = "undercroft.toml";
 /// How long the end waits for threads that do not come back.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
-#[derive(clap::Args)]
+/// Flags. Those that serde sees are options of the server, by the names of the file.
+#[derive(clap::Args, serde::Serialize)]
+#[command(after_help = stores())]
 pub(crate) struct Args {
     /// Configuration file [default: undercroft.toml, if it is there]
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     config: Option<PathBuf>,
     /// Where to listen: 127.0.0.1:10809, [::1]:10809, unix:PATH; may be repeated
     /// [default: 127.0.0.1:10809]
@@ -34,8 +37,8 @@ pub(crate) struct Args {
     /// tls-required, client, writer (the last two name certificates and may be repeated). STORE:
     /// file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B),
     /// delay(5ms):STORE, ...
-    #[arg(long, value_name = "VOLUME", value_parser = VolumeSettings::parse)]
-    volume: Vec<VolumeSettings>,
+    #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
+    volume: Vec<toml::Table>,
     /// Memory of all caches together [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     cache: Option<String>,
@@ -65,79 +68,88 @@ pub(crate) struct Args {
     /// nowhere, it is named and lost]
     #[arg(long, value_name = "DIR")]
     unwritten: Option<PathBuf>,
-    /// Seconds that the end waits for a store that does not take what is dirty [default: 30]
-    #[arg(long, value_name = "SECONDS")]
-    close_s: Option<u64>,
-    /// The server's certificate and the ones above it, PEM: TLS is offered
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-    /// The private key that belongs to it, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
-    /// Roots of client certificates, PEM: clients must show one, and so nothing without TLS
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_client_roots: Option<PathBuf>,
-    /// Nothing without TLS
-    #[arg(long, requires = "tls_certificate")]
-    tls_required: bool,
-    /// Whom stores at nbds:// are trusted by: roots of their certificates, PEM
-    #[arg(long, value_name = "FILE")]
-    tls_upstream_roots: Option<PathBuf>,
-    /// The certificate to show to them, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_upstream_key")]
-    tls_upstream_certificate: Option<PathBuf>,
-    /// The private key that belongs to it, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_upstream_certificate")]
-    tls_upstream_key: Option<PathBuf>,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// More of what happens, on standard error; RUST_LOG says it in detail
     #[arg(short, long, action = clap::ArgAction::Count)]
+    #[serde(skip)]
     verbose: u8,
 }
 
-impl Args {
-    fn settings(&self) -> Settings {
-        let mut settings = Settings {
-            listen: self.listen.clone(),
-            volumes: self.volume.clone(),
-            cache: self.cache.clone(),
-            policy: self.policy.clone(),
-            placement: self.placement.clone(),
-            write: self.write.clone(),
-            block: self.block.clone(),
-            shards: self.shards,
-            http: self.http.clone(),
-            state: self.state.clone(),
-            unwritten: self.unwritten.clone(),
-            ..Settings::default()
-        };
-        settings.limits.close_s = self.close_s;
-        settings.tls.certificate = self.tls_certificate.clone();
-        settings.tls.key = self.tls_key.clone();
-        settings.tls.client_roots = self.tls_client_roots.clone();
-        settings.tls.upstream_roots = self.tls_upstream_roots.clone();
-        settings.tls.upstream_certificate = self.tls_upstream_certificate.clone();
-        settings.tls.upstream_key = self.tls_upstream_key.clone();
-        settings.tls.mode = self.tls_required.then(|| "required".to_owned());
-        settings
-    }
+#[derive(clap::Args, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct LimitArgs {
+    /// Seconds that the end waits for a store that does not take what is dirty [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    close_s: Option<u64>,
+}
+
+#[derive(clap::Args, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct TlsArgs {
+    /// The server's certificate and the ones above it, PEM: TLS is offered
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[serde(rename = "certificate")]
+    tls_certificate: Option<PathBuf>,
+    /// The private key that belongs to it, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[serde(rename = "key")]
+    tls_key: Option<PathBuf>,
+    /// Roots of client certificates, PEM: clients must show one, and so nothing without TLS
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[serde(rename = "client-roots")]
+    tls_client_roots: Option<PathBuf>,
+    /// Nothing without TLS
+    #[arg(long, requires = "tls_certificate")]
+    #[serde(rename = "mode", serialize_with = "required", skip_serializing_if = "is_not")]
+    tls_required: bool,
+    /// Whom stores at nbds:// are trusted by: roots of their certificates, PEM
+    #[arg(long, value_name = "FILE")]
+    #[serde(rename = "upstream-roots")]
+    tls_upstream_roots: Option<PathBuf>,
+    /// The certificate to show to them, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_upstream_key")]
+    #[serde(rename = "upstream-certificate")]
+    tls_upstream_certificate: Option<PathBuf>,
+    /// The private key that belongs to it, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_upstream_certificate")]
+    #[serde(rename = "upstream-key")]
+    tls_upstream_key: Option<PathBuf>,
+}
+
+/// The kinds of stores, for the help.
+fn stores() -> String {
+    let kinds = undercroft_store::kinds().filter(|kind| !kind.form.is_empty());
+    let lines = kinds.map(|kind| format!("  {:<30} {}", kind.form, kind.summary));
+    format!("Stores:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn is_not(flag: &bool) -> bool {
+    !flag
+}
+
+fn required<S: serde::Serializer>(_: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str("required")
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     log(args.verbose);
     let descriptors = descriptors::raise();
-    let mut plan = plan(args).map_err(Error::Usage)?;
-    if let Some(what) = descriptors::fit(&mut plan, descriptors) {
+    let mut config = configuration(args).map_err(Error::Usage)?;
+    if let Some(what) = descriptors::fit(&mut config, descriptors) {
         tracing::warn!("{what}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(args, &plan, descriptors));
+    let ended = runtime.block_on(serve(args, &config, descriptors));
     // What a thread still waits for, a file on a disk that does not answer say, has had its time.
     runtime.shutdown_timeout(LEFT_BEHIND);
     ended
 }
 
-/// What flags, file and environment ask for, as they are now.
-fn plan(args: &Args) -> Result<Plan, String> {
+/// What flags, file and environment ask for.
+fn configuration(args: &Args) -> Result<ServerConfig, String> {
     let file = match &args.config {
         Some(path) => Settings::from_file(path)?,
         None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG))?,
@@ -146,24 +158,25 @@ fn plan(args: &Args) -> Result<Plan, String> {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = Settings::from_environment(variables)?;
-    Plan::new(&args.settings().or(file).or(environment))
+    let flags = Settings::of(args).map_err(|error| error.to_string())?;
+    flags.or(file).or(environment).config()
 }
 
-/// What they ask for now.
-fn again(args: &Args, descriptors: Option<u64>) -> Result<Plan, String> {
-    let mut plan = plan(args)?;
+/// What flags, file and environment ask for now, for a reload.
+fn read_again(args: &Args, descriptors: Option<u64>) -> Result<ServerConfig, String> {
+    let mut config = configuration(args)?;
     // As at the start, where it was said.
-    let _ = descriptors::fit(&mut plan, descriptors);
-    Ok(plan)
+    let _ = descriptors::fit(&mut config, descriptors);
+    Ok(config)
 }
 
-async fn serve(args: &Args, plan: &Plan, descriptors: Option<u64>) -> Result<(), Error> {
+async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> Result<(), Error> {
     // Before anything is opened, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut running = tokio::select! {
-        started = Running::start(plan) => started?,
+        started = Running::start(config) => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
@@ -176,7 +189,7 @@ async fn serve(args: &Args, plan: &Plan, descriptors: Option<u64>) -> Result<(),
         }
         // A store that does not answer holds up what is reloaded, and not the end.
         tokio::select! {
-            () = running.reload(again(args, descriptors)) => {}
+            () = running.reload(read_again(args, descriptors)) => {}
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -189,12 +202,12 @@ fn announce(running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
-    let (plan, volumes) = (running.plan(), running.volumes());
-    for (number, planned) in plan.volumes.iter().enumerate() {
-        let name = &planned.config.name;
+    let (server, volumes) = (running.config(), running.volumes());
+    for (number, config) in server.volumes.iter().enumerate() {
+        let name = &config.name;
         let Some(volume) = volumes.iter().find(|v| v.config().name == *name) else { continue };
-        let (store, wrappers) = unwrapped(&planned.store);
-        let (size, write) = (bytes(volume.size()), planned.config.write.name());
+        let (store, wrappers) = config.store.unwrapped();
+        let (size, write) = (bytes(volume.size()), config.write);
         write!(out, "  volume  {name}  {size}  {store}  write-{write}")?;
         write!(out, "{}", if volume.is_read_only() { "  read-only" } else { "" })?;
         // What clients get who name no export.
@@ -202,29 +215,29 @@ fn announce(running: &Running) -> Result<(), Error> {
         if !wrappers.is_empty() {
             writeln!(out, "          for tests  {}", wrappers.join("  "))?;
         }
-        let config = volume.config();
-        let block = bytes(u64::from(config.block_bytes));
-        let cache = u64::from(config.cache_blocks) * u64::from(config.block_bytes);
-        match cache {
+        match config.cache_bytes() {
             0 => writeln!(out, "          not cached")?,
             cache => writeln!(
                 out,
-                "          cache {}  block {block}  policy {}  placement {}",
+                "          cache {}  block {}  policy {}  placement {}",
                 bytes(cache),
+                bytes(config.block_bytes.into()),
                 config.policy,
-                config.placement_name()
+                config.placement
             )?,
         }
     }
-    match &plan.tls {
-        TlsPlan::Off => {}
-        TlsPlan::Offered(paths) => {
-            writeln!(out, "  tls     offered{}", certificates(paths))?;
-            if paths.client_roots.is_some() {
-                writeln!(out, "          without it  {}", open_to_all(plan))?;
+    let asks = server.tls.asks_for_certificates();
+    let certificates = if asks { ", clients show a certificate" } else { "" };
+    match server.tls.mode {
+        TlsMode::Required => writeln!(out, "  tls     required{certificates}")?,
+        TlsMode::Offered => {
+            writeln!(out, "  tls     offered{certificates}")?;
+            if asks {
+                writeln!(out, "          without it  {}", open_to_all(server))?;
             }
         }
-        TlsPlan::Required(paths) => writeln!(out, "  tls     required{}", certificates(paths))?,
+        TlsMode::Auto | TlsMode::Off => {}
     }
     if let Some(address) = running.http() {
         writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
@@ -233,44 +246,32 @@ fn announce(running: &Running) -> Result<(), Error> {
     Ok(())
 }
 
-/// A store without what slows it or makes it fail, and that, outermost first.
-fn unwrapped(mut store: &StoreSpec) -> (&StoreSpec, Vec<String>) {
-    let mut wrappers = Vec::new();
-    while let StoreSpec::Delay(_, inner) | StoreSpec::Fail(_, inner) = store {
-        let (all, rest) = (store.to_string(), inner.to_string());
-        wrappers.push(all.strip_suffix(&format!(":{rest}")).unwrap_or(&all).to_owned());
-        store = inner;
-    }
-    (store, wrappers)
-}
-
-fn certificates(paths: &TlsPaths) -> &'static str {
-    if paths.client_roots.is_some() { ", clients show a certificate" } else { "" }
-}
-
 /// What connections may do that show no certificate, where TLS is only offered.
-fn open_to_all(plan: &Plan) -> String {
-    let mut open = Vec::new();
-    for planned in &plan.volumes {
-        let (name, access) = (&planned.config.name, &planned.access);
-        if !access.tls_required && access.clients.is_empty() {
-            let writable = access.writers.is_empty() && !planned.config.read_only;
-            open.push(format!("{name} {}", if writable { "read and write" } else { "read" }));
-        }
-    }
+fn open_to_all(server: &ServerConfig) -> String {
+    let is_open = |volume: &&VolumeConfig| !volume.tls_required && volume.clients.is_empty();
+    let open = server.volumes.iter().filter(is_open).map(|volume| {
+        let writable = volume.writers.is_empty() && !volume.read_only;
+        format!("{} {}", volume.name, if writable { "read and write" } else { "read" })
+    });
+    let open: Vec<_> = open.collect();
     if open.is_empty() { "nothing".to_owned() } else { open.join(", ") }
 }
 
-/// Structured logs on standard error, one line an event, coloured for a person only.
+/// Structured logs on standard error, one line an event, coloured for a person only. `RUST_LOG` has
+/// levels, also by module (`undercroft_server=debug`); there are no spans to choose by.
 fn log(verbose: u8) {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    let usual = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
-    logs.with_ansi(stderr().is_terminal()).init();
+    let told = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
+    let told = told.and_then(|text| text.parse::<Targets>().ok());
+    let filter = told.unwrap_or_else(|| Targets::new().with_default(usual));
+    let logs = tracing_subscriber::fmt::layer().with_writer(stderr);
+    let logs = logs.with_ansi(stderr().is_terminal()).with_filter(filter);
+    tracing_subscriber::registry().with(logs).init();
 }

@@ -13,18 +13,28 @@ const PROSE_MAX: usize = 140;
 
 /// Which crates a crate may use, itself or in its tests: nothing points upwards.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("cache", &[]),
-    ("trace", &[]),
+    ("random", &[]),
+    ("text", &[]),
+    ("cache", &["random", "text"]),
+    ("trace", &["random", "text"]),
     ("frames", &[]),
-    ("store", &[]),
-    ("sim", &["cache", "trace"]),
-    ("nbd", &["frames"]),
-    ("tracker", &["cache", "nbd"]),
-    ("server", &["cache", "frames", "nbd", "store"]),
-    ("client", &["cache", "nbd", "trace", "server", "sim"]),
-    ("preload", &["cache", "nbd", "tracker"]),
-    ("capi", &["cache", "client", "nbd"]),
-    ("cli", &["cache", "client", "frames", "nbd", "server", "sim", "store", "trace", "tracker"]),
+    ("store", &["random", "text"]),
+    ("sim", &["cache", "random", "text", "trace"]),
+    ("nbd", &["frames", "random"]),
+    ("hints", &["cache", "nbd", "random"]),
+    ("tracker", &["cache", "hints", "nbd", "random"]),
+    ("server", &["cache", "frames", "hints", "nbd", "random", "store", "text"]),
+    ("client", &["cache", "hints", "nbd", "random"]),
+    ("tools", &["cache", "client", "hints", "nbd", "random", "server", "sim", "trace"]),
+    ("preload", &["cache", "hints", "nbd", "random", "tracker"]),
+    ("capi", &["cache", "client", "hints", "nbd", "random"]),
+    (
+        "cli",
+        &[
+            "cache", "client", "frames", "hints", "nbd", "random", "server", "sim", "store",
+            "tools", "trace", "tracker",
+        ],
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -186,6 +196,25 @@ fn the_index_names_every_document() {
     report("pages that docs/README.md does not name", &wrong);
 }
 
+/// The first word of each line that the program prints and `is_named` accepts.
+fn printed(arguments: &[&str], is_named: fn(&str) -> bool) -> Vec<String> {
+    let out = Command::new(env!("CARGO_BIN_EXE_undercroft")).args(arguments).output().unwrap();
+    let out = String::from_utf8(out.stdout).unwrap();
+    let lines = out.lines().filter(|line| is_named(line));
+    lines.filter_map(|line| line.split([' ', ':']).next().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_guide_names_every_trace_format_and_generator() {
+    let formats = printed(&["trace", "formats"], |line| !line.starts_with("format "));
+    let generators = printed(&["trace", "generate"], |line| !line.starts_with([' ']));
+    assert!(formats.len() > 10 && generators.len() > 4, "{formats:?} {generators:?}");
+    let guide = fs::read_to_string(root().join("docs/user/guide.md")).unwrap();
+    let names = formats.into_iter().chain(generators).filter(|name| !name.is_empty());
+    let wrong: Vec<_> = names.filter(|name| !guide.contains(&format!("`{name}`"))).collect();
+    report("formats and generators that docs/user/guide.md does not name", &wrong);
+}
+
 /// The policies that the program lists are those that the documents describe.
 #[test]
 fn documents_name_every_policy() {
@@ -193,12 +222,41 @@ fn documents_name_every_policy() {
     let out: serde_json::Value = serde_json::from_slice(&out.unwrap().stdout).unwrap();
     let policies = out.as_array().or_else(|| out["policies"].as_array()).expect("a list");
     assert!(policies.len() > 10);
-    let text = fs::read_to_string(root().join("docs/developer/algorithms.md")).unwrap();
-    let text = text.to_lowercase();
-    let words: BTreeSet<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
-    let names = policies.iter().map(|policy| policy["name"].as_str().unwrap().to_owned());
-    let wrong: Vec<_> = names.filter(|name| !words.contains(name.as_str())).collect();
-    report("policies that docs/developer/algorithms.md does not name", &wrong);
+    for page in ["docs/developer/algorithms.md", "docs/user/guide.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap().to_lowercase();
+        let words: BTreeSet<&str> =
+            text.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
+        let names = policies.iter().map(|policy| policy["name"].as_str().unwrap().to_owned());
+        let wrong: Vec<_> = names.filter(|name| !words.contains(name.as_str())).collect();
+        report(&format!("policies that {page} does not name"), &wrong);
+    }
+}
+
+/// Two cryptographies would be twice the code to trust, and one of them is much C to build.
+#[test]
+fn there_is_one_cryptography() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    assert!(lock.contains("name = \"ring\""), "another cryptography than the one that is known");
+    let others = ["aws-lc-rs", "aws-lc-sys", "openssl", "openssl-sys", "boring"];
+    let named = |name: &&&str| lock.contains(&format!("name = \"{name}\""));
+    let wrong: Vec<_> = others.iter().filter(named).map(ToString::to_string).collect();
+    report("a second cryptography (object_store and rustls bring one by default)", &wrong);
+}
+
+/// Versions are said once, in the workspace's manifest.
+#[test]
+fn crates_take_versions_from_the_workspace() {
+    let mut wrong = Vec::new();
+    for (name, _) in MAY_USE {
+        let text = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let parts = text
+            .split("\n[")
+            .filter(|part| part.split(']').next().unwrap().ends_with("dependencies"));
+        let lines = parts.flat_map(|part| part.lines().skip(1)).filter(|line| line.contains(" = "));
+        let own = lines.filter(|line| !line.starts_with('#') && !line.contains("workspace = true"));
+        wrong.extend(own.map(|line| format!("{name}: {line}")));
+    }
+    report("dependencies with a version of their own", &wrong);
 }
 
 #[test]

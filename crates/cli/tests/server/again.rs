@@ -10,7 +10,7 @@ use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_nbd::ClientError;
 
 use super::oracle::{BLOCK, Oracle};
-use super::support::{PATIENCE, Place, Random, read};
+use super::support::{PATIENCE, Place, Random, read, seeded};
 
 /// Blocks of the volume.
 const BLOCKS: usize = 300;
@@ -64,7 +64,7 @@ async fn go_on(client: &CachedClient, oracle: &mut Oracle, random: &mut Random) 
 
 async fn survive(mode: &str, report: Report, placement: &str) {
     let rounds = std::env::var("UNDERCROFT_ROUNDS").map_or(4, |text| text.parse().unwrap());
-    let mut random = Random::from_environment(&format!("again, write={mode}, {report}"));
+    let mut random = seeded(&format!("again, write={mode}, {report}"));
     let place = Place::new();
     let serve = format!(
         "--volume v=file:v.img,size={},dirty-age-s=1,placement={placement} --cache 600KiB \

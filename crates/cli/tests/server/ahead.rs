@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::support::{Place, Random, Server, read};
+use super::support::{Place, Random, Server, read, seeded};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 256;
@@ -21,7 +21,7 @@ async fn read_in_order(server: &Server, data: &[u8]) -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn read_ahead_serves_a_sequential_reader_of_a_slow_store() {
     let place = Place::new();
-    let data = Random::from_environment("ahead").bytes(4 << 20);
+    let data = seeded("ahead").bytes(4 << 20);
     place.write("v.img", &data);
     let volume = "--volume v=delay(5ms):file:v.img";
     let server = place.serve(volume);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::support::{Place, Random, read, write};
+use super::support::{Place, read, seeded, write};
 
 const BLOCK: u64 = 4096;
 
@@ -14,7 +14,7 @@ async fn sigterm_writes_out_what_is_dirty() {
     let place = Place::new();
     let server = place.serve("--volume v=file:v.img,size=8MiB,dirty-age-s=600 --write back");
     let client = server.connect("v").await;
-    let mut random = Random::from_environment("sigterm");
+    let mut random = seeded("sigterm");
     let data = random.bytes(1 << 20);
     write(&client, 512, data.clone()).await.unwrap();
     assert_eq!(server.count("v", "dirty"), (1 << 20) / BLOCK + 1);
@@ -147,7 +147,7 @@ fn a_restart_in_the_middle_of_a_trace_leaves_no_trace_in_the_counts() {
     ];
     const COUNTS: [&str; 5] = ["reads", "read_hits", "writes", "write_hits", "evictions"];
     let place = Place::new();
-    let mut random = Random::from_environment("halves");
+    let mut random = seeded("halves");
     // A loop over 300 blocks with a few hot blocks and noise in between, in a cache of 128.
     let lines: Vec<String> = (0..6000_u64)
         .map(|at| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::disk::Disk;
-use super::support::{Place, Random, Server};
+use super::support::{Place, Server, seeded};
 
 const MIB: usize = 1 << 20;
 
@@ -102,7 +102,7 @@ fn nbdinfo(place: &Place, server: &Server, volume: &str) -> Checked {
 }
 
 fn nbdcopy(place: &Place, server: &Server, volume: &str) -> Checked {
-    let mut data = Random::from_environment(&format!("nbdcopy, {volume}")).bytes(64 * MIB);
+    let mut data = seeded(&format!("nbdcopy, {volume}")).bytes(64 * MIB);
     // Some of it is a hole.
     data[20 * MIB..29 * MIB + 12_345].fill(0);
     place.write("from", &data);
@@ -115,7 +115,7 @@ fn nbdcopy(place: &Place, server: &Server, volume: &str) -> Checked {
 
 fn qemu_img(place: &Place, server: &Server, volume: &str) -> Checked {
     let uri = server.uri(volume);
-    let data = Random::from_environment(&format!("qemu-img, {volume}")).bytes(16 * MIB);
+    let data = seeded(&format!("qemu-img, {volume}")).bytes(16 * MIB);
     place.write("disk.raw", &data);
     place.run("qemu-img", &["resize", "-f", "raw", "disk.raw", "64M"]);
     place.run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", "disk.raw", "disk.qcow2"]);
@@ -219,7 +219,7 @@ fn fio(place: &Place, server: &Server, volume: &str) -> Checked {
 }
 
 fn ext4(place: &Place, server: &Server, volume: &str) -> Checked {
-    let mut random = Random::from_environment(&format!("ext4, {volume}"));
+    let mut random = seeded(&format!("ext4, {volume}"));
     let files: Vec<_> = (0..40)
         .map(|number| {
             let length = random.below(400_000) as usize;

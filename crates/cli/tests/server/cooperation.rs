@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
-use undercroft_nbd::coop::{Abilities, ClientId, Grant, Query};
-use undercroft_nbd::hint::{BlockRun, ClientStat, EvictFlags, Hint, Tracking};
+use undercroft_hints::{
+    Abilities, BlockRun, ClientId, ClientStat, EvictFlags, Grant, Hint, Query, Tracking,
+};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
 
 use super::support::{PATIENCE, Place, Server, read, text, write};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use rustix::process::Signal;
-use undercroft_nbd::hint::{BlockRun, Hint};
+use undercroft_hints::{BlockRun, Hint};
 use undercroft_nbd::wire::READ_ONLY;
 use undercroft_nbd::{ClientError, ClientOptions, Failure};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use undercroft_nbd::{ClientError, Failure};
 
-use super::support::{PATIENCE, Place, Random, read, write};
+use super::support::{PATIENCE, Place, read, seeded, write};
 
 const BLOCK: u64 = 4096;
 
@@ -21,7 +21,7 @@ fn failure<T>(answer: Result<T, ClientError>) -> Failure {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_failing_read_is_one_eio() {
     let place = Place::new();
-    let data = Random::from_environment("fail").bytes(16 * BLOCK as usize);
+    let data = seeded("fail").bytes(16 * BLOCK as usize);
     place.write("v.img", &data);
     let server = place.serve("--volume v=fail(read,n=3):file:v.img");
     let client = server.connect("v").await;

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use undercroft_nbd::Client;
 
 use super::oracle::{BLOCK, Oracle};
-use super::support::{Place, Random, read};
+use super::support::{Place, Random, read, seeded};
 
 /// Blocks of each writer's own part of the volume.
 pub(crate) const PART: usize = 384;
@@ -74,7 +74,7 @@ pub(crate) async fn write_on(client: Client, part: usize, oracle: Shared, mut ra
 
 async fn survive(mode: &str) {
     let rounds = std::env::var("UNDERCROFT_ROUNDS").map_or(5, |text| text.parse().unwrap());
-    let mut random = Random::from_environment(&format!("kill, write={mode}"));
+    let mut random = seeded(&format!("kill, write={mode}"));
     let place = Place::new();
     let blocks = WRITERS * PART;
     let oracle = Arc::new(Mutex::new(Oracle::new(blocks, mode != "back")));
@@ -91,7 +91,7 @@ async fn survive(mode: &str) {
         let mut writers = Vec::new();
         for part in 0..WRITERS {
             let client = server.connect("v").await;
-            let random = Random::new(random.next());
+            let random = Random::new(random.next_u64());
             writers.push(tokio::spawn(write_on(client, part, Arc::clone(&oracle), random)));
         }
         tokio::time::sleep(Duration::from_millis(50 + random.below(700))).await;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::oracle::{BLOCK, Oracle};
 use super::stack::{SIZES, STORE, Trace, bad_link, number, use_half, volume};
-use super::support::{PATIENCE, Place, Random, Server, read, text, write};
+use super::support::{PATIENCE, Place, Random, Server, read, seeded, text, write};
 
 /// Schemes whose levels can be processes.
 const SCHEMES: [&str; 4] = ["d-hfa", "p-hfa", "hint-k", "h-hfa"];
@@ -241,14 +241,14 @@ async fn shadow(scheme: &str, random: &mut Random) {
     let placement = format!("placement={scheme}");
     let lower = below.serve(&volume("delay(0ms..1ms):file:v.img,size=384KiB", 24, &placement));
     let (link, is_over) = (above.path("link"), Arc::new(AtomicBool::new(false)));
-    bad_link(below.path("socket"), &link, random.next(), Arc::clone(&is_over));
+    bad_link(below.path("socket"), &link, random.next_u64(), Arc::clone(&is_over));
     let store = format!("nbd+unix:///v?socket={}", link.display());
     let upper = above.serve(&volume(&store, 12, &placement));
     let client = upper.connect("v").await;
     let oracle = Arc::new(std::sync::Mutex::new(Oracle::new(VOLUME, true)));
     let tasks = (0..6).map(|task| {
         let (client, oracle) = (client.clone(), Arc::clone(&oracle));
-        let (mut random, what) = (Random::new(random.next()), scheme.to_owned());
+        let (mut random, what) = (Random::new(random.next_u64()), scheme.to_owned());
         tokio::spawn(async move {
             for _ in 0..250 {
                 let block = 6 * random.below(VOLUME as u64 / 6) as usize + task;
@@ -291,7 +291,7 @@ async fn shadow(scheme: &str, random: &mut Random) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_link_between_two_levels_spoils_nothing() {
-    let mut random = Random::from_environment("levels");
+    let mut random = seeded("levels");
     for scheme in ["d-hfa,period=10,entries=40,fmin=0", "p-hfa", "hint-k", "h-hfa"] {
         shadow(scheme, &mut random).await;
     }

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, LineId};
 
-use super::support::{PATIENCE, Place, Random, Server, read, write};
+use super::support::{PATIENCE, Place, Server, read, seeded, write};
 
 const BLOCK: usize = 4096;
 
@@ -82,7 +82,7 @@ async fn a_loss_two_servers_below_reaches_the_top() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_back_above_loses_nothing_that_a_server_below_forgets() {
-    let mut random = Random::from_environment("write-back above a server that is killed");
+    let mut random = seeded("write-back above a server that is killed");
     let (top, bottom) = (Place::new(), Place::new());
     let mut lower = bottom.serve(FORGETFUL);
     let upper = above(&top, &lower, ",write=back,dirty-age-s=1 --cache 512KiB");

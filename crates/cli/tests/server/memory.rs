@@ -5,8 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use undercroft_nbd::coop::{Abilities, Grant, Query};
-use undercroft_nbd::hint::{BlockRun, Hint};
+use undercroft_hints::{Abilities, BlockRun, Grant, Hint, Query};
 use undercroft_nbd::wire::*;
 
 use super::support::{PATIENCE, Place, Server, read};

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::support::mixed;
+use undercroft_random::mix;
 
 /// The unit that the oracle thinks in, in bytes: nothing smaller is ever written.
 pub(crate) const BLOCK: usize = 4096;
@@ -63,7 +63,7 @@ pub(crate) fn content(block: usize, version: u32) -> Vec<u8> {
         bytes.extend_from_slice(&(u64::from(version) << 8 | sector as u64).to_le_bytes());
         let start = (block as u64) << 40 ^ u64::from(version) << 8 ^ (sector as u64) << 60;
         for word in 2..SECTOR as u64 / 8 {
-            bytes.extend_from_slice(&mixed(start ^ word << 48).to_le_bytes());
+            bytes.extend_from_slice(&mix(start ^ word << 48).to_le_bytes());
         }
     }
     bytes

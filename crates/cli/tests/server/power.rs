@@ -17,7 +17,7 @@ use undercroft_nbd::{
 };
 
 use super::clients::is_there;
-use super::support::{PATIENCE, Place, Random};
+use super::support::{PATIENCE, Place, Random, seeded};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
@@ -258,7 +258,7 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
         return println!("skipped: {missing} is not installed");
     }
     let place = Place::new();
-    let mut random = Random::from_environment("power");
+    let mut random = seeded("power");
     let power = Power::new();
     let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
     let listener = Listener::unix(place.path("disk")).unwrap();
@@ -279,7 +279,7 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
         ));
         let mut writers = Vec::new();
         for writer in 0..WRITERS {
-            let (client, random) = (server.connect("v").await, Random::new(random.next()));
+            let (client, random) = (server.connect("v").await, Random::new(random.next_u64()));
             let versions = Arc::clone(&versions);
             writers.push(tokio::spawn(write_versions(client, writer, random, versions)));
         }

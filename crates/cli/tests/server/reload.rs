@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, Uri};
 
 use super::limits::{Keys, encrypted};
-use super::support::{Place, Random, Server, read, write};
+use super::support::{Place, Server, read, seeded, write};
 
 /// A volume in the configuration.
 fn volume(name: &str, settings: &str) -> String {
@@ -44,7 +44,7 @@ async fn volumes_come_and_go() {
     place.write("undercroft.toml", format!("{cache}{a}"));
     let server = place.serve("-v");
     let of_a = server.connect("a").await;
-    let data = Random::from_environment("reload").bytes(1 << 17);
+    let data = seeded("reload").bytes(1 << 17);
     write(&of_a, 0, data.clone()).await.unwrap();
 
     reload(&place, &server, &format!("{cache}{a}{b}"), "the volume is added volume=\"b\"");

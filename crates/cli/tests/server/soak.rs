@@ -12,7 +12,7 @@ use undercroft_nbd::{Client, ClientOptions, Uri};
 
 use super::kill::{PART, Shared, WRITERS, write_on};
 use super::oracle::{BLOCK, Oracle};
-use super::support::{Place, Random, Server, read};
+use super::support::{Place, Random, Server, read, seeded};
 
 const BLOCKS: usize = PART * WRITERS;
 
@@ -134,16 +134,16 @@ async fn round(place: &Place, oracle: &Shared, random: &mut Random, setup: &Setu
     let beside = Arc::new(Beside::default());
     let mut tasks = Vec::new();
     for part in 0..WRITERS {
-        let (client, random) = (server.connect("v").await, Random::new(random.next()));
+        let (client, random) = (server.connect("v").await, Random::new(random.next_u64()));
         tasks.push(tokio::spawn(write_on(client, part, Arc::clone(oracle), random)));
     }
     for _ in 0..2 {
-        let (client, random) = (server.connect("v").await, Random::new(random.next()));
+        let (client, random) = (server.connect("v").await, Random::new(random.next_u64()));
         let (oracle, beside) = (Arc::clone(oracle), Arc::clone(&beside));
         tasks.push(tokio::spawn(read_on(client, oracle, beside, random)));
     }
     let uri = server.uri("v").parse().unwrap();
-    tasks.push(tokio::spawn(visit(uri, Arc::clone(&beside), Random::new(random.next()))));
+    tasks.push(tokio::spawn(visit(uri, Arc::clone(&beside), Random::new(random.next_u64()))));
     sum.reloads += reload_for(place, &server, setup, random).await;
     let stats = server.stats("v");
     let count = |name: &str| stats[name].as_u64().unwrap();
@@ -184,7 +184,7 @@ async fn check(place: &Place, oracle: &Shared) -> usize {
 #[ignore = "takes minutes: make soak"]
 async fn campaign() {
     let minutes: f64 = std::env::var("SOAK_MINUTES").map_or(30.0, |text| text.parse().unwrap());
-    let mut random = Random::from_environment("soak");
+    let mut random = seeded("soak");
     let end = Instant::now() + Duration::from_secs_f64(60.0 * minutes);
     let (mut sum, mut volumes) = (Sum::default(), 0);
     while Instant::now() < end {

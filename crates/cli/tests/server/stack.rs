@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use undercroft_nbd::Client;
 
 use super::oracle::{BLOCK, Oracle};
-use super::support::{PATIENCE, Place, Random, Server, read, text, write};
+use super::support::{PATIENCE, Place, Random, Server, read, seeded, text, write};
 
 /// Blocks of the trace that is played, and of each cache from the top.
 const BLOCKS: u64 = 600;
@@ -377,7 +377,7 @@ async fn shadow(mode: &str, placement: &str, report: &str, random: &mut Random) 
     let lower = format!("policy=mq,placement={placement}");
     let lower = below.serve(&volume("delay(0ms..1ms):file:v.img,size=384KiB", 24, &lower));
     let (link, is_over) = (above.path("link"), Arc::new(AtomicBool::new(false)));
-    bad_link(below.path("socket"), &link, random.next(), Arc::clone(&is_over));
+    bad_link(below.path("socket"), &link, random.next_u64(), Arc::clone(&is_over));
     let upper = format!("policy=lru,write={mode},report={report}");
     let store = format!("nbd+unix:///v?socket={}", link.display());
     let upper = above.serve(&volume(&store, 12, &upper));
@@ -386,7 +386,7 @@ async fn shadow(mode: &str, placement: &str, report: &str, random: &mut Random) 
     // Each has blocks of its own, so that the order of its requests is that of their effects.
     let tasks = (0..6).map(|task| {
         let (client, oracle) = (client.clone(), Arc::clone(&oracle));
-        let (mut random, what) = (Random::new(random.next()), what.clone());
+        let (mut random, what) = (Random::new(random.next_u64()), what.clone());
         tokio::spawn(async move {
             let mut failures = 0;
             for _ in 0..250 {
@@ -443,7 +443,7 @@ async fn shadow(mode: &str, placement: &str, report: &str, random: &mut Random) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_link_between_two_that_cooperate_spoils_nothing() {
-    let mut random = Random::from_environment("stack");
+    let mut random = seeded("stack");
     for (mode, placement, report) in [
         ("through", "gl", "demotions"),
         ("through", "gl,order=demote-first", "demotions,batch=1"),

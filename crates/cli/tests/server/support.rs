@@ -289,46 +289,10 @@ pub(crate) fn write(
     client.write(offset, vec![Bytes::from(data)], false)
 }
 
-/// Numbers that are the same for the same seed (splitmix64).
-pub(crate) struct Random(u64);
+pub(crate) use undercroft_random::SplitMix64 as Random;
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The seed of `UNDERCROFT_SEED`, or a new one; printed.
-    pub(crate) fn from_environment(what: &str) -> Random {
-        use std::hash::{BuildHasher, RandomState};
-        let seed = std::env::var("UNDERCROFT_SEED").ok().map(|seed| seed.parse().unwrap());
-        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        println!("{what}: UNDERCROFT_SEED={seed}");
-        Random::new(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed(self.0)
-    }
-
-    /// A number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(length + 8);
-        while bytes.len() < length {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
-        }
-        bytes.truncate(length);
-        bytes
-    }
-}
-
-/// A number that looks like none of its neighbours'.
-pub(crate) fn mixed(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// The generator of a random test, whose seed is printed with what it is for.
+pub(crate) fn seeded(what: &str) -> Random {
+    println!("{what}:");
+    Random::seeded()
 }

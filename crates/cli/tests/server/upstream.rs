@@ -8,7 +8,7 @@ use undercroft_nbd::wire::{CMD_FLAG_FAST_ZERO, READ_ONLY};
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, Uri};
 
 use super::clients::is_there;
-use super::support::{PATIENCE, Place, Random, Server, read, write};
+use super::support::{PATIENCE, Place, Server, read, seeded, write};
 
 const BLOCK: u64 = 4096;
 const MIB: usize = 1 << 20;
@@ -81,7 +81,7 @@ async fn every_request_reaches_the_server_below() {
     while asked(&lower, "flush") == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let mut random = Random::from_environment("stacked");
+    let mut random = seeded("stacked");
     let mut model = vec![0; 8 * MIB];
     for _ in 0..40 {
         let at = random.below(8 * MIB as u64 - 100_000) as usize;
@@ -126,7 +126,7 @@ async fn compare(nbdkit: &Nbdkit, options: &str, what: &str) {
     let server = place.serve(&format!("--volume v={}{options}", nbdkit.uri));
     let client = server.connect("v").await;
     let size = client.remote().info.size as usize;
-    let mut random = Random::from_environment(what);
+    let mut random = seeded(what);
     let mut model = nbdkit.content(size).await;
     for _ in 0..300 {
         let at = BLOCK * random.below(size as u64 / BLOCK - 64);

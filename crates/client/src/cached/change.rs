@@ -14,7 +14,7 @@ use super::read::Fetch;
 use super::session::Operation;
 use super::state::{Met, State};
 use super::{News, Shared};
-use undercroft_nbd::report::Answer;
+use undercroft_hints::MessageAnswer;
 
 /// Most bytes of a TRIM or WRITE_ZEROES.
 const EFFECT_BYTES: u64 = 1 << 30;
@@ -36,7 +36,7 @@ struct Begun {
     fetches: Vec<Fetch>,
     /// The write, if nothing had to be fetched.
     written: Option<Written>,
-    answer: Option<Answer>,
+    answer: Option<MessageAnswer>,
     news: Option<News>,
 }
 

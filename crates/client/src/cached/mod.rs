@@ -18,11 +18,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
-use undercroft_cache::content::Upper;
+use undercroft_cache::Level;
 use undercroft_cache::policy::Context;
-use undercroft_nbd::coop::{Abilities, ClientId};
-use undercroft_nbd::hint::Told;
-use undercroft_nbd::report::Answer;
+use undercroft_hints::{Abilities, ClientId, MessageAnswer, Told};
 use undercroft_nbd::{ClientError, Failure, Line, LineId, Uri};
 
 pub use options::{CachedOptions, CachedStats};
@@ -30,7 +28,7 @@ use session::{Operation, Session, Shape};
 use state::State;
 
 /// A connection with a cache in front. Clones share both. It closes, everything answered, when the
-/// last one is dropped.
+/// last one is dropped. The [crate] has an example.
 ///
 /// Operations that touch a block in common take effect in the order in which they were first
 /// polled; there is no such order between others, and an operation over several blocks is no unit
@@ -87,7 +85,7 @@ impl CachedClient {
         let build = || {
             options.awareness().check()?;
             let policy = options.policy.build(&Context::new(options.blocks.max(1)))?;
-            Upper::new(policy, options.write_mode, below)
+            Level::of_policy(policy, options.write_mode, 0).knowing_below(&below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
         let id = options.client_id.unwrap_or_else(ClientId::random);
@@ -318,7 +316,7 @@ impl Shared {
     }
 
     /// A message was answered, if one was sent.
-    async fn hear(&self, answer: Option<Answer>) {
+    async fn hear(&self, answer: Option<MessageAnswer>) {
         if let Some(answer) = answer {
             // One that went with its connection was not refused.
             if let Err(ClientError::Server { .. }) = answer.await {

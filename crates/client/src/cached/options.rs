@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::content::Below;
 use undercroft_cache::policy::{Awareness, Knows, Spec};
+use undercroft_cache::{Below, WriteMode};
+use undercroft_hints::{Abilities, ClientId, Report};
 use undercroft_nbd::ClientOptions;
-use undercroft_nbd::coop::{Abilities, ClientId};
-use undercroft_nbd::report::Report;
 
 /// How to connect, and what to keep.
+///
+/// ```
+/// use undercroft_client::{CachedOptions, Report, Spec};
+///
+/// let policy: Spec = "mq,lifetime=1000".parse().unwrap();
+/// let options = CachedOptions { report: Report::Nothing, ..CachedOptions::new(500, policy) };
+/// assert_eq!((options.blocks, options.batch), (500, 16));
+/// ```
 #[derive(Clone, Debug)]
 pub struct CachedOptions {
     /// Blocks in the cache, at least 1. Their size is the server's.

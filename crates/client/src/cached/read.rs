@@ -9,7 +9,7 @@ use undercroft_nbd::{Client, ClientError, ReadDone};
 use super::session::Operation;
 use super::state::State;
 use super::{News, Shared};
-use undercroft_nbd::report::Answer;
+use undercroft_hints::MessageAnswer;
 
 /// Blocks that are on their way from the server.
 pub(super) struct Fetch {
@@ -30,7 +30,7 @@ struct Begun {
     /// For each block its data, if it was here.
     found: Vec<Option<Bytes>>,
     fetches: Vec<Fetch>,
-    answer: Option<Answer>,
+    answer: Option<MessageAnswer>,
     news: Option<News>,
     /// What was missed is referenced when it is here.
     is_late: bool,

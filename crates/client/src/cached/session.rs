@@ -8,12 +8,10 @@
 use std::sync::Arc;
 
 use tokio::sync::OwnedRwLockReadGuard;
-use undercroft_nbd::coop::{Abilities, ClientId};
-use undercroft_nbd::report::Mailbox;
+use undercroft_hints::{Abilities, ClientId, Follow, Mailbox};
 use undercroft_nbd::{Channel, Client, ClientError, Uri, connect_again};
 
 use super::{CachedOptions, Shared, Turn};
-use crate::following::follow;
 
 /// Bytes of a block where no server says it.
 const BLOCK_BYTES: u32 = 4096;
@@ -64,7 +62,7 @@ impl Session {
         let size = Client::describe(uri, &options.options).await?.info.size;
         let mut mailbox = Mailbox::asking_for(uri, &asking, needs, id).await?;
         if needs.follow {
-            mailbox.follow(follow(&options.awareness(), options.blocks.max(1))).await?;
+            mailbox.follow(Follow::new(&options.awareness(), options.blocks.max(1))).await?;
         }
         let block = mailbox.grant().block_bytes;
         Session::over(mailbox.client().clone(), Some(mailbox), size, block)

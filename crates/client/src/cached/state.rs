@@ -9,17 +9,18 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use undercroft_cache::content::{Latencies, Upper};
-use undercroft_cache::{HashedCache, Served, WriteMode};
-use undercroft_nbd::hint::{ClientStat, Follow, Hint, PolicyName, Told};
+use undercroft_cache::content::Latencies;
+use undercroft_cache::{Level, Referred, WriteMode};
+use undercroft_hints::{
+    Away, ClientStat, ContentPublisher, ContentReader, Follow, Hint, HintQueue, Mailbox,
+    MessageAnswer, PolicyName, Report, Told,
+};
 
 use undercroft_nbd::{Client, ClientError};
 
 use super::gate::Gate;
 use super::session::Session;
 use super::{CachedOptions, CachedStats};
-use crate::following::{NEWS_BYTES, News, Publishing, follow};
-use undercroft_nbd::report::{Answer, Away, HintQueue, Mailbox, Report};
 
 /// How often the server is told the counters, while there is traffic.
 const STAT_EVERY: Duration = Duration::from_secs(1);
@@ -38,14 +39,14 @@ pub(super) struct State {
     client: Client,
     is_closed: bool,
     reconnections: u64,
-    level: Upper,
+    level: Level,
     write_mode: WriteMode,
     /// How the server is to tell what it holds, and what it has told.
     follow: Option<Follow>,
-    news: News,
+    news: ContentReader,
     latencies: Latencies,
     /// What the server is told of the content.
-    publishing: Option<Publishing>,
+    publishing: Option<ContentPublisher>,
     /// Requests since the server was last asked what it holds, and how many are between.
     unasked: usize,
     ask_every: usize,
@@ -67,13 +68,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(level: Upper, options: &CachedOptions, session: Session) -> State {
+    pub(super) fn new(level: Level, options: &CachedOptions, session: Session) -> State {
         let Session { client, mailbox, shape } = session;
-        let capacity = level.cache().policy().capacity();
+        let capacity = level.capacity();
         let publishes = options.report == Report::Digest;
         let awareness = options.awareness();
         let frames = vec![Bytes::new(); capacity as usize];
-        let follow = options.needs().follow.then(|| follow(&awareness, capacity));
+        let follow = options.needs().follow.then(|| Follow::new(&awareness, capacity));
         let stat_due = stat_due(mailbox.as_ref());
         State {
             gate: Gate::default(),
@@ -83,9 +84,9 @@ impl State {
             level,
             write_mode: options.write_mode,
             follow,
-            news: News::default(),
+            news: ContentReader::default(),
             latencies: Latencies::default(),
-            publishing: publishes.then(|| Publishing::new(&awareness, capacity)),
+            publishing: publishes.then(|| ContentPublisher::new(&awareness, capacity)),
             unasked: 0,
             ask_every: options.batch.max(1),
             frames,
@@ -109,7 +110,7 @@ impl State {
             return Err(closed());
         }
         self.forget_all();
-        self.level.lost();
+        self.level.lost_below();
         self.news.begin_anew();
         self.unasked = 0;
         self.hints.clear();
@@ -137,18 +138,14 @@ impl State {
         self.client.is_lost()
     }
 
-    fn cache(&self) -> &HashedCache {
-        self.level.cache()
-    }
-
     /// Whether blocks are referenced when the replies are here.
     pub(super) fn waits_for_replies(&self) -> bool {
-        self.level.waits_for_replies() || self.publishing.is_some()
+        self.level.is_content_aware() || self.publishing.is_some()
     }
 
     /// A block is asked for, and referenced when it is here.
     pub(super) fn asks(&mut self, block: u64) {
-        self.level.asks(block);
+        self.level.asks_below(block);
         // That it left may go in front of that, but nothing is handed over that is asked for again.
         if self.hands_over {
             self.hints.cancel(block);
@@ -166,12 +163,12 @@ impl State {
             return None;
         }
         self.unasked = 0;
-        Some(self.mailbox.as_ref()?.ask(NEWS_BYTES))
+        Some(self.mailbox.as_ref()?.ask(ContentReader::ASKED_BYTES))
     }
 
     /// The server told what it holds; how many bytes to ask for to hear the rest. If something was
     /// lost, it is asked to begin anew.
-    pub(super) fn told(&mut self, told: &Told) -> (u32, Option<Answer>) {
+    pub(super) fn told(&mut self, told: &Told) -> (u32, Option<MessageAnswer>) {
         let is_complete = self.news.take(told, &mut self.level);
         let mailbox = self.mailbox.as_mut().filter(|mailbox| !is_complete && !mailbox.is_away());
         let again = mailbox.zip(self.follow).map(|(mailbox, follow)| mailbox.follow(follow));
@@ -191,10 +188,10 @@ impl State {
     pub(super) fn answered(&mut self, block: u64, is_write: bool, took: Option<Duration>) -> bool {
         let us = took.filter(|_| !is_write).map(|took| took.as_secs_f64() * 1e6);
         let hit = us.and_then(|us| self.latencies.label(us));
-        self.level.answered(block, is_write, hit);
-        let served = self.reference(block, is_write);
+        self.level.answered_below(block, is_write, hit);
+        let referred = self.reference(block, is_write);
         let now = Instant::now();
-        for gone in self.level.cache().evicted() {
+        for gone in self.level.evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
             if self.mailbox.is_some() && self.tells_evictions {
                 let whole = self.hands_over && data.len() == self.block_bytes;
@@ -202,37 +199,37 @@ impl State {
             }
         }
         self.hints.cancel(block);
-        served.frame.is_some()
+        referred.now.is_some()
     }
 
     /// What was asked for did not come.
     pub(super) fn failed(&mut self, block: u64) {
-        self.level.failed(block);
+        self.level.failed_below(block);
     }
 
     /// Whether a write leaves its block in the cache.
     pub(super) fn will_keep(&self, block: u64) -> bool {
         match self.write_mode {
             WriteMode::Allocate => true,
-            WriteMode::NoAllocate => self.cache().frame(block).is_some(),
+            WriteMode::NoAllocate => self.level.frame(block).is_some(),
             WriteMode::Invalidate => false,
         }
     }
 
     /// A reference, of which a summary takes notice.
-    fn reference(&mut self, block: u64, is_write: bool) -> Served {
-        let served = self.level.reference(block, is_write);
+    fn reference(&mut self, block: u64, is_write: bool) -> Referred {
+        let referred = self.level.reference(block, is_write, || false);
         if let Some(publishing) = &mut self.publishing {
-            for gone in self.level.cache().evicted() {
+            for gone in self.level.evicted() {
                 publishing.changed(gone.block, false);
             }
-            match (served.hit, served.frame.is_some()) {
+            match (referred.hit, referred.now.is_some()) {
                 (false, true) => publishing.changed(block, true),
                 (true, false) => publishing.changed(block, false),
                 _ => {}
             }
         }
-        served
+        referred
     }
 
     /// The server did not take a message.
@@ -245,7 +242,7 @@ impl State {
 
     /// The data of a block, without a trace in the policy.
     pub(super) fn peek(&self, block: u64) -> Option<&Bytes> {
-        let frame = self.cache().frame(block)?;
+        let frame = self.level.frame(block)?;
         Some(&self.frames[frame as usize]).filter(|data| !data.is_empty())
     }
 
@@ -258,12 +255,12 @@ impl State {
         is_coming: impl Fn(u64) -> bool,
         later: &mut Vec<u64>,
     ) -> Met {
-        let served = self.reference(block, false);
+        let referred = self.reference(block, false);
         self.let_go(now, is_coming, later);
         self.hints.cancel(block);
-        let data = served.frame.map(|frame| self.frames[frame as usize].clone());
+        let data = referred.now.map(|frame| self.frames[frame as usize].clone());
         let data = data.filter(|data| !data.is_empty());
-        Met { data, is_kept: served.frame.is_some() }
+        Met { data, is_kept: referred.now.is_some() }
     }
 
     /// A write of a block, in the same way. Its old data is taken out: nobody will hand it over.
@@ -275,9 +272,9 @@ impl State {
         later: &mut Vec<u64>,
     ) -> Met {
         let data = self.take_data(block);
-        let served = self.reference(block, true);
+        let referred = self.reference(block, true);
         self.let_go(now, is_coming, later);
-        let is_kept = served.frame.is_some();
+        let is_kept = referred.now.is_some();
         if is_kept {
             self.hints.cancel(block);
         } else {
@@ -288,7 +285,7 @@ impl State {
 
     /// Queues hints of what the last reference drove out.
     fn let_go(&mut self, now: Instant, is_coming: impl Fn(u64) -> bool, later: &mut Vec<u64>) {
-        for gone in self.level.cache().evicted() {
+        for gone in self.level.evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
             if self.mailbox.is_none() || !self.tells_evictions {
                 continue;
@@ -305,14 +302,14 @@ impl State {
 
     /// Takes the data out of a resident block's frame.
     pub(super) fn take_data(&mut self, block: u64) -> Option<Bytes> {
-        let frame = self.cache().frame(block)?;
+        let frame = self.level.frame(block)?;
         let data = std::mem::take(&mut self.frames[frame as usize]);
         Some(data).filter(|data| !data.is_empty())
     }
 
     /// The server has answered: the data of a block, if it is still here.
     pub(super) fn fill(&mut self, block: u64, data: Bytes) {
-        if let Some(frame) = self.cache().frame(block) {
+        if let Some(frame) = self.level.frame(block) {
             self.frames[frame as usize] = data;
         }
     }
@@ -334,10 +331,10 @@ impl State {
 
     /// The resident ones of some blocks.
     pub(super) fn resident(&self, blocks: &Range<u64>) -> Vec<u64> {
-        if blocks.end - blocks.start <= u64::from(self.cache().policy().len()) {
-            blocks.clone().filter(|&block| self.cache().frame(block).is_some()).collect()
+        if blocks.end - blocks.start <= u64::from(self.level.len()) {
+            blocks.clone().filter(|&block| self.level.frame(block).is_some()).collect()
         } else {
-            let all = self.cache().residents();
+            let all = self.level.residents();
             all.into_iter().map(|(block, _)| block).filter(|b| blocks.contains(b)).collect()
         }
     }
@@ -348,7 +345,7 @@ impl State {
     }
 
     /// The message that goes in front of the next request, if one is due and may be sent.
-    pub(super) fn message(&mut self, now: Instant, pressing: bool) -> Option<Answer> {
+    pub(super) fn message(&mut self, now: Instant, pressing: bool) -> Option<MessageAnswer> {
         let stat = self.stat_due.is_some_and(|due| now >= due);
         let stat = stat.then(|| Hint::ClientStat(Box::new(self.client_stat())));
         let told = stat.is_some();
@@ -356,8 +353,8 @@ impl State {
         let mut extra: Vec<Hint> = stat.into_iter().collect();
         // One that is on its way would keep a summary from going.
         if let (Some(publishing), false) = (&mut self.publishing, mailbox.is_away()) {
-            let cache = self.level.cache();
-            extra.extend(publishing.due(|| cache.residents().iter().map(|(b, _)| *b).collect()));
+            let level = &self.level;
+            extra.extend(publishing.due(|| level.residents().iter().map(|(b, _)| *b).collect()));
         }
         let answer = mailbox.send(&mut self.hints, now, extra, pressing)?;
         if told {
@@ -403,12 +400,12 @@ impl State {
     }
 
     pub(super) fn stats(&self) -> CachedStats {
-        let (counts, policy) = (self.cache().counts(), self.cache().policy());
-        let known = self.level.counts();
+        let counts = self.level.counts();
+        let known = self.level.below_counts();
         let hints = self.hints.counts();
         CachedStats {
-            capacity_blocks: policy.capacity(),
-            resident_blocks: policy.len(),
+            capacity_blocks: self.level.capacity(),
+            resident_blocks: self.level.len(),
             reads: counts.reads,
             read_hits: counts.read_hits,
             writes: counts.writes,

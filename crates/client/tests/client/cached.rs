@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use undercroft_cache::placement::{Hierarchy, LowerLevel, Placement};
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Reference, WriteMode};
+use undercroft_cache::topology::Hierarchy;
+use undercroft_cache::{Level, Reference, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions, Report};
+use undercroft_hints::Hint;
 use undercroft_nbd::ClientError;
-use undercroft_nbd::hint::Hint;
 
 use crate::support::{BLOCK, Event, Random, Served, Volume, counted, evicted, follow};
 
@@ -33,24 +34,23 @@ async fn connect(served: &Served, options: &CachedOptions) -> CachedClient {
 /// One caller, one block a request, one message for each: the server sees what the simulator's
 /// second level sees.
 async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteMode) {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let served = Volume::new(80 * BLOCK, 1, ALL, 1).serve().await;
     let mut options = options(12, policy, report, 1);
     options.write_mode = mode;
     let client = connect(&served, &options).await;
     let lower = || {
         let placement: Placement = placement.parse().expect("a placement");
-        LowerLevel::new(&spec("mq"), 20, &placement, mode, 0).expect("a level")
+        Level::new(&spec("mq"), 20, &placement, mode, 0).expect("a level")
     };
     let top = spec(policy).build(&Context::new(12)).expect("a policy");
     let mut promised = Hierarchy::new(top, mode, vec![lower()]).expect("a hierarchy");
-    promised.grow(80);
     for _ in 0..3000 {
         let block = random.below(80).min(random.below(80));
         let is_write = random.below(4) == 0;
         promised.reference(Reference::new(block as u32, is_write));
         if is_write {
-            let data = Bytes::from(vec![random.next() as u8; BLOCK as usize]);
+            let data = Bytes::from(vec![random.next_u64() as u8; BLOCK as usize]);
             client.write(block * BLOCK, data, false).await.expect("a write");
         } else {
             client.read(block * BLOCK, BLOCK as usize).await.expect("a read");
@@ -63,7 +63,7 @@ async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteM
     let expected = promised.lower()[0].counts();
     assert_eq!(counted(delivered.counts()), counted(expected), "{text}");
     assert!(expected.read_hits > 0 && disk.wrongs.is_empty(), "{text}: {:?}", disk.wrongs);
-    let (_, counts) = promised.top().expect("a first level");
+    let counts = promised.top().expect("a first level").counts();
     let stats = client.stats();
     let first = [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions];
     assert_eq!(first, counted(counts), "{text}");
@@ -130,7 +130,7 @@ impl Crowd {
                 })
             }
             10..17 => {
-                let data: Bytes = (0..length).map(|_| random.next() as u8).collect();
+                let data: Bytes = (0..length).map(|_| random.next_u64() as u8).collect();
                 for (byte, new) in self.model[part].iter_mut().zip(&data) {
                     *byte = Some(*new);
                 }
@@ -179,7 +179,7 @@ impl Crowd {
 async fn check_crowd(random: &mut Random, policy: &str, report: Report, min_block: u32) {
     // The last block is short.
     let size = 60 * BLOCK + 1024 * u64::from(min_block <= 1024);
-    let served = Volume::new(size, min_block, ALL, random.next()).serve().await;
+    let served = Volume::new(size, min_block, ALL, random.next_u64()).serve().await;
     served.volume.disk().delay = Duration::from_micros(300);
     let batch = 1 + random.below(20) as usize;
     let mut options = options(1 + random.below(20) as u32, policy, report, batch);
@@ -217,7 +217,7 @@ async fn failures_leave_nothing_wrong_in_the_cache() {
     for report in [Report::Evictions, Report::Demotions] {
         for min_block in [1, 512] {
             let size = 40 * BLOCK;
-            let served = Volume::new(size, min_block, ALL, random.next()).serve().await;
+            let served = Volume::new(size, min_block, ALL, random.next_u64()).serve().await;
             let client = connect(&served, &options(15, "lru", report, 4)).await;
             let model = vec![None; size as usize];
             let mut crowd = Crowd { client, model, may_fail: true };
@@ -442,7 +442,7 @@ async fn what_is_read_after_a_loss_is_what_the_server_has() {
     let mut random = Random::seeded();
     for report in [Report::Nothing, Report::Evictions, Report::Demotions] {
         let size = 40 * BLOCK;
-        let mut served = Volume::new(size, 512, ALL, random.next()).serve().await;
+        let mut served = Volume::new(size, 512, ALL, random.next_u64()).serve().await;
         served.volume.disk().delay = Duration::from_micros(200);
         let mut options = options(30, "lru", report, 4);
         options.client_id = Some(7.into());

@@ -1,11 +1,6 @@
-//! What stands above a server, against a real server in this process: the caching client, and the
-//! replay of traces.
+//! The caching client against a server in this process.
 //!
-//! The same for programs in C is in `crates/capi`.
+//! Its interface for programs in C is tested in `crates/capi`.
 
-mod aware;
 mod cached;
-mod cooperation;
-mod equality;
 mod support;
-mod telling;

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
-use undercroft_cache::Counts;
-use undercroft_cache::placement::{Down, LowerLevel};
-use undercroft_nbd::coop::{Abilities, Grant, NAME, Query};
-use undercroft_nbd::hint::{self, Hint};
+
+use undercroft_cache::{Counts, Down, Level};
+use undercroft_hints::{self as hint, Abilities, Grant, Hint, NAME, Query};
 use undercroft_nbd::{
     Command, Context, Endpoint, Export, ExportInfo, Exports, Failure, Flags, Listener, Peer,
     Refusal, Request, Server, ServerOptions, Session, Uri,
@@ -21,31 +20,7 @@ use undercroft_nbd::{
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const WINDOW: u64 = 1 << 20;
 
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// From `UNDERCROFT_SEED`, or the clock; printed either way.
-    pub(crate) fn seeded() -> Random {
-        let clock = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
-        let given = std::env::var("UNDERCROFT_SEED").ok();
-        let seed = given.map_or_else(clock, |seed| seed.parse().expect("a number"));
-        println!("UNDERCROFT_SEED={seed}");
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
+pub(crate) use undercroft_random::SplitMix64 as Random;
 
 /// What reached the server, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +82,7 @@ impl Volume {
             messages_in_flight: 0,
             refuse_messages: false,
             clients: Vec::new(),
-            random: Random(seed),
+            random: Random::new(seed),
         };
         let grants = Abilities::parse(grants);
         let block_bytes = BLOCK as u32;
@@ -358,7 +333,7 @@ pub(crate) fn evicted(hint: &Hint) -> Option<(Vec<u64>, bool)> {
 }
 
 /// A second level that follows the events as a server would.
-pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
+pub(crate) fn follow(events: &[Event], lower: &mut Level) {
     let mut riding = Vec::new();
     for event in events {
         match event {
@@ -369,12 +344,12 @@ pub(crate) fn follow(events: &[Event], lower: &mut LowerLevel) {
                 }
                 continue;
             }
-            Event::Read(bytes) => drop(lower.read(bytes.start / BLOCK, false)),
-            Event::Write(bytes) => drop(lower.write(bytes.start / BLOCK)),
+            Event::Read(bytes) => drop(lower.reference(bytes.start / BLOCK, false, || false)),
+            Event::Write(bytes) => drop(lower.reference(bytes.start / BLOCK, true, || false)),
         }
         for block in riding.drain(..) {
-            if matches!(lower.evicted(block), Down::Fetch) {
-                let way = lower.rules().down;
+            if matches!(lower.client_evicted(block), Down::Fetch) {
+                let way = lower.rules().expect("placement at eviction").down;
                 lower.arrived(block, way);
             }
         }

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use super::replies::{InFlight, Replies};
 use super::{Buffer, ClientError, ReadDone, Remote, Shared};
 use crate::link::{Link, Transport};
-use crate::mailbox::Stop;
 use crate::outbox::Outbox;
 use crate::service::Extent;
+use crate::task_queue::Stop;
 use crate::wire::{CMD_DISC, RequestHeader};
 
 /// Most requests in flight; more wait here. Servers need not take more.

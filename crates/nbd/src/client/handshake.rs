@@ -6,9 +6,10 @@ use bytes::BytesMut;
 use rustls::pki_types::ServerName;
 
 use super::{ClientError, Remote};
+use crate::command::Flags;
 use crate::lineage;
 use crate::link::Link;
-use crate::service::{ExportInfo, Flags};
+use crate::service::ExportInfo;
 use crate::wire::*;
 
 /// Most bytes of an answer to an option.
@@ -304,16 +305,7 @@ impl Told {
             let what = format!("block sizes {min_block} to {max_block}");
             return Err(Malformed::new(what).into());
         }
-        let can = |flag| transmission_flags & flag != 0;
-        let flags = Flags {
-            read_only: can(READ_ONLY),
-            trim: can(SEND_TRIM),
-            write_zeroes: can(SEND_WRITE_ZEROES),
-            fast_zero: can(SEND_FAST_ZERO),
-            multi_conn: can(CAN_MULTI_CONN),
-            cache: can(SEND_CACHE),
-            rotational: can(ROTATIONAL),
-        };
+        let flags = Flags::from_wire(transmission_flags);
         let name = self.name.unwrap_or_else(|| asked.to_owned());
         let description = self.description.unwrap_or_default();
         let info =

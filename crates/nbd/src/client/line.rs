@@ -10,6 +10,8 @@
 //! Not here: who is told of a loss, and what is done about it. That differs from one user to the
 //! next.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +20,6 @@ use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::{Client, ClientError};
-use crate::coop::ClientId;
 use crate::lineage::Lineage;
 use crate::service::Failure;
 
@@ -225,7 +226,9 @@ pub struct LineId {
 impl Default for LineId {
     /// A random one.
     fn default() -> LineId {
-        LineId { id: ClientId::random().number, last: AtomicU64::new(0) }
+        // Its keys are random.
+        let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+        LineId { id: half() << 64 | half(), last: AtomicU64::new(0) }
     }
 }
 

@@ -1,77 +1,26 @@
-//! The common name of a certificate's subject, the one thing we need from an X.509 certificate
-//! that rustls has verified but does not take apart.
+//! The common name of a certificate's subject. rustls has verified the certificate, but does not
+//! take it apart.
 
-/// DER tags on the way to the name.
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const UTF8_STRING: u8 = 0x0c;
-const PRINTABLE_STRING: u8 = 0x13;
-const IA5_STRING: u8 = 0x16;
-/// The tag of an explicit version.
-const VERSION: u8 = 0xa0;
-
-/// The object identifier of a common name: 2.5.4.3.
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+use x509_parser::asn1_rs::{Any, Tag};
+use x509_parser::certificate::X509CertificateParser;
+use x509_parser::nom::Parser;
 
 /// The common name of the subject: none if there is no or more than one, or if it is not a text
 /// that is safe to show.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
-    let (_, certificate) = expect(certificate, SEQUENCE)?;
-    let (_, mut fields) = expect(certificate, SEQUENCE)?;
-    if fields.first() == Some(&VERSION) {
-        fields = element(fields)?.0;
-    }
-    // Serial number, signature algorithm, issuer, validity.
-    for _ in 0..4 {
-        fields = element(fields)?.0;
-    }
-    let (_, mut names) = expect(fields, SEQUENCE)?;
-    let mut found = None;
-    while !names.is_empty() {
-        let (rest, mut set) = expect(names, SET)?;
-        names = rest;
-        while !set.is_empty() {
-            let (rest, attribute) = expect(set, SEQUENCE)?;
-            set = rest;
-            let (value, kind) = expect(attribute, OBJECT_IDENTIFIER)?;
-            if kind == COMMON_NAME && found.replace(text(value)?).is_some() {
-                return None;
-            }
-        }
-    }
-    found
+    // Extensions say nothing about the subject: a damaged one is no reason to refuse its name.
+    let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
+    let (_, certificate) = parser.parse(certificate).ok()?;
+    let mut names = certificate.subject().iter_common_name();
+    let name = text(names.next()?.attr_value())?;
+    names.next().is_none().then_some(name)
 }
 
-/// Splits the first element off: what follows it, its tag and its content. Lengths of up to three
-/// bytes are known; no certificate is longer.
-fn element(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
-    let (&tag, bytes) = bytes.split_first()?;
-    let (&first, bytes) = bytes.split_first()?;
-    let (length, bytes) = match first {
-        0..=0x7f => (usize::from(first), bytes),
-        0x81..=0x83 => {
-            let (digits, bytes) = bytes.split_at_checked(usize::from(first & 0x7f))?;
-            (digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)), bytes)
-        }
-        _ => return None,
-    };
-    let (content, rest) = bytes.split_at_checked(length)?;
-    Some((rest, tag, content))
-}
-
-/// The first element if it has this tag: what follows it, and its content.
-fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (rest, found, content) = element(bytes)?;
-    (found == tag).then_some((rest, content))
-}
-
-fn text(bytes: &[u8]) -> Option<String> {
-    let (_, tag, content) = element(bytes)?;
-    if !matches!(tag, UTF8_STRING | PRINTABLE_STRING | IA5_STRING) {
+fn text(value: &Any) -> Option<String> {
+    if !matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String) {
         return None;
     }
-    let text = std::str::from_utf8(content).ok()?;
+    let text = std::str::from_utf8(value.data).ok()?;
     (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 

@@ -14,7 +14,6 @@ use tokio::io::AsyncReadExt;
 
 use super::offer::{Checked, Misfit, Offer};
 use crate::link::Transport;
-use crate::service::Command;
 use crate::wire::{CMD_DISC, Malformed, RequestHeader};
 
 /// Bytes that are read at once: 32 writes of 4 KiB, or 4,600 reads.
@@ -244,7 +243,7 @@ impl Payload {
 
     fn complete(mut self) -> Incoming {
         self.pieces.push(self.last.freeze());
-        self.checked.command = Command::Write { data: self.pieces };
+        self.checked.command.fill(self.pieces);
         Incoming::Request(self.header, self.checked)
     }
 }

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::handshake::OptionError;
 use crate::lineage::{BUSY, Lineage};
-use crate::mailbox::Stop;
 use crate::reply::Answers;
+use crate::task_queue::Stop;
 use crate::wire::REP_ERR_POLICY;
 
 /// How long a connection waits here for those before it; then its client is told to try again.
@@ -101,7 +101,7 @@ impl Lines {
         let mut is_busy = false;
         for older in members.iter().filter(|member| member.number < number) {
             if let Some(answers) = older.answers.upgrade() {
-                answers.mailbox.stop(Stop::Now);
+                answers.queue.stop(Stop::Now);
                 is_busy = true;
             }
         }
@@ -126,19 +126,19 @@ mod tests {
         assert_eq!(lines.enter("v", of(1), &first), Ok(()));
         let in_flight = Arc::clone(&first);
         assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy));
-        assert_eq!(first.mailbox.take(&mut Vec::new()), Stop::Now, "the old one is ended");
+        assert_eq!(first.queue.take(&mut Vec::new()), Stop::Now, "the old one is ended");
         drop(first);
         assert_eq!(lines.enter("v", of(2), &second), Err(Early::Busy), "a request is left");
         drop(in_flight);
         assert_eq!(lines.enter("v", of(2), &second), Ok(()));
-        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
+        assert_eq!(second.queue.take(&mut Vec::new()), Stop::No);
         // One that was on its way for longer comes too late.
         assert_eq!(lines.enter("v", of(1), &answers()), Err(Early::Late));
         // Beside it, of others, and of other exports: nobody is ended.
         assert_eq!(lines.enter("v", of(2), &answers()), Ok(()));
         assert_eq!(lines.enter("v", Lineage { id: 8, number: 9 }, &answers()), Ok(()));
         assert_eq!(lines.enter("w", of(9), &answers()), Ok(()));
-        assert_eq!(second.mailbox.take(&mut Vec::new()), Stop::No);
+        assert_eq!(second.queue.take(&mut Vec::new()), Stop::No);
         drop(second);
         assert_eq!(lines.enter("v", of(1), &answers()), Ok(()), "nothing is kept of who has gone");
         assert_eq!(lines.by_id.lock().unwrap().len(), 1);

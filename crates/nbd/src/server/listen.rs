@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, UnixListener, UnixStream
 use super::Server;
 use super::busy_poll::Watched;
 use crate::link::{Transport, prepare_tcp};
-use crate::mailbox::Stop;
 use crate::service::Peer;
+use crate::task_queue::Stop;
 
 /// Pause after the system refused a new connection, for want of file descriptors say.
 const PAUSE: Duration = Duration::from_millis(100);

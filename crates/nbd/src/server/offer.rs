@@ -1,8 +1,9 @@
 //! What a session was offered, and which requests fit it.
 
+use crate::command::{Answers, Command, CommandInfo, Cost, Length};
 use crate::reply::Wants;
-use crate::service::{Command, ExportInfo, Failure};
-use crate::wire::*;
+use crate::service::{ExportInfo, Failure};
+use crate::wire::{READ_ONLY, RequestHeader};
 
 /// What holds for one session from its handshake on.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl Offer {
             let size = info.size;
             return Err(format!("size {size}: must be a multiple of {min} below 2^63"));
         }
-        let flags = transmission_flags(info, structured);
+        let flags = info.flags.to_wire(structured);
         let (size, min_block, max_payload) = (info.size, u64::from(min), u64::from(max));
         let block_bits = preferred.trailing_zeros();
         Ok(Offer { size, flags, min_block, max_payload, block_bits, structured, contexts })
@@ -88,49 +89,45 @@ impl Offer {
     /// The answer that the protocol wants instead.
     #[inline]
     pub(crate) fn check(&self, header: &RequestHeader) -> Result<Checked, Misfit> {
-        self.check_command(header.command)?;
-        self.check_flags(header)?;
-        self.check_range(header)?;
-        let (command, wants) = match header.command {
-            CMD_READ => (Command::Read { one_chunk: header.flags & CMD_FLAG_DF != 0 }, Wants::Data),
-            CMD_WRITE => (Command::Write { data: Vec::new() }, Wants::Nothing),
-            CMD_FLUSH => (Command::Flush, Wants::Nothing),
-            CMD_TRIM => (Command::Trim, Wants::Nothing),
-            CMD_CACHE => (Command::Cache, Wants::Nothing),
-            CMD_WRITE_ZEROES => {
-                let keep_allocated = header.flags & CMD_FLAG_NO_HOLE != 0;
-                let fast = header.flags & CMD_FLAG_FAST_ZERO != 0;
-                (Command::WriteZeroes { keep_allocated, fast }, Wants::Nothing)
-            }
-            _ => {
-                let one = header.flags & CMD_FLAG_REQ_ONE != 0;
-                (Command::BlockStatus { one_extent: one }, Wants::Extents { one })
-            }
+        let unknown = (Failure::Invalid, "unknown command");
+        let info = CommandInfo::of(header.command).ok_or(unknown)?;
+        self.check_command(info)?;
+        if header.flags & !info.allowed_flags(self.flags) != 0 {
+            return Err((Failure::Invalid, "a flag that was not offered for this command"));
+        }
+        self.check_range(info, header)?;
+        let command = (info.from_flags)(header.flags);
+        let wants = match (&command, info.answers) {
+            (_, Answers::Done) => Wants::Nothing,
+            (_, Answers::Data) => Wants::Data,
+            (Command::BlockStatus { one_extent: one }, _) => Wants::Extents { one: *one },
+            (_, Answers::Extents) => Wants::Extents { one: false },
         };
-        let (charge, weight, work) = self.costs(header);
+        let (charge, weight, work) = self.costs(info.cost, header);
         Ok(Checked { command, wants, charge, weight, work })
     }
 
     /// What a request is charged, counts for, and costs. What it reads or writes is charged in
     /// whole blocks, since these are what is kept for it.
     #[inline]
-    fn costs(&self, header: &RequestHeader) -> (u64, usize, u64) {
-        let block_bytes = 1 << self.block_bits;
-        match header.command {
-            CMD_READ | CMD_WRITE => {
+    fn costs(&self, cost: Cost, header: &RequestHeader) -> (u64, usize, u64) {
+        match cost {
+            Cost::Request => (REQUEST_BYTES, 1, 1),
+            Cost::Blocks => {
                 let first = header.offset >> self.block_bits;
                 let last = (header.offset + header.length - 1) >> self.block_bits;
                 let blocks = last - first + 1;
                 (REQUEST_BYTES + (blocks << self.block_bits), 1, blocks)
             }
-            // Its ends may lie within blocks.
-            CMD_WRITE_ZEROES => (REQUEST_BYTES + 2 * block_bytes, RANGE_WEIGHT, 1),
-            CMD_TRIM => (REQUEST_BYTES, RANGE_WEIGHT, 1),
-            CMD_BLOCK_STATUS => {
+            Cost::Range => (REQUEST_BYTES, RANGE_WEIGHT, 1),
+            Cost::RangeWithEnds => {
+                let block_bytes = 1 << self.block_bits;
+                (REQUEST_BYTES + 2 * block_bytes, RANGE_WEIGHT, 1)
+            }
+            Cost::Contexts => {
                 let contexts = self.contexts.len() as u64;
                 (REQUEST_BYTES + contexts * STATUS_BYTES, STATUS_WEIGHT, 1)
             }
-            _ => (REQUEST_BYTES, 1, 1),
         }
     }
 
@@ -139,59 +136,32 @@ impl Offer {
     }
 
     #[inline]
-    fn check_command(&self, command: u16) -> Result<(), Misfit> {
-        let offered = match command {
-            CMD_READ | CMD_WRITE | CMD_FLUSH => true,
-            CMD_TRIM => self.offers(SEND_TRIM),
-            CMD_WRITE_ZEROES => self.offers(SEND_WRITE_ZEROES),
-            CMD_CACHE => self.offers(SEND_CACHE),
-            CMD_BLOCK_STATUS if self.contexts.is_empty() => {
-                return Err((Failure::Invalid, "no metadata context was selected"));
-            }
-            CMD_BLOCK_STATUS => true,
-            _ => return Err((Failure::Invalid, "unknown command")),
-        };
-        let changes = matches!(command, CMD_WRITE | CMD_TRIM | CMD_WRITE_ZEROES);
-        if changes && self.offers(READ_ONLY) {
+    fn check_command(&self, info: &CommandInfo) -> Result<(), Misfit> {
+        if info.answers == Answers::Extents && self.contexts.is_empty() {
+            return Err((Failure::Invalid, "no metadata context was selected"));
+        }
+        if info.changes && self.offers(READ_ONLY) {
             return Err((Failure::NotPermitted, "the export is read-only"));
         }
-        if offered { Ok(()) } else { Err((Failure::Invalid, "the command was not offered")) }
-    }
-
-    /// FUA is allowed on every command once offered.
-    #[inline]
-    fn check_flags(&self, header: &RequestHeader) -> Result<(), Misfit> {
-        let allowed = match header.command {
-            CMD_READ if self.offers(SEND_DF) => CMD_FLAG_DF,
-            CMD_WRITE_ZEROES if self.offers(SEND_FAST_ZERO) => {
-                CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO
-            }
-            CMD_WRITE_ZEROES => CMD_FLAG_NO_HOLE,
-            CMD_BLOCK_STATUS => CMD_FLAG_REQ_ONE,
-            _ => 0,
-        };
-        if header.flags & !(allowed | CMD_FLAG_FUA) != 0 {
-            return Err((Failure::Invalid, "a flag that was not offered for this command"));
-        }
-        Ok(())
+        let is_offered = info.offered_by == 0 || self.offers(info.offered_by);
+        if is_offered { Ok(()) } else { Err((Failure::Invalid, "the command was not offered")) }
     }
 
     #[inline]
-    fn check_range(&self, header: &RequestHeader) -> Result<(), Misfit> {
+    fn check_range(&self, info: &CommandInfo, header: &RequestHeader) -> Result<(), Misfit> {
         let (offset, length) = (header.offset, header.length);
-        if header.command == CMD_FLUSH {
+        if info.length == Length::None {
             let whole = offset == 0 && length == 0;
             return if whole { Ok(()) } else { Err((Failure::Invalid, "a flush has no range")) };
         }
         if length == 0 {
             return Err((Failure::Invalid, "an empty range"));
         }
-        if matches!(header.command, CMD_READ | CMD_WRITE) && length > self.max_payload {
+        if info.length == Length::Payload && length > self.max_payload {
             return Err((Failure::Invalid, "longer than the largest payload"));
         }
         if offset.checked_add(length).is_none_or(|end| end > self.size) {
-            let adds = matches!(header.command, CMD_WRITE | CMD_WRITE_ZEROES);
-            let failure = if adds { Failure::NoSpace } else { Failure::Invalid };
+            let failure = if info.needs_space { Failure::NoSpace } else { Failure::Invalid };
             return Err((failure, "the range passes the end of the export"));
         }
         if (offset | length) & (self.min_block - 1) != 0 {
@@ -199,21 +169,4 @@ impl Offer {
         }
         Ok(())
     }
-}
-
-fn transmission_flags(info: &ExportInfo, structured: bool) -> u16 {
-    let can = info.flags;
-    let changes = !can.read_only;
-    let flag = |on: bool, flag: u16| if on { flag } else { 0 };
-    HAS_FLAGS
-        | SEND_FLUSH
-        | SEND_FUA
-        | flag(structured, SEND_DF)
-        | flag(can.read_only, READ_ONLY)
-        | flag(can.rotational, ROTATIONAL)
-        | flag(can.trim && changes, SEND_TRIM)
-        | flag(can.write_zeroes && changes, SEND_WRITE_ZEROES)
-        | flag(can.write_zeroes && can.fast_zero && changes, SEND_FAST_ZERO)
-        | flag(can.multi_conn, CAN_MULTI_CONN)
-        | flag(can.cache, SEND_CACHE)
 }

@@ -110,7 +110,7 @@ impl Drop for Purse {
         if *waits_for > 0 {
             share.leave_line();
         }
-        let left = answers.mailbox.close();
+        let left = answers.queue.close();
         let late = *in_flight - charge(&left);
         drop(left);
         share.release(*held + share.granted() - late);

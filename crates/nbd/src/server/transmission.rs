@@ -27,10 +27,10 @@ use super::offer::{Checked, Misfit, Offer, REQUEST_BYTES};
 use super::patience::Patience;
 use super::purse::Purse;
 use crate::link::{Ended, Link, Transport};
-use crate::mailbox::Stop;
 use crate::outbox::Outbox;
 use crate::reply::{Answer, Answers, Reply, Ticket, Wants};
 use crate::service::{Failure, Request, Session};
+use crate::task_queue::Stop;
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
 
 /// The work of a turn, in blocks that are read or written: less than a tenth of a millisecond. What
@@ -127,7 +127,7 @@ impl Transmission {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
             let read = self.poll_requests(cx)?;
-            self.stop = self.answers.mailbox.take(&mut self.taken);
+            self.stop = self.answers.queue.take(&mut self.taken);
             let answered = self.encode();
             let queued = self.outbox.bytes();
             let idle = match self.outbox.poll_send(cx, &mut *self.transport) {
@@ -158,7 +158,7 @@ impl Transmission {
                 let text = "the client takes and sends nothing, and others wait for the memory";
                 return Poll::Ready(Err(Ended::Refused(text.to_owned())));
             }
-            if self.answers.mailbox.sleep(cx.waker(), self.stop) {
+            if self.answers.queue.sleep(cx.waker(), self.stop) {
                 self.purse.give_back();
                 if idle {
                     self.shrink();
@@ -291,7 +291,7 @@ impl Transmission {
             self.taken.shrink_to(KEPT);
             self.requests.shrink_to(KEPT);
             self.outbox.shrink(KEPT);
-            self.answers.mailbox.shrink(KEPT);
+            self.answers.queue.shrink(KEPT);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The header of a request.
 
-use super::{CMD_WRITE, Fields, Malformed, REQUEST_MAGIC};
+use super::{Fields, Malformed, REQUEST_MAGIC};
+use crate::command::CommandInfo;
 
 /// What a request's header says, not yet checked against any export.
 ///
@@ -42,7 +43,8 @@ impl RequestHeader {
         let (flags, command) = (fields.u16()?, fields.u16()?);
         let (cookie, offset) = (fields.u64()?, fields.u64()?);
         let length = u64::from(fields.u32()?);
-        let payload_length = if command == CMD_WRITE { length } else { 0 };
+        let has_payload = CommandInfo::of(command).is_some_and(|info| info.has_payload);
+        let payload_length = if has_payload { length } else { 0 };
         Ok(RequestHeader { flags, command, cookie, offset, length, payload_length })
     }
 

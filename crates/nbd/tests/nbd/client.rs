@@ -12,6 +12,7 @@ use undercroft_nbd::{
     Buffer, Client, ClientError, ClientOptions, Extent, Failure, Listener, Peer, Server,
     ServerOptions, Uri,
 };
+use undercroft_random::SplitMix64 as Random;
 
 const MIB: u64 = 1 << 20;
 
@@ -34,30 +35,9 @@ fn joined(mut buffers: Vec<Buffer>) -> Vec<u8> {
     buffers.iter_mut().flat_map(|buffer| (**buffer).as_mut().to_vec()).collect()
 }
 
-/// SplitMix64, begun at `UNDERCROFT_SEED` or at the clock.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        let given = std::env::var("UNDERCROFT_SEED").ok();
-        let seed = given.map_or_else(clock, |seed| seed.parse().expect("a number"));
-        println!("UNDERCROFT_SEED={seed}");
-        Random(seed)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
-
 /// Random requests, compared with a plain vector.
 async fn compare_with_vector(client: &Client, size: u64, rounds: u32) {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let mut model = vec![0u8; size as usize];
     for round in 0..rounds {
         let longest = if random.below(10) == 0 { size } else { 10_000 };

@@ -7,8 +7,6 @@ mod export;
 mod budgets;
 mod client;
 mod handshake;
-mod hinted_load;
-mod hints;
 mod peers;
 mod random;
 mod support;

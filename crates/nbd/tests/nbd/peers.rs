@@ -1,5 +1,5 @@
-//! Other people's programs: their clients against our server, our client against their servers,
-//! and our load generator. A program that is not installed is skipped, and that is said.
+//! Other people's programs: their clients against our server, our client against their servers. A
+//! program that is not installed is skipped, and that is said.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use bytes::Bytes;
-use undercroft_nbd::load::Load;
 use undercroft_nbd::{Client, ClientOptions, Listener, Server, ServerOptions, Uri};
 
 const MIB: u64 = 1 << 20;
@@ -286,50 +285,4 @@ async fn our_client_works_with_qemu_nbd() {
     ];
     let _server = start("qemu-nbd", &arguments, &socket).await;
     exercise(&folder.uri()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_load_of_each_kind_is_answered() {
-    let folder = Folder::new("load");
-    let server = serve_ram(&folder, 8 * MIB).await;
-    let uri: Uri = folder.uri().parse().unwrap();
-    for (sequential, read_percent, connections, depth, block_bytes) in
-        [(false, 100, 1, 64, 4096), (true, 0, 2, 7, 100_000), (false, 50, 3, 32, 512)]
-    {
-        let duration = Duration::from_millis(50);
-        let load = Load {
-            depth,
-            connections,
-            block_bytes,
-            sequential,
-            read_percent,
-            duration,
-            ..Load::default()
-        };
-        let uri = uri.clone();
-        let report = tokio::task::spawn_blocking(move || load.run(&uri, &ClientOptions::default()))
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(report.errors, 0);
-        assert!(report.elapsed >= duration && report.requests_per_second() > 1.0);
-        assert_eq!(report.reads.count() > 0, read_percent > 0);
-        assert_eq!(report.writes.count() > 0, read_percent < 100);
-        let both = [&report.reads, &report.writes];
-        let some = both.into_iter().find(|kind| kind.count() > 0).expect("there was a load");
-        let (median, most) = (some.percentile_us(50.0), some.max_us());
-        assert!(0.0 < median && median <= most && some.mean_us() <= most);
-    }
-    deserted(&server).await;
-    let refused =
-        |load: Load, uri: &Uri| load.run(uri, &ClientOptions::default()).unwrap_err().to_string();
-    let none: Uri =
-        format!("nbd+unix:///none?socket={}", folder.socket().display()).parse().unwrap();
-    let told = tokio::task::spawn_blocking(move || {
-        let depth = refused(Load { depth: 0, ..Load::default() }, &none);
-        (depth, refused(Load::default(), &none))
-    });
-    let (depth, export) = told.await.unwrap();
-    assert!(depth.contains("depth: 1 to 65536"), "{depth}");
-    assert!(export.contains("there is no export 'none'"), "{export}");
 }

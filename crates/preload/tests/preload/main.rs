@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use support::{BLOCK, Event, Random, Served, Volume, present, shown};
 use undercroft_cache::{Cct, Frames};
-use undercroft_nbd::hint::Hint;
+use undercroft_hints::Hint;
 
 /// Blocks of the file.
 const BLOCKS: u64 = 256;
@@ -68,9 +68,9 @@ impl Place {
     }
 
     fn fill(&self) {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let bytes: Vec<u8> =
-            (0..BLOCKS * BLOCK / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+            (0..BLOCKS * BLOCK / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
         std::fs::write(self.file(), &bytes).expect("written");
         std::fs::write(self.path("other"), &bytes).expect("written");
     }

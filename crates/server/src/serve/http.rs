@@ -14,13 +14,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::bounds::Bounded;
-use super::access::Doors;
-use super::report;
+use super::exports::ExportTable;
+use super::metrics;
 
 /// Serves until `stop` becomes true.
 pub(crate) async fn serve(
     listener: TcpListener,
-    doors: Arc<Doors>,
+    exports: Arc<ExportTable>,
     mut stop: watch::Receiver<bool>,
 ) {
     let pages = Router::new()
@@ -28,7 +28,7 @@ pub(crate) async fn serve(
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
-        .with_state(doors);
+        .with_state(exports);
     let stopped = async move {
         // An error means that the server is gone.
         let _ = stop.wait_for(|&stop| stop).await;
@@ -40,13 +40,13 @@ pub(crate) async fn serve(
     }
 }
 
-async fn stats(State(doors): State<Arc<Doors>>) -> Response {
-    let text = report::stats(&doors.all()).to_string() + "\n";
+async fn stats(State(exports): State<Arc<ExportTable>>) -> Response {
+    let text = metrics::json(&exports.all()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-async fn metrics(State(doors): State<Arc<Doors>>) -> Response {
-    match report::metrics(&doors) {
+async fn metrics(State(exports): State<Arc<ExportTable>>) -> Response {
+    match metrics::prometheus(&exports) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -56,8 +56,8 @@ async fn metrics(State(doors): State<Arc<Doors>>) -> Response {
 }
 
 /// Healthy while every volume takes requests.
-async fn health(State(doors): State<Arc<Doors>>) -> Response {
-    if doors.all().iter().any(|door| door.volume().is_closing()) {
+async fn health(State(exports): State<Arc<ExportTable>>) -> Response {
+    if exports.all().iter().any(|entry| entry.volume().is_closing()) {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response()
     } else {
         "ok\n".into_response()

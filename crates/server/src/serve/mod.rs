@@ -1,30 +1,28 @@
-//! The server as a program runs it: settings and plan, volumes opened from them, listeners, who
-//! may come in, counters over HTTP, warm restart, and the way out.
+//! The server as a program runs it: volumes opened from a configuration, listeners, access,
+//! counters over HTTP, warm restart, reload, and the end. The configuration is in `config/`.
 //!
 //! What a volume does with a request is outside of this folder.
 
-mod access;
-mod control;
-mod coop;
+mod control_export;
+mod exports;
+mod hint_session;
 mod http;
-mod levels;
-mod pace;
-mod plan;
+mod level_answers;
+mod metrics;
+mod rate_limit;
 mod reload;
-mod report;
-mod reporting;
 mod run;
-mod settings;
 mod surroundings;
 mod unwritten;
 mod upstream;
 mod window;
 
-pub(crate) use coop::runs;
-pub use coop::status_over_nbd;
-pub use plan::{Access, Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
-pub use reporting::Reporting;
+pub use crate::config::{
+    Address, CacheShare, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
+    VolumePlacement,
+};
+pub(crate) use hint_session::runs;
+pub use hint_session::status_over_nbd;
 pub use run::{Running, ServeError};
-pub use settings::{LimitSettings, Settings, TlsSettings, VolumeSettings};
 pub use surroundings::{GiveStore, Surroundings};
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

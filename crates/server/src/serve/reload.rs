@@ -10,12 +10,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
 
-use super::access::Door;
-use super::plan::{Plan, PlannedVolume, TlsPlan};
-use super::run::{
-    GRACE, Running, close, load_keys, open_volume, outdate_unwritten, upstream_options,
-};
+use super::exports::ExportEntry;
+use super::run::{GRACE, Running, close, open_volume, outdate_unwritten, upstream_options};
 use crate::clock;
+use crate::config::{ServerConfig, VolumeConfig};
 
 /// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
 /// be opened again.
@@ -29,43 +27,38 @@ const ANSWERS: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Running {
-    /// Takes over what can be changed without a restart; `Err`: why there is no plan, and what is
-    /// read again is read from where it was.
+    /// Takes over what can be changed without a restart; `Err`: why there is no configuration, and
+    /// what is read again is read from where it was.
     ///
     /// May be dropped half-way: [`Running::stop`] then still finds every volume.
-    pub async fn reload(&mut self, plan: Result<Plan, String>) {
-        match plan {
+    pub async fn reload(&mut self, config: Result<ServerConfig, String>) {
+        match config {
             Err(error) => tracing::error!("{error}; all settings stay as they were"),
-            Ok(plan) => {
-                for setting in self.plan.fixed_changes(&plan) {
-                    tracing::warn!("{setting}: changed, which needs a restart; stays as it was");
+            Ok(next) => {
+                for option in self.config.fixed_changes(&next) {
+                    tracing::warn!("{option}: changed, which needs a restart; stays as it was");
                 }
-                let same =
-                    std::mem::discriminant(&self.plan.tls) == std::mem::discriminant(&plan.tls);
-                if same {
-                    self.plan.tls = plan.tls.clone();
-                }
-                self.remove_volumes(&plan).await;
-                self.change_volumes(&plan).await;
-                self.add_volumes(&plan).await;
+                self.config.tls.take_keys(&next.tls);
+                self.remove_volumes(&next).await;
+                self.change_volumes(&next).await;
+                self.add_volumes(&next).await;
                 let there = self.volumes();
                 let is_there = |name: &String| there.iter().any(|v| v.config().name == *name);
-                let mut names = plan.volumes.into_iter().map(|planned| planned.config.name);
-                self.doors.set_default(names.find(is_there));
+                let mut names = next.volumes.into_iter().map(|volume| volume.name);
+                self.exports.set_default(names.find(is_there));
             }
         }
         self.reload_keys();
         self.grow_volumes().await;
     }
 
-    fn planned(&self, name: &str) -> Option<&PlannedVolume> {
-        self.plan.volumes.iter().find(|planned| planned.config.name == name)
+    fn configured(&self, name: &str) -> Option<&VolumeConfig> {
+        self.config.volumes.iter().find(|volume| volume.name == name)
     }
 
     fn reload_keys(&self) {
-        let (TlsPlan::Offered(paths) | TlsPlan::Required(paths)) = &self.plan.tls else { return };
-        let Some(keys) = &self.keys else { return };
-        match load_keys(paths) {
+        let (Some(files), Some(keys)) = (self.config.tls.files(), &self.keys) else { return };
+        match files.load() {
             Ok(config) => {
                 keys.replace(config);
                 tracing::info!("certificates reloaded");
@@ -101,7 +94,7 @@ impl Running {
                 Ok(_) => {}
                 Err(error) => tracing::error!(volume = name, "cannot look at its size: {error}"),
             }
-            let told = self.planned(name).and_then(|planned| planned.size);
+            let told = self.configured(name).and_then(|volume| volume.size);
             if let Some(told) = told.filter(|&told| told != volume.size()) {
                 let size = volume.size();
                 tracing::warn!(volume = name, told, size, "the size told is not the store's");
@@ -109,20 +102,20 @@ impl Running {
         }
     }
 
-    /// Closes the volumes that the plan has no more, and tries again with those that could not be
-    /// closed before.
-    async fn remove_volumes(&mut self, plan: &Plan) {
-        let stays = |name: &str| plan.volumes.iter().any(|volume| volume.config.name == name);
-        let names: Vec<_> = self.plan.volumes.iter().map(|v| v.config.name.clone()).collect();
+    /// Closes the volumes that the configuration has no more, and tries again with those that could
+    /// not be closed before.
+    async fn remove_volumes(&mut self, next: &ServerConfig) {
+        let stays = |name: &str| next.volumes.iter().any(|volume| volume.name == name);
+        let names: Vec<_> = self.config.volumes.iter().map(|v| v.name.clone()).collect();
         for name in names.into_iter().filter(|name| !stays(name)) {
             // Kept where the end of the server finds it, before anything is waited for.
-            self.leaving.extend(self.doors.remove(&name));
+            self.leaving.extend(self.exports.remove(&name));
         }
         let mut at = 0;
-        while let Some(door) = self.leaving.get(at).cloned() {
-            let name = door.volume().config().name.clone();
-            self.send_away(&door, |_| true).await;
-            if let Err(error) = close(door.volume(), self.state.as_ref()).await {
+        while let Some(entry) = self.leaving.get(at).cloned() {
+            let name = entry.volume().config().name.clone();
+            self.end_connections(&entry, |_| true).await;
+            if let Err(error) = close(entry.volume(), self.state.as_ref()).await {
                 tracing::error!(
                     volume = name,
                     "cannot be removed yet: {error}; the next SIGHUP tries again"
@@ -131,41 +124,37 @@ impl Running {
                 continue;
             }
             self.leaving.remove(at);
-            self.plan.volumes.retain(|planned| planned.config.name != name);
-            await_last_user(door).await;
+            self.config.volumes.retain(|volume| volume.name != name);
+            await_last_user(entry).await;
             tracing::info!(volume = name, "the volume is removed");
         }
     }
 
     /// Applies new rules of access, and says what cannot be changed.
-    async fn change_volumes(&mut self, plan: &Plan) {
-        for next in &plan.volumes {
-            let name = &next.config.name;
-            let found = self.plan.volumes.iter_mut().find(|now| now.config.name == *name);
+    async fn change_volumes(&mut self, config: &ServerConfig) {
+        for next in &config.volumes {
+            let name = &next.name;
+            let found = self.config.volumes.iter_mut().find(|now| now.name == *name);
             let Some(now) = found else { continue };
-            for setting in now.fixed_changes(next) {
+            for option in now.fixed_changes(next) {
                 tracing::warn!(
                     volume = name,
-                    "{setting}: changed, which needs a restart; stays as it was"
+                    "{option}: changed, which needs a restart; stays as it was"
                 );
             }
             now.size = next.size;
-            if now.access == next.access {
-                continue;
-            }
-            let before = std::mem::replace(&mut now.access, next.access.clone());
-            let Some(door) = self.doors.change(name, next.access.clone()) else { continue };
+            let Some((before, entry)) = self.exports.change_rules(next) else { continue };
             tracing::info!(volume = name, "who may use it has changed");
-            let unwelcome = |peer: &Peer| door.turns_away(&before, peer);
-            self.send_away(&door, unwelcome).await;
+            let unwelcome = |peer: &Peer| entry.revokes(&before, peer);
+            self.end_connections(&entry, unwelcome).await;
         }
     }
 
-    async fn add_volumes(&mut self, plan: &Plan) {
-        for next in &plan.volumes {
-            let name = &next.config.name;
-            if self.planned(name).is_some() {
-                if self.leaving.iter().any(|door| door.volume().config().name == *name) {
+    async fn add_volumes(&mut self, config: &ServerConfig) {
+        for next in &config.volumes {
+            let name = &next.name;
+            if self.configured(name).is_some() {
+                if self.leaving.iter().any(|entry| entry.volume().config().name == *name) {
                     tracing::error!(
                         volume = name,
                         "is not served: it was removed, and what it holds is not all written; the \
@@ -174,7 +163,7 @@ impl Running {
                 }
                 continue;
             }
-            match self.add_volume(next, plan.cache_bytes).await {
+            match self.add_volume(next, config.cache_bytes).await {
                 Ok(()) => {
                     let store = next.store.to_string();
                     tracing::info!(volume = name, store, "the volume is added");
@@ -183,22 +172,21 @@ impl Running {
             }
         }
         let assigned = self.assigned();
-        if plan.cache_bytes >= assigned {
-            self.plan.cache_bytes = plan.cache_bytes;
+        if config.cache_bytes >= assigned {
+            self.config.cache_bytes = config.cache_bytes;
         } else {
-            let told = plan.cache_bytes;
+            let told = config.cache_bytes;
             tracing::warn!(told, assigned, "cache: less than the volumes have needs a restart");
         }
     }
 
     /// Bytes of cache that volumes have.
     fn assigned(&self) -> u64 {
-        let volumes = self.plan.volumes.iter().map(|planned| &planned.config);
-        volumes.map(|c| u64::from(c.cache_blocks) * u64::from(c.block_bytes)).sum()
+        self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
-    async fn add_volume(&mut self, next: &PlannedVolume, cache_bytes: u64) -> Result<(), String> {
-        let Some(own) = next.own_cache else {
+    async fn add_volume(&mut self, next: &VolumeConfig, cache_bytes: u64) -> Result<(), String> {
+        let Some(own) = next.cache.own() else {
             return Err(
                 "give it a cache of its own, cache=SIZE or cache=off: the volumes without \
                         one have divided the rest at the start"
@@ -212,32 +200,31 @@ impl Running {
                  volume; give the server a larger cache, or the volume a smaller one"
             ));
         }
-        let upstream =
-            upstream_options(&self.plan, &self.surroundings).map_err(|error| error.to_string())?;
+        let upstream = upstream_options(&self.config, &self.surroundings)
+            .map_err(|error| error.to_string())?;
         let opened = timeout(OPENS, open_volume(next, &upstream, &self.surroundings)).await;
         let opened = opened.map_err(|_| {
             let (store, limit) = (next.store.to_string(), OPENS.as_secs());
             format!("{store} was not open after {limit} s; the next SIGHUP tries again")
         })?;
         let volume = opened.map_err(|error| error.to_string())?;
-        self.plan.volumes.push(next.clone());
-        outdate_unwritten(&self.plan, next);
+        self.config.volumes.push(next.clone());
+        outdate_unwritten(&self.config, next);
         if let Some(state) = &self.state {
             state.resume(&volume);
         }
-        self.doors.add(volume, next.access.clone());
+        self.exports.add(volume, next);
         Ok(())
     }
 
-    /// Ends the connections of these peers to a volume whose door is shut for them, those to its
-    /// control export too, and those that are only about to begin. Takes [`GRACE`] at most, and
-    /// whatever is left is of no use to its client from the beginning.
-    async fn send_away(&self, door: &Door, unwelcome: impl Fn(&Peer) -> bool) {
-        let (name, owner) = (&door.volume().config().name, door.owner());
+    /// Ends the connections of some peers to a volume and to its control export, after the entry
+    /// was closed for them. Takes [`GRACE`] at most; requests are refused from the beginning.
+    async fn end_connections(&self, entry: &ExportEntry, unwelcome: impl Fn(&Peer) -> bool) {
+        let (name, owner) = (&entry.volume().config().name, entry.owner());
         let deadline = clock::now() + GRACE;
-        // One that was let in before the door was shut may still be on its way to transmission.
+        // One that began before the entry was closed may still be on its way to transmission.
         loop {
-            let connections = door.dismiss(&unwelcome);
+            let connections = entry.revoke(&unwelcome);
             if connections == 0 {
                 return;
             }
@@ -257,66 +244,11 @@ impl Running {
 }
 
 /// Waits until nobody holds the volume any more; its store is closed then.
-async fn await_last_user(door: Arc<Door>) {
-    let volume = Arc::downgrade(door.volume());
-    drop(door);
+async fn await_last_user(entry: Arc<ExportEntry>) {
+    let volume = Arc::downgrade(entry.volume());
+    drop(entry);
     let deadline = clock::now() + LAST_USER;
     while volume.strong_count() > 0 && clock::now() < deadline {
         tokio::time::sleep(LOOK).await;
-    }
-}
-
-impl Plan {
-    /// Settings of the server that differ and cannot be changed while it runs.
-    fn fixed_changes(&self, next: &Plan) -> Vec<&'static str> {
-        let mode = |plan: &Plan| std::mem::discriminant(&plan.tls);
-        let limits = |plan: &Plan| {
-            let each = (plan.max_requests, plan.max_bytes, plan.stall);
-            (
-                plan.max_connections,
-                plan.max_negotiating,
-                each,
-                plan.handshake_timeout,
-                plan.busy_poll,
-            )
-        };
-        let differ = [
-            ("listen", self.listen != next.listen),
-            ("http", self.http != next.http),
-            ("state", self.state != next.state),
-            ("unwritten", self.unwritten != next.unwritten),
-            ("state-interval-s", self.state_interval != next.state_interval),
-            ("tls.mode", mode(self) != mode(next)),
-            ("tls.upstream", self.upstream_tls != next.upstream_tls),
-            ("limits", limits(self) != limits(next)),
-            ("limits.close-s", self.close_patience != next.close_patience),
-        ];
-        differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
-    }
-}
-
-impl PlannedVolume {
-    /// As for the server. The size is no such setting: it follows the store.
-    fn fixed_changes(&self, next: &PlannedVolume) -> Vec<&'static str> {
-        let (now, then) = (&self.config, &next.config);
-        let differ = [
-            ("store", self.store != next.store),
-            ("cache", self.own_cache != next.own_cache),
-            ("description", now.description != then.description),
-            ("block", now.block_bytes != then.block_bytes),
-            ("policy", now.policy.to_string() != then.policy.to_string()),
-            ("placement", now.placement != then.placement || now.scheme != then.scheme),
-            ("evictions", now.estimate != then.estimate),
-            ("reloads", now.reload_at_once != then.reload_at_once),
-            ("report", self.report != next.report),
-            ("write", now.write != then.write),
-            ("shards", now.shards != then.shards),
-            ("read-only", now.read_only != then.read_only),
-            ("read-ahead", now.read_ahead_bytes != then.read_ahead_bytes),
-            ("dirty-age-s", now.dirty_age != then.dirty_age),
-            ("store-timeout-s", now.store_timeout != then.store_timeout),
-            ("dirty-percent", now.dirty_share != then.dirty_share),
-        ];
-        differ.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! A server from its plan: opened, running, stopped. What changes while it runs is in `reload.rs`.
+//! A server from its configuration: opened, running, stopped. What changes while it runs is in
+//! `reload.rs`.
 //!
 //! The way out: no new connections, what is in flight is answered, what the caches know is saved
 //! for a warm restart, every volume is written out and flushed, all at the same time. What a store
@@ -18,18 +19,16 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use undercroft_frames::Memory;
-use undercroft_nbd::report::Report;
-use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsFiles, TlsKeys};
+use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsKeys};
 use undercroft_store::OpenOptions;
 
-use super::access::{Door, Doors};
-use super::plan::{Address, Plan, PlannedVolume, TlsPaths, TlsPlan};
+use super::exports::{ExportEntry, ExportTable};
 use super::surroundings::Surroundings;
-use super::upstream::Voice;
+use super::upstream::Notifier;
 use super::{http, unwritten, upstream};
 use crate::answer::Failed;
 use crate::close::Unwritten;
-use crate::config::Write;
+use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
 use crate::replace::replace;
 use crate::state::{SavedContent, StateError};
 use crate::volume::Volume;
@@ -44,7 +43,7 @@ const OPENING: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The plan cannot work: a matter of the configuration.
+    /// The configuration cannot work.
     #[error("{0}")]
     Plan(String),
     /// Something could not be opened, bound, or written.
@@ -54,12 +53,12 @@ pub enum ServeError {
 
 /// A server that serves.
 pub struct Running {
-    /// The plan in force: what a reload could not change is as it was.
-    pub(super) plan: Plan,
+    /// What is in force: what a reload could not change is as it was.
+    pub(super) config: ServerConfig,
     pub(super) server: Server,
-    pub(super) doors: Arc<Doors>,
+    pub(super) exports: Arc<ExportTable>,
     /// Volumes that were taken away and could not be closed yet.
-    pub(super) leaving: Vec<Arc<Door>>,
+    pub(super) leaving: Vec<Arc<ExportEntry>>,
     /// Volumes whose stores have not yet said how large they are, by name.
     pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
@@ -71,47 +70,51 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens everything that the plan says and begins to serve.
+    /// Opens everything that a valid configuration says and begins to serve.
     ///
     /// # Errors
     /// Names what could not be opened. Nothing is left running then.
-    pub async fn start(plan: &Plan) -> Result<Running, ServeError> {
-        Running::start_in(plan, Surroundings::default()).await
+    pub async fn start(config: &ServerConfig) -> Result<Running, ServeError> {
+        Running::start_in(config, Surroundings::default()).await
     }
 
     /// Starts as [`start`](Self::start) does, with other surroundings than the system's.
     ///
     /// # Errors
     /// As for [`Running::start`].
-    pub async fn start_in(plan: &Plan, surroundings: Surroundings) -> Result<Running, ServeError> {
-        let state = plan.state.clone().map(StateFolder::open).transpose()?;
-        let doors = Doors::new(surroundings.seed());
-        let upstream = upstream_options(plan, &surroundings)?;
+    pub async fn start_in(
+        config: &ServerConfig,
+        surroundings: Surroundings,
+    ) -> Result<Running, ServeError> {
+        let state = config.state.clone().map(StateFolder::open).transpose()?;
+        let exports = ExportTable::new(surroundings.seed());
+        let upstream = upstream_options(config, &surroundings)?;
         // Together: one may have to wait for a service, or for a lease to run out.
         let opening =
-            plan.volumes.iter().map(|planned| open_volume(planned, &upstream, &surroundings));
-        for (volume, planned) in try_join_all(opening).await?.into_iter().zip(&plan.volumes) {
-            doors.add(volume, planned.access.clone());
+            config.volumes.iter().map(|volume| open_volume(volume, &upstream, &surroundings));
+        for (volume, rules) in try_join_all(opening).await?.into_iter().zip(&config.volumes) {
+            exports.add(volume, rules);
         }
-        let (tls, keys) = tls(&plan.tls)?;
+        let (tls, keys) = tls(&config.tls)?;
+        let limits = &config.limits;
         let options = ServerOptions {
             tls,
-            handshake_timeout: plan.handshake_timeout,
-            max_connections: plan.max_connections,
-            max_negotiating: plan.max_negotiating,
-            max_requests: plan.max_requests,
-            max_bytes: plan.max_bytes[0],
-            max_export_bytes: plan.max_bytes[1],
-            max_total_bytes: plan.max_bytes[2],
-            stall: plan.stall,
-            busy_poll: plan.busy_poll,
+            handshake_timeout: limits.handshake,
+            max_connections: limits.connections,
+            max_negotiating: limits.negotiating,
+            max_requests: limits.requests,
+            max_bytes: limits.bytes,
+            max_export_bytes: limits.volume_bytes,
+            max_total_bytes: limits.total_bytes,
+            stall: limits.stall,
+            busy_poll: limits.busy_poll,
         };
-        let server = Server::new(Arc::clone(&doors) as _, options);
+        let server = Server::new(Arc::clone(&exports) as _, options);
         let mut listeners = Vec::new();
-        for address in &plan.listen {
-            listeners.push(listen(address, &plan.tls).await?);
+        for address in &config.listen {
+            listeners.push(listen(address, &config.tls).await?);
         }
-        let pages = match &plan.http {
+        let pages = match &config.http {
             Some(address) => {
                 let listener = TcpListener::bind(address).await;
                 Some(listener.map_err(|e| unusable("--http", address, &e))?)
@@ -122,11 +125,11 @@ impl Running {
         let http = http.map_err(|e| work("http", &e))?;
         // Before the first write is answered, so that the mark of an unclean end stands by then;
         // and after all that can fail, so that a server which never began leaves none.
-        plan.volumes.iter().for_each(|planned| outdate_unwritten(plan, planned));
+        config.volumes.iter().for_each(|volume| outdate_unwritten(config, volume));
         if let Some(state) = &state {
-            doors.all().iter().for_each(|door| state.resume(door.volume()));
-            let doors = Arc::clone(&doors);
-            tokio::spawn(save_now_and_then(state.clone(), doors, plan.state_interval));
+            exports.all().iter().for_each(|entry| state.resume(entry.volume()));
+            let exports = Arc::clone(&exports);
+            tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
         }
         let mut addresses = Vec::new();
         for (listener, uri) in listeners {
@@ -136,13 +139,13 @@ impl Running {
         }
         let stop = watch::Sender::new(false);
         if let Some(listener) = pages {
-            tokio::spawn(http::serve(listener, Arc::clone(&doors), stop.subscribe()));
+            tokio::spawn(http::serve(listener, Arc::clone(&exports), stop.subscribe()));
         }
-        let (plan, leaving, growing) = (plan.clone(), Vec::new(), HashMap::new());
+        let (config, leaving, growing) = (config.clone(), Vec::new(), HashMap::new());
         Ok(Running {
-            plan,
+            config,
             server,
-            doors,
+            exports,
             leaving,
             growing,
             addresses,
@@ -170,13 +173,13 @@ impl Running {
     }
 
     /// What it serves, in the order of the settings: the first is the default export.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    pub fn config(&self) -> &ServerConfig {
+        &self.config
     }
 
     /// Its volumes, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        self.doors.all().iter().map(|door| Arc::clone(door.volume())).collect()
+        self.exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect()
     }
 
     /// Ends it: answers what is in flight, flushes, saves.
@@ -188,14 +191,14 @@ impl Running {
         if cut > 0 {
             tracing::warn!(connections = cut, "closed with requests unanswered");
         }
-        let patience_s = self.plan.close_patience.as_secs();
+        let patience_s = self.config.limits.close.as_secs();
         tracing::info!(patience_s, "closing; a store that does not take what is dirty has so long");
-        let mut doors = self.doors.all();
-        doors.extend(self.leaving.iter().cloned());
-        let closing = doors.iter().map(|door| close(door.volume(), self.state.as_ref()));
+        let mut exports = self.exports.all();
+        exports.extend(self.leaving.iter().cloned());
+        let closing = exports.iter().map(|entry| close(entry.volume(), self.state.as_ref()));
         let ended = join_all(closing).await;
-        let lost = doors.iter().zip(ended).filter_map(|(door, end)| Some((door, end.err()?)));
-        let failures: Vec<_> = lost.map(|(door, lost)| self.lost(door.volume(), &lost)).collect();
+        let lost = exports.iter().zip(ended).filter_map(|(entry, end)| Some((entry, end.err()?)));
+        let failures: Vec<_> = lost.map(|(entry, lost)| self.lost(entry.volume(), &lost)).collect();
         self.stop.send_replace(true);
         if failures.is_empty() { Ok(()) } else { Err(ServeError::Work(failures.join("; "))) }
     }
@@ -203,10 +206,10 @@ impl Running {
     /// Says what is lost, and keeps it where that is wanted.
     fn lost(&self, volume: &Volume, lost: &Unwritten) -> String {
         let name = &volume.config().name;
-        let planned = self.plan.volumes.iter().find(|planned| planned.config.name == *name);
-        match (&self.plan.unwritten, planned) {
-            (Some(folder), Some(planned)) if !lost.blocks.is_empty() => {
-                match unwritten::keep(folder, volume, &planned.store, lost) {
+        let config = self.config.volumes.iter().find(|config| config.name == *name);
+        match (&self.config.unwritten, config) {
+            (Some(folder), Some(config)) if !lost.blocks.is_empty() => {
+                match unwritten::keep(folder, volume, &config.store, lost) {
                     Ok(path) => format!(
                         "volume {name}: {lost}; they are kept in {}: when the store is well again, \
                          and before the volume is served again, `undercroft unwritten write` \
@@ -235,9 +238,9 @@ pub(super) async fn close(
 }
 
 /// What was kept of a volume must not be written to it once it is open for writing.
-pub(super) fn outdate_unwritten(plan: &Plan, planned: &PlannedVolume) {
-    if let (Some(folder), false) = (&plan.unwritten, planned.config.read_only) {
-        unwritten::outdate(folder, &planned.config.name, &planned.store);
+pub(super) fn outdate_unwritten(server: &ServerConfig, volume: &VolumeConfig) {
+    if let (Some(folder), false) = (&server.unwritten, volume.read_only) {
+        unwritten::outdate(folder, &volume.name, &volume.store);
     }
 }
 
@@ -247,12 +250,12 @@ fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
 
 /// How volumes connect to other servers.
 pub(super) fn upstream_options(
-    plan: &Plan,
+    config: &ServerConfig,
     surroundings: &Surroundings,
 ) -> Result<ClientOptions, ServeError> {
     let connector = surroundings.connector.clone();
     let mut options = ClientOptions { connector, ..ClientOptions::default() };
-    if let Some(files) = &plan.upstream_tls {
+    if let Some(files) = config.tls.upstream_files() {
         options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
     Ok(options)
@@ -260,33 +263,33 @@ pub(super) fn upstream_options(
 
 /// Opens a volume, with frames in memory of its own: the system has it back with the volume.
 pub(super) async fn open_volume(
-    planned: &PlannedVolume,
+    config: &VolumeConfig,
     upstream_options: &ClientOptions,
     surroundings: &Surroundings,
 ) -> Result<Arc<Volume>, ServeError> {
-    let name = &planned.config.name;
-    let report = planned.report;
-    let block_bytes = planned.config.block_bytes;
-    let voice = match &planned.config.scheme {
-        Some(scheme) if planned.has_level_below => {
-            Some(Voice::Moves(upstream::Mover::new(scheme.to_string(), block_bytes)))
+    let (name, block_bytes) = (&config.name, config.block_bytes);
+    let notifier = match (config.placement.scheme(), config.report) {
+        (Some(scheme), _) if config.has_level_below() => {
+            Some(Notifier::Level(upstream::LevelSender::new(scheme.to_string(), block_bytes)))
         }
-        _ if report.report == Report::Nothing => None,
-        _ => Some(Voice::Tells(upstream::Teller::new(report, block_bytes))),
+        (_, Some(report)) if !report.is_nothing() => {
+            Some(Notifier::Hints(upstream::HintSender::new(report, block_bytes)))
+        }
+        _ => None,
     };
     let options = OpenOptions {
-        size: planned.size,
-        read_only: planned.config.read_only,
-        upstream: Some(upstream::upstream(upstream_options.clone(), voice.clone())),
+        size: config.size,
+        read_only: config.read_only,
+        upstream: Some(upstream::upstream(upstream_options.clone(), notifier.clone())),
     };
     let mut opening = match surroundings.store(name) {
         Some(store) => Box::pin(std::future::ready(Ok(store))),
-        None => undercroft_store::open(planned.store.clone(), options),
+        None => config.store.open(options),
     };
     let store = match tokio::time::timeout(OPENING, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => {
-            let store = planned.store.to_string();
+            let store = config.store.to_string();
             tracing::warn!(
                 volume = name,
                 store,
@@ -303,15 +306,17 @@ pub(super) async fn open_volume(
             _ => ServeError::Work(text),
         }
     })?;
-    let mut config = planned.config.clone();
+    let mut config = config.clone();
     config.seed = surroundings.seed();
-    let mut teller = None;
-    match voice {
-        Some(Voice::Tells(tells)) => {
+    let mut sender = None;
+    match notifier {
+        Some(Notifier::Hints(tells)) => {
             config.listener = Some(Arc::clone(&tells) as _);
-            teller = Some(tells);
+            sender = Some(tells);
         }
-        Some(Voice::Moves(mover)) => config.lower = Some(Arc::new(upstream::Below(mover))),
+        Some(Notifier::Level(sender)) => {
+            config.lower = Some(Arc::new(upstream::LevelBelow(sender)))
+        }
         None => {}
     }
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
@@ -324,39 +329,20 @@ pub(super) async fn open_volume(
     if let Err(error) = memory.prepare() {
         tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
     }
-    if let Some(teller) = teller {
-        teller.tell_of(&volume);
+    if let Some(sender) = sender {
+        sender.tell_of(&volume);
     }
     Ok(volume)
 }
 
-fn tls(plan: &TlsPlan) -> Result<(Tls, Option<TlsKeys>), ServeError> {
-    let load = |paths: &TlsPaths| {
-        let config = load_keys(paths).map_err(|error| work("tls", &error))?;
-        Ok::<_, ServeError>(TlsKeys::new(config))
+fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {
+    let Some(files) = config.files() else { return Ok((Tls::Off, None)) };
+    let keys = TlsKeys::new(files.load().map_err(|error| work("tls", &error))?);
+    let tls = match config.mode {
+        TlsMode::Required => Tls::Required(keys.clone()),
+        _ => Tls::Offered(keys.clone()),
     };
-    Ok(match plan {
-        TlsPlan::Off => (Tls::Off, None),
-        TlsPlan::Offered(paths) => {
-            let keys = load(paths)?;
-            (Tls::Offered(keys.clone()), Some(keys))
-        }
-        TlsPlan::Required(paths) => {
-            let keys = load(paths)?;
-            (Tls::Required(keys.clone()), Some(keys))
-        }
-    })
-}
-
-pub(super) fn load_keys(
-    paths: &TlsPaths,
-) -> Result<Arc<undercroft_nbd::ServerTlsConfig>, undercroft_nbd::TlsError> {
-    TlsFiles {
-        certificates: paths.certificates.clone(),
-        key: paths.key.clone(),
-        client_roots: paths.client_roots.clone(),
-    }
-    .load()
+    Ok((tls, Some(keys)))
 }
 
 /// What is wrong with an address to listen on, and what to do.
@@ -373,8 +359,8 @@ fn unusable(flag: &str, address: &str, error: &io::Error) -> ServeError {
     ServeError::Work(format!("{flag} {address}: {error}: {advice}"))
 }
 
-async fn listen(address: &Address, tls: &TlsPlan) -> Result<(Listener, String), ServeError> {
-    let scheme = if matches!(tls, TlsPlan::Required(_)) { "nbds" } else { "nbd" };
+async fn listen(address: &Address, tls: &TlsConfig) -> Result<(Listener, String), ServeError> {
+    let scheme = if tls.mode == TlsMode::Required { "nbds" } else { "nbd" };
     match address {
         Address::Tcp(address) => {
             let listener = Listener::tcp(address.as_str()).await;
@@ -442,7 +428,7 @@ impl StateFolder {
         let path = self.content(volume);
         // The neighbours of a level of a scheme would not know that it is back.
         let config = volume.config();
-        if config.cache_blocks > 0 && config.scheme.is_none() {
+        if config.cache_blocks > 0 && config.placement.scheme().is_none() {
             if let Err(error) = volume.content().and_then(|content| content.save(&path)) {
                 tracing::warn!("{}: {error}", path.display());
             }
@@ -473,11 +459,11 @@ fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-async fn save_now_and_then(state: StateFolder, doors: Arc<Doors>, interval: Duration) {
+async fn save_now_and_then(state: StateFolder, exports: Arc<ExportTable>, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        for door in doors.all().iter().filter(|door| !door.volume().is_closing()) {
-            let (state, volume) = (state.clone(), Arc::clone(door.volume()));
+        for entry in exports.all().iter().filter(|entry| !entry.volume().is_closing()) {
+            let (state, volume) = (state.clone(), Arc::clone(entry.volume()));
             // Writing the file may wait for the disk.
             let _ = tokio::task::spawn_blocking(move || state.save(&volume)).await;
         }

@@ -196,7 +196,7 @@ pub async fn write_unwritten(
     }
     let upstream = upstream::upstream(ClientOptions::default(), None);
     let options = OpenOptions { size: None, read_only: false, upstream: Some(upstream) };
-    let store = undercroft_store::open(spec.clone(), options).await;
+    let store = spec.open(options).await;
     let store = store.map_err(|error| failed(error.to_string()))?;
     if store.facts().size < head.volume_bytes {
         let (size, before) = (store.facts().size, head.volume_bytes);
@@ -229,25 +229,18 @@ pub async fn write_unwritten(
 
 /// The regular files that a store is made of, as they are.
 fn file_marks(store: &StoreSpec) -> Vec<FileMark> {
-    match store {
-        StoreSpec::File(file) => {
-            let mark = |found: fs::Metadata| FileMark {
-                path: file.path.clone(),
-                device: found.dev(),
-                inode: found.ino(),
-                bytes: found.len(),
-                changed_s: found.mtime(),
-                changed_ns: found.mtime_nsec(),
-            };
-            let found = fs::metadata(&file.path).ok().filter(fs::Metadata::is_file);
-            found.map(mark).into_iter().collect()
-        }
-        StoreSpec::Concat(parts) | StoreSpec::Stripe(_, parts) => {
-            parts.iter().flat_map(file_marks).collect()
-        }
-        StoreSpec::Delay(_, inner) | StoreSpec::Fail(_, inner) => file_marks(inner),
-        StoreSpec::Memory(_) | StoreSpec::Objects(_) | StoreSpec::Upstream(_) => Vec::new(),
-    }
+    let mark = |path: &Path| {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some(FileMark {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            changed_s: found.mtime(),
+            changed_ns: found.mtime_nsec(),
+        })
+    };
+    store.files().into_iter().filter_map(mark).collect()
 }
 
 /// A name that a rename made lasts only with its folder.

@@ -4,10 +4,10 @@
 //! written. A request that is in flight when the connection is lost fails, and the cache above
 //! tries again as it does after any failure.
 
+mod hint_sender;
+mod level_sender;
 mod link;
-mod moves;
-mod tell;
-mod voice;
+mod notifier;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use undercroft_store::{
     Answer, Buffer, Extent, Facts, NbdAddress, NbdTransport, OnLoss, Store, Upstream, Zeroing,
 };
 
+pub(super) use hint_sender::HintSender;
+pub(super) use level_sender::{LevelBelow, LevelSender};
 use link::Link;
-pub(super) use moves::{Below, Mover};
-pub(super) use tell::Teller;
-pub(super) use voice::Voice;
+pub(super) use notifier::Notifier;
 
 /// Most bytes of one request without data.
 const EFFECT_BYTES: u64 = 1 << 30;
@@ -32,13 +32,13 @@ const EFFECT_BYTES: u64 = 1 << 30;
 /// Most bytes of zeroes that are written at once where the export has no WRITE_ZEROES.
 const ZEROES_BYTES: u64 = 1 << 20;
 
-/// What opens `nbd://` and the like for [`undercroft_store::open`]; `tls` is for `nbds`. With a
-/// voice for one store, the server must take what it says.
-pub(super) fn upstream(options: ClientOptions, voice: Option<Voice>) -> Upstream {
+/// Connects to exports of other servers, for [`undercroft_store::OpenOptions`]; with `tls` also to
+/// `nbds`. With a notifier, which is for one store, the server must take what it sends.
+pub(super) fn upstream(options: ClientOptions, notifier: Option<Notifier>) -> Upstream {
     Arc::new(move |address, read_only| {
-        let (options, voice) = (options.clone(), voice.clone());
+        let (options, notifier) = (options.clone(), notifier.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(&address, options, read_only, voice).await?;
+            let store = NbdStore::connect(&address, options, read_only, notifier).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -53,7 +53,7 @@ impl NbdStore {
         address: &NbdAddress,
         mut options: ClientOptions,
         read_only: bool,
-        voice: Option<Voice>,
+        notifier: Option<Notifier>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
         let endpoint = match &address.transport {
@@ -66,7 +66,7 @@ impl NbdStore {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
-        let link = Link::open(uri, options, name, read_only, voice).await?;
+        let link = Link::open(uri, options, name, read_only, notifier).await?;
         Ok(NbdStore { link: Arc::new(link) })
     }
 

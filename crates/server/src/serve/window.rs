@@ -1,20 +1,20 @@
-//! A window at work: what a client reads there and what it says there, in either door
-//! (`coop.rs`).
+//! A window at work: what a client reads there and what it says there, in its session
+//! (`hint_session.rs`) or by a control export (`control_export.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_nbd::coop::Abilities;
-use undercroft_nbd::hint::{self, Assembly, Hint};
+use undercroft_cache::content::Digest;
+use undercroft_hints::{self as hint, Abilities, Assembly, Hint};
 use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
-use super::coop::{Status, WINDOW, agreed};
+use super::hint_session::{Status, WINDOW, agreed};
 use crate::clients::{Caller, Member, Teller};
 use crate::clock;
 use crate::counters::CooperationStats;
 use crate::feed::Follower;
-use crate::hear::Heard;
+use crate::hint_dispatch::Heard;
 use crate::volume::Volume;
 
 /// Most bits of a client's filter for each block of the cache, and at least so many in all.
@@ -143,9 +143,9 @@ impl Window {
                 }
                 Hint::Digest { .. } | Hint::Changes { .. } if self.granted.digest => {
                     let most = self.volume.config().cache_blocks.saturating_mul(FILTER_BITS);
-                    let summary = lock(&self.assembly).take(hint, most.max(FILTER_BITS_MIN));
-                    if let (Some(summary), Some(member)) = (summary, &self.member) {
-                        self.volume.hear_digest(member.caller().client, &summary);
+                    let digest = lock(&self.assembly).take(hint, most.max(FILTER_BITS_MIN));
+                    if let (Some(digest), Some(member)) = (digest, &self.member) {
+                        self.volume.hear_digest(&Digest { from: member.caller().client, ..digest });
                     }
                 }
                 _ => {}

@@ -221,17 +221,17 @@ async fn reload(
     let Some(running) = running.as_mut() else { return Ok(()) };
     match blow {
         Blow::ReloadAccess => {
-            let mut plan = world.top.plan(|_| true);
-            let own = plan.volumes.iter_mut().filter(|v| v.config.name == name);
-            own.for_each(|v| v.access.clients = vec!["nobody".to_owned()]);
-            running.reload(Ok(plan)).await;
+            let mut config = world.top.config(|_| true);
+            let own = config.volumes.iter_mut().filter(|v| v.name == name);
+            own.for_each(|v| v.clients = vec!["nobody".to_owned()]);
+            running.reload(Ok(config)).await;
             let shut = world.history.now();
             sleep(Duration::from_millis(random.below(100))).await;
             world.history.was_shut(volume, shut);
         }
         Blow::ReloadRemove => {
-            running.reload(Ok(world.top.plan(|index| index != volume))).await;
-            let is_gone = !running.plan().volumes.iter().any(|v| v.config.name == name);
+            running.reload(Ok(world.top.config(|index| index != volume))).await;
+            let is_gone = !running.config().volumes.iter().any(|v| v.name == name);
             sleep(Duration::from_millis(random.below(100))).await;
             if is_gone {
                 world.history.event(volume, Event::Closed);
@@ -242,7 +242,7 @@ async fn reload(
         }
         _ => {}
     }
-    running.reload(Ok(world.top.plan(|_| true))).await;
+    running.reload(Ok(world.top.config(|_| true))).await;
     Ok(())
 }
 

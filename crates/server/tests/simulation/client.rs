@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use undercroft_nbd::coop::{Abilities, Grant, Query};
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+use undercroft_hints::{Abilities, BlockRun, EvictFlags, Grant, Hint, Query};
 use undercroft_nbd::wire::SEND_FUA;
 use undercroft_nbd::{Client, ClientError, ClientOptions};
 

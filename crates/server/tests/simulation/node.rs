@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use undercroft_nbd::{Connector, Transport};
-use undercroft_server::serve::{
-    LimitSettings, Plan, Running, Settings, Surroundings, VolumeSettings,
-};
+use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
 
 use crate::disk::Disk;
 use crate::report::Log;
@@ -20,7 +18,7 @@ use crate::wire::{Port, Wire};
 const CACHE: &str = "64MiB";
 
 /// Seconds for which an end offers a store what it does not take.
-const CLOSE_S: u64 = 3;
+const CLOSE_S: i64 = 3;
 
 pub struct Node {
     pub name: &'static str,
@@ -74,31 +72,31 @@ impl Node {
         })
     }
 
-    /// The plan with these of its volumes.
-    pub fn plan(&self, has: impl Fn(usize) -> bool) -> Plan {
+    /// The configuration with these of its volumes.
+    pub fn config(&self, has: impl Fn(usize) -> bool) -> ServerConfig {
         let volumes = self.volumes.iter().enumerate().filter(|(index, _)| has(*index));
         let parsed = volumes.map(|(_, (name, options))| {
             let store = match self.below {
                 Some(_) => format!("nbd://below/{name}"),
                 None => "mem:".to_owned(),
             };
-            VolumeSettings::parse(&format!("{name}={store},{options}")).unwrap()
+            Settings::volume(&format!("{name}={store},{options}")).unwrap()
         });
         // One that nobody uses: without any there is no server.
-        let idle = VolumeSettings::parse("idle=mem(64KiB):,cache=64KiB").unwrap();
+        let idle = Settings::volume("idle=mem(64KiB):,cache=64KiB").unwrap();
         let parsed = parsed.chain([idle]);
-        let cache = Some(CACHE.to_owned());
-        let mut limits = LimitSettings { close_s: Some(CLOSE_S), ..LimitSettings::default() };
+        let settings = Settings::default().set("volume", parsed.collect::<Vec<_>>());
+        let mut settings = settings.set("cache", CACHE).set("limits.close-s", CLOSE_S);
         if self.is_small {
-            limits.bytes = Some("1MiB".to_owned());
-            limits.volume_bytes = Some("2MiB".to_owned());
-            limits.total_bytes = Some("4MiB".to_owned());
+            for (limit, bytes) in
+                [("bytes", "1MiB"), ("volume-bytes", "2MiB"), ("total-bytes", "4MiB")]
+            {
+                settings = settings.set(&format!("limits.{limit}"), bytes);
+            }
         }
-        let volumes = parsed.collect();
-        let settings = Settings { volumes, cache, limits, ..Settings::default() };
-        let mut plan = Plan::new(&settings).unwrap();
-        plan.listen.clear();
-        plan
+        let mut config = settings.config().unwrap();
+        config.listen.clear();
+        config
     }
 
     /// Starts it; the server below must be there.
@@ -116,7 +114,7 @@ impl Node {
             connector: self.connector(life),
             seed: Some(self.seed + life),
         };
-        let started = Running::start_in(&self.plan(|_| true), surroundings).await;
+        let started = Running::start_in(&self.config(|_| true), surroundings).await;
         let started = started.map_err(|error| error.to_string())?;
         if is_alive(self) {
             self.port.open(started.server().clone());

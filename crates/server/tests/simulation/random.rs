@@ -1,24 +1,23 @@
 //! Numbers that follow from a seed, and the ways in which a run draws from them.
 
-/// SplitMix64: small, and every seed is a good one.
+use undercroft_random::SplitMix64;
+
+/// Draws of a run. They are remainders: the seeds that `seeds.rs` pins depend on it.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(SplitMix64::new(seed))
     }
 
     /// Another sequence, for a part of the run that draws by itself.
     pub fn fork(&mut self) -> Random {
-        Random(self.next())
+        Random::new(self.next())
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {

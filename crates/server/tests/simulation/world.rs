@@ -196,7 +196,7 @@ impl World {
     /// A volume that could not be taken away before may be given back now.
     async fn reload(&self) {
         if let Some(running) = self.top.running.lock().await.as_mut() {
-            running.reload(Ok(self.top.plan(|_| true))).await;
+            running.reload(Ok(self.top.config(|_| true))).await;
         }
     }
 

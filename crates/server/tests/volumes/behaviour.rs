@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::common::{
     READ, Request, TestStore, ask, begin, config, flush, open, read, settle, write, write_of,
 };
+use undercroft_nbd::CommandKind as Operation;
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Answer, Caller, Operation, Source, Volume, Write};
+use undercroft_server::{Answer, Caller, Source, Volume, Write};
 
 const BLOCK: u64 = 4096;
 

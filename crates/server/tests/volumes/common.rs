@@ -20,38 +20,8 @@ use undercroft_store::{
     Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing,
 };
 
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
-/// The seed of a run: `UNDERCROFT_SEED`, or a new one; printed either way.
-pub fn seed() -> u64 {
-    let given = std::env::var("UNDERCROFT_SEED").ok();
-    let seed = given.map(|text| text.parse().expect("UNDERCROFT_SEED is a number"));
-    let fresh = || {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.expect("the clock is after 1970").as_nanos() as u64
-    };
-    let seed = seed.unwrap_or_else(fresh);
-    println!("UNDERCROFT_SEED={seed}");
-    seed
-}
+pub use undercroft_random::SplitMix64 as Random;
+pub use undercroft_random::testing::seed;
 
 /// What the store was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +106,7 @@ impl TestStore {
             keep_buffers: AtomicBool::new(false),
             jitter: AtomicBool::new(false),
             takes_many: AtomicBool::new(false),
-            random: Mutex::new(Random(seed)),
+            random: Mutex::new(Random::new(seed)),
             hold_reads: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             released: Notify::new(),

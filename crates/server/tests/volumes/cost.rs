@@ -35,7 +35,7 @@ async fn a_hit_costs_little() {
                 read(&volume, block * BLOCK, 256 * BLOCK).await.unwrap();
             }
             let sum = Arc::new(AtomicU64::new(0));
-            let mut random = Random(7);
+            let mut random = Random::new(7);
             let mut ask = |write: bool| {
                 let sum = Arc::clone(&sum);
                 let reply = Reply::call(move |answer| {

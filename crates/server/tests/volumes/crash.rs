@@ -42,7 +42,7 @@ fn version_in(image: &[u8], block: u64) -> Result<u64, String> {
 }
 
 async fn writer(volume: Arc<Volume>, ledger: Arc<Ledger>, index: u64, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut writes = 0;
     while writes < WRITES || ledger.cuts.load(Ordering::SeqCst) < CUTS {
         writes += 1;
@@ -63,7 +63,7 @@ async fn writer(volume: Arc<Volume>, ledger: Arc<Ledger>, index: u64, seed: u64)
 }
 
 async fn flusher(volume: Arc<Volume>, ledger: Arc<Ledger>, stop: Arc<AtomicBool>, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     while !stop.load(Ordering::SeqCst) {
         let before: Vec<u64> = ledger.answered.iter().map(|v| v.load(Ordering::SeqCst)).collect();
         let (ask, answer) = ask(Command::Flush, 0, 0, false);
@@ -126,7 +126,7 @@ async fn run(write: Write, cache: u32, shards: u32, age: Duration, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_was_promised_survives() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let (soon, late) = (Duration::from_millis(10), Duration::from_secs(600));
     for (write, cache, shards, age) in [
         (Write::Back, 80, 1, late),
@@ -135,7 +135,7 @@ async fn what_was_promised_survives() {
         (Write::Through, 20, 1, soon),
         (Write::Around, 20, 1, soon),
     ] {
-        run(write, cache, shards, age, random.next()).await;
+        run(write, cache, shards, age, random.next_u64()).await;
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::common::{Random, TestStore, config, flush, open, read, seed, write};
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{Level, Reference, WriteMode};
+use undercroft_cache::{DenseLevel, Reference, WriteMode};
 use undercroft_server::{VolumeConfig, Write};
 
 const BLOCKS: u64 = 96;
@@ -32,9 +32,9 @@ async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
     let (steps, most) = (250, u64::from(config.spare_frames));
     let block_bytes = u64::from(config.block_bytes);
     let what = format!("{} {:?} {mode:?} of {}", config.policy, config.write, config.cache_blocks);
-    let store = TestStore::new((BLOCKS * block_bytes) as usize, 512, random.next());
+    let store = TestStore::new((BLOCKS * block_bytes) as usize, 512, random.next_u64());
     let policy = config.policy.build(&Context::new(config.cache_blocks)).unwrap();
-    let mut level = Level::new(policy, mode);
+    let mut level = DenseLevel::new(policy, mode);
     let volume = open(config, &store);
     // The level's blocks are numbered by first touch.
     let mut entries = vec![u32::MAX; BLOCKS as usize];
@@ -83,7 +83,7 @@ async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_policy_counts_what_the_simulator_counts() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     for info in policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware()) {
         for capacity in [1, 10, 40] {
             for (write, allocate, mode) in [
@@ -103,7 +103,7 @@ async fn every_policy_counts_what_the_simulator_counts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_spare_frames_and_large_blocks_change_nothing() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     for write in [Write::Through, Write::Back] {
         for block_bytes in [4096, 16384, 65536] {
             let mut config = config(12, "mq");

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
 use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
 
 use crate::common::{READ, TestStore, ask, config, flush, open, settle, write_of};
@@ -376,7 +376,7 @@ async fn nobody_hands_over_what_nobody_may_write() {
 async fn a_level_of_a_scheme_takes_what_is_proved_and_no_more() {
     for scheme in ["d-hfa", "hint-k"] {
         let (store, mut config) = (store(), config(8, "lru"));
-        config.scheme = Some(scheme.parse().unwrap());
+        config.placement = scheme.parse().unwrap();
         let volume = open(config, &store);
         let refused = || volume.stats().movement.unwrap().demotions_refused;
         let hand_over = |caller, data: Vec<u8>| {

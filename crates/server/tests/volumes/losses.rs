@@ -493,7 +493,7 @@ async fn write_back_makes_durable_at_once_what_goes_past_the_dirty_blocks() {
 #[tokio::test]
 async fn write_back_with_losses_at_any_moment() {
     let seed = common::seed();
-    let mut random = common::Random(seed);
+    let mut random = common::Random::new(seed);
     let store = Losing::new();
     store.store.jitter.store(true, Ordering::SeqCst);
     let age = Duration::from_millis(2);
@@ -532,7 +532,7 @@ async fn write_back_with_losses_at_any_moment() {
 #[tokio::test]
 async fn write_through_with_losses_at_any_moment() {
     let seed = common::seed();
-    let mut random = common::Random(seed);
+    let mut random = common::Random::new(seed);
     let store = Losing::new();
     store.store.jitter.store(true, Ordering::SeqCst);
     let volume = open(through(), &store);

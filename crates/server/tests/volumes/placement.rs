@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use crate::common::{
     READ, Random, TestStore, ask, config, flush, open, read, seed, settle, write_of,
 };
-use undercroft_cache::placement::{
-    Down, Estimator, Hierarchy, LowerLevel, Placement, PlacementCounts, WayDown,
-};
+use undercroft_cache::placement::WayDown;
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{HashedCache, Reference, WriteMode};
+use undercroft_cache::topology::Hierarchy;
+use undercroft_cache::{
+    Down, Estimator, HashedCache, Level, PlacementCounts, Reference, WriteMode,
+};
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
 use undercroft_server::{Answer, Caller, CooperationStats, Heard, Volume, VolumeConfig, Write};
 
 const BLOCK: u64 = 4096;
@@ -107,11 +108,11 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
     let mode =
         if config.write == Write::Around { WriteMode::Invalidate } else { WriteMode::Allocate };
     let writes_back = config.write == Write::Back;
-    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next());
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
     let policy = || Spec::parse(upper).unwrap().build(&Context::new(12)).unwrap();
-    let lower = LowerLevel::new(&config.policy, config.cache_blocks, &config.placement, mode, 0);
+    let rule = config.placement.rule();
+    let lower = Level::new(&config.policy, config.cache_blocks, &rule, mode, 0);
     let mut simulated = Hierarchy::new(policy(), mode, vec![lower.unwrap()]).unwrap();
-    simulated.grow(BLOCKS as u32);
     let mut client = HashedCache::new(policy(), 1);
     let volume = open(config, &store);
     let mut model = vec![0_u8; BLOCKS as usize];
@@ -148,10 +149,10 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
         let theirs = (counts.reads, counts.read_hits, counts.writes, counts.write_hits);
         assert_eq!(ours, theirs, "{what}: reads and writes at step {step}");
         let ours = (stats.cold_reads, stats.evictions, stats.resident);
-        let theirs = (counts.cold_reads, counts.evictions, level.cache().policy().len().into());
+        let theirs = (counts.cold_reads, counts.evictions, level.len().into());
         assert_eq!(ours, theirs, "{what}: cold, evictions, resident at step {step}");
         let cooperation = cooperation(&volume);
-        let (mut placed, theirs) = (counted(&cooperation), *level.placement_counts());
+        let (mut placed, theirs) = (counted(&cooperation), level.placement_counts());
         assert_eq!(cooperation.stale_hints, 0, "{what}: hints at step {step}");
         // Data that comes while the block is being written out is dropped, and read back instead.
         let reread = theirs.demotions_in.saturating_sub(placed.demotions_in);
@@ -171,7 +172,7 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_placement_counts_what_the_simulator_counts() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     for info in policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware()) {
         for (placement, demotes) in [
             ("eviction,on-hit=move", false),
@@ -183,7 +184,7 @@ async fn every_placement_counts_what_the_simulator_counts() {
         ] {
             for write in [Write::Through, Write::Back, Write::Around] {
                 let mut config = config(16, info.name);
-                config.placement = placement.parse::<Placement>().unwrap();
+                config.placement = placement.parse().unwrap();
                 config.write = write;
                 agree(config, "lru", demotes, &mut random).await;
             }
@@ -196,12 +197,13 @@ async fn every_placement_counts_what_the_simulator_counts() {
 async fn emulated_clients_are_served_as_simulated() {
     const CLIENT_BLOCKS: u32 = 400;
     const REQUESTS: u32 = 260_000;
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let mut config = config(300, "mq");
     config.placement = "eviction,on-hit=move".parse().unwrap();
     (config.estimate, config.reload_at_once) = (true, true);
-    let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next());
-    let lower = LowerLevel::new(&config.policy, 300, &config.placement, WriteMode::Allocate, 0);
+    let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next_u64());
+    let rule = config.placement.rule();
+    let lower = Level::new(&config.policy, 300, &rule, WriteMode::Allocate, 0);
     let mut level = lower.unwrap();
     let mut estimator = Estimator::new(1 << 16, 0);
     let policy = Spec::parse("lru").unwrap().build(&Context::new(CLIENT_BLOCKS)).unwrap();
@@ -218,14 +220,14 @@ async fn emulated_clients_are_served_as_simulated() {
         let is_confident = estimator.is_confident();
         by_access += u64::from(!is_confident);
         if is_confident {
-            level.read(block, false);
+            level.reference(block, false, || false);
         } else {
-            level.access(block, false, false);
+            level.reference_by_access(block, false, false);
         }
         inferred.clear();
         estimator.observe(block, false, &mut inferred);
         for &gone in inferred.iter().filter(|_| is_confident) {
-            if level.evicted(gone) == Down::Fetch {
+            if level.client_evicted(gone) == Down::Fetch {
                 level.arrived(gone, WayDown::Reload);
             }
         }

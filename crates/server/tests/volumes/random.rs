@@ -6,7 +6,7 @@ mod bodies;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::BytesMut;
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 
 use crate::common::{Random, seed};
 
@@ -14,14 +14,14 @@ use crate::common::{Random, seed};
 fn drive(rounds: u64, body: fn(&[u8]), make: impl Fn(&mut Random) -> Vec<u8>) {
     let start = seed();
     for seed in start..start + rounds {
-        let bytes = make(&mut Random(seed));
+        let bytes = make(&mut Random::new(seed));
         let result = catch_unwind(AssertUnwindSafe(|| body(&bytes)));
         assert!(result.is_ok(), "repeat with UNDERCROFT_SEED={seed}");
     }
 }
 
 fn noise(random: &mut Random, most: u64) -> Vec<u8> {
-    (0..random.below(most)).map(|_| random.next() as u8).collect()
+    (0..random.below(most)).map(|_| random.next_u64() as u8).collect()
 }
 
 fn hint(random: &mut Random) -> Hint {
@@ -35,7 +35,7 @@ fn hint(random: &mut Random) -> Hint {
         1 => Hint::Hold(runs(random)),
         2 => {
             let (block, rides) = (random.below(70), random.one_in(2));
-            Hint::Demote { block, data: vec![random.next() as u8; 4096].into(), rides }
+            Hint::Demote { block, data: vec![random.next_u64() as u8; 4096].into(), rides }
         }
         _ => {
             let flags = EvictFlags { rides: random.one_in(2), ..EvictFlags::default() };
@@ -48,7 +48,7 @@ fn hint(random: &mut Random) -> Hint {
 #[test]
 fn clients_that_hint_and_lie() {
     drive(60, bodies::hinted, |random| {
-        let mut out = vec![random.next() as u8];
+        let mut out = vec![random.next_u64() as u8];
         for _ in 0..random.below(60) {
             let is_message = random.one_in(3);
             let mut payload = BytesMut::new();
@@ -63,11 +63,11 @@ fn clients_that_hint_and_lie() {
             if command == 1 && !is_message {
                 payload.extend_from_slice(&noise(random, 9000));
             }
-            let length = if command == 1 { payload.len() as u32 } else { random.next() as u32 };
+            let length = if command == 1 { payload.len() as u32 } else { random.next_u64() as u32 };
             let mut header = [0_u8; 28];
             header[7] = command;
             header[16] = u8::from(!is_message);
-            let place = if is_message { 0 } else { random.next() as u16 };
+            let place = if is_message { 0 } else { random.next_u64() as u16 };
             header[22..24].copy_from_slice(&place.to_be_bytes());
             header[24..28].copy_from_slice(&length.to_be_bytes());
             out.extend_from_slice(&header);
@@ -104,7 +104,7 @@ fn damaged_state_files() {
         for _ in 0..random.below(5) {
             let at = 1 + random.below(bytes.len() as u64 - 1) as usize;
             match random.below(3) {
-                0 => bytes[at] = random.next() as u8,
+                0 => bytes[at] = random.next_u64() as u8,
                 1 => bytes[at] ^= 1 << random.below(8),
                 _ => bytes.truncate(at + 1),
             }

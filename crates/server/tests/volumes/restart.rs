@@ -10,9 +10,8 @@ use crate::common::{
 use undercroft_cache::HashedCache;
 use undercroft_cache::policy::policies;
 use undercroft_nbd::Command;
-use undercroft_server::{
-    Operation, Restored, SavedContent, Source, Stats, Volume, VolumeConfig, Write,
-};
+use undercroft_nbd::CommandKind as Operation;
+use undercroft_server::{Restored, SavedContent, Source, Stats, Volume, VolumeConfig, Write};
 
 const BLOCK: u64 = 4096;
 
@@ -211,7 +210,7 @@ async fn a_volume_that_shrank_or_grew_keeps_what_is_left() {
     {
         let store = store_of(40);
         let volume = open(config(8, policy.name), &store);
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for _ in 0..200 {
             read(&volume, random.below(40) * BLOCK, BLOCK).await.unwrap();
         }
@@ -322,7 +321,7 @@ async fn request(volume: &Arc<Volume>, random: &mut Random, blocks: u64) {
         0 => Command::Trim,
         1 => Command::WriteZeroes { keep_allocated: false, fast: false },
         2 | 3 => Command::Cache,
-        4..=7 => common::write_of(vec![random.next() as u8; length as usize]),
+        4..=7 => common::write_of(vec![random.next_u64() as u8; length as usize]),
         _ => READ,
     };
     begin(volume, command, offset, length).await.unwrap().unwrap();
@@ -355,8 +354,8 @@ async fn a_restart_leaves_no_trace_in_the_counts() {
             for life in 0..4_u64 {
                 for step in 0..150 {
                     let draw = seed ^ life << 32 ^ step << 16;
-                    request(&steady, &mut Random(draw), blocks).await;
-                    request(&volume, &mut Random(draw), blocks).await;
+                    request(&steady, &mut Random::new(draw), blocks).await;
+                    request(&volume, &mut Random::new(draw), blocks).await;
                 }
                 // What was prefetched for nobody may still be on its way.
                 settle().await;

@@ -22,9 +22,8 @@ use std::time::Instant;
 
 use crate::common::{READ, Random, TestStore, ask, config, flush, open, read, seed};
 use tokio::sync::oneshot;
-use undercroft_cache::placement::Placement;
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_nbd::hint::{BlockRun, EvictFlags, Hint};
 use undercroft_server::{
     Answer, Caller, Heard, Listener, Outcome, TellStats, Volume, VolumeConfig, Write,
 };
@@ -221,7 +220,7 @@ impl Listener for Watcher {
 }
 
 async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth: usize) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let block = u64::from(world.volume.config().block_bytes);
     let client = if world.is_one_client { 0 } else { client };
     let caller = Caller { client, tells: world.tells };
@@ -353,7 +352,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
         "{} {} {:?} of {} x {block}, alignment {alignment}, {} shards, failing 1 in {fail_one_in}",
         config.policy, config.placement, config.write, config.cache_blocks, config.shards
     );
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let store = TestStore::new(size as usize, alignment, seed);
     store.jitter.store(true, Ordering::SeqCst);
     store.takes_many.store(seed % 2 == 0, Ordering::SeqCst);
@@ -378,13 +377,13 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
                 tokio::spawn(async move { volume.warm_up(restored).await });
             }
         }
-        number = sessions(&volume, number, &mut log, random.next(), &what).await;
+        number = sessions(&volume, number, &mut log, random.next_u64(), &what).await;
         if life == 2 {
             break;
         }
         if random.one_in(2) {
             saved = Some(volume.content().unwrap());
-            number = sessions(&volume, number, &mut log, random.next(), &what).await;
+            number = sessions(&volume, number, &mut log, random.next_u64(), &what).await;
         }
         // From here on the store works: the next try does, too.
         store.fail_one_in.store(0, Ordering::SeqCst);
@@ -418,7 +417,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
 }
 
 async fn all(fail_one_in: u64) {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     for (write, allocate) in [
         (Write::Through, true),
         (Write::Through, false),
@@ -442,9 +441,9 @@ async fn all(fail_one_in: u64) {
                 config.spare_frames = spares;
                 config.dirty_age = std::time::Duration::from_millis(20);
                 if cache == 0 {
-                    straight(config, random.next()).await;
+                    straight(config, random.next_u64()).await;
                 } else {
-                    run(config, alignment, fail_one_in, random.next()).await;
+                    run(config, alignment, fail_one_in, random.next_u64()).await;
                 }
             }
         }
@@ -453,7 +452,7 @@ async fn all(fail_one_in: u64) {
 
 /// As `all`, below clients that cooperate.
 async fn all_cooperating(fail_one_in: u64) {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     for write in [Write::Through, Write::Around, Write::Back] {
         for placement in [
             "eviction,on-hit=move",
@@ -466,12 +465,12 @@ async fn all_cooperating(fail_one_in: u64) {
                 [("lru", 16, 8, 1), ("mq", 20, 2, 1), ("2q", 24, 8, 2), ("fbr", 12, 40, 1)]
             {
                 let mut config = config(cache, policy);
-                config.placement = placement.parse::<Placement>().unwrap();
+                config.placement = placement.parse().unwrap();
                 (config.write, config.spare_frames, config.shards) = (write, spares, shards);
                 config.reload_at_once = random.one_in(2);
                 config.estimate = random.one_in(3);
                 config.dirty_age = std::time::Duration::from_millis(20);
-                run(config, 512, fail_one_in, random.next()).await;
+                run(config, 512, fail_one_in, random.next_u64()).await;
             }
         }
     }

@@ -5,13 +5,13 @@
 mod population;
 mod report;
 
-use std::time::Instant;
-
-use undercroft_cache::Counts;
-use undercroft_cache::placement::{
-    Client, Cluster, ClusterCounts, ClusterRules, Division, Placement, PlacementCounts, ServerSpec,
-    WayDown,
+use undercroft_cache::placement::{Placement, WayDown};
+use undercroft_cache::topology::{
+    Client, Cluster, ClusterCounts, ClusterRules, Division, ServerSpec,
 };
+use undercroft_cache::{Counts, PlacementCounts};
+
+use undercroft_trace::Ref;
 
 pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
@@ -19,7 +19,7 @@ pub use report::{ClientReport, ClientsReport};
 
 use crate::aware::refuse as refuse_aware;
 use crate::cooperation::{HINT_BYTES, NEEDS_CLOCK};
-use crate::hierarchy::thread_cpu_time;
+use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
 
 /// Most servers.
@@ -108,33 +108,37 @@ pub fn simulate_clients(
     config: &ClientsConfig,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     if config.placement.is_by_cost() {
         return Err(Error::Request(NEEDS_CLOCK.into()));
     }
     let trace = population.trace();
     let warmup = trace.references_of(config.warmup_records)?;
-    let (mut cluster, by_volume) = build(population, config)?;
-    let mut seen = Seen::new(population.unique());
-    let mut chunks = trace.forward();
-    while let Some((start, chunk)) = chunks.next()? {
-        for (at, &r) in (start..).zip(chunk) {
-            if at == warmup {
-                cluster.restart_counts();
-            }
-            let r = population.resolve(r);
-            let cold = seen.is_first(r.block);
-            cluster.reference(r.client, r.block.into(), r.is_write, cold);
+    let (cluster, by_volume) = build(population, config)?;
+    let mut world = World { population, cluster, seen: Seen::new(population.unique()) };
+    drive(trace, warmup, &mut world, &mut progress)?;
+    Ok(outcome(stopwatch, &world.cluster, config, (trace.len(), by_volume)))
+}
+
+/// Clients and servers where everything happens at once.
+struct World<'a> {
+    population: &'a Population,
+    cluster: Cluster,
+    seen: Seen,
+}
+
+impl Topology for World<'_> {
+    fn serve(&mut self, _: u64, refs: &[Ref]) {
+        for &r in refs {
+            let ClientRef { client, block, is_write } = self.population.resolve(r);
+            let cold = self.seen.is_first(block);
+            self.cluster.reference(client, block.into(), is_write, cold);
         }
-        progress(start + chunk.len() as u64);
     }
-    let mut outcome = outcome(&cluster, config, trace.len());
-    if let Some(clients) = &mut outcome.clients {
-        clients.by_volume = by_volume;
+
+    fn restart_counts(&mut self) {
+        self.cluster.restart_counts();
     }
-    outcome.elapsed = started.elapsed();
-    outcome.cpu = thread_cpu_time().saturating_sub(started_cpu);
-    Ok(outcome)
 }
 
 /// Makes the caches: also whether volumes decide which server a block belongs to.
@@ -167,7 +171,9 @@ pub(crate) fn build(
         write_mode: config.write_mode,
     };
     let home = move |block: u64| homes[block as usize].into();
-    Ok((Cluster::new(&clients, &servers, home, rules)?, by_volume))
+    let mut cluster = Cluster::new(&clients, &servers, home, rules)?;
+    cluster.number_blocks();
+    Ok((cluster, by_volume))
 }
 
 fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
@@ -198,15 +204,21 @@ fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the caches counted.
-pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64) -> Outcome {
+/// What the caches counted in so many references, and whether volumes decide which server a block
+/// belongs to.
+pub(crate) fn outcome(
+    stopwatch: Stopwatch,
+    cluster: &Cluster,
+    config: &ClientsConfig,
+    (references, by_volume): (u64, bool),
+) -> Outcome {
     let (top, below) = cluster.level_counts();
     let placed = cluster.placement_counts();
     let is_divided = config.division != Division::Shared;
     let client = |client: usize| {
-        let part = |server: &undercroft_cache::placement::Server| {
+        let part = |server: &undercroft_cache::topology::Server| {
             let part = server.parts().get(client).unwrap_or(&server.parts()[0]);
-            u64::from(part.cache().policy().capacity())
+            u64::from(part.capacity())
         };
         ClientOutcome {
             own: *cluster.clients()[client].counts(),
@@ -231,22 +243,14 @@ pub(crate) fn outcome(cluster: &Cluster, config: &ClientsConfig, references: u64
             ..CooperationOutcome::default()
         }
     });
-    Outcome {
-        levels: vec![top, below],
-        references,
-        elapsed: Default::default(),
-        cpu: Default::default(),
-        cooperation,
-        clients: Some(ClientsOutcome {
-            clients,
-            servers: cluster.servers().iter().map(|server| server.counts()).collect(),
-            by_volume: false,
-            moved: cluster.servers().iter().map(|server| server.moved()).sum(),
-        }),
-        timed: None,
-        aware: Vec::new(),
-        movement: None,
-    }
+    let clients = ClientsOutcome {
+        clients,
+        servers: cluster.servers().iter().map(|server| server.counts()).collect(),
+        by_volume,
+        moved: cluster.servers().iter().map(|server| server.moved()).sum(),
+    };
+    let clients = Some(clients);
+    Outcome { cooperation, clients, ..stopwatch.outcome(references, vec![top, below]) }
 }
 
 /// Which blocks were referenced so far.

@@ -4,7 +4,7 @@
 //! The trace is kept as it was read, with a number for each (client, space, block). A byte a number
 //! says whose it is; where clients share data, another number says which block it is.
 
-use undercroft_cache::placement::{MAX_HOLDERS, rendezvous};
+use undercroft_cache::topology::{MAX_HOLDERS, rendezvous};
 use undercroft_trace::{
     BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
 };

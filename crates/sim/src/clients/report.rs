@@ -1,7 +1,7 @@
 //! Several clients in the fixed names of the contract for scripts.
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::Division;
+use undercroft_cache::topology::Division;
 
 use super::{ClientsConfig, ClientsOutcome, Data, Population};
 

@@ -1,25 +1,23 @@
 //! Levels that cooperate, driven by a trace: eviction-based and global placement. The levels and
 //! their order of things are those of `undercroft_cache::placement`.
 //!
-//! Access-based placement has a loop of its own, in `hierarchy.rs`, which runs level by level and
-//! is faster; here the levels talk to each other at every reference.
+//! With access-based placement levels can run one after the other (`hierarchy.rs`), which is
+//! faster; here they talk to each other at every reference.
 
 mod derived;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::{
-    Estimator, Hierarchy, LowerLevel, OnHit, Placement, PlacementCounts, PlacementError,
-};
+use undercroft_cache::placement::{Placement, PlacementError, WayDown};
 use undercroft_cache::policy::Context;
-use undercroft_cache::{CctCounts, Counts, Reference};
-use undercroft_trace::DenseTrace;
+use undercroft_cache::topology::Hierarchy;
+use undercroft_cache::{CctCounts, Counts, Estimator, Level, PlacementCounts, Reference};
+use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
 
-use crate::hierarchy::thread_cpu_time;
+use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, Error, Outcome, simulate};
 
 /// How the levels work together.
@@ -102,32 +100,12 @@ pub fn simulate_placed(
         return simulate(trace, config, progress);
     }
     crate::aware::check_cooperating(config)?;
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;
     let mut run = Run::new(trace, config, cooperation)?;
-    let mut chunks = trace.forward();
-    while let Some((start, chunk)) = chunks.next()? {
-        for (i, r) in chunk.iter().enumerate() {
-            let at = start + i as u64;
-            if at == warmup {
-                run.restart_counts();
-            }
-            run.reference(at, Reference::new(r.block(), r.is_write()));
-        }
-        progress(start + chunk.len() as u64);
-    }
+    drive(trace, warmup, &mut run, &mut progress)?;
     let (levels, outcome) = run.finish();
-    Ok(Outcome {
-        levels,
-        references: trace.len(),
-        elapsed: started.elapsed(),
-        cpu: thread_cpu_time().saturating_sub(started_cpu),
-        cooperation: Some(outcome),
-        clients: None,
-        timed: None,
-        aware: Vec::new(),
-        movement: None,
-    })
+    Ok(Outcome { cooperation: Some(outcome), ..stopwatch.outcome(trace.len(), levels) })
 }
 
 /// A hierarchy at work, and where it learns of evictions.
@@ -160,12 +138,9 @@ impl<'a> Run<'a> {
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;
-            let level = LowerLevel::new(&wanted.policy, wanted.capacity, placement, mode, 0);
-            let mut level = level?;
-            if level.rules().on_hit == OnHit::Adaptive {
-                let names = (0..trace.unique()).map(|number| trace.names().name(number));
-                level.name_blocks(names.collect());
-            }
+            let mut level = Level::new(&wanted.policy, wanted.capacity, placement, mode, 0)?;
+            let names = || (0..trace.unique()).map(|number| trace.names().name(number)).collect();
+            level.number_blocks(level.needs_names().then(names));
             Ok(level)
         });
         let mut lower = lower.collect::<Result<Vec<_>, Error>>()?;
@@ -177,7 +152,6 @@ impl<'a> Run<'a> {
             let policy = wanted.policy.build(&Context::new(wanted.capacity))?;
             Hierarchy::new(policy, config.write_mode, lower)?
         };
-        hierarchy.grow(trace.unique());
         let mut estimate = None;
         if *evictions == Evictions::Estimated {
             hierarchy.silence_client();
@@ -209,27 +183,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn restart_counts(&mut self) {
-        self.hierarchy.restart_counts();
-        if let Some(estimate) = &mut self.estimate {
-            (estimate.inferred, estimate.right) = (0, 0);
-            (estimate.references, estimate.by_access) = (0, 0);
-        }
-    }
-
     /// The counts of all levels, the first one first, and the rest.
     fn finish(self) -> (Vec<Counts>, CooperationOutcome) {
         let (mut counts, mut levels) = (Vec::new(), Vec::new());
-        if let Some((_, top)) = self.hierarchy.top() {
-            counts.push(*top);
+        if let Some(top) = self.hierarchy.top() {
+            counts.push(*top.counts());
             levels.push(PlacementCounts::default());
         }
         for level in self.hierarchy.lower() {
             counts.push(*level.counts());
-            levels.push(*level.placement_counts());
+            levels.push(level.placement_counts());
         }
         let first = &self.hierarchy.lower()[0];
-        let hints = if self.estimate.is_some() || first.receives_data() {
+        let sends = first.rules().is_some_and(|rules| rules.down == WayDown::Demote);
+        let hints = if self.estimate.is_some() || sends {
             0
         } else {
             first.placement_counts().known_evictions
@@ -250,6 +217,22 @@ impl<'a> Run<'a> {
     }
 }
 
+impl Topology for Run<'_> {
+    fn serve(&mut self, at: u64, refs: &[Ref]) {
+        for (at, r) in (at..).zip(refs) {
+            self.reference(at, Reference::new(r.block(), r.is_write()));
+        }
+    }
+
+    fn restart_counts(&mut self) {
+        self.hierarchy.restart_counts();
+        if let Some(estimate) = &mut self.estimate {
+            (estimate.inferred, estimate.right) = (0, 0);
+            (estimate.references, estimate.by_access) = (0, 0);
+        }
+    }
+}
+
 impl Estimate {
     fn serve(&mut self, hierarchy: &mut Hierarchy, reference: Reference) {
         let by_access = !self.estimator.is_confident();
@@ -265,9 +248,8 @@ impl Estimate {
         self.estimator.observe(block, reference.is_write(), &mut self.evicted);
         for &block in &self.evicted {
             self.inferred += 1;
-            let holds =
-                |&(policy, _): &(&dyn undercroft_cache::Policy, _)| policy.contains(block as u32);
-            self.right += u64::from(!hierarchy.top().as_ref().is_some_and(holds));
+            let holds = hierarchy.top().is_some_and(|top| top.frame(block).is_some());
+            self.right += u64::from(!holds);
         }
         if !by_access {
             for &block in &self.evicted {

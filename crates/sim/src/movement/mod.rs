@@ -8,13 +8,13 @@ mod links;
 mod report;
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use undercroft_cache::movement::{Build, Gauges, Scheme, SchemeSpec, Topology};
+use undercroft_cache::movement::{self, Build, Gauges, Move, Scheme, SchemeSpec};
 use undercroft_cache::{Counts, Reference, WriteMode};
+use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
-use crate::hierarchy::thread_cpu_time;
+use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Costs, DemotionCost, Error, Outcome, Population};
 use account::Account;
 
@@ -30,7 +30,7 @@ const BATCH: usize = 32;
 #[derive(Clone, Debug)]
 pub struct MovementConfig {
     /// The caches, and the cache of each client.
-    pub topology: Topology,
+    pub topology: movement::Topology,
     /// The name of each cache.
     pub names: Vec<String>,
     /// How blocks move.
@@ -91,7 +91,7 @@ pub fn simulate_movement(
     config: &MovementConfig,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     check(population, config)?;
     let build = Build {
         block_bytes: config.block_bytes,
@@ -99,80 +99,80 @@ pub fn simulate_movement(
         seed: config.seed,
         ..Build::new(&config.topology)
     };
+    let trace = population.trace();
     let mut scheme = config.scheme.build(build.clone())?;
     if config.scheme.info().two_passes {
-        drive(population, scheme.as_mut(), &mut progress)?;
-        let log = scheme.take_log().map(Arc::new);
+        let mut first = Caches::new(population, config, scheme, None);
+        drive(trace, 0, &mut first, &mut progress)?;
+        let log = first.scheme.take_log().map(Arc::new);
         scheme = config.scheme.build(Build { log, ..build })?;
     }
-    let trace = population.trace();
-    let warmup = trace.references_of(config.warmup_records)?;
-    let mut account = Account::new(population, config);
-    let mut chunks = trace.forward();
-    scheme.grow(population.unique());
-    let mut moves = Vec::new();
-    let every = (trace.len() / u64::from(config.samples.max(1))).max(1);
-    let mut resolved = [(ClientRef::default(), false); BATCH];
-    let mut blocks = [0; BATCH];
-    while let Some((start, chunk)) = chunks.next()? {
-        let mut at = start;
-        for batch in chunk.chunks(BATCH) {
-            let places = resolved.iter_mut().zip(&mut blocks);
-            for (&r, ((resolved, is_cold), block)) in batch.iter().zip(places) {
-                *resolved = population.resolve(r);
-                *block = resolved.block;
-                *is_cold = account.is_cold(*block);
+    let account = Account::new(population, config);
+    let mut caches = Caches::new(population, config, scheme, Some(account));
+    drive(trace, trace.references_of(config.warmup_records)?, &mut caches, &mut progress)?;
+    let (levels, movement) = match caches.account {
+        Some(account) => account.finish(caches.scheme.as_ref()),
+        None => Default::default(),
+    };
+    Ok(Outcome { movement: Some(movement), ..stopwatch.outcome(trace.len(), levels) })
+}
+
+/// The caches of a scheme.
+struct Caches<'a> {
+    population: &'a Population,
+    scheme: Box<dyn Scheme>,
+    /// None in a first pass, which is not counted.
+    account: Option<Account<'a>>,
+    /// References between two looks at the caches; none are taken if 0.
+    every: u64,
+    moves: Vec<Move>,
+}
+
+impl<'a> Caches<'a> {
+    fn new(
+        population: &'a Population,
+        config: &MovementConfig,
+        mut scheme: Box<dyn Scheme>,
+        account: Option<Account<'a>>,
+    ) -> Self {
+        scheme.grow(population.unique());
+        let samples = u64::from(config.samples);
+        let every = (samples > 0).then(|| (population.trace().len() / samples.max(1)).max(1));
+        Self { population, scheme, account, every: every.unwrap_or(0), moves: Vec::new() }
+    }
+}
+
+impl Topology for Caches<'_> {
+    fn serve(&mut self, mut at: u64, refs: &[Ref]) {
+        let Self { population, scheme, account, every, moves } = self;
+        let mut resolved = [ClientRef::default(); BATCH];
+        let (mut blocks, mut cold) = ([0; BATCH], [false; BATCH]);
+        for batch in refs.chunks(BATCH) {
+            for (i, &r) in batch.iter().enumerate() {
+                resolved[i] = population.resolve(r);
+                blocks[i] = resolved[i].block;
+                cold[i] = account.as_mut().is_some_and(|account| account.is_cold(blocks[i]));
             }
             scheme.warm(&blocks[..batch.len()]);
-            for &(r, is_cold) in &resolved[..batch.len()] {
-                if at == warmup {
-                    account.restart(scheme.as_ref());
-                }
+            for (r, &is_cold) in resolved.iter().zip(&cold).take(batch.len()) {
                 moves.clear();
                 let reference = Reference::new(r.block, r.is_write);
-                let found = scheme.reference(r.client, reference, &mut moves);
-                account.count(r.client, reference, is_cold, found, &moves);
+                let found = scheme.reference(r.client, reference, moves);
                 at += 1;
-                if config.samples > 0 && at % every == 0 {
+                let Some(account) = account else { continue };
+                account.count(r.client, reference, is_cold, found, moves);
+                if *every > 0 && at % *every == 0 {
                     account.sample(at, scheme.as_ref());
                 }
             }
         }
-        progress(start + chunk.len() as u64);
     }
-    let (levels, movement) = account.finish(scheme.as_ref());
-    Ok(Outcome {
-        levels,
-        references: trace.len(),
-        elapsed: started.elapsed(),
-        cpu: thread_cpu_time().saturating_sub(started_cpu),
-        cooperation: None,
-        clients: None,
-        timed: None,
-        aware: Vec::new(),
-        movement: Some(movement),
-    })
-}
 
-/// Drives a scheme through the whole trace, without counting: a first pass.
-fn drive(
-    population: &Population,
-    scheme: &mut dyn Scheme,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), Error> {
-    scheme.grow(population.unique());
-    let mut moves = Vec::new();
-    let mut chunks = population.trace().forward();
-    while let Some((start, chunk)) = chunks.next()? {
-        for &r in chunk {
-            let r = population.resolve(r);
-            moves.clear();
-            let reference = Reference::new(r.block, r.is_write);
-            scheme.reference(r.client, reference, &mut moves);
+    fn restart_counts(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.restart(self.scheme.as_ref());
         }
-        progress(start + chunk.len() as u64);
     }
-    Ok(())
 }
 
 fn check(population: &Population, config: &MovementConfig) -> Result<(), Error> {

@@ -11,15 +11,13 @@ mod link;
 mod outcome;
 mod world;
 
-use std::time::Instant;
-
 use undercroft_cache::placement::Placement;
 
 pub use disk::ReloadTime;
 pub use outcome::{TimedOutcome, TimedReport};
 
 use crate::clients;
-use crate::hierarchy::thread_cpu_time;
+use crate::drive::Stopwatch;
 use crate::report::{DISK_MS, LEVEL_MS};
 use crate::{ClientsConfig, Error, Outcome, Population};
 use world::World;
@@ -108,22 +106,18 @@ pub fn simulate_timed(
 ) -> Result<Outcome, Error> {
     timing.check()?;
     timing.check_length(population.trace().len(), population.names().len())?;
-    let (started, started_cpu) = (Instant::now(), thread_cpu_time());
+    let stopwatch = Stopwatch::start();
     let warmup = population.trace().references_of(config.warmup_records)?;
     let (cluster, by_volume) = clients::build(population, config)?;
     let mut world = World::new(population, cluster, config, timing, warmup);
     world.run(&mut progress)?;
     let (cluster, timed) = world.finish();
-    let mut outcome = clients::outcome(&cluster, config, population.trace().len());
-    if let Some(clients) = &mut outcome.clients {
-        clients.by_volume = by_volume;
-    }
+    let of = (population.trace().len(), by_volume);
+    let mut outcome = clients::outcome(stopwatch, &cluster, config, of);
     if let Some(cooperation) = &mut outcome.cooperation {
         cooperation.hint_bytes = timed.hints * crate::cooperation::HINT_BYTES;
     }
     outcome.timed = Some(timed);
-    outcome.elapsed = started.elapsed();
-    outcome.cpu = thread_cpu_time().saturating_sub(started_cpu);
     Ok(outcome)
 }
 

@@ -6,9 +6,11 @@ mod counting;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use undercroft_cache::placement::{Cluster, Down, Order, Placement, Source, WayByCost, WayDown};
+use undercroft_cache::Down;
+use undercroft_cache::placement::{Order, Placement, WayByCost, WayDown};
+use undercroft_cache::topology::{Cluster, Source};
 
-use undercroft_trace::SplitMix64;
+use undercroft_random::SplitMix64;
 
 use super::disk::{Busy, Disk, Work};
 use super::link::Link;

@@ -3,8 +3,8 @@
 
 use crate::common::{self, Random, config, seeds};
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::Division;
 use undercroft_cache::policy::Spec;
+use undercroft_cache::topology::Division;
 use undercroft_sim::{
     ClientsConfig, Config, Cooperation, Data, Evictions, LevelConfig, Outcome, Population, Report,
     simulate_clients, simulate_placed, trace_report,

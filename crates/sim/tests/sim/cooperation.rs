@@ -2,10 +2,10 @@
 //! chunks, and how well an emulated client is known.
 
 use crate::common::{self, Random, config, seeds};
-use undercroft_cache::Reference;
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{CONFIDENT, Hierarchy, LowerLevel, Placement};
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
+use undercroft_cache::topology::Hierarchy;
+use undercroft_cache::{CONFIDENT, Level, Reference, WriteMode};
 use undercroft_sim::{Config, Cooperation, Error, Evictions, Outcome, simulate_placed};
 use undercroft_trace::DenseTrace;
 
@@ -45,12 +45,11 @@ fn counts_what_the_levels_count() {
             let spec = |text: &str| Spec::parse(text).unwrap();
             let rules: Placement = placement.parse().unwrap();
             let lower = levels[1..].iter().map(|&(size, text)| {
-                LowerLevel::new(&spec(text), size, &rules, WriteMode::Allocate, 0).unwrap()
+                Level::new(&spec(text), size, &rules, WriteMode::Allocate, 0).unwrap()
             });
             let lower = lower.collect();
             let top = spec(levels[0].1).build(&Context::new(levels[0].0)).unwrap();
             let mut theirs = Hierarchy::new(top, WriteMode::Allocate, lower).unwrap();
-            theirs.grow(trace.unique());
             let mut chunks = trace.forward();
             let mut at = 0;
             while let Some((_, chunk)) = chunks.next().unwrap() {
@@ -62,11 +61,11 @@ fn counts_what_the_levels_count() {
                     at += 1;
                 }
             }
-            assert_eq!(&ours.levels[0], theirs.top().unwrap().1, "{placement}");
+            assert_eq!(&ours.levels[0], theirs.top().unwrap().counts(), "{placement}");
             let placed = &ours.cooperation.as_ref().unwrap().levels;
             for (i, level) in theirs.lower().iter().enumerate() {
                 assert_eq!(&ours.levels[i + 1], level.counts(), "{placement}");
-                assert_eq!(&placed[i + 1], level.placement_counts(), "{placement}");
+                assert_eq!(placed[i + 1], level.placement_counts(), "{placement}");
             }
             assert_eq!(ours.reads(), ours.levels[0].reads);
             let below = ours.levels[0].reads - ours.levels[0].read_hits;

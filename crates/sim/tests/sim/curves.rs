@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{Random, online_policies, seeds, spec};
 use undercroft_cache::policy::{Context, Future};
-use undercroft_cache::{Level, Reference, WriteMode};
+use undercroft_cache::{DenseLevel, Reference, WriteMode};
 use undercroft_sim::curve::{Curve, LruStack, opt_curve, sampled_curve};
 use undercroft_sim::{Config, Error, LevelConfig, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
@@ -42,7 +42,7 @@ fn simulated(text: &str, capacity: u32, refs: &[Reference]) -> (u64, u64) {
     let coming = refs.iter().map(|r| r.entry()).collect();
     let future = Some(Arc::new(Future::new(coming).expect("short enough")));
     let policy = spec(text).build(&Context { capacity, future }).expect(text);
-    let mut level = Level::new(policy, WriteMode::Allocate);
+    let mut level = DenseLevel::new(policy, WriteMode::Allocate);
     level.replay(entries(refs), refs, None);
     (level.counts().read_hits, level.counts().write_hits)
 }

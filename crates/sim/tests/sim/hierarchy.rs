@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{Memory, Random, blocks, config, letters, online_policies, seeds, spec, trace};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Future};
-use undercroft_cache::{Counts, Departures, Level, Policy, Reference, WriteMode};
+use undercroft_cache::{Counts, DenseLevel, Evictions, Policy, Reference, WriteMode};
 use undercroft_sim::{Config, Error, Filter, LevelConfig, Outcome, Report, simulate, trace_report};
 use undercroft_trace::{CHUNK_REFERENCES, DenseOptions, DenseTrace, Op, Record, Unit};
 
@@ -82,7 +82,7 @@ impl Chain {
     fn request(&mut self, request: Request) -> bool {
         let Request { block, is_write, counted, .. } = request;
         let is_cold = self.known.insert(block) && !is_write;
-        let mut out = Departures::new();
+        let mut out = Evictions::new();
         for link in &mut self.links {
             let hit = link.policy.contains(block);
             out.clear();
@@ -329,7 +329,7 @@ fn worked_example_of_two_lrus() {
     assert_eq!((outcome.read_hits(), outcome.disk_reads()), (0, 10));
 
     let lru = || spec("lru").build(&Context::new(2)).expect("lru");
-    let mut levels = [lru(), lru()].map(|policy| Level::new(policy, WriteMode::Allocate));
+    let mut levels = [lru(), lru()].map(|policy| DenseLevel::new(policy, WriteMode::Allocate));
     let mut refs: Vec<_> = text.bytes().filter(|b| *b != b' ').map(|b| (b - b'A').into()).collect();
     let mut refs: Vec<_> = refs.drain(..).map(Reference::read).collect();
     for level in &mut levels {
@@ -439,7 +439,7 @@ fn random_disk_records(random: &mut Random, count: usize) -> Vec<Record> {
 /// What one level lets through, by driving the policy over blocks split by hand.
 fn filtered_by_hand(records: &[Record], unit: u64, level: &LevelConfig) -> Vec<Record> {
     let mut policy = level.policy.build(&Context::new(level.capacity)).expect("a policy");
-    let mut out = Departures::new();
+    let mut out = Evictions::new();
     let mut numbers = HashMap::new();
     let mut through = Vec::new();
     for record in records {

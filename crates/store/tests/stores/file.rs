@@ -163,7 +163,7 @@ async fn growth_is_seen_when_asked_for() {
 async fn reads_that_are_not_cached_are_the_same() {
     let folder = folder();
     let path = folder.path().join("volume");
-    let data = Random(seed()).bytes(1 << 20);
+    let data = Random::new(seed()).bytes(1 << 20);
     std::fs::write(&path, &data).unwrap();
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
@@ -189,7 +189,7 @@ async fn more_pieces_than_one_call_takes_are_written() {
             println!("skipped: no direct I/O here");
             continue;
         };
-        let data = Random(seed()).bytes(8192);
+        let data = Random::new(seed()).bytes(8192);
         let pieces = data.chunks(2).map(Bytes::copy_from_slice).collect();
         store.write(4096, pieces, true).await.unwrap();
         assert!(read_into(&store, 4096, &[2; 4096]).await.unwrap() == data);

@@ -32,7 +32,7 @@ async fn many_writes_are_as_one_after_another() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for store in stores(&folder) {
         assert!(store.takes_many());
-        let mut random = Random(seed());
+        let mut random = Random::new(seed());
         let mut model = vec![0_u8; SIZE as usize];
         for round in 0..100_u64 {
             // Runs that follow one another and gaps, in any order.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use undercroft_store::{OpenOptions, Store, Zeroing, open};
+use undercroft_store::{OpenOptions, Store, StoreSpec, Zeroing};
 
 use crate::suite::{conforms, read, refuses_changes, write};
 
@@ -17,7 +17,7 @@ fn folder() -> TempDir {
 }
 
 async fn opened(spec: &str, size: Option<u64>) -> std::io::Result<Arc<dyn Store>> {
-    open(spec.parse().unwrap(), OpenOptions { size, ..OpenOptions::default() }).await
+    spec.parse::<StoreSpec>().unwrap().open(OpenOptions { size, ..OpenOptions::default() }).await
 }
 
 /// The names of the objects of a volume in a folder.
@@ -68,7 +68,7 @@ async fn what_was_written_is_there_when_it_is_opened_again() {
     let other = opened(&plain.replace(':', "(object=8KiB):"), None).await.err().unwrap();
     assert!(other.to_string().contains("objects of 4096 bytes, not 8192"), "{other}");
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    refuses_changes(&*open(plain.parse().unwrap(), options).await.unwrap()).await;
+    refuses_changes(&*plain.parse::<StoreSpec>().unwrap().open(options).await.unwrap()).await;
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn one_server_at_a_time_changes_a_folder() {
     assert!(refused.to_string().contains("in use by process"), "{refused}");
     let unleased = opened(&spec.replace("size", "lease=off,size"), None).await.unwrap();
     let reader = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let reader = open(spec.parse().unwrap(), reader).await.unwrap();
+    let reader = spec.parse::<StoreSpec>().unwrap().open(reader).await.unwrap();
     write(&*store, 5, b"x").await.unwrap();
     assert_eq!(read(&*reader, 5, 1).await.unwrap(), b"x");
     drop((store, unleased, reader));

@@ -3,9 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
 
-use undercroft_store::{
-    Answer, MemoryStore, NbdAddress, OpenOptions, Store, StoreSpec, Upstream, open,
-};
+use undercroft_store::{Answer, MemoryStore, NbdAddress, OpenOptions, Store, StoreSpec, Upstream};
 
 use crate::suite::{conforms, read, refuses_changes, write};
 
@@ -15,7 +13,7 @@ fn spec(text: &str) -> StoreSpec {
 
 async fn refused(text: &str, size: Option<u64>) -> io::Error {
     let options = OpenOptions { size, ..OpenOptions::default() };
-    open(spec(text), options).await.err().expect("was not refused")
+    spec(text).open(options).await.err().expect("was not refused")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +24,7 @@ async fn a_whole_tower_works() {
         "delay(1us):fail(n=1000000000):stripe(4KiB;file(size=1MiB):{path}/a;\
          concat(mem(512KiB):;file(size=512KiB):{path}/b))"
     );
-    let store = open(spec(&text), OpenOptions::default()).await.unwrap();
+    let store = spec(&text).open(OpenOptions::default()).await.unwrap();
     let facts = store.facts();
     assert_eq!(facts.size, 2 << 20);
     assert!(facts.name.starts_with("delay:fail:stripe(4096;file:"), "{}", facts.name);
@@ -37,7 +35,7 @@ async fn a_whole_tower_works() {
 async fn sizes_are_said_once_or_agree() {
     let options = OpenOptions { size: Some(4096), ..OpenOptions::default() };
     for text in ["mem:", "mem(4KiB):", "delay(1ms):mem:"] {
-        assert_eq!(open(spec(text), options.clone()).await.unwrap().facts().size, 4096, "{text}");
+        assert_eq!(spec(text).open(options.clone()).await.unwrap().facts().size, 4096, "{text}");
     }
     for (text, size, said) in [
         ("mem:", None, "needs a size"),
@@ -58,8 +56,8 @@ async fn sizes_are_said_once_or_agree() {
 #[tokio::test]
 async fn read_only_reaches_every_store() {
     let options = OpenOptions { size: Some(8192), read_only: true, upstream: None };
-    refuses_changes(&*open(spec("mem:"), options.clone()).await.unwrap()).await;
-    refuses_changes(&*open(spec("delay(1us):fail(n=99):mem:"), options).await.unwrap()).await;
+    refuses_changes(&*spec("mem:").open(options.clone()).await.unwrap()).await;
+    refuses_changes(&*spec("delay(1us):fail(n=99):mem:").open(options).await.unwrap()).await;
 }
 
 /// Stands in for a client of the protocol: what is tested is that it is asked for the right thing.
@@ -77,11 +75,11 @@ async fn an_upstream_server_is_opened_by_whom_the_program_names() {
     };
     let upstream: Option<Upstream> = Some(Arc::new(connect));
     let options = OpenOptions { size: Some(4096), read_only: false, upstream };
-    let store = open(spec(&format!("delay(1us):{text}")), options.clone()).await.unwrap();
+    let store = spec(&format!("delay(1us):{text}")).open(options.clone()).await.unwrap();
     write(&*store, 0, b"up").await.unwrap();
     assert_eq!(read(&*store, 0, 2).await.unwrap(), b"up");
     assert_eq!(*asked.lock().unwrap(), [(text.to_owned(), false)]);
     let other = OpenOptions { size: Some(8192), ..options };
-    let error = open(spec(text), other).await.err().unwrap();
+    let error = spec(text).open(other).await.err().unwrap();
     assert!(error.to_string().contains("has 4096 bytes, not 8192"), "{error}");
 }

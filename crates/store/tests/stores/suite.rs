@@ -8,34 +8,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use undercroft_store::{Buffer, Store, Zeroing};
 
-/// The seed of a random test: from the environment if it says `UNDERCROFT_SEED`, else fixed.
-/// Printed, and shown when a test fails.
+pub(crate) use undercroft_random::SplitMix64 as Random;
+
+/// The seed of a random test.
 pub(crate) fn seed() -> u64 {
-    let told = std::env::var("UNDERCROFT_SEED");
-    let seed = told.map_or(1, |text| text.parse().expect("UNDERCROFT_SEED is a number"));
-    println!("UNDERCROFT_SEED={seed}");
-    seed
-}
-
-/// The generator SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
+    undercroft_random::testing::seed_or(1)
 }
 
 /// Reads a range into one buffer.
@@ -67,7 +44,7 @@ pub(crate) async fn conforms(store: Arc<dyn Store>, steps: usize) {
     limits(&*store).await;
     let size = store.facts().size;
     let mut model = read(&*store, 0, size).await.unwrap();
-    random_requests(&*store, 0..size, &mut model, &mut Random(seed()), steps).await;
+    random_requests(&*store, 0..size, &mut model, &mut Random::new(seed()), steps).await;
     at_the_same_time(&store, steps / 2).await;
     store.flush().await.unwrap();
     assert_eq!(store.reload().await.unwrap(), size);
@@ -155,7 +132,7 @@ async fn at_the_same_time(store: &Arc<dyn Store>, steps: usize) {
         let range = bound(task)..bound(task + 1);
         tasks.spawn(async move {
             let mut model = read(&*store, range.start, range.end - range.start).await.unwrap();
-            let mut random = Random(seed() ^ (task + 1));
+            let mut random = Random::new(seed() ^ (task + 1));
             random_requests(&*store, range, &mut model, &mut random, steps).await;
         });
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::record::Unit;
-use crate::rng::SplitMix64;
+use undercroft_random::SplitMix64;
 
 /// A trace in memory.
 pub(crate) struct MemoryReader {
@@ -47,13 +47,9 @@ impl Reader for MemoryReader {
     }
 }
 
-/// The seed of a random test: from the environment if it says `SEED`, else fixed. Printed, and
-/// shown when the test fails.
+/// The seed of a random test.
 pub(crate) fn seed() -> u64 {
-    let seed = std::env::var("UNDERCROFT_SEED")
-        .map_or(1, |text| text.parse().expect("UNDERCROFT_SEED is a number"));
-    println!("UNDERCROFT_SEED={seed}");
-    seed
+    undercroft_random::testing::seed_or(1)
 }
 
 pub(crate) fn record(space: u32, address: u64, length: u64, op: Op) -> Record {

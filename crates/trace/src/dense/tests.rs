@@ -4,7 +4,7 @@ use super::*;
 use crate::blocks::tests::{MemoryReader, random_records, record, seed};
 use crate::blocks::{BlockOptions, CHUNK_REFERENCES};
 use crate::record::{Op, Record, Unit};
-use crate::rng::SplitMix64;
+use undercroft_random::SplitMix64;
 
 fn load(records: &[Record], memory_bytes: u64, sample_rate: f64) -> DenseTrace {
     let options = BlockOptions { sample_rate, ..Default::default() };

@@ -26,6 +26,7 @@ use std::io::Write;
 use std::path::Path;
 
 use memchr::memchr;
+use undercroft_random::fibonacci;
 
 use crate::format::spaces::Spaces;
 use crate::format::text::{
@@ -309,7 +310,7 @@ fn op(field: &[u8]) -> Parse<Op> {
 fn hash(text: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let hash = text.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = fibonacci(hash ^ (hash >> 32));
     (hash ^ (hash >> 29)) >> 1
 }
 

@@ -10,7 +10,7 @@ const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// The spaces met so far.
 #[derive(Default)]
-pub(crate) struct Spaces {
+pub struct Spaces {
     numbers: HashMap<Box<[u8]>, u32>,
     names: Vec<String>,
     name_bytes: usize,
@@ -25,13 +25,16 @@ impl Spaces {
     }
 
     /// Names by number.
-    pub(crate) fn names(&self) -> &[String] {
+    pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// Number of the space that the trace calls `key`.
+    ///
+    /// # Errors
+    /// There are too many spaces.
     #[inline]
-    pub(crate) fn number(&mut self, key: &[u8]) -> Parse<u32> {
+    pub fn number(&mut self, key: &[u8]) -> Parse<u32> {
         self.number_named(key, || None)
     }
 

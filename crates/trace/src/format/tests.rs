@@ -6,6 +6,8 @@ mod damage;
 use std::io::Cursor;
 use std::path::Path;
 
+use undercroft_random::SplitMix64 as Random;
+
 use super::{ENTRIES, Entry, Options, by_name};
 use crate::input::Input;
 use crate::{Error, Meta, Op, OpenOptions, Reader, Record, Unit, create, open};
@@ -35,6 +37,9 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("csv", "time_ns,op,space,first_byte,bytes\n5,r,\"8,0\",0,512\n6,w,\"8,16\",512,1024\n"),
 ];
+
+/// The formats that are no text: they have fixtures of their own.
+const BINARIES: [&str; 3] = ["uct", "vscsi", "oraclegeneral"];
 
 const BLKPARSE: &str = "\
   8,0    0        1     0.000000000  4020  Q   R 282624 + 8 [java]
@@ -90,6 +95,7 @@ fn record(time_ns: u64, op: Op, space: u32, address: u64, length: u64) -> Record
 
 #[test]
 fn every_text_format_says_what_its_fixture_says() {
+    assert_eq!(TEXTS.len() + BINARIES.len(), ENTRIES.len(), "a format without a fixture");
     let records = |name| {
         let text = TEXTS.iter().find(|(format, _)| *format == name).unwrap().1;
         let (_, records, spaces, _) = read(name, "", text.as_bytes()).unwrap();
@@ -314,32 +320,6 @@ fn written(format: &str, trace: &Whole) -> Result<Vec<u8>, Error> {
     Ok(std::fs::read(path).unwrap())
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let seed = std::env::var("UNDERCROFT_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| {
-            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-            now.as_nanos() as u64
-        });
-        println!("UNDERCROFT_SEED={seed}");
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 /// A trace that uses all that `meta` promises, with times of microsecond resolution.
 fn random_trace(random: &mut Random, meta: Meta, spaces: u32, most: u64) -> Whole {
     let step = if meta.unit == Unit::Bytes { 512 } else { 1 };
@@ -354,9 +334,9 @@ fn random_trace(random: &mut Random, meta: Meta, spaces: u32, most: u64) -> Whol
             time_ns: if meta.has_time { time_ns } else { 0 },
             op: if write { Op::Write } else { Op::Read },
             space,
-            address: (random.next() >> random.below(64)) / 1024 / step * step,
+            address: (random.next_u64() >> random.below(64)) / 1024 / step * step,
             length: (1 + random.below(most)) * step,
-            buffer: meta.has_buffers.then(|| random.next() >> random.below(64)),
+            buffer: meta.has_buffers.then(|| random.next_u64() >> random.below(64)),
         }
     });
     let records = records.collect();
@@ -366,7 +346,7 @@ fn random_trace(random: &mut Random, meta: Meta, spaces: u32, most: u64) -> Whol
 
 #[test]
 fn what_a_writer_writes_its_reader_reads() {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let bare = Meta {
         has_ops: false,
         has_time: false,

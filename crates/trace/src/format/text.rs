@@ -1,12 +1,15 @@
 //! What all text formats share: lines of limited length, fields, numbers, and a reader that turns
-//! lines into records one by one. What the fields mean is in the file of each format.
+//! lines into records one by one. What the fields mean is in the file of each format, or in
+//! somebody else's crate: [`open_text`] reads a [`TextFormat`] of one's own.
 //!
 //! In every text format lines end in LF or CRLF, the last one may have no end, and blank lines
 //! are nothing.
 
+use std::path::Path;
+
 use memchr::memchr;
 
-use crate::format::spaces::Spaces;
+pub use crate::format::spaces::Spaces;
 use crate::input::Input;
 use crate::{Error, Meta, Reader, Record, Unit};
 
@@ -21,23 +24,31 @@ const MAX_BYTES: u64 = 1 << 32;
 const MAX_BLOCKS: u64 = 1 << 24;
 
 /// Bytes in a sector, in every format that counts sectors.
-pub(crate) const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
 
 /// What a line should have been.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The line is not what the format promises.
-    Expected { expected: String, found: String },
-    /// A limit of ours.
+    Expected {
+        /// What the format wants there.
+        expected: String,
+        /// What is there, shortened.
+        found: String,
+    },
+    /// A limit of this crate.
     Limit(String),
 }
 
 /// Outcome of parsing; boxed to keep the common way short.
-pub(crate) type Parse<T> = Result<T, Box<Fault>>;
+pub type Parse<T> = Result<T, Box<Fault>>;
 
-/// A parse error.
+/// The error of a line in which something else was expected than what was found.
+///
+/// # Errors
+/// Always.
 #[cold]
-pub(crate) fn expected<T>(expected: impl Into<String>, found: &[u8]) -> Parse<T> {
+pub fn expected<T>(expected: impl Into<String>, found: &[u8]) -> Parse<T> {
     Err(Box::new(Fault::Expected { expected: expected.into(), found: shown(found) }))
 }
 
@@ -53,11 +64,17 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
 }
 
 /// A text format: one line in, at most one record out.
-pub(crate) trait TextFormat: Send {
+pub trait TextFormat: Send {
     /// Reads a line that is not blank. `None`: the line is none of the format's records.
+    ///
+    /// # Errors
+    /// The line is not what the format promises.
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>>;
 
     /// Looks back at the end of the trace.
+    ///
+    /// # Errors
+    /// Something is missing.
     fn end(&self) -> Parse<()> {
         Ok(())
     }
@@ -194,13 +211,28 @@ impl<F: TextFormat> Reader for TextReader<F> {
     }
 }
 
+/// Opens a trace in a text format of one's own; `-` is standard input. zstd and gzip are undone.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn open_text(
+    path: &Path,
+    format: impl TextFormat + 'static,
+    meta: Meta,
+) -> Result<Box<dyn Reader>, Error> {
+    Ok(TextReader::boxed(Lines::new(Input::open(path)?), format, meta, Spaces::default()))
+}
+
 fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
 /// Checks a request of `unit`: at least one byte or block, not absurdly long, within 64 bits.
+///
+/// # Errors
+/// It is not.
 #[inline]
-pub(crate) fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> {
+pub fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> {
     let most = match unit {
         Unit::Bytes => MAX_BYTES,
         Unit::Blocks => MAX_BLOCKS,
@@ -217,8 +249,11 @@ pub(crate) fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> 
 }
 
 /// Turns sectors into bytes.
+///
+/// # Errors
+/// They are 2^64 bytes or more.
 #[inline]
-pub(crate) fn sectors(count: u64) -> Parse<u64> {
+pub fn sectors(count: u64) -> Parse<u64> {
     match count.checked_mul(SECTOR) {
         Some(bytes) => Ok(bytes),
         None => expected("a sector below 2^55", count.to_string().as_bytes()),
@@ -226,7 +261,7 @@ pub(crate) fn sectors(count: u64) -> Parse<u64> {
 }
 
 /// The fields of a line, taken one after another.
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
     /// Delimiter; a blank stands for any run of blanks and tabs.
     delimiter: u8,
@@ -235,24 +270,27 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Fields between blanks and tabs.
     #[inline]
-    pub(crate) fn blanks(line: &'a [u8]) -> Fields<'a> {
+    pub fn blanks(line: &'a [u8]) -> Fields<'a> {
         Fields { rest: line, delimiter: b' ' }
     }
 
     /// Fields between single delimiters, blanks around them not counted.
     #[inline]
-    pub(crate) fn split(line: &'a [u8], delimiter: u8) -> Fields<'a> {
+    pub fn split(line: &'a [u8], delimiter: u8) -> Fields<'a> {
         Fields { rest: line, delimiter }
     }
 
     /// What has not been taken yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// A decimal number.
+    /// A decimal number; `what` names the field in an error.
+    ///
+    /// # Errors
+    /// The field is none below 2^64.
     #[inline(always)]
-    pub(crate) fn number(&mut self, what: &str) -> Parse<u64> {
+    pub fn number(&mut self, what: &str) -> Parse<u64> {
         self.skip_blanks();
         match digits(self.rest) {
             Some((value, used)) if self.ends_at(used) => {
@@ -263,9 +301,16 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A decimal fraction in units of 10^-`places`; further decimals are cut off.
+    /// A decimal fraction in units of 10^-`places`; further decimals are cut off. `what` names
+    /// the field in an error.
+    ///
+    /// # Errors
+    /// The field is none in range.
+    ///
+    /// # Panics
+    /// More than nine places are asked for.
     #[inline(always)]
-    pub(crate) fn decimal(&mut self, what: &str, places: u32) -> Parse<u64> {
+    pub fn decimal(&mut self, what: &str, places: u32) -> Parse<u64> {
         self.skip_blanks();
         match decimal(self.rest, places) {
             Some((value, used)) if self.ends_at(used) => {
@@ -284,7 +329,7 @@ impl<'a> Fields<'a> {
 
     /// A field as it stands, without blanks around it; empty at the end of the line.
     #[inline]
-    pub(crate) fn text(&mut self) -> &'a [u8] {
+    pub fn text(&mut self) -> &'a [u8] {
         self.skip_blanks();
         // Fields are too short for a search with vectors to be worth its start.
         let end = if self.delimiter == b' ' {
@@ -299,8 +344,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Nothing may follow.
+    ///
+    /// # Errors
+    /// There are more fields.
     #[inline]
-    pub(crate) fn end(&self) -> Parse<()> {
+    pub fn end(&self) -> Parse<()> {
         if is_blank(self.rest) { Ok(()) } else { expected("the end of the line", self.rest) }
     }
 

@@ -1,25 +1,6 @@
 //! `.uct`, our own binary format: small, read at memory speed, and damage is noticed.
 //!
-//! All numbers are little-endian. A header of 24 bytes:
-//!
-//! | bytes | content |
-//! |---|---|
-//! | 8 | magic `\x93UCT\r\n\x1a\n`, which a transfer as text destroys |
-//! | u16 | version, 1 |
-//! | u8 | unit: 0 blocks, 1 bytes |
-//! | u8 | flags: 1 reads and writes are told apart, 2 times, 4 buffer addresses |
-//! | u32 | block size in bytes, 0: not stated |
-//! | u32 | 0 |
-//! | u32 | CRC-32 of the 20 bytes before |
-//!
-//! Then chunks: u32 length of the body, u32 CRC-32 of the body, the body. A body begins with a u8.
-//! 1: u32 count of records (at most 65,536), u32 count of spaces that are new, their names (u16
-//! length, UTF-8), and six columns: time in ns, marks (1 write, 2 has a buffer), space, address,
-//! length - 1, buffer. 0: the end, with the u64 count of all records; nothing follows.
-//!
-//! A column is a u64 base, a u8 width from 0 to 8, and for each record the difference to the base
-//! in that many bytes. What does not change within a chunk thus costs 9 bytes, and a number of a
-//! small range one, two or three bytes a record.
+//! `docs/developer/file-formats.md` says what is in which byte.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Distributions of the generators: the Zipf law, and a permutation that hides its order. No
 //! table: memory does not grow with the number of blocks.
 
-use crate::rng::{SplitMix64, mix};
+use undercroft_random::{SplitMix64, mix};
 
 /// Ranks 0, 1, ... drawn in proportion to (rank + 1)^-alpha, exactly, by rejection-inversion
 /// (W. Hoermann and G. Derflinger, "Rejection-inversion to generate variates from monotone

@@ -9,7 +9,7 @@ use super::law::{Permutation, Zipf};
 use super::{ALPHA, BATCH, BLOCKS, Generator, Kind, Made, Parameter, REQUESTS, SCRAMBLE, SEED};
 use super::{Source, Values, WRITES, one_block};
 use crate::record::{Op, Record};
-use crate::rng::SplitMix64;
+use undercroft_random::SplitMix64;
 
 pub(super) const GENERATOR: Generator = Generator {
     name: "mixed",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::*;
 use crate::blocks::{BlockOptions, BlockStream};
-use crate::rng::mix;
+use undercroft_random::{fibonacci, mix};
 
 fn records(name: &str, parameters: &str) -> (Vec<Record>, Vec<String>) {
     let mut reader = GeneratorSpec::parse(name, parameters).unwrap().reader();
@@ -21,7 +21,7 @@ fn records(name: &str, parameters: &str) -> (Vec<Record>, Vec<String>) {
 fn fingerprint(records: &[Record]) -> u64 {
     records.iter().fold(0, |hash, record| {
         let kind = u64::from(record.space) << 1 | u64::from(record.op == Op::Write);
-        mix(hash ^ record.address.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(kind)
+        mix(hash ^ fibonacci(record.address)).wrapping_add(kind)
     })
 }
 

@@ -24,8 +24,8 @@ use std::collections::VecDeque;
 
 use super::{BATCH, Generator, Kind, Made, Parameter, SEED, Source, Values};
 use crate::record::Record;
-use crate::rng::SplitMix64;
 use schema::Schema;
+use undercroft_random::SplitMix64;
 
 pub(super) const GENERATOR: Generator = Generator {
     name: "tpcc",

@@ -4,7 +4,7 @@ use super::law::{Permutation, Zipf};
 use super::{ALPHA, BATCH, BLOCKS, Generator, Made, REQUESTS, SCRAMBLE, SEED, Source};
 use super::{Values, WRITES, one_block};
 use crate::record::{Op, Record};
-use crate::rng::SplitMix64;
+use undercroft_random::SplitMix64;
 
 pub(super) const GENERATOR: Generator = Generator {
     name: "zipf",

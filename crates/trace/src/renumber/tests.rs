@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::blocks::tests::seed;
-use crate::rng::SplitMix64;
+use undercroft_random::SplitMix64;
 
 /// Blocks with every shape that the table treats specially: runs, strides, random, and numbers
 /// beyond 32 bits that differ in their high half only.

@@ -3,5 +3,6 @@
 //! The formats are tested where they are read and written (`src`).
 
 mod merge;
+mod own_format;
 mod random;
 mod real_traces;

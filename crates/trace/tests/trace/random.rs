@@ -5,7 +5,9 @@ mod bodies;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use undercroft_trace::{SplitMix64, formats};
+use undercroft_random::SplitMix64;
+use undercroft_random::testing::seed;
+use undercroft_trace::formats;
 
 /// Beginnings of traces in each kind of format, to be damaged.
 const SAMPLES: [&[u8]; 8] = [
@@ -21,9 +23,7 @@ const SAMPLES: [&[u8]; 8] = [
 
 #[test]
 fn whatever_a_trace_is_reading_it_ends() {
-    let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let given = std::env::var("UNDERCROFT_SEED").ok();
-    let start = given.map_or_else(clock, |seed| seed.parse().unwrap());
+    let start = seed();
     let count = formats().count() as u64 + 1;
     for seed in start..start + 2000 {
         let mut random = SplitMix64::new(seed);

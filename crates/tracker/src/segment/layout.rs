@@ -1,4 +1,5 @@
 //! Which word of a segment is what. Numbers are words of 8 bytes unless their name says bytes.
+//! `docs/developer/file-formats.md` has the whole in a table.
 
 use std::ops::Range;
 

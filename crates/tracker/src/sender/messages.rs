@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
-use undercroft_nbd::hint::{BlockRun, ClientStat, Hint, Tracking};
+use undercroft_hints::{BlockRun, ClientStat, Hint, Tracking};
 
 use super::Gone;
 use crate::segment::Segment;

@@ -8,7 +8,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::{Key, mix};
+use undercroft_random::mix;
+
+use super::Key;
 use crate::ahead;
 use crate::segment::layout::LINK_BUCKET;
 

@@ -10,7 +10,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Place, Table, mix};
+use undercroft_random::mix;
+
+use super::{Place, Table};
 
 /// Bytes of a region.
 const REGION_BITS: u32 = 20;

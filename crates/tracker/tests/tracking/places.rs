@@ -135,7 +135,7 @@ fn identity(path: &Path) -> Identity {
 }
 
 fn write_page(file: &File, page: u64, random: &mut Random) {
-    let bytes: Vec<u8> = (0..GRANULE / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+    let bytes: Vec<u8> = (0..GRANULE / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
     file.write_all_at(&bytes, page * GRANULE).unwrap();
 }
 
@@ -160,7 +160,7 @@ fn compare(segment: &Segment, id: u32, file: &File, image: &File) -> u64 {
 
 fn check(kind: &str, size: u64, on: On) {
     let Some(mounted) = Mounted::new(kind, size, on) else { return };
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let (path, image_path) = (mounted.root().join("table"), mounted.image());
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
@@ -251,7 +251,7 @@ fn in_a_while() -> u64 {
 #[test]
 fn a_file_that_was_defragmented_is_found_again() {
     let Some(mounted) = Mounted::new("ext4", 64 << 20, On::Whole) else { return };
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let segment = Segment::anonymous(1).unwrap();
     let (file, id) = mounted.file(&segment, "table");
     let other = File::create(mounted.root().join("other")).unwrap();
@@ -287,7 +287,7 @@ fn a_file_that_was_defragmented_is_found_again() {
 #[test]
 fn files_that_share_blocks_are_told_apart_once_they_do_not() {
     let Some(mounted) = Mounted::new("xfs", 320 << 20, On::Whole) else { return };
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let segment = Segment::anonymous(1).unwrap();
     let (file, id) = mounted.file(&segment, "table");
     (0..PAGES).for_each(|page| write_page(&file, page, &mut random));

@@ -33,7 +33,7 @@ fn worker() {
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let segment = Segment::attach(&file, path.as_ref()).unwrap();
     let table = Table::new(&segment);
-    let mut random = Random(u64::from(std::process::id()));
+    let mut random = Random::new(u64::from(std::process::id()));
     loop {
         let address = 0x7000_0000_0000 + random.below(2000) * 2048;
         let place = Place::new(0, address).unwrap();

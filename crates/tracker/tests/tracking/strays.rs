@@ -79,7 +79,7 @@ fn a_cache_stays_known() {
 #[test]
 fn it_is_the_rule() {
     type Frame = (u16, u64, u64);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let segment = Segment::anonymous(64 << 20).unwrap();
     let table = Table::new(&segment);
     let (mut strays, mut before) = (Strays::default(), Vec::<Frame>::new());

@@ -184,7 +184,7 @@ fn compare(calls: impl Iterator<Item = Call>, every: usize) {
 
 #[test]
 fn random_calls_do_what_the_naive_table_does() {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     for round in 0..40 {
         let steps = [64, 256, 512, 4096][round % 4];
         let (places, blocks) = (1 + random.below(200), 1 + random.below(300));
@@ -248,7 +248,7 @@ fn thread_table(with: impl FnOnce(Table<'_>)) {
 
 #[test]
 fn it_says_what_the_table_of_the_engine_says() {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let segment = Segment::anonymous(16 << 20).unwrap();
     let table = Table::new(&segment);
     let mut cct = Cct::new(GRANULE as u32, Frames::Read, 1 << 20, 1);
@@ -276,7 +276,7 @@ fn it_says_what_the_table_of_the_engine_says() {
 
 #[test]
 fn a_full_table_forgets_and_stays_right() {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let segment = Segment::anonymous(1).unwrap();
     let table = Table::new(&segment);
     let mut told = Told::default();

@@ -10,6 +10,8 @@
 
 use std::ops::Deref;
 
+use undercroft_random::fibonacci;
+
 use super::super::activity::Steps;
 use super::super::records::{Block, Blocks, BlocksAtHand};
 use super::queue::Queue;
@@ -55,7 +57,7 @@ impl Classes {
     /// Where in `found` a hotness is looked for: its bits mixed by the golden ratio.
     #[inline(always)]
     fn hash(heat: u64) -> usize {
-        (heat.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % FOUND
+        (fibonacci(heat) >> 58) as usize % FOUND
     }
 
     /// The list for a hotness; none: there is none left.

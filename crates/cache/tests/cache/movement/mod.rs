@@ -12,7 +12,7 @@ use crate::support::{Random, seeds};
 use models::Model;
 use undercroft_cache::movement::{Build, Move, Node, Scheme, SchemeSpec, Topology, schemes};
 use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Departures, Reference};
+use undercroft_cache::{Evictions, Reference};
 
 /// A scheme by its text; `promote-arc` is `promote` over levels of ARC.
 fn scheme(text: &str, topology: &Topology, seed: u64) -> Box<dyn Scheme> {
@@ -170,7 +170,7 @@ fn without_slots_hfa_is_the_scheme_underneath() {
         let whole = sizes.iter().sum();
         let mut lru = Spec::parse("lru").unwrap().build(&Context::new(whole)).unwrap();
         lru.grow(64);
-        let mut out = Departures::new();
+        let mut out = Evictions::new();
         let hits: Vec<_> = refs.iter().map(|r| lru.access(r.entry(), &mut out)).collect();
         let ours = answers("d-hfa,k=0", &sizes, &refs, seed);
         assert_eq!(ours.iter().map(Option::is_some).collect::<Vec<_>>(), hits, "seed {seed}");
@@ -190,7 +190,7 @@ fn promote_at_the_limits_of_its_probability() {
             let mut lru = Spec::parse("lru").unwrap().build(&Context::new(size)).unwrap();
             lru.grow(64);
             let level = if start == 0 { 1 } else { 0 };
-            let mut out = Departures::new();
+            let mut out = Evictions::new();
             let mut hit = |r: &Reference| lru.access(r.entry(), &mut out).then_some(level);
             let expected: Vec<_> = refs.iter().map(&mut hit).collect();
             assert_eq!(ours, expected, "seed {seed}, start {start}");

@@ -4,14 +4,14 @@
 use std::io::{self, ErrorKind};
 use std::sync::{PoisonError, RwLock};
 
-use undercroft_nbd::report::Answer;
+use undercroft_hints::MessageAnswer;
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
 use undercroft_nbd::{
     Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
 };
 use undercroft_store::{Facts, OnLoss};
 
-use super::voice::{Opened, Voice};
+use super::notifier::{Notifier, Opened};
 
 /// What requests share: they outlive the call that began them.
 pub(super) struct Link {
@@ -22,7 +22,7 @@ pub(super) struct Link {
     line: Line,
     facts: RwLock<Facts>,
     /// What is said of the cache in front, if anything.
-    voice: Option<Voice>,
+    notifier: Option<Notifier>,
 }
 
 /// A connection that was just made.
@@ -41,19 +41,19 @@ impl Link {
         options: ClientOptions,
         name: String,
         read_only: bool,
-        voice: Option<Voice>,
+        notifier: Option<Notifier>,
     ) -> io::Result<Link> {
         let id = LineId::default();
-        let dialled = dial(&uri, &options, id.next(), voice.as_ref()).await;
+        let dialled = dial(&uri, &options, id.next(), notifier.as_ref()).await;
         let dialled = dialled.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
-        if let Some(voice) = &voice {
-            if let Some(why) = dialled.opened.as_ref().and_then(|opened| voice.refused(opened)) {
+        if let Some(notifier) = &notifier {
+            if let Some(why) = dialled.opened.as_ref().and_then(|opened| notifier.refused(opened)) {
                 return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {why}")));
             }
-            voice.start();
+            notifier.start();
         }
         let Dialled { client, size, opened } = dialled;
-        attach(voice.as_ref(), &name, opened);
+        attach(notifier.as_ref(), &name, opened);
         let remote = client.remote();
         let facts = Facts {
             size,
@@ -63,7 +63,7 @@ impl Link {
             name: name.clone(),
         };
         let line = Line::resumed(name, client);
-        Ok(Link { uri, options, id, line, facts: RwLock::new(facts), voice })
+        Ok(Link { uri, options, id, line, facts: RwLock::new(facts), notifier })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -85,23 +85,28 @@ impl Link {
     async fn connect_again(&self) -> Result<Client, ClientError> {
         let again = connect_again(|| self.dial(self.id.next())).await?;
         self.check(&again)?;
-        attach(self.voice.as_ref(), &self.facts().name, again.opened);
+        attach(self.notifier.as_ref(), &self.facts().name, again.opened);
         Ok(again.client)
     }
 
     async fn dial(&self, line: String) -> Result<Dialled, ClientError> {
-        dial(&self.uri, &self.options, line, self.voice.as_ref()).await
+        dial(&self.uri, &self.options, line, self.notifier.as_ref()).await
     }
 
     /// Says what there is to say before a request for a range, which goes next.
-    pub(super) async fn before(&self, offset: u64, length: u64, changes: bool) -> Option<Answer> {
-        self.voice.as_ref()?.before(offset..offset + length, changes).await
+    pub(super) async fn before(
+        &self,
+        offset: u64,
+        length: u64,
+        changes: bool,
+    ) -> Option<MessageAnswer> {
+        self.notifier.as_ref()?.before(offset..offset + length, changes).await
     }
 
     /// Waits for the answer to that.
-    pub(super) async fn heard(&self, answer: Option<Answer>) {
-        if let Some(voice) = &self.voice {
-            voice.heard(answer).await;
+    pub(super) async fn heard(&self, answer: Option<MessageAnswer>) {
+        if let Some(notifier) = &self.notifier {
+            notifier.heard(answer).await;
         }
     }
 
@@ -165,7 +170,7 @@ impl Link {
         }
         self.check(&again).map_err(|error| self.failed(error))?;
         self.line.replace(again.client).await.map_err(|error| self.failed(error))?;
-        attach(self.voice.as_ref(), &self.facts().name, again.opened);
+        attach(self.notifier.as_ref(), &self.facts().name, again.opened);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)
     }
@@ -176,25 +181,25 @@ async fn dial(
     uri: &Uri,
     options: &ClientOptions,
     line: String,
-    voice: Option<&Voice>,
+    notifier: Option<&Notifier>,
 ) -> Result<Dialled, ClientError> {
     let plain = options;
     let mut options = options.clone();
     options.contexts.push(line);
-    let Some(voice) = voice else {
+    let Some(notifier) = notifier else {
         let client = Client::connect(uri, &options).await?;
         let size = client.remote().info.size;
         return Ok(Dialled { client, size, opened: None });
     };
     let size = Client::describe(uri, plain).await?.info.size;
-    options.contexts.push(voice.context());
+    options.contexts.push(notifier.context());
     let client = Client::connect(uri, &options).await?;
-    let opened = Some(voice.open(client.clone()));
+    let opened = Some(notifier.open(client.clone()));
     Ok(Dialled { client, size, opened })
 }
 
-fn attach(voice: Option<&Voice>, name: &str, opened: Option<Opened>) {
-    if let (Some(voice), Some(opened)) = (voice, opened) {
-        voice.attach(name, opened);
+fn attach(notifier: Option<&Notifier>, name: &str, opened: Option<Opened>) {
+    if let (Some(notifier), Some(opened)) = (notifier, opened) {
+        notifier.attach(name, opened);
     }
 }

@@ -1,6 +1,7 @@
 //! What the world looks at from time to time and at its end: how busy disks and links were.
 
-use undercroft_cache::placement::{Cluster, Load, ReloadCounts, WayByCost};
+use undercroft_cache::placement::{Load, ReloadCounts, WayByCost};
+use undercroft_cache::topology::Cluster;
 
 use super::{Event, World};
 use crate::timed::TimedOutcome;

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) fn binaries() -> Vec<(&'static str, Vec<u8>)> {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut trace = random_trace(&mut random, uct_meta(Unit::Blocks), 3, 9);
     trace.1.truncate(5);
     let bare = Meta { has_ops: false, has_buffers: false, ..uct_meta(Unit::Blocks) };
@@ -55,12 +55,12 @@ fn a_uct_trace_with_any_bit_flipped_is_damaged() {
 #[test]
 fn a_uct_chunk_with_a_good_checksum_is_not_trusted() {
     let (_, bytes) = binaries().remove(0);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let length = u32::from_le_bytes(bytes[24..28].try_into().unwrap()) as usize;
     for _ in 0..20_000 {
         let mut wrong = bytes.clone();
         let at = 32 + random.below(length as u64) as usize;
-        wrong[at] = random.next() as u8;
+        wrong[at] = random.next_u64() as u8;
         let checksum = crc32fast::hash(&wrong[32..32 + length]).to_le_bytes();
         wrong[28..32].copy_from_slice(&checksum);
         for record in read("uct", "", &wrong).map_or(vec![], |whole| whole.1) {
@@ -71,7 +71,7 @@ fn a_uct_chunk_with_a_good_checksum_is_not_trusted() {
 
 #[test]
 fn garbage_ends_without_a_panic() {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let mut fixtures = binaries();
     fixtures.extend(TEXTS.iter().map(|(name, text)| (*name, text.as_bytes().to_vec())));
     for round in 0..3000 {
@@ -80,15 +80,15 @@ fn garbage_ends_without_a_panic() {
         for _ in 0..1 + random.below(4) {
             let at = random.below(wrong.len() as u64) as usize;
             match random.below(4) {
-                0 => wrong[at] = random.next() as u8,
+                0 => wrong[at] = random.next_u64() as u8,
                 1 => wrong.insert(at, b"0,9 .\n-\"#xF"[random.below(11) as usize]),
                 2 => drop(wrong.remove(at)),
                 _ => wrong = [&wrong[..at], &wrong[at / 2..]].concat(),
             }
         }
         let _ = read(name, "", &wrong);
-        let noise: Vec<u8> = (0..random.below(300)).map(|_| random.next() as u8).collect();
-        for entry in &ENTRIES {
+        let noise: Vec<u8> = (0..random.below(300)).map(|_| random.next_u64() as u8).collect();
+        for entry in ENTRIES {
             for bytes in [&wrong, &noise] {
                 let whole = read(entry.info.name, "", bytes);
                 assert!(whole.map_or(0, |whole| whole.1.len()) <= bytes.len(), "{name}");

@@ -1,0 +1,405 @@
+//! Placement at eviction: what a level does with a read, a write, and the news that the client
+//! evicted a block, under eviction-based and global placement.
+//!
+//! What comes from where:
+//! * eviction-based placement: USENIX 2003 and TPDS 2004, section 6. A missed block goes to the
+//!   client and takes no room here; it comes when the client evicts it, from disk (`Reload`) or
+//!   from the client (`Demote`). With `OnHit::Move` a read that hits gives the block up.
+//! * a write updates the copy that is here. It neither places nor touches it, and no time passes
+//!   for the policy.
+//! * the staging area and relative thresholds are ours.
+//!
+//! Not here: the blocks and their policy, which belong to the [level](super::Level), and who
+//! evicted what (`clients.rs`).
+
+use std::sync::Arc;
+
+use super::WriteMode;
+use super::adaptive::Adaptive;
+use super::staging::StagingArea;
+use crate::bounded_lru_map::BoundedLruMap;
+use crate::hashed::{Frame, HashedCache, Resident, Served};
+use crate::placement::{Eviction, OnHit, PlacementError, Threshold, WayDown};
+use crate::policy::{Entry, Spec};
+
+/// What a counted reference met, and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Referred {
+    /// Whether the data was here. If so, and the block had no frame, it was in the staging area.
+    pub hit: bool,
+    /// The frame that the block had. If it has it no longer, it is free from now on: deliver from
+    /// it before another block gets it.
+    pub before: Option<Frame>,
+    /// The frame that the block has now; to be filled if it had none before.
+    pub now: Option<Frame>,
+}
+
+impl Referred {
+    /// Nothing was here, and nothing is.
+    pub(super) const NOTHING: Self = Self { hit: false, before: None, now: None };
+}
+
+impl From<Served> for Referred {
+    fn from(served: Served) -> Self {
+        let had = served.frame.filter(|_| served.hit);
+        Self { hit: served.hit, before: had.or(served.left), now: served.frame }
+    }
+}
+
+/// What to do about a block that the client evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down {
+    /// Nothing: it is here already, and has become the newest.
+    Resident,
+    /// It was placed in this frame; fill it from the staging area, which gave it up.
+    Staged(Frame),
+    /// Its data is needed: read it from disk when there is time, or take what the client sends, and
+    /// then call [`Level::arrived`](super::Level::arrived).
+    Fetch,
+    /// Nothing: it is not worth a reload.
+    Skip,
+}
+
+/// What placement at eviction counted, beside the [`Counts`](super::Counts) of its level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlacementCounts {
+    /// Evictions by the client that became known.
+    pub known_evictions: u64,
+    /// Evictions that were foreseen, as too late to become known in time.
+    pub foreseen: u64,
+    /// Of those, blocks that were here.
+    pub already_here: u64,
+    /// Blocks read from disk because the client evicted them.
+    pub reloads: u64,
+    /// Blocks that the client sent down.
+    pub demotions_in: u64,
+    /// Blocks placed from the staging area: reloads saved.
+    pub staged: u64,
+    /// Reads served from the staging area; also among the read hits.
+    pub staged_hits: u64,
+    /// Evicted blocks that were not worth a reload.
+    pub skipped: u64,
+}
+
+impl PlacementCounts {
+    /// What two levels counted together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            known_evictions: self.known_evictions + other.known_evictions,
+            foreseen: self.foreseen + other.foreseen,
+            already_here: self.already_here + other.already_here,
+            reloads: self.reloads + other.reloads,
+            demotions_in: self.demotions_in + other.demotions_in,
+            staged: self.staged + other.staged,
+            staged_hits: self.staged_hits + other.staged_hits,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+}
+
+/// The rules of eviction-based placement at work, and what they go by.
+pub(super) struct EvictionPlacement {
+    rules: Eviction,
+    mode: WriteMode,
+    /// How often the blocks of late were read or written; only where a threshold asks for it.
+    accesses: Option<BoundedLruMap<u8>>,
+    staging: StagingArea,
+    adaptive: Option<Adaptive>,
+    placed: PlacementCounts,
+}
+
+/// Blocks whose accesses are remembered, times the capacity: the residents, and four times as many
+/// others as ghost memories have.
+const REMEMBERED: u32 = 5;
+
+impl EvictionPlacement {
+    /// For a level of `capacity` blocks with a policy. `seed` makes the indexes unpredictable for
+    /// clients that choose the block numbers; it changes nothing else.
+    ///
+    /// # Errors
+    /// The policy cannot be had.
+    pub(super) fn new(
+        spec: &Spec,
+        capacity: u32,
+        rules: Eviction,
+        mode: WriteMode,
+        seed: u64,
+    ) -> Result<Self, PlacementError> {
+        let is_adaptive = rules.on_hit == OnHit::Adaptive;
+        let counts_accesses =
+            !matches!(rules.threshold, Threshold::Accesses(0 | 1)) && rules.down == WayDown::Reload;
+        let remembered = capacity.saturating_mul(REMEMBERED);
+        Ok(Self {
+            rules,
+            mode,
+            accesses: counts_accesses.then(|| BoundedLruMap::new(remembered, seed)),
+            staging: StagingArea::new(rules.staging, capacity, seed),
+            adaptive: is_adaptive.then(|| Adaptive::new(spec, capacity, seed)).transpose()?,
+            placed: PlacementCounts::default(),
+        })
+    }
+
+    /// The client asks for a block; `cold`: it is known that nobody referenced it before.
+    pub(super) fn read(&mut self, cache: &mut HashedCache, block: u64, cold: bool) -> Referred {
+        self.count_access(block);
+        let staged = self.staging.holds(block);
+        let resident = cache.resident(block, None);
+        let before = resident.map(|resident| resident.frame);
+        let hit = before.is_some() || staged;
+        cache.count_read(hit, cold);
+        self.placed.staged_hits += u64::from(staged && before.is_none());
+        if self.adaptive.as_mut().is_some_and(|adaptive| adaptive.read(block)) {
+            let found = cache.access(block);
+            self.staging.forget(block);
+            return Referred { hit, before, now: Some(found.frame) };
+        }
+        match resident {
+            Some(resident) if self.rules.on_hit == OnHit::Keep => {
+                cache.touch_resident(resident);
+                return Referred { hit, before, now: before };
+            }
+            Some(resident) => cache.take_resident(resident),
+            None => cache.note(block),
+        }
+        Referred { hit, before, now: None }
+    }
+
+    /// A read while another client has the block too: what is here stays.
+    pub(super) fn read_shared(
+        &mut self,
+        cache: &mut HashedCache,
+        block: u64,
+        cold: bool,
+    ) -> Referred {
+        let on_hit = std::mem::replace(&mut self.rules.on_hit, OnHit::Keep);
+        let read = self.read(cache, block, cold);
+        self.rules.on_hit = on_hit;
+        read
+    }
+
+    /// The next block that is taken to have been evicted though nothing says so, and what to do.
+    #[inline]
+    pub(super) fn foreseen(&mut self, cache: &mut HashedCache) -> Option<(u64, Down)> {
+        let block = self.adaptive.as_mut()?.foreseen()?;
+        cache.clear_evicted();
+        self.placed.foreseen += 1;
+        let resident = cache.resident(block, None);
+        Some((block, self.descend(cache, block, resident)))
+    }
+
+    /// The client writes a block. A copy is to be updated, unless [`WriteMode::Invalidate`] has
+    /// given it up.
+    pub(super) fn write(&mut self, cache: &mut HashedCache, block: u64) -> Referred {
+        cache.clear_evicted();
+        self.count_access(block);
+        let before = cache.frame(block);
+        let hit = before.is_some();
+        cache.count_write(hit);
+        if self.mode == WriteMode::Invalidate {
+            self.staging.forget(block);
+            cache.discard(block);
+            return Referred { hit, before, now: None };
+        }
+        self.staging.write(block);
+        Referred { hit, before, now: before }
+    }
+
+    /// A reference of a client that says nothing of its evictions, and is served as if placement
+    /// were access-based.
+    pub(super) fn access(
+        &mut self,
+        cache: &mut HashedCache,
+        block: u64,
+        is_write: bool,
+        cold: bool,
+    ) -> Referred {
+        if is_write && self.mode != WriteMode::Allocate {
+            return self.write(cache, block);
+        }
+        self.count_access(block);
+        // Resident from now on, so its data need not be staged too.
+        let staged = self.staging.take(block) && !is_write;
+        let found = cache.access(block);
+        let hit = found.hit || staged;
+        if is_write {
+            cache.count_write(hit);
+        } else {
+            cache.count_read(hit, cold);
+            self.placed.staged_hits += u64::from(staged && !found.hit);
+        }
+        let before = Some(found.frame).filter(|_| found.hit);
+        Referred { hit, before, now: Some(found.frame) }
+    }
+
+    /// It became known that the client evicted a block: what to do.
+    pub(super) fn evicted(&mut self, cache: &mut HashedCache, block: u64) -> Down {
+        self.evicted_at(cache, block, None)
+    }
+
+    /// Takes in that the client evicted many blocks, up to the first of which there is something
+    /// left to do: how many that are, and what to do about the last of them. `found`: where
+    /// [`HashedCache::find_all`] found each, which spares looking for it.
+    pub(super) fn evicted_all(
+        &mut self,
+        cache: &mut HashedCache,
+        blocks: &[u64],
+        found: &[Option<Entry>],
+    ) -> Option<(usize, Down)> {
+        let mut done = 0;
+        while done < blocks.len() {
+            let (left, its) = (&blocks[done..], &found[done..]);
+            let placed = cache.place_all(left, its);
+            self.note_here(&left[..placed]);
+            done += placed;
+            if !cache.evicted().is_empty() {
+                return Some((done, Down::Resident));
+            }
+            if let (Some(&block), Some(&at)) = (left.get(placed), its.get(placed)) {
+                done += 1;
+                let down = self.evicted_at(cache, block, at);
+                if down != Down::Resident || !cache.evicted().is_empty() {
+                    return Some((done, down));
+                }
+            }
+        }
+        None
+    }
+
+    /// The client evicted blocks that are here: what that means beside their places in the cache.
+    fn note_here(&mut self, blocks: &[u64]) {
+        self.placed.known_evictions += blocks.len() as u64;
+        self.placed.already_here += blocks.len() as u64;
+        if let Some(adaptive) = &mut self.adaptive {
+            blocks.iter().for_each(|&block| _ = adaptive.evicted(block));
+        }
+        if !self.staging.is_empty() {
+            blocks.iter().for_each(|&block| _ = self.staging.take(block));
+        }
+    }
+
+    #[inline(always)]
+    fn evicted_at(&mut self, cache: &mut HashedCache, block: u64, at: Option<Entry>) -> Down {
+        cache.clear_evicted();
+        self.placed.known_evictions += 1;
+        let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
+        let resident = cache.resident(block, at);
+        if !is_wanted && resident.is_none() {
+            self.placed.skipped += 1;
+            return Down::Skip;
+        }
+        self.descend(cache, block, resident)
+    }
+
+    #[inline(always)]
+    fn descend(&mut self, cache: &mut HashedCache, block: u64, resident: Option<Resident>) -> Down {
+        let staged = self.staging.take(block);
+        if let Some(resident) = resident {
+            self.placed.already_here += 1;
+            cache.place_resident(resident);
+            Down::Resident
+        } else if staged {
+            self.placed.staged += 1;
+            Down::Staged(cache.place(block).frame)
+        } else if self.rules.down == WayDown::Reload && !self.is_worth_a_reload(cache, block) {
+            self.placed.skipped += 1;
+            Down::Skip
+        } else {
+            Down::Fetch
+        }
+    }
+
+    /// The data of an evicted block is here, in which way.
+    pub(super) fn count_arrival(&mut self, way: WayDown) {
+        match way {
+            WayDown::Reload => self.placed.reloads += 1,
+            WayDown::Demote => self.placed.demotions_in += 1,
+        }
+    }
+
+    /// The client says that it keeps a block: an exclusive cache gives it up, with its history
+    /// kept. The frame that it had.
+    pub(super) fn held(&self, cache: &mut HashedCache, block: u64) -> Option<Frame> {
+        let gives_up = self.rules.on_hit == OnHit::Move;
+        if gives_up { cache.take(block) } else { None }
+    }
+
+    /// The data that was staged of a block is no longer good, or was never whole.
+    pub(super) fn unstage(&mut self, block: u64) {
+        self.staging.forget(block);
+    }
+
+    /// The block is forgotten entirely (TRIM).
+    pub(super) fn discard(&mut self, block: u64) {
+        self.staging.forget(block);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.forget(block);
+        }
+    }
+
+    #[inline]
+    fn count_access(&mut self, block: u64) {
+        if let Some(count) = self.accesses.as_mut().and_then(|accesses| accesses.touch(block)) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn is_worth_a_reload(&self, cache: &HashedCache, block: u64) -> bool {
+        let Some(accesses) = &self.accesses else { return true };
+        let count = |block| accesses.get(block).unwrap_or(0);
+        match self.rules.threshold {
+            Threshold::Accesses(least) => u32::from(count(block)) >= least,
+            Threshold::Relative(factor) => match cache.victim() {
+                Some(victim) => f64::from(count(block)) >= factor * f64::from(count(victim)),
+                None => true,
+            },
+        }
+    }
+
+    /// Forgets the counts: the end of a warm-up.
+    pub(super) fn restart_counts(&mut self) {
+        self.placed = PlacementCounts::default();
+    }
+
+    /// What was counted.
+    pub(super) fn counts(&self) -> &PlacementCounts {
+        &self.placed
+    }
+
+    /// Blocks that the staging area may hold at present, beside the capacity.
+    pub(super) fn staging_blocks(&self) -> u32 {
+        self.staging.size()
+    }
+
+    /// The rules that it works by.
+    pub(super) fn rules(&self) -> &Eviction {
+        &self.rules
+    }
+
+    /// The level has another capacity. The staging area and the memory of accesses stay as they
+    /// were made.
+    pub(super) fn resize(&mut self, capacity: u32) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.resize(capacity);
+        }
+    }
+
+    /// The blocks are numbered anew, and these are their names: see
+    /// [`Level::number_blocks`](super::Level::number_blocks).
+    pub(super) fn name_blocks(&mut self, names: Arc<[u64]>) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.name_blocks(names);
+        }
+    }
+
+    /// From now on evicted blocks come this way.
+    pub(super) fn set_way_down(&mut self, down: WayDown) {
+        self.rules.down = down;
+    }
+
+    /// Recounts everything.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        self.accesses.as_ref().map_or(Ok(()), BoundedLruMap::check)?;
+        self.staging.check()?;
+        self.adaptive.as_ref().map_or(Ok(()), Adaptive::check)
+    }
+}

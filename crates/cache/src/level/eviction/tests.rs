@@ -1,0 +1,90 @@
+//! What is done for many blocks at once is what happens to one after the other.
+
+use crate::level::{ClientEviction, Down, Knowledge, Level, Referred, Sender, WriteMode};
+use crate::placement::random::random;
+use crate::placement::{Placement, WayDown};
+use crate::policy::{Spec, policies};
+
+/// What a user does about an evicted block.
+fn carry_out(level: &mut Level, block: u64, down: Down) -> Down {
+    if down == Down::Fetch {
+        level.arrived(block, WayDown::Reload);
+    }
+    down
+}
+
+/// Evictions told of together: what there was to do.
+fn evict_together(level: &mut Level, blocks: &[u64]) -> Vec<Down> {
+    let sender = Sender { client: 0, arrived_us: 0, connected: 1 };
+    let gone = |&block: &u64| ClientEviction { block, evicted_us: 0 };
+    level.told_evicted(&blocks.iter().map(gone).collect::<Vec<_>>(), sender);
+    let mut downs = Vec::new();
+    while let Some((block, down)) = level.next_placement() {
+        downs.push(carry_out(level, block, down));
+    }
+    downs.retain(|down| *down != Down::Resident);
+    downs
+}
+
+/// Two levels, of which one is told beforehand what is referenced, and of evictions together.
+fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
+    let placement: Placement = placement.parse().unwrap();
+    let spec = Spec::parse(policy).unwrap();
+    let level = || Level::new(&spec, 40, &placement, WriteMode::Allocate, 3).unwrap();
+    let mut together = level().knowing_clients(None, Knowledge::default(), 3);
+    let mut each = level();
+    for step in 0..400 {
+        let mut blocks: Vec<u64> = (0..random(12)).map(|_| random(100)).collect();
+        if random(2) == 0 {
+            let downs = evict_together(&mut together, &blocks);
+            let expected = blocks.iter().map(|&block| {
+                let down = each.client_evicted(block);
+                carry_out(&mut each, block, down)
+            });
+            let expected: Vec<_> = expected.filter(|down| *down != Down::Resident).collect();
+            assert_eq!(downs, expected, "{policy}, step {step}");
+        } else {
+            together.prefetch(&blocks, &mut Vec::new());
+            // What comes may be something else.
+            if random(4) == 0 {
+                blocks.retain(|_| random(3) > 0);
+                blocks.push(random(100));
+            }
+            for block in blocks {
+                let how = random(8);
+                let reference = |level: &mut Level| match how {
+                    0 => level.reference(block, true, || false),
+                    1 => level.reference_by_access(block, false, false),
+                    2 => Referred { hit: false, before: level.discard(block), now: None },
+                    _ => level.reference(block, false, || false),
+                };
+                assert_eq!(reference(&mut together), reference(&mut each), "{policy}, step {step}");
+                while let Some((block, down)) = each.next_placement() {
+                    assert_eq!(together.next_placement(), Some((block, down)));
+                    carry_out(&mut together, block, down);
+                    carry_out(&mut each, block, down);
+                }
+                assert_eq!(together.next_placement(), None);
+            }
+        }
+        assert_eq!(together.residents(), each.residents(), "{policy}, step {step}");
+        assert_eq!(together.counts(), each.counts(), "{policy}, step {step}");
+        assert_eq!(together.placement_counts(), each.placement_counts(), "{policy}, step {step}");
+        together.validate().unwrap();
+    }
+}
+
+#[test]
+fn many_blocks_together_are_one_after_the_other() {
+    let mut random = random();
+    for info in policies().iter().filter(|info| info.name != "opt") {
+        for placement in [
+            "eviction,on-hit=keep",
+            "eviction,on-hit=keep,threshold=2,staging=8",
+            "eviction,on-hit=move",
+            "eviction",
+        ] {
+            compare(info.name, placement, &mut random);
+        }
+    }
+}

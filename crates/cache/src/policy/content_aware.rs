@@ -1,0 +1,219 @@
+//! Content awareness: of the next victims of a policy, the first that the neighbouring cache holds
+//! goes. Its copy is only a round trip away, while the last copy costs a disk read.
+//!
+//! Here are the parameters of such policies and what they know of the neighbour. The order in which
+//! their entries would leave is each policy's own, and searched there: [`Queues`](super::queues)
+//! and [`LruOrder`](crate::lru_order) go on where the last search ended. How it becomes known what
+//! the neighbour holds is in `content/`.
+
+use super::Entry;
+use super::registry::{Argument, Arguments, Kind, Parameter, Spec, SpecError};
+use crate::content::Shape;
+
+/// Makes a policy that can be content-aware so.
+pub(super) const CA: Parameter = Parameter {
+    name: "ca",
+    kind: Kind::Word(&["no", "yes"]),
+    default: "no",
+    help: "content-aware: evicts first what the neighbouring cache holds too",
+};
+
+/// How far the policy looks.
+pub(super) const ALPHA: Parameter = Parameter {
+    name: "alpha",
+    kind: Kind::Real(0.0, 1.0),
+    default: "0.5",
+    help: "content-aware: victims among which one that the neighbour holds is looked for, share of \
+           the capacity",
+};
+
+/// Where it is known from.
+pub(super) const KNOWS: Parameter = Parameter {
+    name: "knows",
+    kind: Kind::Word(&["exact", "bloom", "emulation"]),
+    default: "exact",
+    help: "content-aware: how it is known what the neighbour holds",
+};
+
+/// Size of a Bloom summary.
+pub(super) const FILTER_BITS: Parameter = Parameter {
+    name: "filter-bits",
+    kind: Kind::Integer(1, 64),
+    default: "8",
+    help: "bits of the neighbour's Bloom summary, times the neighbour's capacity",
+};
+
+/// Hash functions of a Bloom summary.
+pub(super) const HASHES: Parameter = Parameter {
+    name: "hashes",
+    kind: Kind::Integer(1, 16),
+    default: "4",
+    help: "hash functions of the summary, no more than filter-bits",
+};
+
+/// How often knowledge is exchanged.
+pub(super) const PUBLISH: Parameter = Parameter {
+    name: "publish",
+    kind: Kind::Real(0.0001, 1.0),
+    default: "0.01",
+    help: "blocks that came or went before the next summary, share of the neighbour's capacity",
+};
+
+/// What a content-aware policy is told.
+pub trait ContentAware {
+    /// The neighbouring cache holds `entry` from now on, or no longer. Said of an entry that is
+    /// unknown here too: it may be about to come.
+    fn neighbour_holds(&mut self, entry: Entry, holds: bool);
+
+    /// Whether it was last said that the neighbouring cache holds `entry`. An entry that has been
+    /// evicted keeps that until something else is said.
+    fn neighbour_has(&self, entry: Entry) -> bool;
+}
+
+/// What the neighbouring cache holds, as far as was said, and how many victims are looked at for
+/// it.
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbour {
+    alpha: f64,
+    window: u32,
+    holds: Vec<bool>,
+}
+
+impl Neighbour {
+    /// Of a cache of `capacity` entries, of whose next victims the share `alpha` is looked at, and
+    /// one at least.
+    pub(crate) fn new(alpha: f64, capacity: u32) -> Self {
+        let mut neighbour = Self { alpha, window: 1, holds: Vec::new() };
+        neighbour.resize(capacity);
+        neighbour
+    }
+
+    /// Of a policy with the parameter `ca`: none if it says no.
+    pub(super) fn of(arguments: &Arguments, capacity: u32) -> Option<Self> {
+        let is_aware = arguments.word("ca") == "yes";
+        is_aware.then(|| Self::new(arguments.real("alpha"), capacity))
+    }
+
+    /// Makes handles below `entries` valid.
+    pub(crate) fn grow(&mut self, entries: u32) {
+        self.holds.resize(self.holds.len().max(entries as usize), false);
+    }
+
+    /// Adopts another capacity of the cache.
+    pub(crate) fn resize(&mut self, capacity: u32) {
+        self.window = ((self.alpha * f64::from(capacity)).ceil() as u32).max(1);
+    }
+
+    /// Number of next victims that are looked at.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Whether the neighbour holds an entry.
+    #[inline(always)]
+    pub(crate) fn has(&self, entry: Entry) -> bool {
+        self.holds[entry as usize]
+    }
+
+    /// Notes whether the neighbour holds an entry. True if it did not, and does now.
+    pub(crate) fn set(&mut self, entry: Entry, holds: bool) -> bool {
+        !std::mem::replace(&mut self.holds[entry as usize], holds) && holds
+    }
+
+    /// The first within the window that the neighbour holds, of entries in the order in which they
+    /// would leave.
+    pub(crate) fn first_held(&self, victims: impl Iterator<Item = Entry>) -> Option<Entry> {
+        victims.take(self.window as usize).find(|&entry| self.has(entry))
+    }
+}
+
+/// Where a content-aware cache knows from what its neighbour holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knows {
+    /// The neighbour says at once what comes and goes.
+    Exact,
+    /// The neighbour publishes a Bloom filter from time to time.
+    Bloom,
+    /// The neighbour is emulated by its policy and size, which are given.
+    Emulation,
+}
+
+/// How a content-aware policy is to be told what its neighbour holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Awareness {
+    /// Share of the capacity that is looked at.
+    pub alpha: f64,
+    /// Where the knowledge comes from.
+    pub knows: Knows,
+    /// Bits of a Bloom summary, times the neighbour's capacity.
+    pub filter_bits: u32,
+    /// Hash functions of a Bloom summary.
+    pub hashes: u32,
+    /// Blocks that came or went between two exchanges, share of the neighbour's capacity.
+    pub publish: f64,
+}
+
+/// As the parameters of a policy are by default.
+impl Default for Awareness {
+    fn default() -> Self {
+        Self { alpha: 0.5, knows: Knows::Exact, filter_bits: 8, hashes: 4, publish: 0.01 }
+    }
+}
+
+impl Awareness {
+    /// Share of the blocks which the Bloom summary of a full neighbour of `capacity` blocks holds
+    /// wrongly, by the formula; `None` where there is no summary.
+    pub fn false_positives(&self, capacity: u32) -> Option<f64> {
+        let shape = Shape::new(self.filter_bits, self.hashes, capacity, 0);
+        (self.knows == Knows::Bloom).then(|| shape.false_positives(capacity))
+    }
+
+    /// Whether a summary can be had as it is asked for.
+    ///
+    /// # Errors
+    /// It has more hash functions than bits a block.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let Self { knows, filter_bits, hashes, .. } = *self;
+        if knows == Knows::Bloom && hashes > filter_bits {
+            return Err(SpecError::new(&format!(
+                "hashes={hashes} with filter-bits={filter_bits}: nearly every bit would be set; at \
+                 most as many hash functions as bits a block"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Blocks that come to a neighbour of `capacity` blocks, or go, between two exchanges.
+    pub fn period(&self, capacity: u32) -> u64 {
+        ((self.publish * f64::from(capacity)).ceil() as u64).max(1)
+    }
+
+    /// How the policy of a spec is to be told; `None` if it does not ask.
+    pub fn of(spec: &Spec) -> Option<Self> {
+        let value = |name| spec.arguments().find(|(n, _)| *n == name).map(|(_, value)| value);
+        let is_off = value("ca") == Some(Argument::Word("no"));
+        let whole = |name| match value(name) {
+            Some(Argument::Integer(value)) => Some(value as u32),
+            _ => None,
+        };
+        let real = |name| match value(name) {
+            Some(Argument::Real(value)) => Some(value),
+            _ => None,
+        };
+        let knows = match value("knows")? {
+            Argument::Word("bloom") => Knows::Bloom,
+            Argument::Word("emulation") => Knows::Emulation,
+            _ => Knows::Exact,
+        };
+        if is_off {
+            return None;
+        }
+        Some(Self {
+            alpha: real("alpha")?,
+            knows,
+            filter_bits: whole("filter-bits")?,
+            hashes: whole("hashes")?,
+            publish: real("publish")?,
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! How MQ finds its lifeTime; the paper gives the aim, the way is ours.
+
+use crate::policy::period::Period;
+use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
+
+/// What adaptive lifeTime goes by: the temporal distance, beyond the size of the cache, that most
+/// references have of late. Distances are counted in bins, each up to a power of two; `Q_out` makes
+/// those visible that the cache is too small for. Now and then the fullest bin is read off and all
+/// are halved, so that the past fades.
+#[derive(Clone)]
+pub(super) struct PeakDistance {
+    /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
+    bins: [u64; 65],
+    pub(super) period: Period,
+}
+
+impl PeakDistance {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { bins: [0; 65], period: Self::period(capacity, 0) }
+    }
+
+    /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
+    fn period(capacity: u32, now: u64) -> Period {
+        Period::new(u64::from(capacity.max(16)), now)
+    }
+
+    /// Adopts another capacity from `now` on.
+    pub(super) fn resize(&mut self, capacity: u32, now: u64) {
+        self.period = Self::period(capacity, now);
+    }
+
+    /// A block was referenced again, for the first time since `distance` references. `counts`: it
+    /// is farther than the cache is large; nearer ones are no reason to keep anything longer.
+    #[inline(always)]
+    pub(super) fn observe(&mut self, distance: u64, counts: bool) {
+        // Without a branch: which it is is unpredictable.
+        let bin = (u64::BITS - distance.saturating_sub(1).leading_zeros()) as usize;
+        self.bins[bin] += u64::from(counts);
+    }
+
+    /// The lifeTime from now on, when it is time to review it and anything was seen.
+    #[inline(always)]
+    pub(super) fn review(&mut self, now: u64) -> Option<u64> {
+        if self.period.ends(now) { self.peak() } else { None }
+    }
+
+    #[cold]
+    fn peak(&mut self) -> Option<u64> {
+        // The smaller one of equals: the fullest from the end on is the last maximum.
+        let (bin, _) = self.filled().rev().max_by_key(|&(_, count)| count)?;
+        self.bins.iter_mut().for_each(|count| *count /= 2);
+        Some(1 << bin)
+    }
+
+    /// Saves or loads the bins; the period follows from capacity and time.
+    pub(super) fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+        let far = CLOCK_MAX.ilog2() as usize;
+        let mut bins = self.bins.iter_mut().enumerate();
+        bins.try_for_each(|(bin, count)| {
+            snapshot.number(count, 0..=if bin <= far { CLOCK_MAX } else { 0 })
+        })
+    }
+
+    pub(super) fn filled(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
+        self.bins.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+}

@@ -1,0 +1,265 @@
+//! The metadata context by which a client asks to cooperate and a server agrees: its text, on
+//! both sides. The format is described in `docs/developer/hints.md`.
+//!
+//! Not here: what is said then (`record.rs`), and what a server grants to whom.
+
+use std::fmt;
+
+use crate::client_id::{ClientId, hex};
+
+/// What all contexts of ours begin with; alone it is a wildcard, which lists and selects nothing.
+pub const NAMESPACE: &str = "x-undercroft:";
+
+/// The context that opens the mailbox.
+pub const NAME: &str = "x-undercroft:coop";
+
+/// The version that this side speaks.
+const VERSION: &str = "1";
+
+/// Kinds of hints, each of which a client may ask for and a server grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// EVICT.
+    pub evict: bool,
+    /// DEMOTE.
+    pub demote: bool,
+    /// PROMOTE.
+    pub promote: bool,
+    /// FREQ.
+    pub freq: bool,
+    /// DIGEST.
+    pub digest: bool,
+    /// HOLD.
+    pub hold: bool,
+    /// CLIENT-STAT.
+    pub stat: bool,
+    /// FOLLOW: the server tells what it holds.
+    pub follow: bool,
+}
+
+impl Abilities {
+    /// Those of a list with commas; unknown ones are left out.
+    pub fn parse(list: &str) -> Abilities {
+        let mut abilities = Abilities::default();
+        for name in list.split(',') {
+            let known = abilities.fields_mut().into_iter().find(|(known, _)| *known == name);
+            if let Some((_, has)) = known {
+                *has = true;
+            }
+        }
+        abilities
+    }
+
+    /// Those that both have.
+    pub fn and(self, other: Abilities) -> Abilities {
+        let mut both = self;
+        for ((_, has), (_, too)) in both.fields_mut().into_iter().zip(other.fields()) {
+            *has &= too;
+        }
+        both
+    }
+
+    fn fields(mut self) -> [(&'static str, bool); 8] {
+        self.fields_mut().map(|(name, has)| (name, *has))
+    }
+
+    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+        [
+            ("evict", &mut self.evict),
+            ("demote", &mut self.demote),
+            ("promote", &mut self.promote),
+            ("freq", &mut self.freq),
+            ("digest", &mut self.digest),
+            ("hold", &mut self.hold),
+            ("stat", &mut self.stat),
+            ("follow", &mut self.follow),
+        ]
+    }
+}
+
+/// The list with commas.
+impl fmt::Display for Abilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, _) in self.fields().into_iter().filter(|(_, has)| *has) {
+            write!(f, "{separator}{name}")?;
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// What a client asks for: `x-undercroft:coop;v=1;client=<hex>;key=<hex>;want=<list>`.
+///
+/// ```
+/// use undercroft_hints::{Abilities, Query};
+///
+/// let want = Abilities { evict: true, stat: true, ..Abilities::default() };
+/// let query = Query { client: None, want };
+/// assert_eq!(query.to_string(), "x-undercroft:coop;v=1;want=evict,stat");
+/// assert_eq!(Query::parse(&query.to_string()), Some(query));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Whose connection it is; without it, that of the client that all without are.
+    pub client: Option<ClientId>,
+    /// Which hints it would send.
+    pub want: Abilities,
+}
+
+impl Query {
+    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// parameters are skipped.
+    pub fn parse(query: &str) -> Option<Query> {
+        let (mut number, mut key, mut want) = (None, None, Abilities::default());
+        for (name, value) in parameters(query)? {
+            match name {
+                "client" => number = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
+                "key" => key = Some(u128::from_str_radix(hex(value)?, 16).ok()?),
+                "want" => want = Abilities::parse(value),
+                _ => {}
+            }
+        }
+        Some(Query { client: number.map(|number| ClientId { number, key }), want })
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME};v={VERSION}")?;
+        if let Some(ClientId { number, key }) = self.client {
+            write!(f, ";client={number:032x}")?;
+            key.map_or(Ok(()), |key| write!(f, ";key={key:032x}"))?;
+        }
+        write!(f, ";want={}", self.want)
+    }
+}
+
+/// What a server agrees to:
+/// `x-undercroft:coop;v=1;epoch=<hex>;block=<bytes>;window=<base>+<length>;grant=<list>`, and, if
+/// the client may follow, `;news=<base>+<length>`.
+///
+/// ```
+/// use undercroft_hints::Grant;
+///
+/// let context = "x-undercroft:coop;v=1;epoch=1;block=4096;window=1048576+1048576;grant=evict";
+/// let grant = Grant::parse(context).unwrap();
+/// assert_eq!((grant.block_bytes, grant.window_base), (4096, 1 << 20));
+/// assert!(grant.grant.evict && !grant.grant.demote);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Another one whenever the server has forgotten what it was told.
+    pub epoch: u64,
+    /// Bytes of a block, a power of two: what the blocks of hints are counted in.
+    pub block_bytes: u32,
+    /// Where the window begins, in bytes.
+    pub window_base: u64,
+    /// Its length in bytes.
+    pub window_bytes: u64,
+    /// First byte and length of where the server tells what it holds, if it does.
+    pub news: Option<(u64, u64)>,
+    /// Which hints the server takes.
+    pub grant: Abilities,
+}
+
+impl Grant {
+    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// parameters are skipped.
+    pub fn parse(context: &str) -> Option<Grant> {
+        let (mut epoch, mut block, mut window, mut news) = (None, None, None, None);
+        let mut grant = Abilities::default();
+        for (name, value) in parameters(context)? {
+            match name {
+                "epoch" => epoch = Some(u64::from_str_radix(hex(value)?, 16).ok()?),
+                "block" => block = Some(decimal(value)?),
+                "window" => window = Some(region(value)?),
+                "news" => news = Some(region(value)?),
+                "grant" => grant = Abilities::parse(value),
+                _ => {}
+            }
+        }
+        let (window_base, window_bytes) = window?;
+        let block_bytes = u32::try_from(block?).ok().filter(|bytes| bytes.is_power_of_two())?;
+        Some(Grant { epoch: epoch?, block_bytes, window_base, window_bytes, news, grant })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Grant { epoch, block_bytes, window_base, window_bytes, news, grant } = self;
+        write!(f, "{NAME};v={VERSION};epoch={epoch:x};block={block_bytes}")?;
+        write!(f, ";window={window_base}+{window_bytes};grant={grant}")?;
+        match news {
+            Some((base, bytes)) => write!(f, ";news={base}+{bytes}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a server says besides that runs one level of a scheme of movement, in the same text:
+/// `;scheme=<name and options>;below=<blocks>;answers=<base>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelGrant {
+    /// The scheme with those of its options that are not at their default.
+    pub scheme: String,
+    /// Blocks of this level and those below it.
+    pub blocks: u64,
+    /// Where its answers are read, in bytes: three areas of [`ANSWER_AREA_BYTES`].
+    pub answers_base: u64,
+}
+
+/// Bytes of an area of answers.
+pub const ANSWER_AREA_BYTES: u64 = 1 << 20;
+
+/// Number of areas of answers.
+pub const ANSWER_AREAS: u64 = 3;
+
+impl LevelGrant {
+    /// None if the context says nothing of a level, or what makes no sense.
+    pub fn parse(context: &str) -> Option<LevelGrant> {
+        let (mut scheme, mut blocks, mut base) = (None, None, None);
+        for (name, value) in parameters(context)? {
+            match name {
+                "scheme" => scheme = Some(value.to_owned()),
+                "below" => blocks = Some(decimal(value)?),
+                "answers" => base = Some(decimal(value)?),
+                _ => {}
+            }
+        }
+        let answers_base = base?;
+        u64::checked_add(answers_base, ANSWER_AREAS * ANSWER_AREA_BYTES)?;
+        Some(LevelGrant { scheme: scheme?, blocks: blocks?, answers_base })
+    }
+}
+
+/// To be appended to the text of a [`Grant`].
+impl fmt::Display for LevelGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevelGrant { scheme, blocks, answers_base } = self;
+        write!(f, ";scheme={scheme};below={blocks};answers={answers_base}")
+    }
+}
+
+/// Names and values of what follows the name of our context; none if it is another, or of another
+/// version. Without a version it is the first.
+fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let rest = text.strip_prefix(NAME)?;
+    let rest = if rest.is_empty() { rest } else { rest.strip_prefix(';')? };
+    let pairs = rest.split(';').map(|part| part.split_once('=').unwrap_or((part, "")));
+    let known = pairs.clone().all(|(name, value)| name != "v" || value == VERSION);
+    known.then_some(pairs)
+}
+
+/// First byte and length of a region, which has an end.
+fn region(text: &str) -> Option<(u64, u64)> {
+    let (base, length) = text.split_once('+')?;
+    let (base, length) = (decimal(base)?, decimal(length)?);
+    base.checked_add(length).map(|_| (base, length))
+}
+
+/// Digits alone: the standard library's numbers may have a sign.
+fn decimal(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}

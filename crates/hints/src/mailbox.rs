@@ -1,0 +1,243 @@
+//! A connection with a mailbox: opting in, and at most one message on its way.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
+
+use crate::client_id::ClientId;
+use crate::grant::{Abilities, Grant, NAME, Query};
+use crate::parse::{Told, parse_told};
+use crate::queue::{HintQueue, Message};
+use crate::record::{Follow, Hint, MESSAGE_BYTES_MAX};
+use crate::report::Report;
+
+/// A connection whose server takes hints.
+///
+/// ```no_run
+/// use std::time::Instant;
+/// use undercroft_hints::{ClientId, HintQueue, Mailbox, Report};
+/// use undercroft_nbd::{ClientError, ClientOptions, Uri};
+///
+/// # async fn run() -> Result<(), ClientError> {
+/// let uri: Uri = "nbd://127.0.0.1/disk".parse().unwrap();
+/// let (options, id) = (ClientOptions::default(), ClientId::random());
+/// let mut mailbox = Mailbox::connect(&uri, &options, Report::Evictions, id).await?;
+/// let mut queue = HintQueue::new(1);
+/// queue.add(7, None, Instant::now());
+/// if let Some(answer) = mailbox.send(&mut queue, Instant::now(), Vec::new(), true) {
+///     answer.await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Mailbox {
+    client: Client,
+    grant: Grant,
+    /// Most bytes of a message.
+    bytes_max: usize,
+    /// Whether a message is on its way.
+    away: Arc<watch::Sender<bool>>,
+    /// Blocks that the last message handed over.
+    handed_over: Vec<u64>,
+    messages: u64,
+}
+
+/// What to wait for until no message is on its way.
+pub struct Away(watch::Receiver<bool>);
+
+impl Away {
+    /// Until then.
+    pub async fn over(mut self) {
+        // An error means that there is no mailbox any more.
+        let _ = self.0.wait_for(|away| !away).await;
+    }
+}
+
+/// A message on its way; the mailbox is free again when this is dropped.
+struct OnItsWay(Arc<watch::Sender<bool>>);
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
+/// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
+pub type MessageAnswer = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
+
+impl Mailbox {
+    /// Connects, asking for all that a report needs, and for counters.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or does not grant it.
+    pub async fn connect(
+        uri: &Uri,
+        options: &ClientOptions,
+        report: Report,
+        client_id: ClientId,
+    ) -> Result<Mailbox, ClientError> {
+        Mailbox::asking_for(uri, options, report.needs(), client_id).await
+    }
+
+    /// Connects, asking for some abilities, all of which are needed.
+    ///
+    /// # Errors
+    /// As for [`connect`](Mailbox::connect).
+    pub async fn asking_for(
+        uri: &Uri,
+        options: &ClientOptions,
+        needs: Abilities,
+        client_id: ClientId,
+    ) -> Result<Mailbox, ClientError> {
+        let mut options = options.clone();
+        let want = Abilities { stat: true, ..needs };
+        options.contexts.push(Query { client: Some(client_id), want }.to_string());
+        Mailbox::with(Client::connect(uri, &options).await?, needs)
+    }
+
+    /// The context that a connection is to be opened with for [`over`](Mailbox::over).
+    pub fn context(report: Report, client_id: ClientId) -> String {
+        let want = Abilities { stat: true, ..report.needs() };
+        Query { client: Some(client_id), want }.to_string()
+    }
+
+    /// The mailbox of a connection that was opened with the [`context`](Mailbox::context).
+    ///
+    /// # Errors
+    /// When the server did not grant what the report needs.
+    pub fn over(client: Client, report: Report) -> Result<Mailbox, ClientError> {
+        Mailbox::with(client, report.needs())
+    }
+
+    fn with(client: Client, needs: Abilities) -> Result<Mailbox, ClientError> {
+        let contexts = &client.remote().contexts;
+        let Some(grant) = contexts.iter().find_map(|(_, name)| Grant::parse(name)) else {
+            let text = format!("it does not cooperate with clients (no context {NAME})");
+            return Err(ClientError::Refused(text));
+        };
+        if needs.and(grant.grant) != needs {
+            let text = format!("it takes no such hints: asked for {needs}, got '{}'", grant.grant);
+            return Err(ClientError::Refused(text));
+        }
+        let bytes_max = grant.window_bytes.min(client.remote().info.max_block.into());
+        let bytes_max = (bytes_max as usize).min(MESSAGE_BYTES_MAX);
+        let away = Arc::new(watch::Sender::new(false));
+        Ok(Mailbox { client, grant, bytes_max, away, handed_over: Vec::new(), messages: 0 })
+    }
+
+    /// The connection. Requests may go on it that have nothing to do with hints.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What the server agreed to.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Whether a message is on its way: no other is sent until it is answered.
+    pub fn is_away(&self) -> bool {
+        *self.away.borrow()
+    }
+
+    /// Sends hints if the mailbox is free: the next request that is queued follows them. With
+    /// `extra` always, else if there are enough of them, or any if they are `pressing`.
+    pub fn send(
+        &mut self,
+        hints: &mut HintQueue,
+        now: Instant,
+        extra: Vec<Hint>,
+        pressing: bool,
+    ) -> Option<MessageAnswer> {
+        if extra.is_empty() && !(hints.is_due() || pressing && !hints.is_empty()) {
+            return None;
+        }
+        if self.is_away() {
+            return None;
+        }
+        let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
+        // Room for what comes with them.
+        let room = self.bytes_max.saturating_sub(64 * (1 + extra.len()));
+        let room = room.saturating_sub(extra.iter().map(Hint::data_bytes).sum());
+        let mut message = hints.take(now, room).unwrap_or_else(none);
+        message.hints.splice(0..0, extra);
+        if message.hints.is_empty() {
+            return None;
+        }
+        Some(self.post(message))
+    }
+
+    fn post(&mut self, message: Message) -> MessageAnswer {
+        let bytes = self.padded(&message);
+        self.handed_over = message.handed_over;
+        self.messages += 1;
+        let answer = self.client.write(self.grant.window_base, vec![bytes], false);
+        self.away.send_replace(true);
+        let on_its_way = OnItsWay(Arc::clone(&self.away));
+        Box::pin(async move {
+            let result = answer.await;
+            drop(on_its_way);
+            result
+        })
+    }
+
+    /// Says that this connection wants to know what the server holds, from now on. To be called
+    /// while no message is on its way.
+    pub fn follow(&mut self, follow: Follow) -> MessageAnswer {
+        self.post(Message { hints: vec![Hint::Follow(follow)], handed_over: Vec::new() })
+    }
+
+    /// Asks what the server has to tell of what it holds, up to so many bytes: as of after the
+    /// requests that were queued before. Nothing if it does not tell.
+    pub fn ask(
+        &self,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Told, ClientError>> + Send + use<> {
+        let reading = self.grant.news.map(|(base, most)| {
+            // A server takes whole blocks, and ends within no record.
+            let unit = (self.client.remote().info.min_block as usize).max(64);
+            let bytes = bytes.max(1).next_multiple_of(unit).min(most as usize);
+            self.client.read(base, vec![Box::new(vec![0_u8; bytes])])
+        });
+        async move {
+            let Some(reading) = reading else { return Ok(Told::default()) };
+            let (mut buffers, result) = reading.await;
+            result?;
+            let all = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec());
+            let told = parse_told(&all.unwrap_or_default().into());
+            told.map_err(|error| ClientError::Refused(format!("what the server holds: {error}")))
+        }
+    }
+
+    /// The server may take writes in whole blocks only; zeroes end a message.
+    fn padded(&self, message: &Message) -> bytes::Bytes {
+        let bytes = message.bytes();
+        let length = bytes.len().next_multiple_of(self.client.remote().info.min_block as usize);
+        if length == bytes.len() {
+            return bytes;
+        }
+        let mut padded = bytes::BytesMut::from(bytes);
+        padded.resize(length, 0);
+        padded.freeze()
+    }
+
+    /// If a message is on its way that hands one of these blocks over, what to wait for.
+    pub fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
+        let any = self.handed_over.iter().any(|block| blocks.contains(block));
+        (any && self.is_away()).then(|| self.away())
+    }
+
+    /// Messages sent.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// What to wait for until a message can be sent.
+    pub fn away(&self) -> Away {
+        Away(self.away.subscribe())
+    }
+}

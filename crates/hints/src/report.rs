@@ -1,0 +1,58 @@
+//! How much a cache tells the server below it of the blocks that leave it.
+//!
+//! Not here: the queue of what is to be told (`queue.rs`), the connection (`mailbox.rs`).
+
+use crate::grant::Abilities;
+
+/// What a server is told of the blocks that leave the cache above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing: any NBD server will do.
+    #[default]
+    Nothing,
+    /// Which blocks, and when.
+    Evictions,
+    /// Which blocks, when, and their data.
+    Demotions,
+    /// Nothing of single blocks, but summaries of the cache's content.
+    Digest,
+}
+
+impl Report {
+    /// What the server must grant for it.
+    pub fn needs(self) -> Abilities {
+        let none = Abilities::default();
+        match self {
+            Report::Nothing => none,
+            Report::Evictions => Abilities { evict: true, ..none },
+            Report::Demotions => Abilities { evict: true, demote: true, ..none },
+            Report::Digest => Abilities { digest: true, ..none },
+        }
+    }
+}
+
+impl std::str::FromStr for Report {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Report, String> {
+        match text {
+            "nothing" => Ok(Report::Nothing),
+            "evictions" => Ok(Report::Evictions),
+            "demotions" => Ok(Report::Demotions),
+            "digest" => Ok(Report::Digest),
+            _ => Err("expected nothing, evictions, demotions or digest".to_owned()),
+        }
+    }
+}
+
+/// As people write it.
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Report::Nothing => "nothing",
+            Report::Evictions => "evictions",
+            Report::Demotions => "demotions",
+            Report::Digest => "digest",
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! How values are written in files and flags: modules for serde's `with`. What one writes, it reads
+//! as the same value, so that configurations can be compared by what they write; and it is of the
+//! kind that stands in the file (text, number, switch), which flags go by.
+//!
+//! The message of an error that begins with a blank or a colon is to follow the option's name,
+//! which is known to whoever reads the whole tree ([`named`]).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use undercroft_text::Bytes;
+
+use super::{Address, Reporting};
+
+/// The message of an error in an option, with the name of the option if the message needs it.
+pub(super) fn named(option: &str, message: &str) -> String {
+    if message.starts_with([' ', ':']) { format!("{option}{message}") } else { message.to_owned() }
+}
+
+/// The size that a text names.
+///
+/// # Errors
+/// A message that is to follow the name of an option.
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+    let size = text.parse().map(|Bytes(bytes)| bytes);
+    size.map_err(|_| format!(" '{text}': expected a size, as 4096, 64KiB or 2GiB"))
+}
+
+/// The place of a text among the two words that an option may have.
+fn choice(text: &str, words: [&str; 2]) -> Result<bool, String> {
+    let place = words.iter().position(|word| *word == text).map(|place| place == 1);
+    place.ok_or_else(|| format!(" '{text}': expected {} or {}", words[0], words[1]))
+}
+
+/// Makes an option of one of several words: its `FromStr` and `Display`.
+macro_rules! words {
+    ($name:ident, $expected:literal, $($value:ident = $word:literal),*) => {
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$name, String> {
+                match text {
+                    $($word => Ok($name::$value),)*
+                    other => Err(format!($expected, other)),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $($name::$value => $word,)*
+                })
+            }
+        }
+    };
+}
+pub(super) use words;
+
+/// Anything with a text form of its own.
+pub(super) mod text {
+    use super::*;
+
+    pub(in crate::config) fn serialize<T: fmt::Display, S: serde::Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(in crate::config) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Makes a module for each form: the type of the field, the type that stands in the file, the way
+/// from there with a message if there is none, and the way back.
+macro_rules! forms {
+    ($($(#[$doc:meta])* $name:ident: $field:ty, $file:ty, $read:expr, $write:expr;)*) => { $(
+        $(#[$doc])*
+        pub(super) mod $name {
+            use super::*;
+
+            pub(in crate::config) fn serialize<S: serde::Serializer>(
+                value: &$field,
+                to: S,
+            ) -> Result<S::Ok, S::Error> {
+                let write: fn(&$field) -> _ = $write;
+                serde::Serialize::serialize(&write(value), to)
+            }
+
+            pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+                from: D,
+            ) -> Result<$field, D::Error> {
+                let read: fn($file) -> Result<$field, String> = $read;
+                read(<$file>::deserialize(from)?).map_err(D::Error::custom)
+            }
+        }
+    )* };
+}
+
+forms! {
+    /// Bytes: `64KiB`.
+    size: u64, String, |text| parse_size(&text), |bytes| Bytes(*bytes).to_string();
+    /// Bytes of a block.
+    block: u32, String,
+        |text| u32::try_from(parse_size(&text)?).map_err(|_| "block: too large".to_owned()),
+        |bytes| Bytes((*bytes).into()).to_string();
+    /// Bytes, or none.
+    some_size: Option<u64>, String,
+        |text| parse_size(&text).map(Some),
+        |bytes| bytes.map_or(String::new(), |bytes| Bytes(bytes).to_string());
+    /// Whole seconds.
+    seconds: Duration, u64, |s| Ok(Duration::from_secs(s)), |time| time.as_secs();
+    /// Whole seconds; 0: for ever.
+    seconds_or_ever: Option<Duration>, u64,
+        |s| Ok((s > 0).then(|| Duration::from_secs(s))),
+        |time| time.map_or(0, |time| time.as_secs());
+    /// Microseconds.
+    microseconds: Duration, u64,
+        |us| Ok(Duration::from_micros(us)),
+        |time| time.as_micros() as u64;
+    /// A share of 1, in whole percent.
+    percent: f64, u8,
+        |percent| match percent {
+            1..=100 => Ok(f64::from(percent) / 100.0),
+            _ => Err(format!(" {percent}: expected 1 to 100")),
+        },
+        |share| *share;
+    /// Where evictions are known from: whether they are estimated.
+    evictions: bool, String,
+        |text| choice(&text, ["told", "estimate"]),
+        |is| if *is { "estimate" } else { "told" };
+    /// When evicted blocks are read back: whether at once.
+    reloads: bool, String,
+        |text| choice(&text, ["idle", "at-once"]),
+        |is| if *is { "at-once" } else { "idle" };
+    /// What a server below is told, or nothing said.
+    report: Option<Reporting>, String,
+        |text| text.parse().map(Some),
+        |report| report.map_or(String::new(), |report| report.to_string());
+    /// Addresses to listen on.
+    addresses: Vec<Address>, Vec<String>,
+        |texts| texts.iter().map(|text| text.parse()).collect(),
+        |addresses| addresses.iter().map(Address::to_string).collect::<Vec<_>>();
+}

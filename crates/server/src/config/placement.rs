@@ -1,0 +1,86 @@
+//! What decides when blocks come into a volume's cache and go: a placement, or a scheme that moves
+//! blocks between levels.
+
+use std::fmt;
+use std::str::FromStr;
+
+use undercroft_cache::movement::SchemeSpec;
+use undercroft_cache::placement::Placement;
+
+/// The option `placement` of a volume.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumePlacement {
+    /// A rule for this cache alone.
+    Rule(Placement),
+    /// A scheme that this cache is one level of: it also decides which block goes.
+    Scheme(SchemeSpec),
+}
+
+impl VolumePlacement {
+    /// The rule; with a scheme, which places blocks itself, that of every access.
+    pub fn rule(&self) -> Placement {
+        match self {
+            Self::Rule(placement) => *placement,
+            Self::Scheme(_) => Placement::Access,
+        }
+    }
+
+    /// The scheme, if it is one.
+    pub fn scheme(&self) -> Option<&SchemeSpec> {
+        match self {
+            Self::Rule(_) => None,
+            Self::Scheme(scheme) => Some(scheme),
+        }
+    }
+
+    /// Whether a placement is one of the schemes, by its name.
+    pub(super) fn is_scheme(text: &str) -> bool {
+        SchemeSpec::is_known(text.split(',').next().unwrap_or_default())
+    }
+}
+
+impl Default for VolumePlacement {
+    fn default() -> Self {
+        Self::Rule(Placement::Access)
+    }
+}
+
+impl From<Placement> for VolumePlacement {
+    fn from(placement: Placement) -> Self {
+        Self::Rule(placement)
+    }
+}
+
+/// Reads `access`, `eviction,on-hit=move`, `d-hfa,k=4` and the like, as far as a server can do it.
+impl FromStr for VolumePlacement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if Self::is_scheme(text) {
+            let scheme = text.parse::<SchemeSpec>().map_err(|error| error.to_string())?;
+            if !scheme.is_linked() {
+                return Err(format!(
+                    "placement {} runs in simulations only; here d-hfa, p-hfa, h-hfa and hint-k do",
+                    scheme.info().name
+                ));
+            }
+            return Ok(Self::Scheme(scheme));
+        }
+        let placement = text.parse::<Placement>().map_err(|error| error.to_string())?;
+        if placement.is_by_cost() {
+            return Err("placement: down=auto is for simulations with a clock; here each client \
+                        decides whether it sends what it evicts: leave it out"
+                .into());
+        }
+        Ok(Self::Rule(placement))
+    }
+}
+
+impl fmt::Display for VolumePlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(placement) => placement.fmt(f),
+            Self::Scheme(scheme) => scheme.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The options of a server: where it listens, how much it may take, and its volumes.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{TlsConfig, VolumeConfig, forms};
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err(format!("address '{text}': the path is missing")),
+                path => Ok(Address::Unix(PathBuf::from(path))),
+            };
+        }
+        let port = text
+            .rsplit_once(':')
+            .and_then(|(host, port)| (!host.is_empty()).then_some(port)?.parse::<u16>().ok());
+        match port {
+            Some(_) => Ok(Address::Tcp(text.to_owned())),
+            None => Err(format!(
+                "address '{text}': expected HOST:PORT, as 127.0.0.1:10809 or [::1]:10809, or \
+                 unix:PATH"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => f.write_str(address),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What clients may take.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Connections that have not opened an export.
+    pub negotiating: usize,
+    /// Requests in flight on a connection.
+    pub requests: usize,
+    /// Bytes that requests of a connection pin.
+    #[serde(with = "forms::size")]
+    pub bytes: u64,
+    /// Bytes that requests of all connections to a volume pin.
+    #[serde(with = "forms::size")]
+    pub volume_bytes: u64,
+    /// Bytes that requests of all connections pin.
+    #[serde(with = "forms::size")]
+    pub total_bytes: u64,
+    /// How long a client may stall while others wait for the memory that is kept for it.
+    #[serde(rename = "stall-s", with = "forms::seconds")]
+    pub stall: Duration,
+    /// Time that a handshake may take.
+    #[serde(rename = "handshake-s", with = "forms::seconds")]
+    pub handshake: Duration,
+    /// How long the end of a volume waits for a store that does not take what is dirty.
+    #[serde(rename = "close-s", with = "forms::seconds")]
+    pub close: Duration,
+    /// Longest time that a thread looks at its socket before it sleeps.
+    #[serde(rename = "busy-poll-us", with = "forms::microseconds")]
+    pub busy_poll: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            negotiating: 256,
+            requests: 1024,
+            bytes: 32 << 20,
+            volume_bytes: 64 << 20,
+            total_bytes: 128 << 20,
+            stall: Duration::from_secs(5),
+            handshake: Duration::from_secs(20),
+            // With the time that connections have to end, less than service managers wait before
+            // they kill.
+            close: Duration::from_secs(30),
+            // About what it takes to wake a thread.
+            busy_poll: Duration::from_micros(50),
+        }
+    }
+}
+
+/// The configuration of a server. It runs with one that is [valid](Self::validate).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ServerConfig {
+    /// Where to listen.
+    #[serde(with = "forms::addresses")]
+    pub listen: Vec<Address>,
+    /// The volumes; the first is the default export.
+    #[serde(rename = "volume", skip_serializing)]
+    pub volumes: Vec<VolumeConfig>,
+    /// Bytes of all caches together.
+    #[serde(rename = "cache", with = "forms::size", skip_serializing)]
+    pub cache_bytes: u64,
+    /// Policy of volumes that do not say. This and the next four are handed to them where
+    /// [`Settings`](super::Settings) are joined, and mean nothing afterwards.
+    #[serde(skip_serializing)]
+    pub policy: Option<String>,
+    /// Placement of volumes that do not say.
+    #[serde(skip_serializing)]
+    pub placement: Option<String>,
+    /// When writes are answered, of volumes that do not say.
+    #[serde(skip_serializing)]
+    pub write: Option<String>,
+    /// Block size of volumes that do not say.
+    #[serde(skip_serializing)]
+    pub block: Option<String>,
+    /// Shards of volumes that do not say.
+    #[serde(skip_serializing)]
+    pub shards: Option<u32>,
+    /// Address of the HTTP listener.
+    pub http: Option<String>,
+    /// Folder for what a restart needs.
+    pub state: Option<PathBuf>,
+    /// Time between two savings of it.
+    #[serde(rename = "state-interval-s", with = "forms::seconds")]
+    pub state_interval: Duration,
+    /// Folder for what stores do not take by the end.
+    pub unwritten: Option<PathBuf>,
+    /// TLS towards clients and other servers.
+    pub tls: TlsConfig,
+    /// What clients may take.
+    pub limits: Limits,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            volumes: Vec::new(),
+            cache_bytes: 256 << 20,
+            policy: None,
+            placement: None,
+            write: None,
+            block: None,
+            shards: None,
+            http: None,
+            state: None,
+            state_interval: Duration::from_secs(300),
+            unwritten: None,
+            tls: TlsConfig::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Names of the options that differ from those of another configuration and cannot change while
+    /// the server runs; options that belong together have one name.
+    pub fn fixed_changes(&self, next: &ServerConfig) -> Vec<String> {
+        let (now, next) = (leaves(self), leaves(next));
+        let changed = next.iter().zip(&now).filter(|(next, now)| next != now);
+        let mut names: Vec<_> = changed.filter_map(|((path, _), _)| reported(path)).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The values of a configuration with their paths, as `limits.close-s`, in one order.
+fn leaves(config: &ServerConfig) -> Vec<(String, serde_json::Value)> {
+    let tree = serde_json::to_value(config).unwrap_or_default();
+    let mut leaves = Vec::new();
+    for (name, value) in tree.as_object().into_iter().flatten() {
+        match value.as_object() {
+            None => leaves.push((name.clone(), value.clone())),
+            Some(part) => {
+                let part = part.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone()));
+                leaves.extend(part);
+            }
+        }
+    }
+    leaves
+}
+
+/// The name by which a change is reported; none if the server can do without a restart.
+fn reported(path: &str) -> Option<String> {
+    let name = match path {
+        "tls.mode" | "limits.close-s" => path,
+        _ if path.starts_with("tls.upstream-") => "tls.upstream",
+        _ if path.starts_with("tls.") => return None,
+        _ if path.starts_with("limits.") => "limits",
+        _ => path,
+    };
+    Some(name.to_owned())
+}

@@ -1,0 +1,326 @@
+//! What a person sets, from three places: flags before the file `undercroft.toml` before the
+//! environment. Here the places are read, joined, and made a configuration; which options there are
+//! is in its fields.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+use undercroft_text::list;
+
+use super::{ServerConfig, VolumeConfig, VolumePlacement, forms};
+
+/// Options of the server that volumes take over which do not say.
+const INHERITED: [&str; 5] = ["policy", "placement", "write", "block", "shards"];
+
+/// Variables of the environment that are options of the server, after `UNDERCROFT_`.
+const VARIABLES: [&str; 11] = [
+    "LISTEN",
+    "VOLUME",
+    "CACHE",
+    "POLICY",
+    "PLACEMENT",
+    "WRITE",
+    "BLOCK",
+    "SHARDS",
+    "HTTP",
+    "STATE",
+    "UNWRITTEN",
+];
+
+/// Keys of a volume's flag that may be repeated, with the option that is a list of them.
+const REPEATED: [(&str, &str); 2] = [("client", "clients"), ("writer", "writers")];
+
+/// What one place sets, or several that were joined: a tree with the keys of the file, whose values
+/// have not been looked at.
+///
+/// ```
+/// use undercroft_server::serve::Settings;
+///
+/// let volume = Settings::volume("demo=mem:,size=1MiB,policy=lru")?;
+/// let settings = Settings::default().set("volume", vec![volume]).set("cache", "2MiB");
+/// assert_eq!(settings.config()?.volumes[0].cache_blocks, 512);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Table);
+
+impl Settings {
+    /// The settings that a value of another type writes, as the flags of a program.
+    ///
+    /// # Errors
+    /// It writes no table.
+    pub fn of(flags: &impl serde::Serialize) -> Result<Settings, toml::ser::Error> {
+        Table::try_from(flags).map(Settings)
+    }
+
+    /// Sets an option by its path, as `cache` or `limits.close-s`.
+    #[must_use]
+    pub fn set(mut self, path: &str, value: impl Into<Value>) -> Settings {
+        let (part, key) = path.split_once('.').unwrap_or(("", path));
+        let table = if part.is_empty() {
+            Some(&mut self.0)
+        } else {
+            self.0.entry(part).or_insert_with(|| Table::new().into()).as_table_mut()
+        };
+        if let Some(table) = table {
+            table.insert(key.to_owned(), value.into());
+        }
+        self
+    }
+
+    /// The file's settings. Paths of stores in it are as they stand: from the folder that the
+    /// server runs in.
+    ///
+    /// # Errors
+    /// The file cannot be read; or the line that is no TOML, names no option, or has another kind
+    /// of value. Whether a value is right is looked at when all places are joined.
+    pub fn from_file(path: &Path) -> Result<Settings, String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("configuration {}: {error}", path.display()))?;
+        let in_line = |error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = 1 + before.matches('\n').count();
+            let what = error.message().lines().collect::<Vec<_>>().join("; ");
+            format!("{}, line {line}: {what}", path.display())
+        };
+        let table = text.parse::<Table>().map_err(in_line)?;
+        match toml::from_str::<ServerConfig>(&text) {
+            Err(error) if is_of_shape(error.message()) => Err(in_line(error)),
+            _ => Ok(Settings(table)),
+        }
+    }
+
+    /// The environment's settings: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several separated
+    /// by blanks), `UNDERCROFT_CACHE`, `_POLICY`, `_PLACEMENT`, `_WRITE`, `_BLOCK`, `_SHARDS`,
+    /// `_HTTP`, `_STATE`, `_UNWRITTEN`.
+    ///
+    /// # Errors
+    /// Names the variable that is not understood.
+    pub fn from_environment(
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Settings, String> {
+        let all: BTreeMap<String, String> = variables.into_iter().collect();
+        let mut settings = Settings::default();
+        for name in VARIABLES {
+            let variable = format!("UNDERCROFT_{name}");
+            let Some(text) = all.get(&variable).filter(|text| !text.is_empty()) else { continue };
+            let words = text.split_whitespace();
+            let value = match name {
+                "LISTEN" => words.map(Value::from).collect::<Vec<_>>().into(),
+                "VOLUME" => {
+                    let volumes = words.map(Settings::volume).collect::<Result<Vec<_>, _>>();
+                    volumes.map_err(|what| format!("{variable}: {what}"))?.into()
+                }
+                "SHARDS" => {
+                    let number = text.parse::<u32>();
+                    number.map_err(|_| format!("{variable}: '{text}' is no number"))?.into()
+                }
+                _ => Value::from(text.as_str()),
+            };
+            settings = settings.set(&name.to_lowercase(), value);
+        }
+        Ok(settings)
+    }
+
+    /// Reads `NAME=STORE[,key=value]...`. A comma that no known key follows belongs to what stands
+    /// before it: to the store's path, or to a policy's parameters.
+    ///
+    /// # Errors
+    /// Names the part that is not understood.
+    pub fn volume(text: &str) -> Result<Table, String> {
+        let wrong = |what: String| format!("volume '{text}': {what}");
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or_else(|| wrong("expected NAME=STORE, as demo=file:./demo.img".to_owned()))?;
+        // What an option writes at its default tells the kind of its value.
+        let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
+        let is_option =
+            |key: &str| match REPEATED.iter().find(|(one, list)| [*one, *list].contains(&key)) {
+                Some((one, _)) => *one == key,
+                None => key != "store" && defaults.get(key).is_some(),
+            };
+        let mut parts = Vec::<(&str, String)>::new();
+        for piece in list(rest, ',') {
+            let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
+            match parts.last_mut() {
+                Some(_) if is_option(key) => parts.push((key, value.to_owned())),
+                Some((_, before)) => {
+                    before.push(',');
+                    before.push_str(piece);
+                }
+                None => parts.push(("store", piece.to_owned())),
+            }
+        }
+        let mut volume = Table::from_iter([("name".to_owned(), Value::from(name))]);
+        for (key, text) in parts {
+            if let Some((_, list)) = REPEATED.iter().find(|(one, _)| *one == key) {
+                let list = volume.entry(*list).or_insert_with(|| Value::Array(Vec::new()));
+                list.as_array_mut().into_iter().for_each(|list| list.push(text.clone().into()));
+                continue;
+            }
+            let is_number = defaults[key].is_number() || defaults[key].is_null();
+            let value = match (key, text.as_str()) {
+                ("name", _) => return Err(wrong("name: stands before the store".to_owned())),
+                (_, number) if is_number => {
+                    let number = number.parse::<i64>().ok().map(Value::from);
+                    let fits = |number: &Value| {
+                        let one = Table::from_iter([(key.to_owned(), number.clone())]);
+                        !read::<VolumeConfig>(one).is_err_and(|(_, what)| is_of_shape(&what))
+                    };
+                    let number = number.filter(fits);
+                    number
+                        .ok_or_else(|| wrong(format!("{key}: '{text}' is no number that fits")))?
+                }
+                (_, "" | "true") if defaults[key].is_boolean() => true.into(),
+                (_, "false") if defaults[key].is_boolean() => false.into(),
+                (_, other) if defaults[key].is_boolean() => {
+                    return Err(wrong(format!("{key}: '{other}': expected true or false")));
+                }
+                _ => text.into(),
+            };
+            volume.insert(key.to_owned(), value);
+        }
+        Ok(volume)
+    }
+
+    /// These settings, and where they do not say, those. A list counts as a whole; an empty one
+    /// does not say.
+    #[must_use]
+    pub fn or(mut self, then: Settings) -> Settings {
+        join(&mut self.0, then.0);
+        self
+    }
+
+    /// The configuration that the settings are, [valid](ServerConfig::validate).
+    ///
+    /// # Errors
+    /// Names the value that is wrong, or says what does not fit together.
+    pub fn config(self) -> Result<ServerConfig, String> {
+        let Settings(mut server) = self;
+        let mut inherited = Table::new();
+        for key in INHERITED {
+            inherited.extend(server.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        let volumes = server.remove("volume").unwrap_or_else(|| Value::Array(Vec::new()));
+        let tables = Vec::<Table>::deserialize(volumes).map_err(|e| e.message().to_owned())?;
+        let mut volumes = Vec::with_capacity(tables.len());
+        for mut table in tables {
+            join(&mut table, inherited.clone());
+            let text = |table: &Table, key| table.get(key)?.as_str().map(str::to_owned);
+            if text(&table, "placement").is_some_and(|text| VolumePlacement::is_scheme(&text)) {
+                table.entry("policy").or_insert_with(|| "lru".into());
+            }
+            table.entry("store").or_insert_with(|| "".into());
+            let name = text(&table, "name").unwrap_or_default();
+            let volume = read(table);
+            let volume = volume.map_err(|(option, what)| forms::named(&option, &what));
+            volumes.push(volume.map_err(|what| format!("volume '{name}': {what}"))?);
+        }
+        let config = read::<ServerConfig>(server);
+        let config = config.map_err(|(option, what)| forms::named(&option, &what))?;
+        ServerConfig { volumes, ..config }.validate()
+    }
+}
+
+/// Adds what a table does not have.
+fn join(first: &mut Table, then: Table) {
+    for (key, value) in then {
+        match (first.get_mut(&key), value) {
+            (Some(Value::Table(first)), Value::Table(then)) => join(first, then),
+            (Some(Value::Array(first)), value) if first.is_empty() => {
+                first.extend(value.as_array().into_iter().flatten().cloned());
+            }
+            (Some(_), _) => {}
+            (None, value) => {
+                first.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Whether an error is about the name of an option or the kind of its value: those that serde
+/// itself finds.
+fn is_of_shape(message: &str) -> bool {
+    ["unknown field", "invalid type", "invalid value", "duplicate field"]
+        .iter()
+        .any(|begin| message.starts_with(begin))
+}
+
+/// Reads a table; an error is the path of the option, and what is wrong with it.
+fn read<T: DeserializeOwned>(table: Table) -> Result<T, (String, String)> {
+    let read = serde_path_to_error::deserialize(Value::Table(table));
+    read.map_err(|error| (error.path().to_string(), error.inner().message().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_belong_to_what_stands_before_them() {
+        let volume = Settings::volume(
+            "db=delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img,size=1GiB,policy=mq,m=4,qout=2,read-only",
+        );
+        let volume = volume.unwrap();
+        assert_eq!(volume["name"].as_str(), Some("db"));
+        let store = "delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img";
+        assert_eq!(volume["store"].as_str(), Some(store));
+        let volume: VolumeConfig = read(volume).unwrap();
+        assert_eq!(volume.size, Some(1 << 30));
+        assert_eq!(volume.policy.to_string(), "mq,m=4,qout=2");
+        assert!(volume.read_only);
+        assert!(Settings::volume("demo").is_err());
+        let wrong = Settings::volume("demo=mem:,shards=many").unwrap_err();
+        assert_eq!(wrong, "volume 'demo=mem:,shards=many': shards: 'many' is no number that fits");
+        let wrong = Settings::volume("v=mem:,read-only=perhaps").unwrap_err();
+        assert!(wrong.ends_with("read-only: 'perhaps': expected true or false"), "{wrong}");
+        let wrong = Settings::volume("v=mem:,name=w").unwrap_err();
+        assert_eq!(wrong, "volume 'v=mem:,name=w': name: stands before the store");
+        let lists = Settings::volume("v=mem:,client=a,client=b,writer=a").unwrap();
+        let lists: VolumeConfig = read(lists).unwrap();
+        assert_eq!((lists.clients.len(), lists.writers.len()), (2, 1));
+    }
+
+    #[test]
+    fn flags_go_before_the_file_and_the_file_before_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("undercroft.toml");
+        let text = "cache = '1GiB'\nlisten = ['[::1]:1']\n[[volume]]\nname = 'a'\nstore = 'mem:'\n";
+        std::fs::write(&path, text).unwrap();
+        let file = Settings::from_file(&path).unwrap();
+        let variables = [("UNDERCROFT_CACHE", "2GiB"), ("UNDERCROFT_POLICY", "arc")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = Settings::from_environment(variables).unwrap();
+        let flags = Settings::default().set("listen", vec!["unix:x"]);
+        let all = flags.or(file).or(environment).config().unwrap();
+        assert_eq!(all.listen[0].to_string(), "unix:x");
+        assert_eq!(all.cache_bytes, 1 << 30);
+        assert_eq!(all.volumes[0].policy.to_string(), "arc");
+        assert_eq!(all.volumes[0].store.to_string(), "mem:");
+        std::fs::write(&path, "chache = '1GiB'").unwrap();
+        assert!(Settings::from_file(&path).unwrap_err().contains("line 1: unknown field `chache`"));
+    }
+
+    #[test]
+    fn what_an_option_writes_is_read_as_the_same() {
+        let text = "v=nbd://host/x,size=1GiB,cache=2MiB,block=8KiB,policy=lirs,hirs=0.02,\
+                    placement=eviction,on-hit=keep,evictions=estimate,reloads=at-once,\
+                    report=demotions,batch=3,write=back,shards=2,read-ahead=1MiB,read-only,\
+                    client=a,connections=3,requests-per-second=9,dirty-age-s=7,dirty-percent=30,\
+                    store-timeout-s=0,description=a line";
+        let volume: VolumeConfig = read(Settings::volume(text).unwrap()).unwrap();
+        assert_eq!(volume.store_timeout, None);
+        let other = VolumeConfig { name: "v".to_owned(), ..VolumeConfig::default() };
+        // Those that differ and are fixed, and none of those that were not set.
+        let changes = volume.fixed_changes(&other).join(" ");
+        let expected = "block cache description dirty-age-s dirty-percent evictions placement \
+                        policy read-ahead read-only reloads report shards store store-timeout-s \
+                        write";
+        assert_eq!(changes, expected);
+        assert!(volume.access_changes(&other) && !volume.access_changes(&volume));
+        assert!(volume.fixed_changes(&volume.clone()).is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+//! What of a configuration does not fit together, and what follows from the rest: the volumes'
+//! shares of the cache, the mode of TLS.
+
+use std::time::Duration;
+
+use undercroft_cache::placement::Placement;
+
+use super::volume::spare_frames;
+use super::{Address, CacheShare, ServerConfig, VolumeConfig};
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
+
+/// A longer look at a socket is a processor lost, and no use to anybody.
+const BUSY_POLL_MAX: Duration = Duration::from_millis(10);
+
+impl ServerConfig {
+    /// Checks a configuration and completes it.
+    ///
+    /// # Errors
+    /// Says what makes no sense, and what was expected.
+    pub fn validate(mut self) -> Result<ServerConfig, String> {
+        if self.volumes.is_empty() {
+            return Err("nothing to serve: give a volume, as --volume \
+                        demo=file:./demo.img,size=1GiB"
+                .to_owned());
+        }
+        if self.listen.is_empty() {
+            self.listen.push(DEFAULT_LISTEN.parse()?);
+        }
+        if let Some(http) = &self.http {
+            if matches!(http.parse()?, Address::Unix(_)) {
+                return Err(format!("http address '{http}': expected HOST:PORT"));
+            }
+        }
+        self.validate_volumes()?;
+        self.tls.validate()?;
+        self.volumes.iter().try_for_each(|volume| self.validate_access(volume))?;
+        let limits = &mut self.limits;
+        if limits.busy_poll > BUSY_POLL_MAX {
+            return Err(format!(
+                "limits.busy-poll-us {}: expected 0 (never) to {}",
+                limits.busy_poll.as_micros(),
+                BUSY_POLL_MAX.as_micros()
+            ));
+        }
+        for count in [&mut limits.connections, &mut limits.negotiating, &mut limits.requests] {
+            *count = (*count).max(1);
+        }
+        for time in [&mut limits.stall, &mut limits.handshake, &mut self.state_interval] {
+            *time = (*time).max(Duration::from_secs(1));
+        }
+        Ok(self)
+    }
+
+    /// Checks the volumes and divides the cache among them.
+    fn validate_volumes(&mut self) -> Result<(), String> {
+        let shares = self.volumes.iter().filter_map(|volume| volume.cache.own());
+        let fixed = shares.fold(0, u64::saturating_add);
+        let cache_bytes = self.cache_bytes;
+        if fixed > cache_bytes {
+            return Err(format!(
+                "the volumes' shares add up to {fixed} bytes of cache, and there are {cache_bytes}"
+            ));
+        }
+        let sharing = self.volumes.iter().filter(|volume| volume.cache.own().is_none()).count();
+        let rest = (cache_bytes - fixed).checked_div(sharing as u64).unwrap_or(0);
+        for index in 0..self.volumes.len() {
+            let (before, others) = self.volumes.split_at_mut(index);
+            let volume = &mut others[0];
+            volume.close_patience = self.limits.close;
+            volume.validate(rest).map_err(|what| format!("volume '{}': {what}", volume.name))?;
+            if before.iter().any(|other| other.name == volume.name) {
+                return Err(format!("volume '{}' is there twice", volume.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a volume that nobody could open, or write where some are meant to.
+    fn validate_access(&self, volume: &VolumeConfig) -> Result<(), String> {
+        let name = &volume.name;
+        if volume.tls_required && self.tls.files().is_none() {
+            return Err(format!(
+                "volume '{name}': tls-required, and there is no TLS: give a certificate and a key"
+            ));
+        }
+        let lists = !volume.clients.is_empty() || !volume.writers.is_empty();
+        if lists && !self.tls.asks_for_certificates() {
+            return Err(format!(
+                "volume '{name}': clients and writers are known by their certificates: give the \
+                 roots of these (client-roots)"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl VolumeConfig {
+    /// Checks the options of a volume, whose cache has an equal part of so many bytes if it has no
+    /// share of its own.
+    fn validate(&mut self, rest: u64) -> Result<(), String> {
+        let name = &self.name;
+        let is_long = name.is_empty() || name.len() > 255;
+        if is_long || name.starts_with('@') || name.contains(['/', '\0']) {
+            return Err(
+                "expected a name of 1 to 255 bytes without '/', not beginning with '@'".to_owned()
+            );
+        }
+        let policy = self.policy.to_string();
+        if let Some(scheme) = self.placement.scheme().filter(|_| policy != "lru") {
+            let name = scheme.info().name;
+            return Err(format!(
+                "placement {name}, policy {policy}: the scheme itself decides what is kept; leave \
+                 policy= out"
+            ));
+        }
+        let (bytes, block) = (self.cache.own().unwrap_or(rest), self.block_bytes);
+        let blocks = bytes / u64::from(block.max(1));
+        if blocks == 0 && self.cache != CacheShare::Off {
+            return Err(format!(
+                "{bytes} bytes of cache hold no block of {block} bytes: give it more, or cache=off"
+            ));
+        }
+        let blocks = u32::try_from(blocks).ok().filter(|&blocks| blocks < 1 << 31);
+        let blocks = blocks.ok_or("cache: more than 2147483647 blocks; choose larger blocks")?;
+        (self.cache_blocks, self.spare_frames) = (blocks, spare_frames(blocks));
+        if self.placement.rule() == Placement::Access && (self.estimate || self.reload_at_once) {
+            let why =
+                "with placement access nobody asks what clients evict, and nothing is reloaded";
+            return Err(format!(
+                "evictions, reloads: {why}; choose placement=eviction, or leave them"
+            ));
+        }
+        self.shards = self.shards.max(1);
+        self.dirty_age = self.dirty_age.max(Duration::from_secs(1));
+        self.validate_report()
+    }
+
+    /// What is told to the server below, which there must be then.
+    fn validate_report(&self) -> Result<(), String> {
+        let Some(report) = self.report.filter(|report| !report.is_nothing()) else {
+            return Ok(());
+        };
+        let store = &self.store;
+        if !store.is_upstream() {
+            return Err(format!(
+                "report={report}: nobody listens at {store}: the store must be another server's \
+                 export, as nbd://HOST/EXPORT, with nothing in front"
+            ));
+        }
+        if self.cache == CacheShare::Off {
+            return Err(format!("report={report}: nothing leaves a cache that is off"));
+        }
+        if self.placement.scheme().is_some() {
+            return Err(format!(
+                "report={report}: a level of a scheme says more than that to the next one by \
+                 itself; leave report= out, or report=nothing where the store runs none"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn config(volumes: &[&str], cache: &str) -> Result<ServerConfig, String> {
+        let volumes = volumes.iter().map(|text| Settings::volume(text).unwrap());
+        let settings = Settings::default().set("volume", volumes.collect::<Vec<_>>());
+        settings.set("cache", cache).config()
+    }
+
+    #[test]
+    fn shares_of_the_cache() {
+        let volumes = ["a=mem:,cache=1MiB", "b=mem:", "c=mem:,block=64KiB", "d=mem:,cache=off"];
+        let config = config(&volumes, "3MiB").unwrap();
+        let blocks: Vec<_> = config.volumes.iter().map(|volume| volume.cache_blocks).collect();
+        assert_eq!(blocks, [256, 256, 16, 0]);
+    }
+
+    #[test]
+    fn busy_polling_is_bounded() {
+        let with = |us: Option<i64>| {
+            let volume = Settings::volume("a=mem:,size=1MiB").unwrap();
+            let mut settings = Settings::default().set("volume", vec![volume]);
+            if let Some(us) = us {
+                settings = settings.set("limits.busy-poll-us", us);
+            }
+            settings.config().map(|config| config.limits.busy_poll)
+        };
+        assert_eq!(with(None), Ok(Duration::from_micros(50)));
+        assert_eq!(with(Some(0)), Ok(Duration::ZERO));
+        assert!(with(Some(10_001)).is_err_and(|text| text.contains("busy-poll-us 10001")));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for volume in [
+            "a=mem:,cache=2MiB",
+            "a=mem:,write=sideways",
+            "a=mem:,policy=fancy",
+            "a=mem:,placement=sideways",
+            "a=mem:,placement=eviction,down=auto",
+            "a=mem:,placement=access,reloads=at-once",
+            "a=mem:,placement=eviction,evictions=guessed",
+            "a=nothing:",
+            "@a=mem:",
+            "a=mem:,dirty-percent=0",
+            "a=mem:,report=evictions",
+            "a=delay(1ms):nbd://h/d,report=evictions",
+            "a=nbd://h/d,report=sideways",
+            "a=nbd://h/d,report=demotions,batch=65",
+            "a=nbd://h/d,report=demotions,cache=off",
+            "a=mem:,placement=d-hfa,policy=mq",
+        ] {
+            assert!(config(&[volume], "1MiB").is_err(), "{volume}");
+        }
+        // A block size is checked where the volume is opened.
+        let good =
+            ["a=mem:,report=nothing", "b=nbd://h/d,report=demotions,batch=64", "c=mem:,block=3"];
+        assert!(good.iter().all(|volume| config(&[volume], "1MiB").is_ok()));
+        assert!(config(&[], "1MiB").is_err());
+        assert!(config(&["a=mem:", "a=mem:"], "1MiB").is_err());
+        for address in ["10809", ":10809", "unix:", "host:99999"] {
+            assert!(address.parse::<Address>().is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_option() {
+        for (volume, expected) in [
+            (
+                "a=mem:,size=lots",
+                "volume 'a': size 'lots': expected a size, as 4096, 64KiB or 2GiB",
+            ),
+            (
+                "a=mem:,cache=lots",
+                "volume 'a': cache 'lots': expected a size, as 4096, 64KiB or 2GiB",
+            ),
+            ("a=mem:,block=8GiB", "volume 'a': block: too large"),
+            ("a=mem:,write=up", "volume 'a': write 'up': expected through, back or around"),
+            ("a=mem:,reloads=no", "volume 'a': reloads 'no': expected idle or at-once"),
+            ("a=mem:,evictions=x", "volume 'a': evictions 'x': expected told or estimate"),
+            ("a=mem:,dirty-percent=0", "volume 'a': dirty-percent 0: expected 1 to 100"),
+            ("a=mem:,report=x", "volume 'a': report 'x': expected nothing, evictions or demotions"),
+        ] {
+            assert_eq!(config(&[volume], "1MiB").unwrap_err(), expected);
+        }
+        let wrong = config(&["a=mem:"], "lots").unwrap_err();
+        assert_eq!(wrong, "cache 'lots': expected a size, as 4096, 64KiB or 2GiB");
+        let wrong = Settings::default().set("limits.bytes", "x");
+        let volume = Settings::volume("a=mem:").unwrap();
+        let wrong = wrong.set("volume", vec![volume]).config().unwrap_err();
+        assert_eq!(wrong, "limits.bytes 'x': expected a size, as 4096, 64KiB or 2GiB");
+    }
+}

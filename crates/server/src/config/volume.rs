@@ -1,0 +1,370 @@
+//! The options of a volume, what the volume runs with beside them, and what follows from both.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use undercroft_cache::WriteMode;
+use undercroft_cache::placement::{Eviction, Order, Placement, Staging};
+use undercroft_cache::policy::{Awareness, Knows, Spec};
+use undercroft_store::StoreSpec;
+
+use super::{Reporting, VolumeError, VolumePlacement, forms};
+use crate::content::BLOCK_BYTES_MAX;
+use crate::lower::Lower;
+use crate::tell::Listener;
+
+/// When a write is answered, and whether it is cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Write {
+    /// Cached, and answered when the store has it.
+    #[default]
+    Through,
+    /// Cached, and answered at once; the store gets it later, at the latest for a FLUSH.
+    Back,
+    /// Not cached, and answered when the store has it; drops a cached copy.
+    Around,
+}
+
+forms::words!(
+    Write,
+    " '{}': expected through, back or around",
+    Through = "through",
+    Back = "back",
+    Around = "around"
+);
+
+/// The part of the server's cache that a volume has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheShare {
+    /// An equal part of what the volumes with a share of their own leave.
+    #[default]
+    Rest,
+    /// So many bytes.
+    Bytes(u64),
+    /// No cache: everything goes straight to the store.
+    Off,
+}
+
+impl CacheShare {
+    /// Bytes that are asked for; none: a part of the rest.
+    pub fn own(self) -> Option<u64> {
+        match self {
+            Self::Rest => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Off => Some(0),
+        }
+    }
+}
+
+impl FromStr for CacheShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheShare, String> {
+        match text {
+            "off" => Ok(CacheShare::Off),
+            text => forms::parse_size(text).map(CacheShare::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for CacheShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rest => f.write_str("rest"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+/// The configuration of a volume. The fields that serde knows are its options, by the names of
+/// files and flags; the others are set by the program, and by
+/// [`ServerConfig::validate`](super::ServerConfig::validate).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct VolumeConfig {
+    /// Name of its export.
+    pub name: String,
+    /// Where its bytes are. [`Volume::open`](crate::Volume::open) takes an open store instead.
+    #[serde(with = "forms::text")]
+    pub store: StoreSpec,
+    /// A line for people.
+    pub description: String,
+    /// Bytes of the store, if told; a file is made with it.
+    #[serde(with = "forms::some_size")]
+    pub size: Option<u64>,
+    /// Its part of the server's cache.
+    #[serde(with = "forms::text")]
+    pub cache: CacheShare,
+    /// Blocks in the cache, from that part; 0: no cache.
+    #[serde(skip)]
+    pub cache_blocks: u32,
+    /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
+    #[serde(rename = "block", with = "forms::block")]
+    pub block_bytes: u32,
+    /// The replacement policy; `lru` with a scheme.
+    #[serde(with = "forms::text")]
+    pub policy: Spec,
+    /// When blocks come and go.
+    #[serde(with = "forms::text")]
+    pub placement: VolumePlacement,
+    /// Whether clients that do not tell what they evict are emulated.
+    #[serde(rename = "evictions", with = "forms::evictions")]
+    pub estimate: bool,
+    /// Bytes of the clients' caches together, which a content-aware policy emulates then.
+    #[serde(with = "forms::some_size")]
+    pub client_cache: Option<u64>,
+    /// Whether evicted blocks are read back at once, not in idle times only.
+    #[serde(rename = "reloads", with = "forms::reloads")]
+    pub reload_at_once: bool,
+    /// What the server that is the store is told of blocks that leave the cache.
+    #[serde(with = "forms::report")]
+    pub report: Option<Reporting>,
+    /// When writes are answered.
+    #[serde(with = "forms::text")]
+    pub write: Write,
+    /// Whether a write brings its block into the cache (`Through` and `Back`).
+    #[serde(skip)]
+    pub write_allocate: bool,
+    /// Independent parts of the cache, each with a policy and a lock of its own; at least 1.
+    pub shards: u32,
+    /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
+    #[serde(skip)]
+    pub spare_frames: u32,
+    /// Bytes that are fetched ahead of a sequential reader; 0: none.
+    #[serde(rename = "read-ahead", with = "forms::size")]
+    pub read_ahead_bytes: u64,
+    /// Refuse all changes.
+    pub read_only: bool,
+    /// Only over TLS.
+    pub tls_required: bool,
+    /// Common names of the certificates that may open it; empty: all.
+    pub clients: Vec<String>,
+    /// Common names of those that may write; empty: all that may open it.
+    pub writers: Vec<String>,
+    /// Connections at a time.
+    pub connections: Option<usize>,
+    /// Requests a second, all connections together.
+    pub requests_per_second: Option<u32>,
+    /// Write-back: how long a change may wait.
+    #[serde(rename = "dirty-age-s", with = "forms::seconds")]
+    pub dirty_age: Duration,
+    /// Write-back: share of the cache that may be dirty before that (0 to 1).
+    #[serde(rename = "dirty-percent", with = "forms::percent")]
+    pub dirty_share: f64,
+    /// How long a client waits for the store before it is told EIO; none: for ever.
+    #[serde(rename = "store-timeout-s", with = "forms::seconds_or_ever")]
+    pub store_timeout: Option<Duration>,
+    /// Write-back: store requests of the flusher and of flushes at a time, of up to 1 MiB each.
+    #[serde(skip)]
+    pub write_back_runs: u32,
+    /// How long the end of the volume waits for a store that does not take what is dirty.
+    #[serde(skip)]
+    pub close_patience: Duration,
+    /// Makes the index unpredictable for clients.
+    #[serde(skip)]
+    pub seed: u64,
+    /// Who is told what leaves the cache: the server below, if it wants to know.
+    #[serde(skip)]
+    pub listener: Option<Arc<dyn Listener>>,
+    /// The server below, if it runs the next level of the scheme.
+    #[serde(skip)]
+    pub lower: Option<Arc<dyn Lower>>,
+}
+
+/// Options that may change while the volume is served: who may use it, how much, and its size,
+/// which follows the store.
+const CHANGEABLE: [&str; 6] =
+    ["size", "tls-required", "clients", "writers", "connections", "requests-per-second"];
+
+impl Default for VolumeConfig {
+    fn default() -> Self {
+        let policy = "mq".parse().expect("mq is a policy");
+        Self::new("", 0, policy)
+    }
+}
+
+impl VolumeConfig {
+    /// The defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
+    pub fn new(name: &str, cache_blocks: u32, policy: Spec) -> Self {
+        Self {
+            name: name.to_string(),
+            store: "mem:".parse().expect("a store"),
+            description: String::new(),
+            size: None,
+            cache: CacheShare::default(),
+            cache_blocks,
+            block_bytes: 4096,
+            policy,
+            placement: VolumePlacement::default(),
+            estimate: false,
+            client_cache: None,
+            reload_at_once: false,
+            report: None,
+            write: Write::Through,
+            write_allocate: true,
+            shards: 1,
+            spare_frames: spare_frames(cache_blocks),
+            read_ahead_bytes: 0,
+            read_only: false,
+            tls_required: false,
+            clients: Vec::new(),
+            writers: Vec::new(),
+            connections: None,
+            requests_per_second: None,
+            dirty_age: Duration::from_secs(5),
+            dirty_share: 0.25,
+            store_timeout: Some(Duration::from_secs(120)),
+            write_back_runs: 4,
+            close_patience: Duration::from_secs(30),
+            seed: 0,
+            listener: None,
+            lower: None,
+        }
+    }
+
+    /// Blocks of the clients' caches together, if their size is told.
+    pub(crate) fn client_blocks(&self) -> Option<u32> {
+        let blocks = |bytes: u64| bytes / u64::from(self.block_bytes.max(1));
+        self.client_cache.map(|bytes| blocks(bytes).clamp(1, 1 << 30) as u32)
+    }
+
+    /// Whether the store runs the next level of the volume's scheme.
+    pub(crate) fn has_level_below(&self) -> bool {
+        let says_nothing = self.report.is_some_and(|report| report.is_nothing());
+        self.placement.scheme().is_some() && !says_nothing && self.store.is_upstream()
+    }
+
+    /// Names of the options that differ from those of another configuration.
+    fn changes<'a>(&self, next: &'a serde_json::Value) -> Vec<&'a str> {
+        let now = serde_json::to_value(self).unwrap_or_default();
+        let next = next.as_object().into_iter().flatten();
+        next.filter(|(name, value)| now[*name] != **value).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether another configuration has other rules of access.
+    pub fn access_changes(&self, next: &VolumeConfig) -> bool {
+        let next = serde_json::to_value(next).unwrap_or_default();
+        let is_access = |name: &&str| *name != "size" && CHANGEABLE.contains(name);
+        self.changes(&next).iter().any(is_access)
+    }
+
+    /// Names of the options that differ and cannot change while the volume is served.
+    pub fn fixed_changes(&self, next: &VolumeConfig) -> Vec<String> {
+        let next = serde_json::to_value(next).unwrap_or_default();
+        let changes = self.changes(&next).into_iter().filter(|name| !CHANGEABLE.contains(name));
+        changes.map(str::to_owned).collect()
+    }
+
+    /// Bytes of data in a full cache.
+    pub fn cache_bytes(&self) -> u64 {
+        u64::from(self.cache_blocks) * u64::from(self.block_bytes)
+    }
+
+    /// Bytes of frame memory that the volume takes from the budget.
+    pub fn memory_bytes(&self) -> u64 {
+        if self.cache_blocks == 0 {
+            return 0;
+        }
+        let shards = self.shards.max(1);
+        let frames = |shard| u64::from(self.shard_capacity(shard)) + u64::from(self.extra_frames());
+        (0..shards).map(frames).sum::<u64>() * u64::from(self.block_bytes)
+    }
+
+    /// Blocks resident in a shard at most.
+    pub(crate) fn shard_capacity(&self, index: u32) -> u32 {
+        let count = self.shards.max(1);
+        self.cache_blocks / count + u32::from(index < self.cache_blocks % count)
+    }
+
+    /// Frames of a shard beyond its capacity: spares, and those of what is staged.
+    pub(crate) fn extra_frames(&self) -> u32 {
+        let staged = match self.shard_placement() {
+            Placement::Eviction(eviction) => eviction.staging.most(self.shard_capacity(0)),
+            Placement::Access | Placement::Global(_) => 0,
+        };
+        self.spare_frames.div_ceil(self.shards.max(1)).saturating_add(staged)
+    }
+
+    /// The placement of one shard, which stages its part.
+    pub(crate) fn shard_placement(&self) -> Placement {
+        let mut placement = self.placement.rule();
+        if let Placement::Eviction(Eviction { staging: Staging::Blocks(blocks), .. }) =
+            &mut placement
+        {
+            *blocks = blocks.div_ceil(self.shards.max(1));
+        }
+        placement
+    }
+
+    pub(crate) fn mode(&self) -> WriteMode {
+        match self.write {
+            Write::Around => WriteMode::Invalidate,
+            _ if self.write_allocate => WriteMode::Allocate,
+            _ => WriteMode::NoAllocate,
+        }
+    }
+
+    /// Whether a block that a request drives out of the client is placed after it.
+    pub(crate) fn reads_first(&self) -> bool {
+        let order = match self.placement.rule() {
+            Placement::Access => Order::ReadFirst,
+            Placement::Eviction(eviction) => eviction.order,
+            Placement::Global(order) => order,
+        };
+        order == Order::ReadFirst
+    }
+
+    /// Whether all fits together, and with the store.
+    pub(crate) fn check(&self, size: u64, alignment: u32) -> Result<(), VolumeError> {
+        let (name, block) = (|| self.name.clone(), self.block_bytes);
+        let awareness = Awareness::of(&self.policy);
+        if let Some(awareness) = awareness {
+            awareness.check().map_err(|error| VolumeError::Policy(name(), error))?;
+            if self.placement.rule() != Placement::Access {
+                return Err(VolumeError::Aware(name(), self.policy.to_string()));
+            }
+        }
+        let emulates = awareness.is_some_and(|awareness| awareness.knows == Knows::Emulation);
+        if self.client_cache.is_some() && !emulates {
+            return Err(VolumeError::ClientCache(name()));
+        }
+        if !block.is_power_of_two() || !(4096..=BLOCK_BYTES_MAX as u32).contains(&block) {
+            return Err(VolumeError::BlockSize(name(), block));
+        }
+        if alignment > block {
+            return Err(VolumeError::Alignment(name(), alignment));
+        }
+        if size % u64::from(alignment.max(1)) != 0 {
+            return Err(VolumeError::Size(name(), size, alignment));
+        }
+        if let Some(scheme) = self.placement.scheme() {
+            let refused =
+                |why| Err(VolumeError::Scheme(name(), scheme.info().name.to_owned(), why));
+            if self.write != Write::Through || !self.write_allocate {
+                return refused(
+                    "writes go through: what is dirty cannot be handed over, and a write is a \
+                     reference that takes its block; leave write= out",
+                );
+            }
+            if self.shards > 1 {
+                return refused("its queues are of the whole cache; leave shards= out");
+            }
+            if self.cache_blocks == 0 {
+                return refused("a level needs a cache; leave cache=off out");
+            }
+        }
+        if self.cache_blocks > 0 && self.shards > self.cache_blocks {
+            return Err(VolumeError::Shards(name(), self.shards));
+        }
+        Ok(())
+    }
+}
+
+/// Frames beyond the blocks of a cache.
+pub(super) fn spare_frames(cache_blocks: u32) -> u32 {
+    (cache_blocks / 16).clamp(64, 16_384)
+}

@@ -1,0 +1,276 @@
+//! What a shard does below a client that has a cache of its own: whose read it is, what comes down
+//! when the client evicts a block, from where, and what waits to be read back.
+//!
+//! Safety: content enters a slot in four ways only. Through the queue of the block, in order with
+//! all other operations; from a reload that nobody interfered with ([`Reloading`]); from a write
+//! that ended well and was the last one (`staged.rs`); from a client whose data is proved to be
+//! what the volume holds (`digests.rs`). The last three only while nothing is going on with the
+//! block.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use undercroft_cache::placement::{ReloadQueue, WayDown};
+use undercroft_cache::{ClientEviction, Down, Sender};
+use undercroft_frames::FrameMut;
+use undercroft_nbd::Pieces;
+
+use crate::answer::Failed;
+use crate::clock;
+use crate::content::{Content, Memory};
+use crate::cooperation::{Fate, Reloading};
+use crate::counters::{AwareStats, CooperationStats, Source};
+use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::{Effects, Shard};
+
+impl Shard {
+    /// Notes that a read of a block is served, and places what has left the client by now.
+    pub(crate) fn noted_read(&mut self, block: u64, fx: &mut Effects) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.drop_reload(block, ReloadQueue::drop_demanded);
+        self.place_next(fx);
+    }
+
+    /// Notes that a block is about to be written, and places what has left the client by now.
+    pub(crate) fn noted_write(&mut self, block: u64, fx: &mut Effects) {
+        self.strike_digest(block);
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.drop_reload(block, ReloadQueue::drop_written);
+        coop.void_reload(|reloading| reloading == block);
+        let most = self.cache.staging_blocks();
+        if most > 0 {
+            coop.staged.writing(block, most);
+        }
+        self.place_next(fx);
+    }
+
+    /// A client evicted blocks, in this order.
+    pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
+        self.cache.told_evicted(gone, sender);
+        self.place_next(fx);
+    }
+
+    /// Does what the level says about blocks that clients evicted.
+    fn place_next(&mut self, fx: &mut Effects) {
+        while let Some((block, down)) = self.cache.next_placement() {
+            self.go_down(block, down, fx);
+        }
+    }
+
+    /// A client evicted a clean block and sent it. It is taken if it is what the volume holds
+    /// (`digests.rs`). Otherwise only that it was evicted counts.
+    pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
+        let proven = self.proven(block, data);
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
+        let Some(digest) = proven else {
+            coop.counters.demotions_refused += 1;
+            return self.evicted(&[gone], sender, fx);
+        };
+        coop.counters.demotions_accepted += 1;
+        if !self.cache.is_last_copy(gone, sender) {
+            return;
+        }
+        match self.cache.client_evicted(block) {
+            Down::Fetch => {
+                let Some(slot) = self.arrive_evicted(block, WayDown::Demote, fx) else { return };
+                let mut frame = self.pool.take();
+                if let Some(frame) = &mut frame {
+                    frame[..data.len()].copy_from_slice(data);
+                }
+                self.fill(block, slot, frame, digest);
+            }
+            down => self.go_down(block, down, fx),
+        }
+    }
+
+    /// The data of an evicted block is here, or about to be: the block becomes resident. Its slot.
+    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> Option<u32> {
+        let slot = self.cache.arrived(block, way)?;
+        self.leave_evicted(fx);
+        self.enter(block, slot);
+        Some(slot)
+    }
+
+    /// Puts content into the slot of a block that nothing is going on with, and its digest beside
+    /// it, if that is known. Without memory the block loses its place: clients that do not take
+    /// their replies hold all frames.
+    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
+        match memory {
+            Some(frame) => {
+                self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
+                self.prove_slot(block, slot, digest);
+            }
+            None => {
+                self.counters.served_around += 1;
+                self.discard(block);
+                self.is_gone(block);
+            }
+        }
+    }
+
+    /// Does what the engine says about a block that a client evicted.
+    fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
+        match down {
+            Down::Resident => self.leave_evicted(fx),
+            Down::Skip => {
+                self.leave_evicted(fx);
+                self.is_gone(block);
+            }
+            Down::Staged(slot) => {
+                self.leave_evicted(fx);
+                self.enter(block, slot);
+                self.fill_staged(block, slot, fx);
+            }
+            Down::Fetch => {
+                let immediate = self.coop.as_deref().is_some_and(|coop| coop.immediate);
+                // What is on its way to the store is here and need not be read from there.
+                if immediate || self.active.contains_key(&block) {
+                    if self.arrive_evicted(block, WayDown::Reload, fx).is_some() {
+                        self.load(block, fx);
+                    }
+                } else if let Some(coop) = self.coop.as_deref_mut() {
+                    coop.reloads.push(block);
+                    fx.reload = true;
+                }
+            }
+        }
+    }
+
+    /// The slot of a block gets what is staged of it.
+    pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
+        let data = self.staged(block);
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.staged.remove(block);
+        }
+        match data {
+            Some(content) => {
+                self.slots[slot as usize].state.content = content;
+                let known = self.cache.digest(block);
+                self.prove_slot(block, slot, known);
+            }
+            None => self.load(block, fx),
+        }
+    }
+
+    /// Gets the content of a resident block, in order with what is going on with it.
+    fn load(&mut self, block: u64, fx: &mut Effects) {
+        let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
+        job.expect_part(Source::Miss);
+        self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+        job.submitted(Pieces::default(), None);
+    }
+
+    /// The client says that it keeps a block: where a hit would give the copy up, this does.
+    pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
+        if let Some(left) = self.cache.told_held(block, sender) {
+            self.leave(block, left, fx);
+        }
+    }
+
+    /// What is staged of a block, if nothing is going on with it.
+    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
+        let frame = self.coop.as_deref()?.staged.get(block).filter(|_| self.is_quiet(block))?;
+        Some(Content::Frame(frame.clone()))
+    }
+
+    /// A range was changed: what is staged of its blocks is of no use.
+    pub(crate) fn staged_is_old(&mut self, blocks: &RangeInclusive<u64>) {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.staged.changed_within(blocks);
+        }
+    }
+
+    /// Whether nothing is going on with a block.
+    pub(crate) fn is_quiet(&self, block: u64) -> bool {
+        !self.active.contains_key(&block) && !self.ranges.cover(block)
+    }
+
+    /// A range is about to change.
+    pub(crate) fn noted_range(&mut self, blocks: &RangeInclusive<u64>) {
+        self.cache.range_changes(blocks);
+        self.strike_digests(blocks);
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.void_reload(|block| blocks.contains(&block));
+        coop.reloads.discard_within(blocks);
+        for block in coop.staged.within(blocks) {
+            coop.unstage(block, &mut self.cache);
+        }
+        self.level_range();
+    }
+
+    /// The bit of a client goes to another one.
+    pub(crate) fn forget_client(&mut self, client: u8) {
+        self.cache.forget_client(client);
+        self.forget_upper(client);
+    }
+
+    /// Begins the next reload that is worth it: the block and the memory for it.
+    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
+        loop {
+            let coop = self.coop.as_deref_mut().filter(|coop| coop.reloading.is_none())?;
+            let block = coop.reloads.pop()?;
+            if self.cache.frame(block).is_some() {
+                coop.counters.reloads_resident += 1;
+            } else if self.active.contains_key(&block) || self.ranges.cover(block) {
+                coop.counters.reloads_busy += 1;
+            } else if let Some(frame) = self.pool.take() {
+                coop.reloading = Some(Reloading { block, fate: Fate::Wanted });
+                return Some((block, Memory::Frame(frame)));
+            } else {
+                coop.counters.reloads_without_frame += 1;
+            }
+        }
+    }
+
+    /// The reload at the store ended.
+    pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
+        let Some(coop) = self.coop.as_deref_mut() else { return };
+        let Some(Reloading { block, fate }) = coop.reloading.take() else { return };
+        if fate == Fate::Joined {
+            return self.fetched(block, result, fx);
+        }
+        self.counters.store_reads += 1;
+        let content = match (fate, result) {
+            (_, Err(_)) => {
+                self.counters.read_failures += 1;
+                coop.counters.reloads_failed += 1;
+                return;
+            }
+            (Fate::Void, _) => {
+                coop.counters.reloads_written += 1;
+                return;
+            }
+            (_, Ok(content)) => content,
+        };
+        if self.cache.frame(block).is_some() {
+            coop.counters.reloads_resident += 1;
+            return;
+        }
+        let Some(slot) = self.arrive_evicted(block, WayDown::Reload, fx) else { return };
+        self.slots[slot as usize].state.content = content;
+        self.prove_slot(block, slot, 0);
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
+        match self.coop.as_deref_mut() {
+            Some(coop) => coop.counters.sum(count),
+            None => self.told.hear(count),
+        }
+    }
+
+    /// What a content-aware policy counted.
+    pub(crate) fn aware(&self) -> Option<AwareStats> {
+        let is_aware = self.cache.is_content_aware();
+        is_aware.then(|| self.told.with(&self.cache.client_counts()))
+    }
+
+    /// What cooperation counted, where there is any.
+    pub(crate) fn cooperation(&self) -> Option<CooperationStats> {
+        self.cache.rules()?;
+        Some(self.coop.as_deref()?.stats(&self.cache))
+    }
+}

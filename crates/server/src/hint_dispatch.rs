@@ -1,0 +1,222 @@
+//! What clients say of their caches, carried out: the records of mailbox messages go to the shards.
+//!
+//! Not here: evictions, which have one way for all messages (`hint_batch.rs`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use undercroft_cache::Sender;
+use undercroft_cache::content::Digest;
+use undercroft_hints::{EvictFlags, Hint, Moves, Passed};
+
+use crate::clients::Caller;
+use crate::clock;
+use crate::counters::CooperationStats;
+use crate::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
+use crate::volume::{Volume, Work};
+
+/// Blocks that are looked at for all the PROMOTEs of a message; a few more if the last run is long.
+const PROMOTED_MAX: u64 = 256;
+
+/// What a client said in one message.
+pub struct Heard {
+    /// The records, in order.
+    pub hints: Vec<Hint>,
+    /// Length of the message; 0 for the rest of one that was heard in part.
+    pub bytes: u64,
+    /// When the message came.
+    pub arrived: Instant,
+    /// Whether data that comes with an evicted block may be taken.
+    pub may_demote: bool,
+}
+
+impl Heard {
+    /// What it costs to act on it, in blocks looked at.
+    pub(crate) fn cost(&self) -> u64 {
+        let runs: u64 = self
+            .hints
+            .iter()
+            .map(|hint| match hint {
+                Hint::Evict { runs, .. } | Hint::Promote(runs) | Hint::Hold(runs) => {
+                    runs.iter().map(|run| u64::from(run.count())).sum()
+                }
+                other => 1 + other.data_bytes() as u64 / 4096,
+            })
+            .sum();
+        runs.min(BLOCKS_MAX)
+    }
+}
+
+impl Volume {
+    /// Acts on a message of a client. To be called when what it has to come after was served.
+    pub fn hear(self: &Arc<Self>, caller: Caller, heard: Heard) {
+        if !self.has_clients() {
+            return;
+        }
+        let Heard { hints, bytes, arrived, may_demote } = heard;
+        let sender = Sender {
+            client: caller.client,
+            arrived_us: self.micros(arrived),
+            connected: self.connected(),
+        };
+        let mut count = CooperationStats {
+            hint_messages: u64::from(bytes > 0),
+            hint_bytes: bytes,
+            ..CooperationStats::default()
+        };
+        let mut work = Work::of_client(self, 0);
+        if self.config.placement.scheme().is_some() {
+            self.hear_level(hints, sender, may_demote, &mut work);
+        } else {
+            self.hear_client(hints, sender, may_demote, (&mut count, &mut work));
+        }
+        let (shard, _) = work.nth_shard(0);
+        shard.count_cooperation(&count);
+        work.finish();
+    }
+
+    /// What a client says of its cache.
+    fn hear_client(
+        self: &Arc<Self>,
+        hints: Vec<Hint>,
+        sender: Sender,
+        may_demote: bool,
+        (count, work): (&mut CooperationStats, &mut Work<'_>),
+    ) {
+        let mut known = Known::new(self);
+        let mut batch = HintBatch::of_message(sender);
+        let mut looked = 0;
+        for hint in hints {
+            match hint {
+                Hint::Evict { age_us, flags, runs, .. } => {
+                    for run in runs {
+                        let mut blocks = known.of(run);
+                        while !blocks.is_empty() {
+                            let part = blocks.start..blocks.end.min(blocks.start + TOGETHER);
+                            blocks.start = part.end;
+                            batch.note(age_us, flags, part);
+                            if batch.blocks() >= TOGETHER {
+                                self.tell_shards(&mut batch, work);
+                            }
+                        }
+                    }
+                    self.tell_shards(&mut batch, work);
+                }
+                Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
+                    count.hints += 1;
+                    let (shard, fx) = work.shard(block);
+                    shard.demoted(block, &data, sender, fx);
+                }
+                Hint::Demote { block, .. } if block < self.blocks() => {
+                    count.demotions_refused += 1;
+                    batch.note(0, EvictFlags::default(), block..block + 1);
+                    self.tell_shards(&mut batch, work);
+                }
+                Hint::Promote(runs) => {
+                    for run in runs {
+                        let run = known.of(run);
+                        let blocks = run.end - run.start;
+                        count.promoted += blocks;
+                        let (offset, length) = (self.geometry.start(run.start), blocks);
+                        let length = length << self.geometry.block_bits;
+                        if looked < PROMOTED_MAX {
+                            looked += self.prefetch(offset, length, false, work);
+                        }
+                    }
+                }
+                Hint::Hold(runs) => {
+                    for run in runs {
+                        for block in known.of(run) {
+                            count.held += 1;
+                            let (shard, fx) = work.shard(block);
+                            shard.held(block, sender, fx);
+                        }
+                    }
+                }
+                // Whoever keeps the connection keeps these.
+                Hint::ClientStat(_) | Hint::Changes { .. } | Hint::Follow(_) => {}
+                Hint::Digest { .. } if self.takes_digests() => {}
+                Hint::Demote { .. }
+                | Hint::Frequency { .. }
+                | Hint::Ask(_)
+                | Hint::Pass(_)
+                | Hint::Digest { .. } => count.ignored_hints += 1,
+            }
+        }
+        count.ignored_hints += known.ignored;
+        self.act_on(&mut batch, work);
+    }
+
+    /// A client published what it holds.
+    pub(crate) fn hear_digest(&self, digest: &Digest) {
+        for shard in 0..self.shards.len() {
+            // What is of no use is counted there.
+            let _ = self.lock(shard).cache.told_content(digest);
+        }
+    }
+
+    /// What a level above says: of requests to come, and of blocks that it sends down. Whatever
+    /// else is said is of no use to a level.
+    fn hear_level(
+        self: &Arc<Self>,
+        hints: Vec<Hint>,
+        sender: Sender,
+        may_demote: bool,
+        work: &mut Work<'_>,
+    ) {
+        let mut moves = Moves::default();
+        for hint in hints {
+            match hint {
+                Hint::Ask(asked) if asked.block < self.blocks() => {
+                    let (shard, _) = work.shard(asked.block);
+                    shard.heard_ask(asked, sender.client);
+                }
+                Hint::Frequency { moves: Some(said), .. } => moves = said,
+                Hint::Demote { block, data, .. } if block < self.blocks() => {
+                    let (shard, fx) = work.shard(block);
+                    let moves = std::mem::take(&mut moves);
+                    shard.level_demoted(block, &data, (sender, moves), may_demote, fx);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What is said to a client of blocks that it has asked for, as one level to another.
+    pub(crate) fn take_answers(
+        self: &Arc<Self>,
+        caller: Caller,
+        blocks: std::ops::RangeInclusive<u64>,
+        most: usize,
+    ) -> Vec<Passed> {
+        let mut work = Work::new(self);
+        let answer = |block| work.shard(block).0.take_answer(caller.client, block);
+        blocks.take(most).map(answer).collect()
+    }
+
+    /// What goes up to a client, with its data, for what it sent down.
+    pub(crate) fn exchange(self: &Arc<Self>, caller: Caller) -> Option<(Passed, Bytes)> {
+        let now_us = self.micros(clock::now());
+        let mut work = Work::new(self);
+        let (shard, fx) = work.nth_shard(0);
+        let risen = shard.exchange(caller.client, now_us, fx);
+        work.finish();
+        risen
+    }
+
+    /// The blocks of a range.
+    pub(crate) fn blocks_of(&self, offset: u64, length: u64) -> std::ops::RangeInclusive<u64> {
+        self.geometry.blocks(offset, length)
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.geometry.size().div_ceil(self.geometry.block_bytes())
+    }
+
+    pub(crate) fn count_cooperation(&self, count: &CooperationStats) {
+        if !self.shards.is_empty() {
+            self.lock(0).count_cooperation(count);
+        }
+    }
+}

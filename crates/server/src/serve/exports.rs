@@ -1,0 +1,513 @@
+//! The table of exports: which volumes there are, who may use each, and how much. It stands between
+//! the protocol and the volumes: it refuses peers, bounds connections and requests a second, and
+//! counts what each connection asks for.
+//!
+//! Not here: what a request does.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::Serialize;
+use undercroft_nbd::{
+    Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
+};
+
+use super::rate_limit::{RateLimitedSession, TokenBucket};
+use super::{control_export, hint_session, level_answers, metrics};
+use crate::clock;
+use crate::config::VolumeConfig;
+use crate::session::VolumeExport;
+use crate::volume::Volume;
+
+/// The exports of a server by name.
+pub(crate) struct ExportTable {
+    by_name: RwLock<BTreeMap<String, Arc<ExportEntry>>>,
+    /// The export of the empty name.
+    default: RwLock<Option<String>>,
+    this: Weak<ExportTable>,
+    /// Changes with every start, so that clients notice that what the server knew is gone.
+    epoch: u64,
+    /// The status text that was made last.
+    kept: Mutex<Option<StatusText>>,
+}
+
+/// How long a status text is kept for clients that read it in parts.
+const STATUS_LASTS: Duration = Duration::from_secs(1);
+
+/// A status text, and the volumes that it is of.
+struct StatusText {
+    of: Vec<String>,
+    made: Instant,
+    text: Bytes,
+}
+
+/// An export: a volume, with the rules of access in force.
+pub(crate) struct ExportEntry {
+    volume: Arc<Volume>,
+    /// With the options of access that are in force.
+    rules: Arc<VolumeConfig>,
+    bucket: Option<Arc<TokenBucket>>,
+    connections: Arc<Connections>,
+    /// No connection begins any more: the volume goes away, or another entry has new rules.
+    is_closed: AtomicBool,
+}
+
+/// The connections to a volume: under any rules, to it and to its control export.
+struct Connections {
+    /// The number by which the protocol knows their sessions. Every volume has its own, also one
+    /// with the name of a volume that was removed.
+    owner: u64,
+    /// How many there are.
+    open: AtomicUsize,
+    all: Mutex<Vec<Weak<Connection>>>,
+}
+
+/// One connection, with what it asked for so far.
+pub(crate) struct Connection {
+    peer: Peer,
+    requests: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    pub(super) delayed: AtomicU64,
+    /// It lost its right and is about to be closed: its requests are refused.
+    is_revoked: AtomicBool,
+}
+
+/// The counters of a connection, as people read them.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClientStats {
+    /// Certificate or address.
+    pub(crate) client: String,
+    /// Requests of all kinds.
+    pub(crate) requests: u64,
+    /// Bytes asked for by READ.
+    pub(crate) bytes_read: u64,
+    /// Bytes sent by WRITE.
+    pub(crate) bytes_written: u64,
+    /// Requests that had to wait for the limit of requests a second.
+    pub(crate) delayed_requests: u64,
+}
+
+impl ExportTable {
+    /// No volumes yet.
+    pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
+        Arc::new_cyclic(|this| {
+            let (by_name, default) = (RwLock::default(), RwLock::default());
+            ExportTable { by_name, default, this: this.clone(), epoch, kept: Mutex::default() }
+        })
+    }
+
+    /// What tells a peer the status, of the volumes that are for it and of no others.
+    fn status_for(&self, peer: &Peer) -> hint_session::Status {
+        let (exports, peer) = (self.this.clone(), peer.clone());
+        Arc::new(move |goes_on| {
+            let Some(exports) = exports.upgrade() else { return Bytes::new() };
+            let mut all = exports.all();
+            all.retain(|entry| entry.admits(&peer).is_ok());
+            exports.status(&all, goes_on)
+        })
+    }
+
+    /// The status of some volumes. The last text is kept for a moment for those who go on reading,
+    /// one for all: it may be long, and they many.
+    fn status(&self, exports: &[Arc<ExportEntry>], goes_on: bool) -> Bytes {
+        let name = |entry: &Arc<ExportEntry>| entry.volume.config().name.clone();
+        let of: Vec<_> = exports.iter().map(name).collect();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |kept: &&StatusText| kept.of == of && clock::now() - kept.made < STATUS_LASTS;
+        if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
+            return kept.text.clone();
+        }
+        let text = Bytes::from(metrics::json(exports).to_string());
+        *kept = Some(StatusText { of, made: clock::now(), text: text.clone() });
+        text
+    }
+
+    /// Adds a volume. The first one is the default.
+    pub(crate) fn add(&self, volume: Arc<Volume>, rules: &VolumeConfig) {
+        let name = volume.config().name.clone();
+        let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new()));
+        let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
+        default.get_or_insert_with(|| name.clone());
+        self.write().insert(name, entry);
+    }
+
+    /// Gives a volume other rules, for connections that begin from now on. Returns its entry before
+    /// and after; none if the rules are the same.
+    pub(crate) fn change_rules(
+        &self,
+        rules: &VolumeConfig,
+    ) -> Option<(Arc<ExportEntry>, Arc<ExportEntry>)> {
+        let mut exports = self.write();
+        let entry =
+            exports.get_mut(&rules.name).filter(|entry| entry.rules.access_changes(rules))?;
+        let next =
+            ExportEntry::new(Arc::clone(&entry.volume), rules, Arc::clone(&entry.connections));
+        entry.is_closed.store(true, Ordering::SeqCst);
+        Some((std::mem::replace(entry, Arc::clone(&next)), next))
+    }
+
+    /// Removes a volume, for connections that begin from now on, and returns its entry.
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<ExportEntry>> {
+        let entry = self.write().remove(name)?;
+        entry.is_closed.store(true, Ordering::SeqCst);
+        Some(entry)
+    }
+
+    /// Chooses the export of the empty name.
+    pub(crate) fn set_default(&self, name: Option<String>) {
+        *self.default.write().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// The export of the empty name.
+    pub(crate) fn default_name(&self) -> Option<String> {
+        self.default.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<ExportEntry>>> {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All exports, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<ExportEntry>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn entry(&self, name: &str) -> Option<Arc<ExportEntry>> {
+        let name = if name.is_empty() { self.default_name()? } else { name.to_owned() };
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+    }
+}
+
+impl Exports for ExportTable {
+    fn list(&self, peer: &Peer) -> Vec<(String, String)> {
+        let exports = self.all().into_iter().filter(|entry| entry.admits(peer).is_ok());
+        exports
+            .map(|d| (d.volume.config().name.clone(), d.volume.config().description.clone()))
+            .collect()
+    }
+
+    fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        let (name, is_control) = match name.strip_prefix(control_export::CONTROL) {
+            Some(volume) => (volume, true),
+            None => (name, false),
+        };
+        let entry = self.entry(name).ok_or(Refusal::Unknown)?;
+        entry.admits(peer)?;
+        if entry.volume.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let (status, epoch) = (self.status_for(peer), self.epoch);
+        let volume = Arc::clone(&entry.volume);
+        let may_write = entry.may_write(peer);
+        let control = is_control.then(|| control_export::ControlExport {
+            volume: Arc::clone(&volume),
+            status: Arc::clone(&status),
+            epoch,
+            may_write,
+        });
+        let window = hint_session::WindowLayout::of_volume(&volume, may_write);
+        let export = VolumeExport(volume);
+        Ok(Arc::new(OpenedExport { export, control, window, entry, status, epoch }))
+    }
+}
+
+impl Connections {
+    fn new() -> Connections {
+        static OWNERS: AtomicU64 = AtomicU64::new(1);
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Connections { owner, open: AtomicUsize::new(0), all: Mutex::default() }
+    }
+}
+
+impl ExportEntry {
+    fn new(
+        volume: Arc<Volume>,
+        rules: &VolumeConfig,
+        connections: Arc<Connections>,
+    ) -> Arc<ExportEntry> {
+        let now = clock::now();
+        let bucket = rules.requests_per_second.map(|limit| Arc::new(TokenBucket::new(limit, now)));
+        let (rules, is_closed) = (Arc::new(rules.clone()), AtomicBool::new(false));
+        Arc::new(ExportEntry { volume, rules, bucket, connections, is_closed })
+    }
+
+    /// The volume behind it.
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The counters of the open connections, the busiest first.
+    pub(crate) fn clients(&self) -> Vec<ClientStats> {
+        let mut all: Vec<_> = self.open_connections().iter().map(|client| client.stats()).collect();
+        all.sort_by_key(|client| std::cmp::Reverse(client.requests));
+        all
+    }
+
+    /// The connections that are open.
+    fn open_connections(&self) -> Vec<Arc<Connection>> {
+        let clients = self.connections.all.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The number by which the protocol knows the sessions of this volume, those of its control
+    /// export among them.
+    pub(crate) fn owner(&self) -> u64 {
+        self.connections.owner
+    }
+
+    /// Refuses all further requests of some connections, and returns how many there are. The caller
+    /// closes them. A connection that is about to begin is refused, too.
+    pub(crate) fn revoke(&self, is_meant: impl Fn(&Peer) -> bool) -> usize {
+        let mut present = self.open_connections();
+        present.retain(|client| is_meant(&client.peer));
+        present.iter().for_each(|client| client.is_revoked.store(true, Ordering::SeqCst));
+        present.len()
+    }
+
+    /// Whether a peer has less right than by the rules before, so that its connections must end.
+    pub(crate) fn revokes(&self, before: &ExportEntry, peer: &Peer) -> bool {
+        self.admits(peer).is_err() || (before.may_write(peer) && !self.may_write(peer))
+    }
+
+    fn admits(&self, peer: &Peer) -> Result<(), Refusal> {
+        if self.rules.tls_required && !peer.encrypted {
+            return Err(Refusal::TlsRequired);
+        }
+        if !is_listed(&self.rules.clients, peer) {
+            return Err(Refusal::Denied("this certificate may not open the export".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn may_write(&self, peer: &Peer) -> bool {
+        is_listed(&self.rules.writers, peer)
+    }
+
+    fn connect(&self, peer: &Peer) -> Result<Arc<Connection>, Refusal> {
+        let limit = self.rules.connections.unwrap_or(usize::MAX);
+        let connections = &self.connections;
+        let entered = connections.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
+            (open < limit).then_some(open + 1)
+        });
+        if entered.is_err() {
+            let name = &self.volume.config().name;
+            return Err(Refusal::Denied(format!(
+                "all {limit} connections that volume '{name}' allows are in use; end one, or \
+                 raise its 'connections'"
+            )));
+        }
+        let client = Arc::new(Connection {
+            peer: peer.clone(),
+            requests: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+            is_revoked: AtomicBool::new(false),
+        });
+        let mut clients = connections.all.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Arc::downgrade(&client));
+        // Whoever closes the entry looks afterwards which connections there are.
+        if self.is_closed.load(Ordering::SeqCst) {
+            connections.open.fetch_sub(1, Ordering::SeqCst);
+            return Err(Refusal::ShuttingDown);
+        }
+        Ok(client)
+    }
+}
+
+/// Whether a list of certificates is for everybody, or names the peer's.
+fn is_listed(list: &[String], peer: &Peer) -> bool {
+    list.is_empty() || peer.certificate.as_ref().is_some_and(|name| list.contains(name))
+}
+
+impl Connection {
+    pub(super) fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+
+    fn stats(&self) -> ClientStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let name = self.peer.certificate.as_ref().unwrap_or(&self.peer.address);
+        ClientStats {
+            client: name.clone(),
+            requests: get(&self.requests),
+            bytes_read: get(&self.bytes_read),
+            bytes_written: get(&self.bytes_written),
+            delayed_requests: get(&self.delayed),
+        }
+    }
+
+    fn count(&self, batch: BatchCounts) {
+        let BatchCounts { requests, bytes_read, bytes_written } = batch;
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes_written, Ordering::Relaxed);
+    }
+}
+
+/// What a client asked with requests that arrived together: counted by itself first, since each
+/// change that others see holds the processor up.
+#[derive(Default)]
+struct BatchCounts {
+    requests: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+}
+
+impl BatchCounts {
+    fn count(&mut self, request: &Request) {
+        self.requests += 1;
+        match request.command {
+            Command::Read { .. } => self.bytes_read += request.length,
+            Command::Write { .. } => self.bytes_written += request.length,
+            _ => {}
+        }
+    }
+}
+
+/// An export as one peer opens it.
+struct OpenedExport {
+    export: VolumeExport,
+    /// The control export, if that was asked for.
+    control: Option<control_export::ControlExport>,
+    window: hint_session::WindowLayout,
+    entry: Arc<ExportEntry>,
+    status: hint_session::Status,
+    epoch: u64,
+}
+
+impl Export for OpenedExport {
+    fn owner(&self) -> u64 {
+        self.entry.owner()
+    }
+
+    fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
+        if let Some(control) = &self.control {
+            return control.info(peer, contexts);
+        }
+        let mut info = self.export.info(peer, contexts);
+        info.flags.read_only |= !self.entry.may_write(peer);
+        if opted_in(contexts) {
+            info.size = self.window.told_size(contexts);
+        }
+        info
+    }
+
+    fn contexts(&self, query: &str) -> Vec<Context> {
+        if let Some(control) = &self.control {
+            return control.contexts(query);
+        }
+        let mut contexts = self.export.contexts(query);
+        contexts.extend(self.window.contexts(query, &self.entry.volume, self.epoch));
+        contexts
+    }
+
+    fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        let session = self.begin(peer, contexts)?;
+        let client = self.entry.connect(peer)?;
+        let session = match &self.entry.bucket {
+            Some(bucket) => {
+                Box::new(RateLimitedSession::new(Arc::clone(bucket), session, Arc::clone(&client)))
+            }
+            None => session,
+        };
+        Ok(Box::new(ConnectionService { session, client, entry: Arc::clone(&self.entry) }))
+    }
+}
+
+/// Whether the opt-in context was agreed on.
+fn opted_in(contexts: &[Context]) -> bool {
+    contexts.iter().any(|context| context.key == hint_session::COOP)
+}
+
+impl OpenedExport {
+    fn begin(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        if let Some(control) = &self.control {
+            return control.connect(peer, contexts);
+        }
+        let volume = &self.entry.volume;
+        let session = if opted_in(contexts) {
+            let (base, status) = (self.window.base(), Arc::clone(&self.status));
+            Box::new(hint_session::HintSession::new(volume, contexts, base, status)?)
+        } else {
+            self.export.connect(peer, contexts)?
+        };
+        if volume.config().lower.is_none() {
+            return Ok(session);
+        }
+        Ok(Box::new(level_answers::SettledSession::new(volume, session)))
+    }
+}
+
+/// Refuses a request of a connection that lost its right.
+pub(super) fn refuse(request: Request) {
+    let text = "who may use the volume has changed, or it goes away".to_owned();
+    request.reply.fail(Failure::ShuttingDown, text);
+}
+
+/// The session of a connection: it counts requests, and refuses them when the right is gone.
+struct ConnectionService {
+    session: Box<dyn Session>,
+    client: Arc<Connection>,
+    entry: Arc<ExportEntry>,
+}
+
+impl Drop for ConnectionService {
+    fn drop(&mut self) {
+        self.entry.connections.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Session for ConnectionService {
+    fn submit(&mut self, request: Request) {
+        if self.client.is_revoked() {
+            return refuse(request);
+        }
+        let mut counts = BatchCounts::default();
+        counts.count(&request);
+        self.client.count(counts);
+        self.session.submit(request);
+    }
+
+    fn end_of_batch(&mut self) {
+        self.session.end_of_batch();
+    }
+
+    fn serve(&mut self, requests: &mut Vec<Request>) {
+        if self.client.is_revoked() {
+            return requests.drain(..).for_each(refuse);
+        }
+        // Before the answers: who has them finds them counted.
+        let mut counts = BatchCounts::default();
+        requests.iter().for_each(|request| counts.count(request));
+        self.client.count(counts);
+        self.session.serve(requests);
+    }
+
+    fn owed(&mut self) -> u64 {
+        self.session.owed()
+    }
+
+    fn no_more(&mut self, is_gone: bool) {
+        self.session.no_more(is_gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_of_certificates() {
+        let nobody = Peer::default();
+        let db = Peer { certificate: Some("db".to_owned()), ..Peer::default() };
+        assert!(is_listed(&[], &nobody));
+        assert!(!is_listed(&["db".to_owned()], &nobody));
+        assert!(is_listed(&["db".to_owned()], &db));
+    }
+}

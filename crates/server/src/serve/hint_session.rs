@@ -1,0 +1,390 @@
+//! The opt-in context `x-undercroft:coop`: what a client that knows us may ask for over plain NBD.
+//! A session that did not ask for the context never meets any of it. docs/developer/hints.md has
+//! the format.
+//!
+//! A session with the context sees a volume that is larger: from `base` on (its size, rounded up to
+//! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks;
+//! a write into it is a message of hints, never data. The gap before it is not addressable.
+//!
+//! Behind the window is a region that a client reads to be told what this cache holds, if it wants
+//! to know (`feed.rs`).
+//!
+//! Clients that cannot be changed have a second way, `control_export.rs`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use undercroft_hints::{
+    Abilities, ClientId, Grant, Hint, MESSAGE_BYTES_MAX, NAMESPACE, Query, parse_evictions,
+};
+use undercroft_nbd::{
+    Answer, Client, ClientOptions, Command, Context, Extent, Failure, Refusal, Reply, Request,
+    Session, Uri,
+};
+
+use super::level_answers::{self, LevelAnswers};
+use super::window::Window;
+use crate::clients::Caller;
+use crate::hint_batch::HintBatch;
+use crate::hint_dispatch::Heard;
+use crate::session::VolumeSession;
+use crate::volume::{RESIDENCY_BLOCKS, Volume};
+
+/// Number of the context among those of an export.
+pub(super) const COOP: u32 = 0x636f_6f70;
+
+/// What the window's base is a multiple of, in bytes.
+const UNIT: u64 = 1 << 20;
+
+/// Bytes of the window.
+pub(super) const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
+
+/// Bytes behind it that a client reads to be told what this cache holds: what there is to tell, and
+/// zeroes.
+const NEWS: u64 = MESSAGE_BYTES_MAX as u64;
+
+/// Makes the status text that clients of the context read; or, if one goes on reading, gives the
+/// last one.
+pub(super) type Status = Arc<dyn Fn(bool) -> Bytes + Send + Sync>;
+
+/// Where a window is, and what may be said in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowLayout {
+    /// First byte of the window.
+    base: u64,
+    /// Which hints are taken there.
+    takes: Abilities,
+    /// Bytes behind it where a level of a scheme answers.
+    answers: u64,
+}
+
+impl WindowLayout {
+    /// The window of a volume's own sessions.
+    pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
+        let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
+        let takes = abilities(volume);
+        let answers = if takes.freq { level_answers::AREAS } else { 0 };
+        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
+    }
+
+    /// The window that a control export is. Between connections there is no order, so that nobody
+    /// can say what is here after a request, and nothing is answered that a request would follow.
+    /// Who may not write the volume is not heard there.
+    pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
+        let all = if may_write { abilities(volume) } else { Abilities::default() };
+        let takes = Abilities { follow: false, freq: false, ..all };
+        Self { base: 0, takes, answers: 0 }
+    }
+
+    /// The contexts of ours that a query names; without a query the namespace, so that tools which
+    /// select all that is listed do not opt in by accident.
+    pub(super) fn contexts(&self, query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
+        if query.is_empty() {
+            return vec![Context { name: NAMESPACE.to_owned(), key: COOP, kept: None }];
+        }
+        let Some(query) = Query::parse(query) else { return Vec::new() };
+        let agreed = self.takes.and(query.want);
+        let grant = Grant {
+            epoch,
+            block_bytes: volume.config().block_bytes,
+            window_base: self.base,
+            window_bytes: WINDOW,
+            news: agreed.follow.then(|| (self.base.saturating_add(WINDOW), NEWS)),
+            grant: agreed,
+        };
+        // The key is not said again.
+        let kept = query.client.and_then(|id| id.key);
+        let client = query.client.map(|id| format!(";client={:x}", id.number)).unwrap_or_default();
+        let level = level_answers::grant(volume, self.base.saturating_add(WINDOW));
+        let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
+        let level = level.unwrap_or_default();
+        vec![Context { name: format!("{grant}{level}{client}"), key: COOP, kept }]
+    }
+
+    /// First byte of the window.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The size that a session is told.
+    pub(super) fn told_size(&self, contexts: &[Context]) -> u64 {
+        let news = if agreed(contexts).0.follow { NEWS } else { 0 };
+        self.base.saturating_add(WINDOW + news.max(self.answers))
+    }
+}
+
+/// What a volume has a use for.
+fn abilities(volume: &Volume) -> Abilities {
+    let cooperates = volume.has_clients();
+    let is_cached = volume.config().cache_blocks > 0;
+    // A level is told of requests and of what goes down, and decides the rest with these.
+    let is_level = volume.config().placement.scheme().is_some();
+    Abilities {
+        evict: cooperates && !is_level,
+        demote: volume.places_evicted() && !volume.is_read_only(),
+        promote: is_cached && !is_level,
+        hold: cooperates && !is_level,
+        freq: is_level,
+        stat: true,
+        digest: volume.takes_digests(),
+        follow: is_cached && !is_level,
+    }
+}
+
+/// What was agreed on in a context of ours, and with whom.
+pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<ClientId>) {
+    let Some(context) = contexts.iter().find(|context| context.key == COOP) else {
+        return Default::default();
+    };
+    let granted = Grant::parse(&context.name).map(|grant| grant.grant).unwrap_or_default();
+    let named = Query::parse(&context.name).and_then(|query| query.client);
+    (granted, named.map(|id| ClientId { key: context.kept, ..id }))
+}
+
+/// A session with the context.
+pub(super) struct HintSession {
+    inner: VolumeSession,
+    window: Window,
+    base: u64,
+    /// Size of the volume when the session began: the window stays where it was announced.
+    size: u64,
+    /// Whether base:allocation was selected too.
+    allocation: bool,
+    /// Whether what rides waits for its request: what `order` says.
+    reads_first: bool,
+    /// A message whose answer waits for that of the request it came with.
+    unanswered: Option<Reply>,
+    /// A message about what the next request drives out, and whether that has come.
+    riding: Option<(Heard, bool)>,
+    /// What is answered to a level above.
+    answers: LevelAnswers,
+    /// The evictions that the requests coming in together tell.
+    batch: HintBatch,
+}
+
+impl HintSession {
+    pub(super) fn new(
+        volume: &Arc<Volume>,
+        contexts: &[Context],
+        base: u64,
+        status: Status,
+    ) -> Result<Self, Refusal> {
+        let window = Window::new(volume, contexts, false, status)?;
+        let inner = VolumeSession::new(volume, window.member.clone())?;
+        let allocation = contexts.iter().any(|context| context.key != COOP);
+        let (size, reads_first) = (volume.size(), volume.config().reads_first());
+        let answers = LevelAnswers::new(volume);
+        Ok(Self {
+            inner,
+            window,
+            base,
+            size,
+            allocation,
+            reads_first,
+            unanswered: None,
+            riding: None,
+            answers,
+            batch: HintBatch::default(),
+        })
+    }
+}
+
+impl Session for HintSession {
+    fn submit(&mut self, request: Request) {
+        let end = request.offset.saturating_add(request.length);
+        let behind = self.base.saturating_add(WINDOW);
+        if request.offset >= behind && request.length > 0 {
+            self.behind_window(request, behind);
+        } else if request.offset >= self.base && end > behind {
+            let text = "over the end of the window".to_owned();
+            request.reply.fail(Failure::Invalid, text);
+        } else if request.offset >= self.base && request.length > 0 {
+            let from = request.offset - self.base;
+            let Some(request) = self.note(request) else { return };
+            self.act();
+            if let Some((heard, reply)) = self.window.request(request, from) {
+                self.message(heard, reply);
+            }
+        } else if end <= self.size {
+            if let Some((_, has_come)) = &mut self.riding {
+                *has_come = true;
+            }
+            if let (true, Command::Read { .. } | Command::Write { .. }) =
+                (self.window.granted.follow, &request.command)
+            {
+                self.window.asks(request.offset, request.length);
+            }
+            match request.command {
+                Command::BlockStatus { .. } => self.block_status(request),
+                _ => {
+                    let request = self.answers.ride(request, self.window.caller());
+                    self.inner.submit_with(request, self.unanswered.take());
+                }
+            }
+        } else {
+            let text = "between the volume's end and the window".to_owned();
+            request.reply.fail(Failure::Invalid, text);
+        }
+    }
+
+    fn end_of_batch(&mut self) {
+        self.inner.serve_after(&mut self.batch);
+        if let Some((heard, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
+            self.window.hear(heard);
+        }
+        if let Some(reply) = self.unanswered.take() {
+            reply.done();
+        }
+    }
+
+    fn owed(&mut self) -> u64 {
+        self.window.owed() + self.inner.owed()
+    }
+
+    fn no_more(&mut self, _: bool) {
+        self.answers.no_more();
+    }
+}
+
+impl HintSession {
+    /// Notes a message that is one record of evictions, as most are: it is acted on with others
+    /// when the batch ends. Any other request is given back.
+    fn note(&mut self, request: Request) -> Option<Request> {
+        // What rides, what a level is told, and what comes without a request have their own turns.
+        let volume = &self.window.volume;
+        let is_plain = self.riding.is_none() && self.unanswered.is_none();
+        let (true, None, Some(member)) =
+            (is_plain, volume.config().placement.scheme(), &self.window.member)
+        else {
+            return Some(request);
+        };
+        let message = match &request.command {
+            Command::Write { data } if data.len() == 1 => parse_evictions(&data[0]),
+            _ => None,
+        };
+        let message = message.filter(|one| !(one.flags.rides && self.reads_first));
+        let note = |one| self.batch.note_message(&one, request.length, member.caller(), volume);
+        if !message.is_some_and(note) {
+            return Some(request);
+        }
+        self.unanswered = Some(request.reply);
+        None
+    }
+
+    /// Acts on what was noted.
+    fn act(&mut self) {
+        if !self.batch.is_empty() {
+            let volume = &self.window.volume;
+            volume.serve_after(&mut self.batch, &mut Vec::new(), Caller::default());
+        }
+    }
+
+    /// Acts on a message before any request that comes after it, except on what rides with the
+    /// next one.
+    fn message(&mut self, heard: Heard, reply: Reply) {
+        if self.riding.is_some() || self.unanswered.is_some() {
+            // In order: what the one before rode with, if it has come, and then that.
+            self.end_of_batch();
+            if let Some((heard, _)) = self.riding.take() {
+                self.window.hear(heard);
+            }
+        }
+        self.unanswered = Some(reply);
+        self.answers.message(&heard.hints);
+        let rides = |hint: &Hint| match hint {
+            Hint::Evict { flags, .. } => flags.rides,
+            Hint::Demote { rides, .. } => *rides,
+            _ => false,
+        };
+        if !(self.reads_first && heard.hints.iter().any(rides)) {
+            return self.window.hear(heard);
+        }
+        let (riding, others) = heard.hints.into_iter().partition(rides);
+        self.riding = Some((Heard { hints: riding, bytes: 0, ..heard }, false));
+        self.window.hear(Heard { hints: others, ..heard });
+    }
+
+    /// What is answered there depends on what the volume is.
+    fn behind_window(&mut self, request: Request, behind: u64) {
+        if !self.window.granted.freq {
+            return self.news(request);
+        }
+        // In order with the requests before.
+        self.inner.end_of_batch();
+        let from = request.offset - behind;
+        self.answers.request(request, from, self.window.caller());
+    }
+
+    /// Tells what is here after all that came before.
+    fn news(&mut self, request: Request) {
+        let Command::Read { one_chunk } = request.command else {
+            let text = "what is behind the window is for reading".to_owned();
+            return request.reply.fail(Failure::Invalid, text);
+        };
+        self.end_of_batch();
+        self.window.news(request.length, one_chunk, request.reply);
+    }
+
+    /// Residency, beside the allocation if that was asked for too.
+    fn block_status(&mut self, request: Request) {
+        let Request { command, offset, length, durable, reply } = request;
+        let one = matches!(command, Command::BlockStatus { one_extent: true });
+        self.act();
+        let mut residency = self.window.volume.residency(offset, length);
+        // Finding one is cheaper than reading it.
+        self.window.owes(RESIDENCY_BLOCKS as u64 / 4);
+        residency.truncate(if one { 1 } else { usize::MAX });
+        if !self.allocation {
+            return reply.extents(vec![(COOP, residency)]);
+        }
+        let (inner, awaited) = Reply::detached();
+        self.inner.submit(Request { command, offset, length, durable, reply: inner });
+        tokio::spawn(async move {
+            match awaited.await {
+                Answer::Extents(mut contexts) => {
+                    contexts.push((COOP, residency));
+                    reply.extents(contexts);
+                }
+                other => reply.answer(other),
+            }
+        });
+    }
+}
+
+/// Runs of blocks that are equally resident; `status` of each block is bit 0 resident, bit 1 dirty.
+pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
+    let mut extents = Vec::<Extent>::new();
+    for (length, status) in blocks {
+        match extents.last_mut() {
+            Some(last) if last.status == status => last.length += length,
+            _ => extents.push(Extent { length, status }),
+        }
+    }
+    extents
+}
+
+/// The status of the server of a volume, asked for over NBD: the JSON of `/stats`.
+///
+/// # Errors
+/// The server cannot be reached, or is none of ours.
+pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
+    let contexts = vec![Query::default().to_string()];
+    let options = ClientOptions { contexts, ..options.clone() };
+    let client = Client::connect(uri, &options).await.map_err(|e| failed(&e))?;
+    let contexts = &client.remote().contexts;
+    let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name));
+    let window = grant.filter(|g| g.window_bytes <= client.remote().info.max_block.into());
+    let Some(Grant { window_base, window_bytes, .. }) = window else {
+        return Err(failed(&"this server does not tell its status over NBD"));
+    };
+    let buffer = vec![0_u8; window_bytes as usize];
+    let (mut buffers, result) = client.read(window_base, vec![Box::new(buffer)]).await;
+    result.map_err(|e| failed(&e))?;
+    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
+    let text = String::from_utf8(bytes).map_err(|e| failed(&e))?;
+    Ok(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! The counters as scripts read them: JSON under the names of the contract, and Prometheus text.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use serde_json::{Map, Value, json};
+use undercroft_nbd::{COMMANDS, CommandInfo};
+
+use super::exports::{ExportEntry, ExportTable};
+use crate::counters::{Source, Stats};
+use std::sync::Arc;
+
+/// Upper bounds of the buckets of the latency histograms, in seconds.
+const LATENCY_BOUNDS_S: [f64; 16] = [
+    5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.5,
+    2.0,
+];
+
+/// The object of `/stats`: `{"volumes": {NAME: {...}}, "total": {...}}`, of the given volumes.
+pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
+    let mut total = Stats::default();
+    let mut volumes = Map::new();
+    for entry in exports {
+        let stats = entry.volume().stats();
+        let config = entry.volume().config();
+        let mut one = numbers(&stats);
+        one.insert("policy".into(), json!(config.policy.to_string()));
+        one.insert("placement".into(), json!(config.placement.to_string()));
+        one.insert("block_bytes".into(), json!(config.block_bytes));
+        one.insert("size_bytes".into(), json!(entry.volume().size()));
+        one.insert("latency_us".into(), latencies(entry));
+        one.insert("clients".into(), json!(entry.clients()));
+        if let Some(told) = entry.volume().told_by_clients() {
+            one.insert("client_caches".into(), json!(told));
+        }
+        volumes.insert(config.name.clone(), Value::Object(one));
+        total.sum(&stats);
+    }
+    json!({ "volumes": volumes, "total": numbers(&total) })
+}
+
+/// The counters of a volume or of all of them.
+fn numbers(stats: &Stats) -> Map<String, Value> {
+    let mut numbers = match serde_json::to_value(stats) {
+        Ok(Value::Object(numbers)) => numbers,
+        _ => Map::new(),
+    };
+    numbers.insert("read_hit_ratio".into(), json!(stats.read_hit_ratio()));
+    numbers
+}
+
+/// For each operation and source that occurred: count, median and tail in microseconds.
+fn latencies(entry: &ExportEntry) -> Value {
+    let mut all = Map::new();
+    for CommandInfo { kind, name, .. } in &COMMANDS {
+        let mut sources = Map::new();
+        for (source, source_name) in Source::ALL {
+            let histogram = entry.volume().latencies().of(*kind, source);
+            if histogram.count() > 0 {
+                let at = |q| histogram.quantile_ns(q) as f64 / 1e3;
+                sources.insert(
+                    source_name.into(),
+                    json!({ "count": histogram.count(), "p50": at(0.5), "p99": at(0.99) }),
+                );
+            }
+        }
+        if !sources.is_empty() {
+            all.insert((*name).into(), Value::Object(sources));
+        }
+    }
+    Value::Object(all)
+}
+
+/// The text of `/metrics`.
+pub(crate) fn prometheus(exports: &Arc<ExportTable>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(Arc::clone(exports))));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+/// What is counted, read when Prometheus asks.
+#[derive(Debug)]
+struct Scrape(Arc<ExportTable>);
+
+impl fmt::Debug for ExportTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExportTable")
+    }
+}
+
+/// A number that Prometheus reads: counters only ever grow.
+struct Number {
+    name: &'static str,
+    help: &'static str,
+    is_counter: bool,
+    of: fn(&Stats) -> u64,
+}
+
+macro_rules! numbers {
+    ($($kind:ident $name:ident $help:literal;)*) => {
+        [$(Number {
+            name: concat!("undercroft_", stringify!($name)),
+            help: $help,
+            is_counter: numbers!(@ $kind),
+            of: |stats| stats.$name,
+        }),*]
+    };
+    (@ counter) => { true };
+    (@ gauge) => { false };
+}
+
+static NUMBERS: [Number; 21] = numbers! {
+    counter reads "Blocks read by clients";
+    counter read_hits "Blocks read that were resident";
+    counter writes "Blocks written by clients";
+    counter write_hits "Blocks written that were resident";
+    counter cold_reads "Blocks read that were never referenced before";
+    counter evictions "Blocks that replacement drove out";
+    counter joined_reads "Blocks read that were resident and had to be waited for";
+    counter served_around "Blocks served past the cache for want of a free frame";
+    counter prefetched "Blocks fetched because of CACHE or a warm restart";
+    counter read_ahead "Blocks fetched ahead of a sequential reader";
+    counter store_reads "Blocks read from the store";
+    counter store_writes "Blocks written to the store";
+    counter written_back "Dirty blocks written to the store later than answered";
+    counter read_failures "Blocks whose read from the store failed";
+    counter write_failures "Blocks whose write to the store failed";
+    counter flush_failures "Flushes that the store failed";
+    counter store_timeouts "Requests failed because the store did not answer in time";
+    gauge resident "Blocks resident";
+    gauge capacity_blocks "Blocks resident at most";
+    gauge unloaded "Blocks resident that were not read again since a warm restart";
+    gauge dirty "Blocks that the store does not have yet";
+};
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let exports = self.0.all();
+        let all: Vec<_> =
+            exports.iter().map(|entry| (name(entry), entry.volume().stats())).collect();
+        for number in &NUMBERS {
+            let kind = if number.is_counter { MetricType::Counter } else { MetricType::Gauge };
+            let mut family = encoder.encode_descriptor(number.name, number.help, None, kind)?;
+            for (volume, stats) in &all {
+                let labels = [("volume", volume.as_str())];
+                let mut metric = family.encode_family(&labels)?;
+                let value = (number.of)(stats);
+                if number.is_counter {
+                    metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+                } else {
+                    metric.encode_gauge(&value)?;
+                }
+            }
+        }
+        let cooperation = all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?)));
+        let cooperation = cooperation.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "cooperation", &cooperation.collect::<Vec<_>>())?;
+        let aware = all.iter().filter_map(|(name, stats)| Some((name, stats.aware?)));
+        let aware = aware.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "content", &aware.collect::<Vec<_>>())?;
+        let tells = all.iter().filter_map(|(name, stats)| Some((name, stats.tells?)));
+        let tells = tells.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "tells", &tells.collect::<Vec<_>>())?;
+        let movement = all.iter().filter_map(|(name, stats)| Some((name, stats.movement?)));
+        let movement = movement.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "movement", &movement.collect::<Vec<_>>())?;
+        let lower = all.iter().filter_map(|(name, stats)| Some((name, stats.lower?)));
+        let lower = lower.map(|(name, stats)| (name.as_str(), stats.each().collect()));
+        named(&mut encoder, "lower", &lower.collect::<Vec<_>>())?;
+        let mut family = encoder.encode_descriptor(
+            "undercroft_request_seconds",
+            "Time from a request's arrival to its answer",
+            None,
+            MetricType::Histogram,
+        )?;
+        for entry in &exports {
+            for CommandInfo { kind, name: operation, .. } in &COMMANDS {
+                for (source, source_name) in Source::ALL {
+                    let histogram = entry.volume().latencies().of(*kind, source);
+                    if histogram.count() == 0 {
+                        continue;
+                    }
+                    let volume = name(entry);
+                    let labels = [
+                        ("volume", volume.as_str()),
+                        ("operation", operation),
+                        ("source", source_name),
+                    ];
+                    let sum = histogram.sum_ns() as f64 / 1e9;
+                    let (count, buckets) = coarse(&histogram.buckets());
+                    let mut metric = family.encode_family(&labels)?;
+                    metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers as `each` of their kind gives them: name, meaning, whether it only grows, value.
+type Named = Vec<(&'static str, &'static str, bool, u64)>;
+
+/// A group of numbers that some volumes have.
+fn named(
+    encoder: &mut DescriptorEncoder<'_>,
+    group: &str,
+    volumes: &[(&str, Named)],
+) -> Result<(), fmt::Error> {
+    let Some((_, first)) = volumes.first() else { return Ok(()) };
+    for (place, (number, help, is_counter, _)) in first.iter().enumerate() {
+        let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
+        let (metric, help) = (format!("undercroft_{group}_{number}"), help.trim());
+        let mut family = encoder.encode_descriptor(&metric, help, None, kind)?;
+        for (volume, numbers) in volumes {
+            let labels = [("volume", *volume)];
+            let mut metric = family.encode_family(&labels)?;
+            let (.., value) = numbers[place];
+            if *is_counter {
+                metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+            } else {
+                metric.encode_gauge(&value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name(entry: &ExportEntry) -> String {
+    entry.volume().config().name.clone()
+}
+
+/// The fine buckets (upper bound in nanoseconds, count) gathered into those that are published.
+fn coarse(fine: &[(u64, u64)]) -> (u64, Vec<(f64, u64)>) {
+    let mut buckets: Vec<(f64, u64)> =
+        LATENCY_BOUNDS_S.iter().chain(&[f64::MAX]).map(|&bound| (bound, 0)).collect();
+    let mut total = 0;
+    for &(upper_ns, count) in fine {
+        let seconds = upper_ns as f64 / 1e9;
+        if let Some((_, sum)) = buckets.iter_mut().find(|(bound, _)| seconds <= *bound) {
+            *sum += count;
+        }
+        total += count;
+    }
+    (total, buckets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fine_buckets_are_gathered() {
+        let (total, buckets) = coarse(&[(4_000, 2), (6_000, 1), (10_000_000_000, 5)]);
+        assert_eq!(total, 8);
+        assert_eq!(buckets[0].1, 2);
+        assert_eq!(buckets[1].1, 1);
+        assert_eq!(buckets.last().unwrap().1, 5);
+    }
+}

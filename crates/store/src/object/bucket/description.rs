@@ -1,0 +1,115 @@
+//! `volume.json`: what a volume in an object store is. Comes from outside, so it is checked.
+
+use std::io::{self, ErrorKind};
+
+use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use serde::{Deserialize, Serialize};
+
+use super::failure;
+use super::place::Place;
+use crate::medium::MAX_BYTES;
+use crate::object::ObjectSpec;
+
+const FORMAT: &str = "undercroft-volume";
+
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// Bytes of an object, if nobody says otherwise: a compromise between requests and rewriting.
+const OBJECT_BYTES: u64 = 4 << 20;
+
+/// Most bytes of the description: nobody else's large file is read into memory.
+const MAX_DESCRIPTION: u64 = 64 << 10;
+
+/// The description. Fields that this version does not know are left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Description {
+    format: String,
+    version: u32,
+    pub(super) size_bytes: u64,
+    pub(super) object_bytes: u64,
+}
+
+impl Description {
+    /// The description of a volume that is there, or is made now.
+    pub(super) async fn open(
+        place: &Place,
+        spec: &ObjectSpec,
+        read_only: bool,
+    ) -> io::Result<Description> {
+        let description = match (Description::read(place).await?, spec.size) {
+            (Some(found), _) => found,
+            (None, Some(size_bytes)) if !read_only => {
+                Description::make(place, spec, size_bytes).await?
+            }
+            (None, size) => {
+                let more = if size.is_none() { "; give a size and it is made" } else { "" };
+                let why = format!("there is no volume ({} is missing){more}", place.description());
+                return Err(io::Error::new(ErrorKind::NotFound, why));
+            }
+        };
+        let differs = |what: &str, told: Option<u64>, found: u64| match told {
+            Some(told) if told != found => Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("exists with {what} of {found} bytes, not {told}; leave that away"),
+            )),
+            _ => Ok(()),
+        };
+        differs("a size", spec.size, description.size_bytes)?;
+        differs("objects", spec.object_bytes, description.object_bytes)?;
+        Ok(description)
+    }
+
+    /// The description, if there is one.
+    pub(super) async fn read(place: &Place) -> io::Result<Option<Description>> {
+        let found = match place.objects.get(&place.description()).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failure(error)),
+        };
+        if found.meta.size > MAX_DESCRIPTION {
+            return Err(damaged(place, "it is too long"));
+        }
+        let text = found.bytes().await.map_err(failure)?;
+        let description: Description =
+            serde_json::from_slice(&text).map_err(|error| damaged(place, &error.to_string()))?;
+        description.check(place)?;
+        Ok(Some(description))
+    }
+
+    fn check(&self, place: &Place) -> io::Result<()> {
+        if self.format != FORMAT {
+            return Err(damaged(place, &format!("its format is not {FORMAT:?}")));
+        }
+        if self.version != VERSION {
+            let why = format!("its version is {}; this program knows {VERSION}", self.version);
+            return Err(damaged(place, &why));
+        }
+        let object = self.object_bytes;
+        if !object.is_power_of_two() || !(4096..=1 << 30).contains(&object) {
+            return Err(damaged(place, "object_bytes is no power of two from 4 KiB to 1 GiB"));
+        }
+        // The last object ends within what can be addressed, too.
+        if self.size_bytes > MAX_BYTES - object {
+            return Err(damaged(place, "size_bytes is too large"));
+        }
+        Ok(())
+    }
+
+    async fn make(place: &Place, spec: &ObjectSpec, size_bytes: u64) -> io::Result<Description> {
+        let object_bytes = spec.object_bytes.unwrap_or(OBJECT_BYTES);
+        let format = FORMAT.to_owned();
+        let description = Description { format, version: VERSION, size_bytes, object_bytes };
+        description.check(place)?;
+        let text = serde_json::to_vec_pretty(&description).map_err(io::Error::other)?;
+        // If another server makes one at the same moment, one of the two is refused.
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let put = place.objects.put_opts(&place.description(), text.into(), options).await;
+        put.map_err(failure)?;
+        Ok(description)
+    }
+}
+
+fn damaged(place: &Place, why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{}: {why}", place.description()))
+}

@@ -1,0 +1,136 @@
+//! Where a volume's objects are, and how they are named.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use object_store::ObjectStore;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+
+use super::failure;
+use crate::object::{ObjectPlace, ObjectService};
+
+/// The objects of one volume.
+pub(super) struct Place {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// Lists come in the order of names.
+    ordered: bool,
+    /// Where they are if they are files.
+    folder: Option<PathBuf>,
+}
+
+impl Place {
+    /// Sets up the client; nothing is asked of the service yet.
+    pub(super) fn new(place: &ObjectPlace) -> io::Result<Place> {
+        let mut files = None;
+        let (objects, prefix, ordered): (Arc<dyn ObjectStore>, _, _) = match place {
+            ObjectPlace::Memory => (Arc::new(InMemory::new()), Path::default(), true),
+            ObjectPlace::Folder(folder) => {
+                std::fs::create_dir_all(folder)?;
+                files = Some(folder.clone());
+                let local = LocalFileSystem::new_with_prefix(folder).map_err(failure)?;
+                (Arc::new(local.with_fsync(true)), Path::default(), false)
+            }
+            ObjectPlace::Bucket(service, bucket, prefix) => {
+                let prefix = Path::parse(prefix).map_err(|error| failure(error.into()))?;
+                (client(*service, bucket).map_err(failure)?, prefix, true)
+            }
+        };
+        Ok(Place { objects, prefix, ordered, folder: files })
+    }
+
+    pub(super) fn description(&self) -> Path {
+        self.prefix.clone().join("volume.json")
+    }
+
+    /// Says which server may change the volume.
+    pub(super) fn lease(&self) -> Path {
+        self.prefix.clone().join("lease.json")
+    }
+
+    fn data(&self) -> Path {
+        self.prefix.clone().join("data")
+    }
+
+    /// The name of an object.
+    pub(super) fn object(&self, number: u64) -> Path {
+        self.data().join(format!("{number:016x}"))
+    }
+
+    /// Makes deletions durable: services do so by themselves, and the client for folders does for
+    /// what it writes only.
+    pub(super) async fn settle_deletions(&self) -> io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let data = folder.join("data");
+        let sync = tokio::task::spawn_blocking(move || std::fs::File::open(data)?.sync_all());
+        sync.await.map_err(io::Error::other)?
+    }
+
+    /// Those objects of a range that exist, in order. What else lies there is left alone.
+    pub(super) async fn list(&self, range: Range<u64>) -> io::Result<Vec<u64>> {
+        let folder = self.data();
+        let mut listed = match range.start.checked_sub(1) {
+            Some(before) => self.objects.list_with_offset(Some(&folder), &self.object(before)),
+            None => self.objects.list(Some(&folder)),
+        };
+        let mut found = Vec::new();
+        while let Some(object) = listed.try_next().await.map_err(failure)? {
+            let Some(number) = object.location.filename().and_then(number) else { continue };
+            if range.contains(&number) {
+                found.push(number);
+            } else if self.ordered && number >= range.end {
+                break;
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// The client has no cryptography of its own: it takes what its process has, and panics if that is
+/// nothing.
+fn set_cryptography() {
+    // Fails if there is one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+    set_cryptography();
+    Ok(match service {
+        ObjectService::S3 => {
+            Arc::new(AmazonS3Builder::from_env().with_bucket_name(bucket).build()?)
+        }
+        ObjectService::Gs => {
+            Arc::new(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).build()?)
+        }
+        ObjectService::Az => {
+            Arc::new(MicrosoftAzureBuilder::from_env().with_container_name(bucket).build()?)
+        }
+    })
+}
+
+/// The number in an object's name, if it is exactly as [`Place::object`] writes it.
+fn number(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name, 16).ok()?;
+    (format!("{number:016x}") == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_a_client_with_tls() {
+        for service in [ObjectService::S3, ObjectService::Gs] {
+            client(service, "bucket").unwrap();
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Values as people write them on a command line or in a file: sizes (`64KiB`), times (`5ms`), and
+//! lists of `key=value`. Every crate that reads such text uses these.
+//!
+//! Not here: which keys and values there are, and what is said about a wrong one.
+//!
+//! ```
+//! use undercroft_text::{Bytes, list, pair};
+//!
+//! assert_eq!("64KiB".parse(), Ok(Bytes(65_536)));
+//! let pairs: Vec<_> = list("cap(a,b),size=1MiB", ',').into_iter().map(pair).collect();
+//! assert_eq!(pairs, [("cap(a,b)", None), ("size", Some("1MiB"))]);
+//! ```
+#![forbid(unsafe_code)]
+
+mod pairs;
+mod units;
+
+pub use pairs::{list, pair, words};
+pub use units::{Bytes, NotAValue, Time};

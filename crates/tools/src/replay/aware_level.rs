@@ -1,0 +1,316 @@
+//! A replay whose first level goes by what the server holds, or tells the server what it holds, or
+//! finds out what the server is like. A block is referenced when its reply is here, since it is
+//! then known what the first level may give up. Requests are single blocks.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use undercroft_cache::content::{Latencies, Prober};
+use undercroft_cache::policy::{Awareness, Policy};
+use undercroft_cache::{Below, Level, Reference, WriteMode};
+use undercroft_hints::{
+    Abilities, ClientId, ContentPublisher, ContentReader, Follow, Following, HintQueue, Mailbox,
+    Report, Told,
+};
+use undercroft_nbd::{Client, Uri};
+use undercroft_trace::DenseTrace;
+
+use super::layout::Layout;
+use super::player::{Finished, NewsRequest, Player};
+use super::reporting_level::ToldReport;
+use super::{FirstLevel, L1Report, Replay, ReplayError};
+
+/// Longest time that a hint waits for others, while there are requests.
+const FLUSH_AFTER: Duration = Duration::from_millis(10);
+
+/// What the first level knew of the server.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KnownReport {
+    /// Evictions of blocks that the server was believed to hold.
+    pub held_evictions: u64,
+    /// Answers of the server about what it holds.
+    pub news: u64,
+    /// Bytes of what they said.
+    pub news_bytes: u64,
+    /// Summaries that came, and those of them that were whole filters.
+    pub summaries: u64,
+    /// Of these whole filters.
+    pub whole_summaries: u64,
+    /// Summaries that could not be used.
+    pub summaries_unusable: u64,
+    /// Share of false positives of the filter as it was at the end.
+    pub false_positives: Option<f64>,
+    /// Replies that an emulation foretold, where their time showed what they were.
+    pub predictions: u64,
+    /// Of these those that came as foretold.
+    pub confirmed: u64,
+    /// Requests at which the emulation was not trusted.
+    pub distrusted: u64,
+    /// Summaries published to the server.
+    pub published: u64,
+    /// Bytes of these.
+    pub published_bytes: u64,
+}
+
+/// What the server's cache seems to be.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeReport {
+    /// Microseconds below which a reply was fast; none if all were alike.
+    pub border_us: Option<f64>,
+    /// The policy that foretells the replies best; none if too few could be told apart.
+    pub policy: Option<String>,
+    /// Its size in blocks.
+    pub blocks: u32,
+    /// Share of the last replies that it foretells.
+    pub agreement: f64,
+    /// Whether no other policy comes near.
+    pub is_certain: bool,
+    /// Whether larger sizes would do as well.
+    pub is_least: bool,
+}
+
+/// The first level, and what is known and said of it.
+pub(super) struct AwareLevel<'a> {
+    trace: &'a DenseTrace,
+    layout: &'a Layout,
+    block_bytes: u64,
+    depth: usize,
+    /// None: the server is the first.
+    level: Option<Level>,
+    mailbox: Option<Mailbox>,
+    hints: HintQueue,
+    tells_evictions: bool,
+    follow: Option<Follow>,
+    news: ContentReader,
+    publishing: Option<ContentPublisher>,
+    latencies: Latencies,
+    prober: Option<Prober>,
+    requests: u64,
+    wanted: u64,
+}
+
+impl<'a> AwareLevel<'a> {
+    /// Connects, and says what is wanted: the connection, and what plays over it.
+    pub(super) async fn connect(
+        uri: &Uri,
+        (trace, layout): (&'a DenseTrace, &'a Layout),
+        block_bytes: u32,
+        how: &mut Replay,
+    ) -> Result<(Client, AwareLevel<'a>), ReplayError> {
+        let failed = |error| ReplayError::Server(uri.clone(), error);
+        let policy: Option<Box<dyn Policy>> = how.l1.take();
+        let capacity = policy.as_ref().map_or(0, |policy| policy.capacity());
+        if policy.is_none() && how.report != Report::Nothing {
+            return Err(ReplayError::NoFirstLevel);
+        }
+        let awareness: Awareness = how.awareness;
+        let follows = matches!(how.below, Below::Told | Below::Digests);
+        let follow = follows.then(|| Follow::new(&awareness, capacity));
+        let needs = Abilities { follow: follows, ..how.report.needs() };
+        let mut mailbox = if needs == Abilities::default() {
+            None
+        } else {
+            let id = ClientId::random();
+            let mailbox = Mailbox::asking_for(uri, &how.options, needs, id).await;
+            Some(mailbox.map_err(failed)?)
+        };
+        let client = match &mut mailbox {
+            Some(mailbox) => {
+                let has = mailbox.grant().block_bytes;
+                if has != block_bytes {
+                    let (uri, wants) = (uri.clone(), block_bytes);
+                    return Err(ReplayError::OtherBlocks { uri, has, wants });
+                }
+                if let Some(follow) = follow {
+                    mailbox.follow(follow).await.map_err(failed)?;
+                }
+                mailbox.client().clone()
+            }
+            None => Client::connect(uri, &how.options).await.map_err(failed)?,
+        };
+        let below = std::mem::replace(&mut how.below, Below::Nothing);
+        let level = |policy| Level::of_policy(policy, how.write_mode, 0).knowing_below(&below);
+        let level = policy.map(level).transpose();
+        let digest = how.report == Report::Digest;
+        let aware = AwareLevel {
+            trace,
+            layout,
+            block_bytes: block_bytes.into(),
+            depth: how.depth.max(1),
+            level: level.map_err(|error| ReplayError::Policy(error.to_string()))?,
+            mailbox,
+            hints: HintQueue::new(how.batch),
+            tells_evictions: how.report == Report::Evictions,
+            follow,
+            news: ContentReader::default(),
+            publishing: digest.then(|| ContentPublisher::new(&awareness, capacity)),
+            latencies: Latencies::default(),
+            prober: how.probe.then(|| Prober::new(WriteMode::Allocate)),
+            requests: 0,
+            wanted: how.batch as u64,
+        };
+        Ok((client, aware))
+    }
+
+    /// Waits for one answer, and takes it in; false if nothing is in flight.
+    async fn finish_one(&mut self, player: &mut Player<'_>) -> Result<bool, ReplayError> {
+        let refused = player.refused;
+        let Some(Finished { run, took, told }) = player.finish_one().await? else {
+            return Ok(false);
+        };
+        if let (true, Some(publishing)) = (player.refused > refused, &mut self.publishing) {
+            publishing.refused();
+        }
+        if let Some(told) = told {
+            self.take_news(player, told).await?;
+        }
+        let r = run[0];
+        let block = self.layout.place(self.trace, r.entry());
+        let us = took.as_secs_f64() * 1e6;
+        let hit = if r.is_write() { None } else { self.latencies.label(us) };
+        if let Some(prober) = &mut self.prober {
+            prober.note(block, r.is_write(), hit);
+        }
+        let Some(level) = &mut self.level else { return Ok(true) };
+        level.answered_below(block, r.is_write(), hit);
+        let before = level.frame(block).is_some();
+        let after = level.reference(block, r.is_write(), || false).now.is_some();
+        let now = Instant::now();
+        for gone in level.evicted() {
+            if self.tells_evictions {
+                self.hints.add(gone.block, None, now);
+            }
+            if let Some(publishing) = &mut self.publishing {
+                publishing.changed(gone.block, false);
+            }
+        }
+        if let (true, Some(publishing)) = (before != after, &mut self.publishing) {
+            publishing.changed(block, after);
+        }
+        Ok(true)
+    }
+
+    async fn take_news(&mut self, player: &Player<'_>, told: Told) -> Result<(), ReplayError> {
+        let (Some(level), Some(mailbox)) = (&mut self.level, &mut self.mailbox) else {
+            return Ok(());
+        };
+        let mut told = told;
+        let mut is_complete = true;
+        loop {
+            is_complete &= self.news.take(&told, level);
+            if told.more == 0 {
+                break;
+            }
+            told = player.server(mailbox.ask(told.more as usize).await)?;
+        }
+        let again = self.follow.filter(|follow| follow.what != Following::Nothing);
+        if let (false, Some(follow), false) = (is_complete, again, mailbox.is_away()) {
+            player.server(mailbox.follow(follow).await)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn l1_report(&self) -> Option<L1Report> {
+        let level = self.level.as_ref()?;
+        Some(L1Report::new(level.capacity(), level.counts()))
+    }
+
+    pub(super) fn told(&self, player: &Player<'_>) -> Option<ToldReport> {
+        let mailbox = self.mailbox.as_ref()?;
+        Some(ToldReport {
+            messages: mailbox.messages(),
+            refused: player.refused,
+            evictions: self.hints.counts().told,
+            handed_over: 0,
+        })
+    }
+
+    pub(super) fn known(&self) -> Option<KnownReport> {
+        let counts = self.level.as_ref()?.below_counts();
+        let publishing = self.publishing.as_ref();
+        Some(KnownReport {
+            held_evictions: counts.held_evictions,
+            news: self.news.answers,
+            news_bytes: self.news.bytes,
+            summaries: counts.summaries,
+            whole_summaries: counts.whole_summaries,
+            summaries_unusable: counts.summaries_unusable,
+            false_positives: counts.false_positives,
+            predictions: counts.predictions,
+            confirmed: counts.confirmed,
+            distrusted: counts.distrusted,
+            published: publishing.map_or(0, |p| p.published),
+            published_bytes: publishing.map_or(0, |p| p.bytes),
+        })
+    }
+
+    pub(super) fn probed(&mut self) -> Option<ProbeReport> {
+        let border_us = self.latencies.border_us();
+        let found = match &mut self.prober {
+            Some(prober) => prober.conclude().cloned(),
+            None => self.level.as_ref()?.prober()?.found().cloned(),
+        };
+        Some(ProbeReport {
+            border_us,
+            policy: found.as_ref().map(|found| found.policy.to_owned()),
+            blocks: found.as_ref().map_or(0, |found| found.blocks),
+            agreement: found.as_ref().map_or(0.0, |found| found.agreement),
+            is_certain: found.as_ref().is_some_and(|found| found.is_certain),
+            is_least: found.as_ref().is_some_and(|found| found.is_least),
+        })
+    }
+}
+
+impl FirstLevel for AwareLevel<'_> {
+    async fn reference(
+        &mut self,
+        player: &mut Player<'_>,
+        reference: Reference,
+    ) -> Result<(), ReplayError> {
+        let (entry, is_write) = (reference.entry(), reference.is_write());
+        while player.is_busy(entry) {
+            self.finish_one(player).await?;
+        }
+        let block = self.layout.place(self.trace, entry);
+        if let Some(level) = &mut self.level {
+            if !is_write && level.frame(block).is_some() {
+                level.reference(block, false, || false);
+                return Ok(());
+            }
+            level.asks_below(block);
+        }
+        let now = Instant::now();
+        let (mut answer, mut asks) = (None, false);
+        if let Some(mailbox) = &mut self.mailbox {
+            // One that is on its way would keep this summary from going.
+            let publishing = self.publishing.as_mut().filter(|_| !mailbox.is_away());
+            let level = self.level.as_ref();
+            let content = || level.map_or(Vec::new(), residents);
+            let extra = publishing.map_or(Vec::new(), |publishing| publishing.due(content));
+            let pressing = self.hints.waits_since(now) >= FLUSH_AFTER;
+            // That the block left goes in front of asking for it again, or not at all.
+            answer = mailbox.send(&mut self.hints, now, extra, pressing);
+            self.hints.cancel(block);
+            self.requests += 1;
+            asks = self.follow.is_some() && self.requests % self.wanted == 0;
+        }
+        let mailbox = self.mailbox.as_ref().filter(|_| asks);
+        let ask = || {
+            mailbox.map(|mailbox| Box::pin(mailbox.ask(ContentReader::ASKED_BYTES)) as NewsRequest)
+        };
+        player.request(block * self.block_bytes, &[reference], answer, ask);
+        while player.in_flight() >= self.depth {
+            self.finish_one(player).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError> {
+        while self.finish_one(player).await? {}
+        Ok(())
+    }
+}
+
+fn residents(level: &Level) -> Vec<u64> {
+    level.residents().into_iter().map(|(block, _)| block).collect()
+}

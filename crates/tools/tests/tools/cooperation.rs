@@ -1,0 +1,226 @@
+//! Clients that tell a real server what leaves their caches: the server must count what the
+//! simulator's second level counts, under eviction-based and global placement, whether a replay
+//! tells or the caching client.
+//!
+//! Not here: what a client says and when (`cached.rs`, `telling.rs`), and how the server takes what
+//! is said in any other order.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use undercroft_cache::placement::Placement;
+use undercroft_cache::policy::{Context, Spec};
+use undercroft_cache::{Counts, WriteMode};
+use undercroft_client::{CachedClient, CachedOptions};
+use undercroft_hints::Report;
+use undercroft_nbd::{ClientOptions, Endpoint, Uri};
+use undercroft_server::VolumeConfig;
+use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_sim::{Config, Cooperation, Evictions, LevelConfig, simulate_placed};
+use undercroft_tools::{Replay, replay};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
+
+use crate::support::{BLOCK, Random};
+
+const L1: u32 = 60;
+const L2: u32 = 90;
+
+fn trace() -> DenseTrace {
+    let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=8000,writes=0.25,alpha=0.7");
+    let options = BlockOptions { block_bytes: BLOCK as u32, ..BlockOptions::default() };
+    let stream = BlockStream::new(spec.expect("a generator").reader(), &options);
+    DenseTrace::load(stream.expect("a trace"), |_| ()).expect("a readable trace")
+}
+
+fn spec(text: &str) -> Spec {
+    text.parse().expect("a policy")
+}
+
+/// A server with one volume for each second-level policy.
+struct Served {
+    running: Running,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+async fn serve(policies: &[&str], placement: &str) -> Served {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("nbd.sock");
+    let bytes = u64::from(L2) * BLOCK;
+    let volumes = policies.iter().map(|policy| VolumeConfig {
+        name: (*policy).to_owned(),
+        size: Some(64 << 20),
+        cache: CacheShare::Bytes(bytes),
+        policy: policy.parse().expect("a policy"),
+        block_bytes: BLOCK as u32,
+        placement: placement.parse().expect("a placement"),
+        reload_at_once: true,
+        ..VolumeConfig::default()
+    });
+    let config = ServerConfig {
+        listen: vec![Address::Unix(socket.clone())],
+        volumes: volumes.collect(),
+        cache_bytes: bytes * policies.len() as u64,
+        ..ServerConfig::default()
+    };
+    let config = config.validate().expect("a configuration");
+    let running = Running::start(&config).await.expect("a server");
+    Served { running, socket, _folder: folder }
+}
+
+impl Served {
+    fn uri(&self, policy: &str) -> Uri {
+        let endpoint = Endpoint::Unix(self.socket.clone());
+        Uri { endpoint, export: policy.to_owned(), tls: false }
+    }
+
+    /// What a volume counted: references, evictions, and what came to it.
+    fn counted(&self, policy: &str) -> [u64; 8] {
+        let volumes = self.running.volumes();
+        let volume = volumes.iter().find(|v| v.config().name == policy).expect("the volume");
+        let stats = volume.stats();
+        let coop = stats.cooperation.expect("it cooperates");
+        assert_eq!(coop.hint_messages_refused, 0, "{policy}");
+        let came = [coop.known_evictions, coop.reloads, coop.demotions_in];
+        let [a, b, c] = came;
+        let (hits, writes) = (stats.read_hits, stats.write_hits);
+        [stats.reads, hits, stats.writes, writes, stats.evictions, a, b, c]
+    }
+}
+
+/// What the simulator promises.
+fn promised(trace: &DenseTrace, l1: &str, l2: &str, placement: &str) -> [u64; 8] {
+    let level = |capacity, policy| LevelConfig { capacity, policy: spec(policy) };
+    let config = Config {
+        levels: vec![level(L1, l1), level(L2, l2)],
+        write_mode: WriteMode::Allocate,
+        warmup_records: 0,
+    };
+    let placement: Placement = placement.parse().expect("a placement");
+    let cooperation = Cooperation { placement, evictions: Evictions::Exact };
+    let outcome = simulate_placed(trace, &config, &cooperation, |_| ()).expect("a simulation");
+    let Counts { reads, read_hits, writes, write_hits, evictions, .. } = outcome.levels[1];
+    let came = outcome.cooperation.expect("they cooperate").levels[1];
+    let (known, reloads, demotions) = (came.known_evictions, came.reloads, came.demotions_in);
+    [reads, read_hits, writes, write_hits, evictions, known, reloads, demotions]
+}
+
+const POLICIES: [&str; 6] = ["lru", "fbr", "2q", "mq", "arc", "lirs"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_makes_the_server_count_what_the_simulator_does() {
+    let trace = trace();
+    for (placement, report) in [
+        ("eviction", Report::Evictions),
+        ("eviction,on-hit=keep,threshold=2", Report::Evictions),
+        ("gl", Report::Demotions),
+        ("gl,order=demote-first", Report::Demotions),
+    ] {
+        for l1 in ["lru", "clock"] {
+            let served = serve(&POLICIES, placement).await;
+            for l2 in POLICIES {
+                let how = Replay {
+                    l1: Some(spec(l1).build(&Context::new(L1)).expect("a policy")),
+                    write_mode: WriteMode::Allocate,
+                    depth: 1,
+                    connections: 1,
+                    single: false,
+                    verify: true,
+                    report,
+                    batch: 1,
+                    below: undercroft_cache::Below::Nothing,
+                    awareness: Default::default(),
+                    probe: false,
+                    placement: None,
+                    options: ClientOptions::default(),
+                };
+                let played = replay(&trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;
+                let played = played.expect("a replay");
+                let text = format!("{l1} above {l2}, {placement}");
+                assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
+                let expected = promised(&trace, l1, l2, placement);
+                assert_eq!(served.counted(l2), expected, "{text}");
+                assert!(expected[1] > 0, "{text}: nothing hit");
+            }
+            served.running.stop().await.expect("a clean end");
+        }
+    }
+}
+
+/// The blocks of the replay go through the caching client, which has data of its own to keep right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_caching_client_makes_the_server_count_what_the_simulator_does() {
+    let trace = trace();
+    for (placement, report) in [("eviction", Report::Evictions), ("gl", Report::Demotions)] {
+        let served = serve(&POLICIES, placement).await;
+        for l2 in POLICIES {
+            let options = CachedOptions { report, batch: 1, ..CachedOptions::new(L1, spec("lru")) };
+            let client = CachedClient::connect(&served.uri(l2), &options).await.expect("a server");
+            assert_eq!((client.size(), client.block_bytes()), (64 << 20, BLOCK as u32));
+            let mut model = vec![0_u8; trace.unique() as usize];
+            let mut chunks = trace.forward();
+            let mut step = 0_u64;
+            while let Some((_, chunk)) = chunks.next().expect("a readable trace") {
+                for r in chunk {
+                    step += 1;
+                    let (block, offset) = (r.block() as usize, u64::from(r.block()) * BLOCK);
+                    if r.is_write() {
+                        model[block] = step as u8;
+                        let data = Bytes::from(vec![step as u8; BLOCK as usize]);
+                        client.write(offset, data, false).await.expect("a write");
+                    } else {
+                        let data = client.read(offset, BLOCK as usize).await.expect("a read");
+                        assert!(data.iter().all(|&byte| byte == model[block]), "block {block}");
+                    }
+                }
+            }
+            let text = format!("{l2}, {placement}");
+            assert_eq!(served.counted(l2), promised(&trace, "lru", l2, placement), "{text}");
+            client.close().await;
+        }
+        served.running.stop().await.expect("a clean end");
+    }
+}
+
+/// Many operations at once, hints in batches, every block handed over: the data stays right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_reads_what_it_wrote() {
+    const BLOCKS: u64 = 400;
+    const TASKS: u64 = 16;
+    let served = serve(&["lru"], "gl").await;
+    let report = Report::Demotions;
+    let options = CachedOptions { report, batch: 16, ..CachedOptions::new(L1, spec("lru")) };
+    let client = CachedClient::connect(&served.uri("lru"), &options).await.expect("a server");
+    let seed = Random::seeded().next_u64();
+    let tasks = (0..TASKS).map(|task| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            // Each task has blocks of its own, so that it knows what is in them.
+            let mut random = Random::new(seed.wrapping_add(task));
+            let mut model = vec![0_u8; BLOCKS as usize];
+            for step in 0..1500_u64 {
+                let block = random.below(BLOCKS / TASKS) * TASKS + task;
+                if random.below(3) == 0 {
+                    let data = Bytes::from(vec![step as u8; BLOCK as usize]);
+                    client.write(block * BLOCK, data, false).await.expect("a write");
+                    model[block as usize] = step as u8;
+                } else {
+                    let data = client.read(block * BLOCK, BLOCK as usize).await.expect("a read");
+                    let expected = model[block as usize];
+                    assert!(data.iter().all(|&byte| byte == expected), "block {block}");
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("right data");
+    }
+    let stats = client.stats();
+    assert!(stats.demotions > 0 && stats.messages < stats.evictions, "{stats:?}");
+    assert_eq!(stats.messages_refused, 0);
+    client.close().await;
+    let [.., taken] = served.counted("lru");
+    println!("{} blocks handed over, {taken} taken", stats.demotions);
+    assert!(taken > 0);
+    served.running.stop().await.expect("a clean end");
+}

@@ -1,0 +1,14 @@
+//! The load generator and the replay of traces against servers in this process: what a replay meets
+//! is what the simulator foretells.
+
+#[path = "../../../nbd/examples/ram/export.rs"]
+mod export;
+#[path = "../../../client/tests/client/support.rs"]
+mod support;
+
+mod aware;
+mod cooperation;
+mod equality;
+mod hinted_load;
+mod load;
+mod telling;
