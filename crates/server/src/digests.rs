@@ -23,7 +23,7 @@
 //! So a digest that is known is that of what a read would return. Volumes that take no contents
 //! have none of this.
 //!
-//! Not here: what is done with contents that are taken (`cooperate.rs`, `levels.rs`).
+//! Not here: what is done with contents that are taken (`eviction_placement.rs`, `levels.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

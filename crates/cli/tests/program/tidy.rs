@@ -11,6 +11,9 @@ const LINES_MAX: usize = 600;
 const COMMENT_MAX: usize = 100;
 const PROSE_MAX: usize = 140;
 
+/// Files that documents name as what an example would add.
+const NEW_IN_EXAMPLES: &[&str] = &["lip.rs", "array_log.rs", "stride.rs", "src/zeroes.rs"];
+
 /// Which crates a crate may use, itself or in its tests: nothing points upwards.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("random", &[]),
@@ -183,6 +186,47 @@ fn links_in_documents_lead_somewhere() {
 }
 
 /// Every page can be found from the index.
+/// Files of the source that documents name, but for those that an example would add.
+#[test]
+fn source_files_in_documents_exist() {
+    let known: Vec<String> =
+        files(".rs").into_iter().map(|(path, _)| path.display().to_string()).collect();
+    let mut wrong = Vec::new();
+    for (path, text) in files(".md") {
+        for (number, line) in text.lines().enumerate() {
+            let quoted = line.split('`').skip(1).step_by(2);
+            let is_path = |word: &&str| {
+                word.ends_with(".rs") && !word.contains(['*', '{', ' ']) && !word.starts_with('.')
+            };
+            for name in quoted.filter(is_path) {
+                let is_new = NEW_IN_EXAMPLES.iter().any(|new| name.ends_with(new));
+                if !is_new && !known.iter().any(|path| path.ends_with(&format!("/{name}"))) {
+                    wrong.push(format!("{}: {name}", place(&path, number)));
+                }
+            }
+        }
+    }
+    report("files that are not there", &wrong);
+}
+
+/// The simulation of faults takes cures out by patches, which must go on applying.
+#[test]
+fn patches_of_the_simulation_apply() {
+    let folder = root().join("tools/simulation/patches");
+    let mut wrong = Vec::new();
+    for patch in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let mut git = Command::new("git");
+        git.args(["apply", "--check"]).arg(&patch).current_dir(root());
+        let Ok(output) = git.output() else {
+            return println!("skipped: git is not installed");
+        };
+        if !output.status.success() {
+            wrong.push(format!("{}", patch.file_name().unwrap().display()));
+        }
+    }
+    report("patches that do not apply", &wrong);
+}
+
 #[test]
 fn the_index_names_every_document() {
     let index = fs::read_to_string(root().join("docs/README.md")).unwrap();
