@@ -119,8 +119,13 @@ pub fn simulate(
     Ok(stopwatch.outcome(trace.len(), counts))
 }
 
-/// The references that will reach the level below the first `above` levels: what OPT must know.
-fn foretell(trace: &DenseTrace, config: &Config, above: usize) -> Result<Arc<Future>, Error> {
+/// Finds the references that will reach the level below the first `above` levels: what OPT must
+/// know.
+fn references_below(
+    trace: &DenseTrace,
+    config: &Config,
+    above: usize,
+) -> Result<Arc<Future>, Error> {
     if config.write_mode == WriteMode::Invalidate {
         let why = "opt with --write-mode invalidate: the best choice is not known when writes \
                    drop blocks; use allocate or no-allocate";
@@ -161,7 +166,7 @@ impl<'a> Levels<'a> {
     ) -> Result<Self, Error> {
         let level = |(above, wanted): (usize, &LevelConfig)| {
             let is_opt = wanted.policy.info().name == "opt";
-            let future = if is_opt { Some(foretell(trace, config, above)?) } else { None };
+            let future = if is_opt { Some(references_below(trace, config, above)?) } else { None };
             let context = Context { capacity: wanted.capacity, future };
             let mut level = DenseLevel::new(wanted.policy.build(&context)?, config.write_mode);
             level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));

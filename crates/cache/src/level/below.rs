@@ -36,15 +36,15 @@ pub enum Below {
 pub struct BelowCounts {
     /// Evictions of blocks that the cache below was believed to hold.
     pub held_evictions: u64,
-    /// Summaries that came, and those of them that were whole filters.
+    /// Summaries received.
     pub summaries: u64,
-    /// Of these whole filters.
+    /// Summaries received that were whole filters.
     pub whole_summaries: u64,
     /// Summaries that could not be used.
     pub summaries_unusable: u64,
-    /// Replies that an emulation foretold, where they could be told apart by their time.
+    /// Replies that an emulation predicted and whose time told a hit from a miss.
     pub predictions: u64,
-    /// Of these those that came as foretold.
+    /// Predictions that came true.
     pub confirmed: u64,
     /// Requests at which an emulation was not trusted.
     pub distrusted: u64,

@@ -374,9 +374,10 @@ impl Clients {
         }
     }
 
-    /// Clients of so many blocks go by what this level holds from now on, or (none) do not. Where
-    /// each prefers to evict what the other has, both could drop the last copy: so this one then
-    /// goes by what was an exchange ago. What was known is forgotten when it changes.
+    /// Clients with caches of `above` blocks choose their victims by what this level holds; `None`:
+    /// no client does. If both sides chose by the other's present content, both could evict the
+    /// last copy. So while clients do, this level uses knowledge that is one exchange old. A change
+    /// of this discards what is known.
     pub(super) fn followed_by(&mut self, cache: &mut HashedCache, above: Option<u32>) {
         let Some(aware) = &mut self.aware else { return };
         if above.is_some() == aware.is_cautious {

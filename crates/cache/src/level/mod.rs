@@ -379,9 +379,9 @@ impl Level {
         }
     }
 
-    /// Clients of so many blocks go by what this level holds from now on, or (none) do not. The
-    /// knowledge of a content-aware policy is then an exchange old: where each side prefers to
-    /// evict what the other has, both could drop the last copy.
+    /// Clients with caches of `above` blocks choose their victims by what this level holds; `None`:
+    /// no client does. While clients do, a content-aware policy here uses knowledge that is one
+    /// exchange old: else both sides could evict the last copy.
     pub fn followed_by(&mut self, above: Option<u32>) {
         if let (Blocks::Policy(cache, _), Some(clients)) = (&mut self.blocks, &mut self.clients) {
             clients.followed_by(cache, above);

@@ -111,9 +111,10 @@ impl Level {
         samples || self.cache().is_some_and(HashedCache::hashes_blocks)
     }
 
-    /// Whether the policy goes by what the neighbouring cache holds. Where that is the one below, a
-    /// block that is not here is best referenced when its reply is: what the cache below holds then
-    /// decides who leaves.
+    /// Whether the policy is content-aware: it prefers victims that the neighbouring cache holds.
+    ///
+    /// If the neighbour is the cache below, reference a missing block when its reply has come: what
+    /// the cache below holds then decides the victim.
     pub fn is_content_aware(&self) -> bool {
         self.cache().is_some_and(HashedCache::is_aware)
     }

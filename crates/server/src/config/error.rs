@@ -26,7 +26,7 @@ pub enum VolumeError {
     /// The placement cannot be had, or not with the policy.
     #[error("volume {0}: {1}")]
     Placement(String, PlacementError),
-    /// A policy that goes by what clients hold, where nothing is held twice.
+    /// A content-aware policy under a placement that keeps no block at both client and server.
     #[error(
         "volume {0}: policy {1} evicts first what clients hold too, and with this placement they \
          hold other blocks: choose placement=access, or a policy without that"

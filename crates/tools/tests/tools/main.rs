@@ -1,5 +1,5 @@
 //! The load generator and the replay of traces against servers in this process: what a replay meets
-//! is what the simulator foretells.
+//! is what the simulator predicts.
 
 #[path = "../../../nbd/examples/ram/export.rs"]
 mod export;
