@@ -9,42 +9,12 @@
 //! 1. no item's key is smaller than its parent's;
 //! 2. `at[entry]` is the entry's place in the heap, or `ABSENT`.
 
-use std::cmp::Ordering;
-
 use crate::Entry;
 
 const ABSENT: u32 = u32::MAX;
 
 /// Items right below each.
 const BELOW: usize = 4;
-
-/// A key of two words, the first of more weight: compared without a branch between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Words(pub(crate) u64, pub(crate) u64);
-
-impl Words {
-    #[inline(always)]
-    fn whole(self) -> u128 {
-        u128::from(self.0) << 64 | u128::from(self.1)
-    }
-}
-
-impl PartialOrd for Words {
-    #[inline(always)]
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.whole().cmp(&other.whole()))
-    }
-
-    #[inline(always)]
-    fn lt(&self, other: &Self) -> bool {
-        self.whole() < other.whole()
-    }
-
-    #[inline(always)]
-    fn le(&self, other: &Self) -> bool {
-        self.whole() <= other.whole()
-    }
-}
 
 /// A set of entries, each with a key that can change.
 #[derive(Clone, Debug)]
@@ -75,11 +45,6 @@ impl<K: PartialOrd + Copy> Heap<K> {
     /// The entry with the smallest key.
     pub(crate) fn first(&self) -> Option<(K, Entry)> {
         self.items.first().copied()
-    }
-
-    /// The key of a present entry.
-    pub(crate) fn key(&self, entry: Entry) -> K {
-        self.items[self.at[entry as usize] as usize].0
     }
 
     /// All items, in no particular order.
@@ -215,11 +180,6 @@ impl<K: PartialOrd + Copy> LazyHeap<K> {
         self.heap.len()
     }
 
-    /// The key of a present entry.
-    pub(crate) fn key(&self, entry: Entry) -> K {
-        self.heap.key(entry)
-    }
-
     /// All items, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, Entry)> + '_ {
         self.heap.iter()
@@ -254,12 +214,6 @@ impl<K: PartialOrd + Copy> LazyHeap<K> {
         self.heap.rise(self.near);
         self.near += 1;
         self.change_near();
-    }
-
-    /// Gives a present entry another key.
-    pub(crate) fn update(&mut self, key: K, entry: Entry) {
-        self.remove(entry);
-        self.push(key, entry);
     }
 
     /// Takes a present entry out.
@@ -333,7 +287,7 @@ impl<K: PartialOrd + Copy> LazyHeap<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LazyHeap, Words};
+    use super::LazyHeap;
 
     /// Asked for its first item in bursts, so that it changes between order and none.
     #[test]
@@ -344,21 +298,19 @@ mod tests {
         let mut model = std::collections::BTreeMap::new();
         for step in 0..40_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (entry, key) = ((x >> 33) as u32 % 100, Words(x >> 61, x >> 20 & 0xff));
+            let (entry, key) = ((x >> 33) as u32 % 100, (x >> 61, x >> 20 & 0xff));
             match model.remove(&entry) {
                 None => ours.push(key, entry),
-                Some(_) if x >> 60 < 7 => ours.update(key, entry),
                 Some(_) => ours.remove(entry),
             }
             if ours.iter().any(|(_, held)| held == entry) {
-                model.insert(entry, (key.0, key.1));
-                assert_eq!(ours.key(entry), key);
+                model.insert(entry, key);
             }
             ours.check().unwrap();
             assert_eq!(ours.len() as usize, model.len());
             if step % 1000 < 300 || step % 7 == 0 {
                 let least = model.values().min().copied();
-                assert_eq!(ours.first().map(|(key, _)| (key.0, key.1)), least);
+                assert_eq!(ours.first().map(|(key, _)| key), least);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_cache::movement::{Asking, LeftBlock, LinkedCache, Load, Pass};
+use undercroft_cache::movement::{EvictedBlock, Load, Pass, RemoteLevel, Requester};
 use undercroft_cache::{Asker, Referred, Request, Sender};
 use undercroft_hints::{Asked, AskedAt, Departed, Moves, Passed, Verdict};
 
@@ -30,7 +30,7 @@ pub(crate) struct Levels {
     /// What clients said of requests to come, by client and block.
     asks: HashMap<(u8, u64), Asked>,
     /// Requests that are at the store, by block: who asked, and whether it is a write.
-    missed: HashMap<u64, (Asking, bool)>,
+    missed: HashMap<u64, (Requester, bool)>,
     /// Answers for clients that speak, by client and block.
     answers: HashMap<(u8, u64), Passed>,
     /// Blocks that came down and may send another up, with their hotness: for whom.
@@ -85,14 +85,14 @@ fn bound<K, V>(map: &mut HashMap<K, V>) {
 }
 
 /// What is said to the level below of a request.
-fn ask(cache: &LinkedCache, block: u64, above: (u32, u8), is_held: bool) -> AskedAt {
+fn ask(cache: &RemoteLevel, block: u64, above: (u32, u8), is_held: bool) -> AskedAt {
     let above = (above.0.saturating_add(cache.capacity()), above.1.saturating_add(1));
     let asked = Asked::new(block, cache.bid(), above, is_held);
     AskedAt { time: cache.time(), asked }
 }
 
 impl Shard {
-    fn linked(&mut self) -> Option<(&mut LinkedCache, &mut Levels)> {
+    fn linked(&mut self) -> Option<(&mut RemoteLevel, &mut Levels)> {
         self.cache.scheme_mut().zip(self.levels.as_deref_mut())
     }
 
@@ -129,10 +129,7 @@ impl Shard {
             cache.pass_time(1);
         }
         let upper = asked.as_ref().map(Asked::bid);
-        if let Some(bid) = upper {
-            cache.hear_life(client.into(), bid.life);
-        }
-        let asking = Asking { upper, owner: client.into() };
+        let asking = Requester { upper, owner: client.into() };
         let reached = cache.reference(block, is_write, asking, || geometry.first_touch(block));
         match reached.pass {
             Some(pass) if upper.is_some() => levels.answer(client, block, pass),
@@ -152,7 +149,7 @@ impl Shard {
     /// A request for a block that is kept above. A copy that is here all the same goes: what is
     /// above will change it.
     fn passes_by(
-        cache: &mut LinkedCache,
+        cache: &mut RemoteLevel,
         levels: &mut Levels,
         block: u64,
         is_write: bool,
@@ -198,7 +195,7 @@ impl Shard {
     }
 
     /// The block of a request that was not served here comes up.
-    fn arrive(&mut self, block: u64, is_write: bool, asking: Asking, fx: &mut Effects) {
+    fn arrive(&mut self, block: u64, is_write: bool, asking: Requester, fx: &mut Effects) {
         let Some((cache, levels)) = self.linked() else { return };
         let fresh = Pass::Fresh { nearest: 0.0 };
         let pass = levels.lower.as_ref().map_or(fresh, |lower| lower.answer(block));
@@ -224,7 +221,7 @@ impl Shard {
         let Some(cache) = self.cache.scheme() else { return false };
         let Some(levels) = self.levels.as_deref_mut() else { return false };
         let left = cache.left().filter(|left| left.block == block);
-        if let (Some(LeftBlock { load: Some(load), exchanges, awaits, .. }), Some(lower)) =
+        if let (Some(EvictedBlock { load: Some(load), exchanges, awaits, .. }), Some(lower)) =
             (left, &levels.lower)
         {
             let content = &self.slots[frame as usize].state.content;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use undercroft_cache::movement::{DEFAULT_SEED, LinkedCache};
+use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Context, Knows};
 use undercroft_cache::{Knowledge, Level};
@@ -429,7 +429,7 @@ fn shard(
     let mut level = match scheme {
         Some(scheme) => {
             let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
-            let level = LinkedCache::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
+            let level = RemoteLevel::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
             Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
         }
         None if placement == Placement::Access => {

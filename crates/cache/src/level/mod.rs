@@ -9,7 +9,7 @@
 //! Its parts, each in a file of its own:
 //! * the index and the policy ([`HashedCache`]);
 //! * the placement: at the access, which needs no code beside the policy's; at the eviction by the
-//!   client (`eviction.rs`); or by a scheme of movement ([`LinkedCache`]);
+//!   client (`eviction.rs`); or by a scheme of movement ([`RemoteLevel`]);
 //! * what is known of the clients (`clients.rs`), and of the cache below (`below.rs`).
 //!
 //! What can be asked of a level and changes nothing is in `queries.rs`. [`DenseLevel`] is a level
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use crate::content::{Digest, Prober, Unusable};
 use crate::hashed::{Found, Frame, HashedCache};
-use crate::movement::LinkedCache;
+use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
 use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
 
@@ -85,7 +85,7 @@ enum Blocks {
     /// A policy says who leaves. Without a placement at eviction, blocks come at their access.
     Policy(HashedCache, Option<EvictionPlacement>),
     /// A scheme of movement says both.
-    Scheme(Box<LinkedCache>),
+    Scheme(Box<RemoteLevel>),
 }
 
 /// Blocks to be placed, with where each was found, and how many of them have been.
@@ -146,7 +146,7 @@ impl Level {
     }
 
     /// A level of a scheme of movement.
-    pub fn of_scheme(level: LinkedCache) -> Self {
+    pub fn of_scheme(level: RemoteLevel) -> Self {
         Self::of(Blocks::Scheme(Box::new(level)), WriteMode::Allocate)
     }
 

@@ -3,7 +3,7 @@
 use super::eviction::EvictionPlacement;
 use super::{BelowCounts, Blocks, ClientCounts, Counts, Level, PlacementCounts};
 use crate::hashed::{Evicted, Frame, HashedCache};
-use crate::movement::LinkedCache;
+use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, WayDown};
 
 impl Level {
@@ -120,7 +120,7 @@ impl Level {
     }
 
     /// The level of a scheme of movement, if it is one.
-    pub fn scheme(&self) -> Option<&LinkedCache> {
+    pub fn scheme(&self) -> Option<&RemoteLevel> {
         match &self.blocks {
             Blocks::Policy(..) => None,
             Blocks::Scheme(level) => Some(level),
@@ -128,7 +128,7 @@ impl Level {
     }
 
     /// The level of a scheme of movement, for what its neighbours say.
-    pub fn scheme_mut(&mut self) -> Option<&mut LinkedCache> {
+    pub fn scheme_mut(&mut self) -> Option<&mut RemoteLevel> {
         match &mut self.blocks {
             Blocks::Policy(..) => None,
             Blocks::Scheme(level) => Some(level),

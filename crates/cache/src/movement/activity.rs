@@ -7,8 +7,7 @@
 
 use std::array;
 
-use super::records::{Block, Blocks, BlocksAtHand};
-use crate::Entry;
+use crate::lists::Lists;
 
 /// Most moves that can be remembered: the values then fit in the bits of a word.
 pub(super) const MAX_STEPS: u64 = 5;
@@ -91,88 +90,102 @@ impl Steps {
     }
 }
 
-/// Blocks by value, and by recency among equals: a list a value.
-pub(super) struct ByActivity {
-    steps: Steps,
-    /// The list of value 0; the others follow. Front of each: used longest ago.
-    first: u32,
+/// Blocks by value, and by recency among equals: a list for each value. With each block goes a
+/// `T`. What stands for a block is up to the owner: its entry, or its row in a table.
+pub(super) struct ByActivity<T = ()> {
+    /// Front of each: used longest ago.
+    lists: Lists<T>,
     /// A bit for every list that is not empty.
     filled: u64,
     len: u32,
 }
 
-impl ByActivity {
-    /// In the lists from `first` on, one a value.
-    pub(super) fn new(first: u32, steps: &Steps) -> Self {
-        Self { steps: steps.clone(), first, filled: 0, len: 0 }
+impl<T: Copy + Default> ByActivity<T> {
+    /// For values below `values`.
+    pub(super) fn new(values: u32) -> Self {
+        debug_assert!(values <= u64::BITS);
+        Self { lists: Lists::new(values), filled: 0, len: 0 }
     }
 
-    #[inline(always)]
+    /// Makes blocks below `blocks` valid.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        self.lists.grow(blocks);
+    }
+
+    /// Whether a block is here.
+    #[inline]
+    pub(super) fn contains(&self, block: u32) -> bool {
+        self.lists.linked(block)
+    }
+
+    /// What goes with a block.
+    #[inline]
+    pub(super) fn data(&self, block: u32) -> T {
+        self.lists.data(block)
+    }
+
+    /// What goes with a block, mutably.
+    #[inline]
+    pub(super) fn data_mut(&mut self, block: u32) -> &mut T {
+        self.lists.data_mut(block)
+    }
+
+    #[inline]
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// What a block stands by.
-    #[inline(always)]
-    pub(super) fn value(&self, block: &Block) -> u32 {
-        self.steps.value(block.history)
-    }
-
     /// Puts a block in as the one used last of its value.
-    #[inline(always)]
-    pub(super) fn push(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
-        let value = self.value(blocks.get(entry));
-        blocks.push_back(self.first + value, entry);
+    #[inline]
+    pub(super) fn push(&mut self, block: u32, value: u32) {
+        self.lists.push_back(value, block);
         self.filled |= 1 << value;
         self.len += 1;
     }
 
-    #[inline(always)]
-    pub(super) fn remove(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
-        let value = self.value(blocks.get(entry));
-        blocks.remove(entry);
-        let is_empty = blocks.is_empty(self.first + value);
-        self.filled &= !(u64::from(is_empty) << value);
+    /// Takes a block out of the list of its value.
+    #[inline]
+    pub(super) fn remove(&mut self, block: u32, value: u32) {
+        self.lists.remove(value, block);
+        self.filled &= !(u64::from(self.lists.len(value) == 0) << value);
         self.len -= 1;
     }
 
     /// Makes a block the one used last of its value.
-    #[inline(always)]
-    pub(super) fn renew(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) {
-        blocks.remove(entry);
-        blocks.push_back(self.first + self.value(blocks.get(entry)), entry);
+    #[inline]
+    pub(super) fn renew(&mut self, block: u32, value: u32) {
+        self.lists.move_to_back(value, block);
     }
 
     /// The smallest value.
-    #[inline(always)]
+    #[inline]
     pub(super) fn least(&self) -> Option<u32> {
         (self.filled != 0).then(|| self.filled.trailing_zeros())
     }
 
-    /// The block of the smallest value that was used longest ago.
-    #[inline(always)]
-    pub(super) fn victim(&self, blocks: &BlocksAtHand<'_>) -> Option<Entry> {
-        blocks.front(self.first + self.least()?)
+    /// The block of the smallest value that was used longest ago: the next victim.
+    #[inline]
+    pub(super) fn first(&self) -> Option<u32> {
+        self.lists.front(self.least()?)
     }
 
-    /// Its lists, by rising value.
-    pub(super) fn lists(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + use<> {
-        self.first..self.first + self.steps.values()
+    /// The blocks of a value, used last first.
+    pub(super) fn newest_first(&self, value: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.lists.back(value), |&block| self.lists.prev(block))
     }
 
     /// Next victim first.
-    pub(super) fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = Entry> + use<'a> {
-        self.lists().flat_map(|list| blocks.iter(list))
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.lists.count()).flat_map(|value| self.lists.iter(value))
     }
 
-    pub(super) fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        let holds = |&list: &u32| !blocks.is_empty(list);
-        let filled = self.lists().filter(holds).fold(0, |f, list| f | 1 << (list - self.first));
-        let len = self.lists().map(|list| blocks.iter(list).count() as u32).sum::<u32>();
-        if (filled, len) != (self.filled, self.len) {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let lens = (0..self.lists.count()).map(|value| self.lists.len(value));
+        let filled = lens.clone().rev().fold(0, |bits, len| bits << 1 | u64::from(len > 0));
+        if (filled, lens.sum()) != (self.filled, self.len) {
             return Err("activity: marks or length do not agree with the lists".into());
         }
-        Ok(())
+        self.lists.check()
     }
 }
 

@@ -7,11 +7,11 @@
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
-use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
-use super::records::BlocksAtHand;
+use super::level::{
+    Bid, Demoted, Evicted, LevelConfig, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
+};
 use super::registry::SchemeInfo;
-use super::shared::{AtHand, Shared};
-use super::stack::Stack;
+use super::stack::stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
 
@@ -30,146 +30,114 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[STEPS],
-    build: |arguments, build| {
-        let level = |(_, standing)| HintK::new(arguments, standing);
-        Ok(Box::new(Stack::new(&build, level)))
-    },
-    level: Some(|arguments, standing| Box::new(HintK::new(arguments, standing))),
+    build: |arguments, build| stack(&build, |_, config| HintK::new(arguments, config)),
+    level: Some(|arguments, config| Box::new(HintK::new(arguments, config))),
 };
 
 /// A cache.
 struct HintK {
-    /// The mark of its blocks.
-    place: u8,
     capacity: u32,
     has_lower: bool,
     steps: Steps,
-    cache: ByActivity,
+    blocks: ByActivity<Block>,
+}
+
+/// What is known of a resident block: its last moves, and whose it is.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    history: History,
+    owner: u16,
 }
 
 impl HintK {
-    fn new(arguments: &Arguments, standing: Standing) -> Self {
+    fn new(arguments: &Arguments, config: LevelConfig<'_>) -> Self {
         let steps = Steps::new(arguments.integer("steps"));
-        let Standing { number, capacity, has_lower, .. } = standing;
-        let cache = ByActivity::new(u32::from(number) * steps.values(), &steps);
-        Self { place: number + 1, capacity, has_lower, steps, cache }
+        let LevelConfig { capacity, has_lower, .. } = config;
+        Self { capacity, has_lower, blocks: ByActivity::new(steps.values()), steps }
     }
 
-    /// Takes a block in; the least active one leaves for it.
-    fn insert(
-        &mut self,
-        blocks: &mut BlocksAtHand<'_>,
-        entry: Entry,
-        (history, owner): (History, u16),
-        left: &mut Option<Left>,
-    ) {
-        if self.cache.len() == self.capacity {
-            if let Some(victim) = self.cache.victim(blocks) {
-                let (history, owner) = self.take(blocks, victim);
-                let history = self.steps.push(history, false);
-                let load = self.has_lower.then_some(Load { history, ..Load::default() });
-                let (exchanges, may_be_hot_below) = (false, false);
-                *left = Some(Left { entry: victim, load, exchanges, may_be_hot_below, owner });
-            }
-        }
-        let block = blocks.get_mut(entry);
-        (block.place, block.owner) = (self.place, owner);
-        block.history = self.steps.within(history);
-        self.cache.push(blocks, entry);
+    /// Takes a block in: the least active one leaves for it.
+    #[inline]
+    fn insert(&mut self, entry: Entry, history: History, owner: u16) -> Option<Evicted> {
+        let is_full = self.blocks.len() == self.capacity;
+        let victim = if is_full { self.blocks.first() } else { None };
+        let evicted = victim.map(|victim| self.evict(victim));
+        let history = self.steps.within(history);
+        *self.blocks.data_mut(entry) = Block { history, owner };
+        self.blocks.push(entry, self.steps.value(history));
+        evicted
     }
 
-    /// Takes a block out: its history, and whose it is.
-    #[inline(always)]
-    fn take(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry) -> (History, u16) {
-        self.cache.remove(blocks, entry);
-        let block = blocks.get_mut(entry);
-        block.place = 0;
-        (block.history, block.owner)
+    #[inline]
+    fn evict(&mut self, entry: Entry) -> Evicted {
+        let Block { history, owner } = self.take(entry);
+        let history = self.steps.push(history, false);
+        let load = self.has_lower.then_some(Load { history, ..Load::default() });
+        Evicted { entry, owner, load, exchanges: false, awaits: false }
+    }
+
+    /// Takes a block out.
+    #[inline]
+    fn take(&mut self, entry: Entry) -> Block {
+        let block = self.blocks.data(entry);
+        self.blocks.remove(entry, self.steps.value(block.history));
+        block
     }
 }
 
-impl LinkedLevel for HintK {
-    fn lists(&self) -> u32 {
-        self.steps.values()
+impl SchemeLevel for HintK {
+    fn grow(&mut self, entries: u32) {
+        self.blocks.grow(entries);
     }
 
-    fn grow(&mut self, _: u32) {}
-
-    #[inline]
     fn bid(&self) -> Bid {
-        let has_room = self.cache.len() < self.capacity;
-        Bid { has_room, least: self.cache.least(), life: 0 }
+        let has_room = self.blocks.len() < self.capacity;
+        Bid { has_room, least: self.blocks.least(), life: 0 }
     }
 
-    #[inline]
-    fn serve(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        entry: Entry,
-        _: bool,
-        upper: Option<Upper>,
-        _: &mut Option<Left>,
-    ) -> Pass {
-        let blocks = &mut shared.blocks;
-        let value = self.steps.value(blocks.get(entry).history);
+    fn serve(&mut self, entry: Entry, _: bool, upper: Option<Upper>) -> (Pass, Option<Evicted>) {
+        let value = self.steps.value(self.blocks.data(entry).history);
         let rises = upper.is_some_and(|Upper { bid, .. }| {
             bid.has_room || bid.least.is_some_and(|least| value > least)
         });
         if !rises {
-            self.cache.renew(blocks, entry);
-            return Pass::Kept;
+            self.blocks.renew(entry, value);
+            return (Pass::Kept, None);
         }
-        let (history, _) = self.take(blocks, entry);
+        let Block { history, .. } = self.take(entry);
         let history = self.steps.push(history, true);
-        Pass::Moved { load: Load { history, ..Load::default() }, nearest: 0.0 }
+        (Pass::Moved { load: Load { history, ..Load::default() }, nearest: 0.0 }, None)
     }
 
-    #[inline]
-    fn pass(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        passing: Passing,
-        pass: Pass,
-        left: &mut Option<Left>,
-    ) -> (Pass, bool) {
+    fn pass(&mut self, passing: Passing, pass: Pass) -> (Pass, Option<Evicted>) {
         let history = match (pass, passing.upper) {
             (Pass::Moved { load, .. }, _) => load.history,
             (Pass::Fresh { .. }, None) => 0,
-            (other, _) => return (other, false),
+            (other, _) => return (other, None),
         };
-        self.insert(&mut shared.blocks, passing.entry, (history, passing.owner), left);
-        (Pass::Kept, true)
+        (Pass::Kept, self.insert(passing.entry, history, passing.owner))
     }
 
-    #[inline]
-    fn demoted(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        entry: Entry,
-        owner: u16,
-        load: Load,
-        _: bool,
-        left: &mut Option<Left>,
-    ) -> Option<f64> {
-        self.insert(&mut shared.blocks, entry, (load.history, owner), left);
-        None
+    fn demoted(&mut self, demoted: Demoted) -> (Option<f64>, Option<Evicted>) {
+        let Demoted { entry, owner, load, .. } = demoted;
+        (None, self.insert(entry, load.history, owner))
     }
 
-    fn exchanged(&mut self, shared: &mut AtHand<'_>, risen: Risen, left: &mut Option<Left>) {
-        let Risen { entry, owner, load } = risen;
-        self.insert(&mut shared.blocks, entry, (load.history, owner), left);
+    fn exchanged(&mut self, promoted: Promoted) -> Option<Evicted> {
+        let Promoted { entry, owner, load } = promoted;
+        self.insert(entry, load.history, owner)
     }
 
-    fn forget(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
-        self.take(&mut shared.blocks, entry);
+    fn discard(&mut self, entry: Entry) {
+        self.take(entry);
+    }
+
+    fn holds(&self, entry: Entry) -> bool {
+        self.blocks.contains(entry)
     }
 
     fn len(&self) -> u32 {
-        self.cache.len()
-    }
-
-    fn residents(&self, shared: &Shared) -> Vec<Entry> {
-        self.cache.iter(&shared.blocks).collect()
+        self.blocks.len()
     }
 
     /// A byte of history a block.
@@ -177,17 +145,17 @@ impl LinkedLevel for HintK {
         u64::from(self.capacity)
     }
 
-    fn describe(&self, shared: &Shared) -> Vec<(&'static str, String)> {
-        let queue = self.residents(shared);
-        let value = |&e: &Entry| (e, self.steps.real(shared.blocks.get(e).history));
-        let values: Vec<_> = queue.iter().map(value).collect();
+    fn describe(&self, block: &dyn Fn(Entry) -> u32) -> Vec<(&'static str, String)> {
+        let queue: Vec<_> = self.blocks.iter().map(block).collect();
+        let value = |entry| (block(entry), self.steps.real(self.blocks.data(entry).history));
+        let values: Vec<_> = self.blocks.iter().map(value).collect();
         vec![("queue", format!("{queue:?}")), ("khv", format!("{values:?}"))]
     }
 
-    fn validate(&self, shared: &Shared) -> Result<(), String> {
-        if self.cache.len() > self.capacity {
-            return Err(format!("{} held, capacity {}", self.cache.len(), self.capacity));
+    fn validate(&self) -> Result<(), String> {
+        if self.blocks.len() > self.capacity {
+            return Err(format!("{} held, capacity {}", self.blocks.len(), self.capacity));
         }
-        self.cache.check(&shared.blocks)
+        self.blocks.check()
     }
 }

@@ -6,34 +6,34 @@
 //! and clients, each with the caches on its way to the disk. It says which cache had a block, and
 //! records each [`Move`]; what a move costs is the business of the simulator.
 //!
-//! A scheme whose levels know nothing of each other but messages (`link.rs`) comes in two ways:
-//! composed (`stack.rs`), and level by level, each in a process of its own (`linked.rs`).
-//! The levels of a process share its clock (`shared.rs`) and one record a block (`records.rs`).
+//! A scheme of which one level can be written apart from the others is a `SchemeLevel`
+//! (`level.rs`): HFA's variants and Hint-K. A simulation stacks its levels up (`stack.rs`); a
+//! server or a client runs one of them beside other processes ([`RemoteLevel`], `remote.rs`). The
+//! other schemes decide for all levels at once, and run in simulations.
 //!
 //! Placement at the access and below unmodified clients is not here: see `placement`.
 
 mod activity;
 mod bidifilter;
-mod coins;
+mod chances;
 mod demote;
 mod hfa;
 mod hint_k;
-mod link;
-mod linked;
+mod index;
+mod level;
 mod promote;
 mod promote_arc;
-mod records;
 mod registry;
+mod remote;
 mod segments;
-mod shared;
 mod stack;
 mod tandem;
 mod topology;
 
 pub use hfa::MoveLog;
-pub use link::{Bid, Load, Pass};
-pub use linked::{Asking, LeftBlock, LinkCounts, LinkedCache, Reached, RisenBlock};
-pub use registry::{Build, DEFAULT_SEED, SchemeInfo, SchemeSpec, schemes};
+pub use level::{Bid, Load, Pass};
+pub use registry::{Build, DEFAULT_SEED, SchemeInfo, SchemeSpec, schemes, schemes_with_levels};
+pub use remote::{EvictedBlock, LinkCounts, Lookup, PromotedBlock, RemoteLevel, Requester};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 
 use crate::{Entry, Reference};

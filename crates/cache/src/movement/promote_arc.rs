@@ -9,7 +9,7 @@
 //!
 //! Invariants: those of each directory; a block is resident in one cache at most.
 
-use super::promote::Chances;
+use super::chances::Chances;
 use super::{Gauges, Move, Scheme, Topology};
 use crate::policy::Evictions;
 use crate::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
@@ -19,13 +19,14 @@ pub(super) struct PromoteArc {
     topology: Topology,
     directories: Vec<Directory>,
     last: Vec<u64>,
-    chances: Chances,
+    /// Of each cache.
+    chances: Vec<Chances>,
     now: u64,
     out: Evictions,
 }
 
 impl PromoteArc {
-    pub(super) fn new(topology: Topology, chances: Chances) -> Self {
+    pub(super) fn new(topology: Topology, chances: Vec<Chances>) -> Self {
         let directories = (0..topology.nodes())
             .map(|node| Directory::new(topology.capacity(node), None))
             .collect();
@@ -51,7 +52,7 @@ impl PromoteArc {
         for i in 1..asked {
             let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
             let lives = [self.life(above), self.life(node)];
-            self.chances.tell(above, self.topology.capacity(node), self.now, lives);
+            self.chances[node].hear(above as u16, self.now, lives);
         }
     }
 
@@ -61,11 +62,8 @@ impl PromoteArc {
             return true;
         }
         let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
-        let passes = if is_known {
-            self.chances.passes(node, above)
-        } else {
-            self.chances.passes_by_size(node, above)
-        };
+        let (chances, above) = (&mut self.chances[node], above as u16);
+        let passes = if is_known { chances.passes(above) } else { chances.passes_by_size(above) };
         !passes
     }
 
@@ -171,8 +169,8 @@ impl Scheme for PromoteArc {
     }
 
     fn gauges(&self, node: usize) -> Option<Gauges> {
-        let above = (0..self.topology.nodes()).find(|&i| self.topology.below(i) == Some(node))?;
-        Some(Gauges { probability: self.chances.probability(above), ..Gauges::default() })
+        self.topology.uppers(node).next()?;
+        Some(Gauges { probability: self.chances[node].first(), ..Gauges::default() })
     }
 
     /// ARC's ghosts, as many as blocks, at 16 bytes; the time of each block's last use at 4.
@@ -188,7 +186,7 @@ impl Scheme for PromoteArc {
     }
 
     fn validate(&self) -> Result<(), String> {
-        self.chances.validate()?;
+        self.chances.iter().try_for_each(Chances::validate)?;
         self.directories.iter().try_for_each(Directory::validate)
     }
 }

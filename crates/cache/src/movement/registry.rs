@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::link::{LinkedLevel, Standing};
+use super::level::{LevelConfig, SchemeLevel};
 use super::{MoveLog, Scheme, Topology};
 use crate::policy::{Arguments, Parameter, SpecError};
 
@@ -22,6 +22,16 @@ pub fn schemes() -> &'static [&'static SchemeInfo] {
         &super::bidifilter::INFO,
         &super::tandem::INFO,
     ]
+}
+
+/// The names of the schemes that can run one level in each process, as a list in words.
+pub fn schemes_with_levels() -> String {
+    let names = schemes().iter().filter(|info| info.level.is_some()).map(|info| info.name);
+    let names: Vec<_> = names.collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 /// What a scheme is called, where it comes from, what can be set, and how it is made.
@@ -47,7 +57,7 @@ pub struct SchemeInfo {
 pub const DEFAULT_SEED: u64 = 42;
 
 /// How one level of a scheme is made.
-pub(super) type BuildLevel = fn(&Arguments, Standing) -> Box<dyn LinkedLevel>;
+pub(super) type BuildLevel = fn(&Arguments, LevelConfig<'_>) -> Box<dyn SchemeLevel>;
 
 /// A scheme, or why there is none.
 pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;
@@ -105,14 +115,25 @@ impl SchemeSpec {
         self.info
     }
 
-    /// Whether its levels can be processes of their own, with messages between them.
-    pub fn is_linked(&self) -> bool {
+    /// Whether each of its levels can be a process of its own, with messages between them.
+    pub fn has_levels(&self) -> bool {
         self.info.level.is_some()
     }
 
     /// Makes one level.
-    pub(super) fn level(&self, standing: Standing) -> Option<Box<dyn LinkedLevel>> {
-        self.info.level.map(|level| level(&self.arguments, standing))
+    ///
+    /// # Errors
+    /// The scheme decides for all levels at once.
+    pub(super) fn level(&self, config: LevelConfig<'_>) -> Result<Box<dyn SchemeLevel>, SpecError> {
+        match self.info.level {
+            Some(level) => Ok(level(&self.arguments, config)),
+            None => Err(SpecError(format!(
+                "placement {}: its levels cannot be processes of their own; {} can, the others run \
+                 in simulations",
+                self.info.name,
+                schemes_with_levels()
+            ))),
+        }
     }
 
     /// Makes the scheme.

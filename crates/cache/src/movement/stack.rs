@@ -1,121 +1,124 @@
-//! The levels of a scheme composed into a hierarchy: what one level puts on a link reaches the
-//! other at once. What each decides is its own business (`link.rs`).
+//! The levels of a scheme stacked up in one process: what one level says reaches the other at once.
+//! What each decides is its own business (`level.rs`).
 //!
-//! Invariant (checked by [`Stack::validate`]): the record of a block names the one cache that
-//! holds it, and no other of the same topology holds it.
+//! Invariants (checked by [`Stack::validate`]): those of the index, which names the one cache that
+//! holds a block, and those of the levels.
 
 use std::hint::black_box;
 
-use super::link::{Left, LinkedLevel, Pass, Passing, Standing, Upper};
-use super::registry::Build;
-use super::shared::{AtHand, Shared};
+use super::index::Index;
+use super::level::{Demoted, Evicted, LevelConfig, Pass, Passing, SchemeLevel, Upper};
+use super::registry::{Build, Built};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
 /// Instead of a place on a client's way: the cache is not on it.
 const ELSEWHERE: u8 = u8::MAX;
 
-pub(super) struct Stack<L> {
-    /// The caches of each client from its own down.
-    ways: Vec<Vec<usize>>,
-    /// Where each cache stands on the way of each client, from 0; a row a client.
-    steps: Vec<u8>,
-    /// Whether any cache wants to know how long blocks live in those above.
-    hears_lives: bool,
-    caches: Caches<L>,
-    shared: Shared,
-}
+/// Entries that become valid at once.
+const GROWTH: u32 = 1 << 10;
 
-/// The caches, without the clients.
-struct Caches<L> {
+pub(super) struct Stack<L> {
     topology: Topology,
     levels: Vec<L>,
+    /// The place of each cache on the way of each client, from 0; a row for each client.
+    steps: Vec<u8>,
+    index: Index,
+    /// Most blocks that the levels hold and remember.
+    known_max: usize,
 }
 
-/// Where each cache of a topology stands.
-pub(super) fn standings(build: &Build<'_>) -> Vec<Standing> {
+/// What each cache of a topology is made for.
+pub(super) fn level_configs<'a>(build: &Build<'a>) -> Vec<LevelConfig<'a>> {
     let topology = build.topology;
     let blocks = |client: usize| -> u64 {
         topology.path(client).iter().map(|&node| u64::from(topology.capacity(node))).sum()
     };
     let way_blocks = (0..topology.clients()).map(blocks).max().unwrap_or(0);
-    let standing = |node: usize| Standing {
-        number: node as u8,
+    let config = |node: usize| LevelConfig {
         capacity: topology.capacity(node),
         block_bytes: build.block_bytes,
-        has_upper: (0..topology.nodes()).any(|i| topology.below(i) == Some(node)),
+        has_upper: topology.uppers(node).next().is_some(),
         has_lower: topology.below(node).is_some(),
         way_blocks,
         seed: build.seed.wrapping_add(node as u64),
+        draws: build.draws,
     };
-    (0..topology.nodes()).map(standing).collect()
+    (0..topology.nodes()).map(config).collect()
 }
 
-impl<L: LinkedLevel> Stack<L> {
-    /// The caches of a topology, each made by `level` from its number and where it stands.
-    pub(super) fn new(build: &Build<'_>, level: impl FnMut((usize, Standing)) -> L) -> Self {
-        let topology = build.topology.clone();
-        let mut levels: Vec<L> = standings(build).into_iter().enumerate().map(level).collect();
-        for above in 0..topology.nodes() {
-            if let Some(node) = topology.below(above) {
-                let blocks = topology.capacity_down_to(above);
-                // The random numbers are the caches' own, by their place in the topology.
-                levels[node].introduce(above as u16, blocks, 0);
-            }
+/// A stack of levels, each made by `level` from its number and what it is made for.
+pub(super) fn stack<'a, L: SchemeLevel + 'static>(
+    build: &Build<'a>,
+    mut level: impl FnMut(usize, LevelConfig<'a>) -> L,
+) -> Built {
+    let topology = build.topology.clone();
+    let configs = level_configs(build).into_iter().enumerate();
+    let mut levels: Vec<L> = configs.map(|(node, config)| level(node, config)).collect();
+    for above in 0..topology.nodes() {
+        if let Some(node) = topology.below(above) {
+            let blocks = topology.capacity_down_to(above);
+            // The random numbers are the caches' own, by their place in the topology.
+            levels[node].introduce(above as u16, blocks, 0);
         }
-        let mut steps = vec![ELSEWHERE; topology.clients() * topology.nodes()];
-        for (client, row) in steps.chunks_mut(topology.nodes()).enumerate() {
-            let path = topology.path(client);
-            path.iter().enumerate().for_each(|(step, &node)| row[node] = step as u8);
-        }
-        let lists = levels.iter().map(L::lists).sum();
-        let period = levels.iter().map(L::period).min().unwrap_or(u64::MAX);
-        let ways = (0..topology.clients()).map(|client| topology.path(client).to_vec()).collect();
-        let hears_lives = levels.iter().any(L::hears_lives);
-        let shared = Shared::new(lists, period);
-        Self { ways, steps, hears_lives, caches: Caches { topology, levels }, shared }
     }
+    let mut steps = vec![ELSEWHERE; topology.clients() * topology.nodes()];
+    for (client, row) in steps.chunks_mut(topology.nodes()).enumerate() {
+        let path = topology.path(client);
+        path.iter().enumerate().for_each(|(step, &node)| row[node] = step as u8);
+    }
+    let capacities = (0..topology.nodes()).map(|node| topology.capacity(node));
+    let remembered = levels.iter().map(L::remembered_max);
+    let known_max = capacities.chain(remembered).map(|blocks| blocks as usize).sum();
+    Ok(Box::new(Stack { topology, levels, steps, index: Index::default(), known_max }))
 }
 
-impl<L: LinkedLevel> Caches<L> {
+impl<L: SchemeLevel> Stack<L> {
+    /// The entry of a block that is referenced.
+    fn enter(&mut self, block: u32) -> Entry {
+        let Self { index, levels, .. } = self;
+        index.sweep(self.known_max, |entry| levels.iter().any(|level| level.remembers(entry)));
+        let known = index.len();
+        let entry = index.enter(block);
+        if entry == known && entry % GROWTH == 0 {
+            levels.iter_mut().for_each(|level| level.grow(entry + GROWTH));
+        }
+        entry
+    }
+
+    /// A block has left the last cache.
+    fn drop_block(&mut self, entry: Entry) {
+        self.index.set_home(entry, None);
+        if !self.levels.iter().any(|level| level.remembers(entry)) {
+            self.index.free(entry);
+        }
+    }
+
     /// A block has left a cache: it goes down as far as it goes, and what comes up for it goes up.
-    #[inline(always)]
-    fn leave(
-        &mut self,
-        at_hand: &mut AtHand<'_>,
-        mut node: usize,
-        left: Left,
-        moves: &mut Vec<Move>,
-    ) {
-        let Left { mut entry, mut load, mut exchanges, mut owner, .. } = left;
-        while let (Some(below), Some(came)) = (self.topology.below(node), load) {
-            moves.push(Move::Demoted(entry, below));
-            let mut further = None;
-            let level = &mut self.levels[below];
-            let due = level.demoted(at_hand, entry, owner, came, exchanges, &mut further);
-            if let Some(heat) = due {
-                return self.exchange(at_hand.again(), below, (entry, heat), further, moves);
+    fn evict(&mut self, mut node: usize, mut evicted: Evicted, moves: &mut Vec<Move>) {
+        loop {
+            let Evicted { entry, owner, load, exchanges, .. } = evicted;
+            let (Some(below), Some(load)) = (self.topology.below(node), load) else {
+                moves.push(Move::Dropped(self.index.block(entry), node));
+                return self.drop_block(entry);
+            };
+            moves.push(Move::Demoted(self.index.block(entry), below));
+            self.index.set_home(entry, Some(below));
+            let demoted = Demoted { entry, owner, load, exchanges };
+            let (hotness, next) = self.levels[below].demoted(demoted);
+            if let Some(hotness) = hotness {
+                if let Some(next) = next {
+                    self.evict(below, next, moves);
+                }
+                return self.exchange(below, entry, hotness, moves);
             }
-            let Some(further) = further else { return };
-            (node, entry, load) = (below, further.entry, further.load);
-            (exchanges, owner) = (further.exchanges, further.owner);
+            let Some(next) = next else { return };
+            (node, evicted) = (below, next);
         }
-        moves.push(Move::Dropped(entry, node));
     }
 
-    /// A block came down to a cache as hot as that, and another one left for it: what goes up.
-    #[cold]
-    fn exchange(
-        &mut self,
-        mut at_hand: AtHand<'_>,
-        below: usize,
-        (entry, heat): (Entry, f64),
-        further: Option<Left>,
-        moves: &mut Vec<Move>,
-    ) {
-        if let Some(further) = further {
-            self.leave(&mut at_hand, below, further, moves);
-        }
+    /// A block came down to a cache as hot as that: what goes up for it.
+    fn exchange(&mut self, below: usize, entry: Entry, hotness: f64, moves: &mut Vec<Move>) {
         // It goes back to where it came from, which another client may be above.
         let topology = &self.topology;
         let above = |owner: u16| {
@@ -123,50 +126,44 @@ impl<L: LinkedLevel> Caches<L> {
             let i = path.iter().position(|&n| n == below)?;
             Some(path[i.checked_sub(1)?])
         };
-        let level = &mut self.levels[below];
-        let risen = level.exchange(&mut at_hand, entry, heat, &|owner| above(owner).is_some());
-        let Some((risen, above)) = risen.and_then(|risen| Some((risen, above(risen.owner)?)))
-        else {
-            return;
-        };
-        moves.push(Move::Promoted(risen.entry, above));
-        let mut left = None;
-        self.levels[above].exchanged(&mut at_hand, risen, &mut left);
-        if let Some(left) = left {
-            self.leave(&mut at_hand, above, left, moves);
+        let rises = |owner| above(owner).is_some();
+        let Some(promoted) = self.levels[below].exchange(entry, hotness, &rises) else { return };
+        let above = above(promoted.owner).expect("it was asked for");
+        moves.push(Move::Promoted(self.index.block(promoted.entry), above));
+        self.index.set_home(promoted.entry, Some(above));
+        if let Some(evicted) = self.levels[above].exchanged(promoted) {
+            self.evict(above, evicted, moves);
         }
     }
 
-    /// The first reference of a slot begins.
-    #[cold]
-    fn begin_slot(&mut self, at_hand: &mut AtHand<'_>) {
-        self.levels.iter_mut().for_each(|level| level.begin_slot(at_hand));
-    }
-
-    /// The last reference of a slot is over.
-    #[cold]
-    fn end_slot(&mut self, at_hand: &mut AtHand<'_>) {
-        self.levels.iter_mut().for_each(|level| level.end_slot(at_hand));
-    }
-
-    /// A request goes down through these caches: each says its life to the one below it, where that
-    /// wants to know.
-    #[inline]
-    fn tell_lives(&mut self, shared: &Shared, asked: &[usize]) {
-        for pair in asked.windows(2) {
-            let (above, node) = (pair[0], pair[1]);
-            if self.levels[node].awaits_life(shared, above as u16) {
-                let life = self.levels[above].life(shared);
-                self.levels[node].hear_life(shared, above as u16, life);
+    /// Asks the caches of a client from its own down for a block, which the one at `place` has, if
+    /// any: what that one answers, and what leaves it.
+    fn ask(
+        &mut self,
+        client: usize,
+        place: Option<usize>,
+        entry: Entry,
+        is_write: bool,
+    ) -> Option<(Pass, Option<Evicted>)> {
+        let path = self.topology.path(client);
+        let mut upper = None;
+        for (i, &node) in path.iter().enumerate() {
+            let level = &mut self.levels[node];
+            if let Some(upper) = upper {
+                level.hear(upper);
             }
+            if place == Some(i) {
+                return Some(level.serve(entry, is_write, upper));
+            }
+            upper = Some(Upper { number: node as u16, bid: level.bid() });
         }
+        None
     }
 }
 
-impl<L: LinkedLevel> Scheme for Stack<L> {
+impl<L: SchemeLevel> Scheme for Stack<L> {
     fn grow(&mut self, entries: u32) {
-        self.caches.levels.iter_mut().for_each(|level| level.grow(entries));
-        self.shared.blocks.grow(entries);
+        self.index.grow(entries);
     }
 
     fn reference(
@@ -175,105 +172,82 @@ impl<L: LinkedLevel> Scheme for Stack<L> {
         reference: Reference,
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
-        let (entry, is_write) = (reference.entry(), reference.is_write());
-        let Self { ways, steps, caches, shared, .. } = self;
-        let way = ways[client].as_slice();
-        if shared.tick() {
-            caches.begin_slot(&mut shared.at_hand());
+        let (block, is_write) = (reference.entry(), reference.is_write());
+        let entry = self.enter(block);
+        self.levels.iter_mut().for_each(|level| level.begin_references(1));
+        let mut found = self.index.home(entry);
+        let step = |node: usize| self.steps[client * self.levels.len() + node];
+        let mut place = found.map(step);
+        if let (Some(node), Some(ELSEWHERE)) = (found, place) {
+            // It is another client's, who must not share it: that one loses it.
+            self.levels[node].discard(entry);
+            self.index.set_home(entry, None);
+            moves.push(Move::Dropped(block, node));
+            (found, place) = (None, None);
         }
-        let mut found = shared.level_of(entry);
-        // Caches from the client's own down that do not have it.
-        let mut above = way.len();
-        if let Some(node) = found {
-            let step = steps[client * caches.levels.len() + node];
-            if step == ELSEWHERE {
-                // It is another client's, who must not share it: that one loses it.
-                caches.levels[node].forget(&mut shared.at_hand(), entry);
-                moves.push(Move::Dropped(entry, node));
-                found = None;
-            } else {
-                above = step.into();
-            }
-        }
-        if self.hears_lives {
-            caches.tell_lives(shared, &way[..way.len().min(above + 1)]);
-        }
-        let (levels, mut at_hand) = (&mut caches.levels, shared.at_hand());
-        // A block leaves one cache at most, the one that keeps the block: nothing passes then.
-        let mut left = None;
-        let mut pass = Pass::Fresh { nearest: 0.0 };
-        let mut keeper = 0;
-        if let Some(node) = found {
-            let upper = above.checked_sub(1).map(|i| way[i]);
-            let upper = upper.map(|up| Upper { number: up as u16, bid: levels[up].bid() });
-            pass = levels[node].serve(&mut at_hand, entry, is_write, upper, &mut left);
-            keeper = node;
-        }
-        while above > 0 && pass != Pass::Kept {
+        let place = place.map(usize::from);
+        let answer = self.ask(client, place, entry, is_write);
+        let (mut pass, mut evicted) = answer.unwrap_or((Pass::Fresh { nearest: 0.0 }, None));
+        let mut above = place.unwrap_or(self.topology.path(client).len());
+        let mut keeper = found.unwrap_or(0);
+        while pass != Pass::Kept && above > 0 {
             above -= 1;
-            let node = way[above];
-            let upper = above.checked_sub(1).map(|i| way[i] as u16);
-            let passing = Passing { entry, is_write, upper, owner: client as u16, is_told: false };
-            let stays;
-            (pass, stays) = levels[node].pass(&mut at_hand, passing, pass, &mut left);
-            if stays {
-                moves.push(match found {
-                    Some(_) => Move::Promoted(entry, node),
-                    None => Move::Filled(entry, node),
-                });
-            }
-            keeper = node;
+            let path = self.topology.path(client);
+            keeper = path[above];
+            let upper = above.checked_sub(1).map(|i| path[i] as u16);
+            let passing = Passing { entry, is_write, upper, owner: client as u16 };
+            (pass, evicted) = self.levels[keeper].pass(passing, pass);
         }
-        if let Some(left) = left {
-            caches.leave(&mut at_hand, keeper, left, moves);
+        if found != Some(keeper) {
+            let came = if found.is_some() { Move::Promoted } else { Move::Filled };
+            moves.push(came(block, keeper));
+            self.index.set_home(entry, Some(keeper));
         }
-        if at_hand.ends_slot() {
-            caches.end_slot(&mut at_hand.again());
+        if let Some(evicted) = evicted {
+            self.evict(keeper, evicted, moves);
         }
+        self.levels.iter_mut().for_each(L::end_reference);
         found
     }
 
     fn warm(&self, entries: &[Entry]) {
-        let blocks = &self.shared.blocks;
-        black_box(entries.iter().fold(0, |x, &entry| x ^ blocks.get(entry).place));
+        black_box(entries.iter().fold(0, |x, &block| x ^ self.index.find(block).unwrap_or(0)));
     }
 
     fn holds(&self, node: usize, entry: Entry) -> bool {
-        self.shared.level_of(entry) == Some(node)
+        self.index.find(entry).is_some_and(|entry| self.levels[node].holds(entry))
     }
 
     fn len(&self, node: usize) -> u32 {
-        self.caches.levels[node].len()
+        self.levels[node].len()
     }
 
     fn gauges(&self, node: usize) -> Option<Gauges> {
-        self.caches.levels[node].gauges()
+        self.levels[node].gauges()
     }
 
     fn overhead_bytes(&self, node: usize) -> u64 {
-        self.caches.levels[node].overhead_bytes()
+        self.levels[node].overhead_bytes()
     }
 
     fn take_log(&mut self) -> Option<MoveLog> {
-        let logs: Option<Vec<_>> = self.caches.levels.iter_mut().map(L::take_log).collect();
+        let logs: Option<Vec<_>> = self.levels.iter_mut().map(L::take_log).collect();
         logs.map(|moves| MoveLog { moves })
     }
 
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
-        self.caches.levels[node].describe(&self.shared)
+        self.levels[node].describe(&|entry| self.index.block(entry))
     }
 
     fn validate(&self) -> Result<(), String> {
-        let blocks = &self.shared.blocks;
-        for (node, level) in self.caches.levels.iter().enumerate() {
-            level.validate(&self.shared).map_err(|what| format!("cache {node}: {what}"))?;
-            let residents = level.residents(&self.shared);
-            let here = |&entry: &Entry| self.holds(node, entry);
-            let placed = (0..blocks.entries()).filter(here).count();
-            if !residents.iter().all(here) || placed != residents.len() {
-                return Err(format!("cache {node}: a block says that it is elsewhere"));
+        for (node, level) in self.levels.iter().enumerate() {
+            level.validate().map_err(|what| format!("cache {node}: {what}"))?;
+            for entry in 0..self.index.len() {
+                if level.holds(entry) != (self.index.home(entry) == Some(node)) {
+                    return Err(format!("entry {entry} is not where cache {node} says"));
+                }
             }
         }
-        blocks.check()
+        self.index.validate()
     }
 }

@@ -19,7 +19,7 @@ pub struct Topology {
     paths: Vec<Vec<usize>>,
 }
 
-/// Most caches of a topology: a byte names a queue of one, and a cache has up to four.
+/// Most caches of a topology: a byte names a queue of one (PROMOTE), and a cache has up to four.
 pub const MAX_NODES: usize = 31;
 
 /// A topology that cannot be: says what is wrong and what would be right.
@@ -106,6 +106,11 @@ impl Topology {
         self.nodes[node].below
     }
 
+    /// The caches right above a cache.
+    pub fn uppers(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.nodes.len()).filter(move |&i| self.nodes[i].below == Some(node))
+    }
+
     /// The caches of a client from its own down.
     pub fn path(&self, client: usize) -> &[usize] {
         &self.paths[client]
@@ -119,8 +124,7 @@ impl Topology {
     /// Blocks of a cache and of those on one way above it: `above` is the cache directly above.
     /// Where several stand above that one, the largest way counts.
     pub fn capacity_down_to(&self, above: usize) -> u64 {
-        let upper = (0..self.nodes.len()).filter(|&i| self.nodes[i].below == Some(above));
-        let most = upper.map(|i| self.capacity_down_to(i)).max().unwrap_or(0);
+        let most = self.uppers(above).map(|i| self.capacity_down_to(i)).max().unwrap_or(0);
         most + u64::from(self.nodes[above].capacity)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use undercroft_cache::Below;
-use undercroft_cache::movement::SchemeSpec;
+use undercroft_cache::movement::{SchemeSpec, schemes_with_levels};
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
 use undercroft_hints::Report;
 use undercroft_nbd::Uri;
@@ -182,8 +182,9 @@ fn check(args: &Args, scheme: Option<&SchemeSpec>) -> Result<(), Error> {
     let Some(scheme) = scheme else { return args.simulation.check() };
     let name = scheme.info().name;
     let refuse = |why: &str| Err(Error::Usage(format!("--placement {name}: {why}")));
-    if !scheme.is_linked() {
-        return refuse("it runs in simulations only; over a server d-hfa, p-hfa, h-hfa, hint-k do");
+    if !scheme.has_levels() {
+        let known = schemes_with_levels();
+        return refuse(&format!("it runs in simulations only; over a server {known} do"));
     }
     if args.l1.is_none() {
         return refuse("the replay runs the first level: say its size, as --l1 32MiB:lru");

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use undercroft_cache::movement::SchemeSpec;
+use undercroft_cache::movement::{SchemeSpec, schemes_with_levels};
 use undercroft_cache::placement::Placement;
 
 /// The option `placement` of a volume.
@@ -58,10 +58,11 @@ impl FromStr for VolumePlacement {
     fn from_str(text: &str) -> Result<Self, String> {
         if Self::is_scheme(text) {
             let scheme = text.parse::<SchemeSpec>().map_err(|error| error.to_string())?;
-            if !scheme.is_linked() {
+            if !scheme.has_levels() {
                 return Err(format!(
-                    "placement {} runs in simulations only; here d-hfa, p-hfa, h-hfa and hint-k do",
-                    scheme.info().name
+                    "placement {} runs in simulations only; here {} do",
+                    scheme.info().name,
+                    schemes_with_levels()
                 ));
             }
             return Ok(Self::Scheme(scheme));

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use undercroft_cache::Reference;
-use undercroft_cache::movement::{Asking, LeftBlock, LinkedCache, Pass, SchemeSpec};
+use undercroft_cache::movement::{EvictedBlock, Pass, RemoteLevel, Requester, SchemeSpec};
 use undercroft_hints::{
     Asked, AskedAt, Departed, LevelLink, LevelMessage, LevelQueue, LevelSaid, Moves, Passed,
     Verdict,
@@ -41,7 +41,7 @@ pub(super) struct SchemeLevel<'a> {
     uri: &'a Uri,
     block_bytes: u64,
     /// Its blocks are the trace's dense numbers.
-    cache: LinkedCache,
+    cache: RemoteLevel,
     link: LevelLink,
     queue: LevelQueue,
     /// Blocks in the queue, or sent, for which others may come up.
@@ -65,7 +65,7 @@ impl<'a> SchemeLevel<'a> {
     ) -> Result<SchemeLevel<'a>, ReplayError> {
         let SchemeOptions { scheme, capacity, block_bytes } = first;
         let seed = undercroft_cache::movement::DEFAULT_SEED;
-        let cache = LinkedCache::new(scheme, capacity, block_bytes, true, seed, 0);
+        let cache = RemoteLevel::new(scheme, capacity, block_bytes, true, seed, 0);
         let mut cache = cache.map_err(|error| ReplayError::Scheme(error.to_string()))?;
         let placement = scheme.to_string();
         let link = LevelLink::over(client, &placement, block_bytes);
@@ -105,7 +105,7 @@ impl<'a> SchemeLevel<'a> {
 
     /// What the last step drove out waits to go down.
     fn leave(&mut self, player: &Player<'_>) {
-        let Some(LeftBlock { block, load: Some(load), exchanges, awaits }) = self.cache.left()
+        let Some(EvictedBlock { block, load: Some(load), exchanges, awaits }) = self.cache.left()
         else {
             return;
         };
@@ -181,7 +181,7 @@ impl FirstLevel for SchemeLevel<'_> {
     ) -> Result<(), ReplayError> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
         self.cache.pass_time(1);
-        let asking = Asking::default();
+        let asking = Requester::default();
         let reached = self.cache.reference(entry.into(), is_write, asking, || false);
         self.leave(player);
         let is_held = reached.pass.is_some();

@@ -1,304 +1,278 @@
-//! One cache of HFA: the hot queue Q1 and the base queue Q2, how much of the cache Q1 may take, and
-//! what the cache remembers of moves.
+//! A cache of HFA among its neighbours: what each variant does about a request, an answer, and a
+//! block that comes from above or below.
 //!
-//! Invariants (checked by [`Level::validate`]): Q1 and Q2 together hold no more than the capacity,
-//! Q1 no more than its target; `cold_in_hot`, `warm_in_base` and the tally of hits agree with the
-//! blocks in the queues, and the sums with what they will be at the end of the slot.
+//! * D-HFA, over DEMOTE: a block found below the first level moves there. What a level gives up
+//!   goes one level down. A block that comes down into a Q1 sends that queue's hottest block one
+//!   level up, if that one is hotter. The oracle is D-HFA told the moves to come: a first pass logs
+//!   them, a second one takes F from the log. No procedure is published; this one is an
+//!   approximation, not a bound.
+//! * P-HFA, over PROMOTE: a block on its way up is owned by the first cache that remembers enough
+//!   moves of it, else by the one whose coin says so. A block that a cache passes up counts there
+//!   as a move. What a cache drives out is gone. Writes are those of PROMOTE: they update the
+//!   owner's copy, or are owned by the first cache.
+//! * H-HFA, over Hint-K: a block found below the first level moves one level up if it is more
+//!   active than the least active block of the Q2 there.
 
-use super::super::records::{Block, BlocksAtHand};
-use super::super::shared::{AtHand, Shared};
-use super::Variant;
-use super::expiry::Expiry;
-use super::foretold::Foretold;
-use super::queue::Queue;
-use super::t_out::TOut;
+use super::super::Gauges;
+use super::super::level::{
+    Bid, Demoted, Evicted, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
+};
+use super::queues::Queue;
+use super::{Arrival, Base, Block, Hfa};
 use crate::Entry;
-use crate::heap::{LazyHeap, Words};
 
-/// Where F comes from.
-pub(super) enum Hints {
-    Table(TOut),
-    Foretold(Foretold),
-}
-
-impl Hints {
-    #[inline(always)]
-    pub(super) fn frequency(&mut self, block: &Block, entry: Entry, slot: u64) -> f64 {
-        match self {
-            Self::Table(table) => table.frequency(block, entry, slot),
-            Self::Foretold(foretold) => foretold.frequency(entry, slot),
+impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
+    /// What goes with a block that is found here, if it moves up.
+    fn rise(&mut self, entry: Entry, is_write: bool, upper: Upper) -> Option<Load> {
+        match self.base {
+            Base::Demote => Some(self.give_up(entry)),
+            Base::Promote => {
+                if is_write || !self.passes(upper.number) {
+                    return None;
+                }
+                self.take_out(entry);
+                self.leave(entry);
+                self.count_move(entry);
+                Some(Load::default())
+            }
+            Base::HintK => {
+                let Bid { has_room, least, .. } = upper.bid;
+                let value = self.steps.value(self.blocks[entry as usize].history);
+                let rises = has_room || least.is_some_and(|least| value > least);
+                rises.then(|| self.give_up(entry))
+            }
         }
     }
 
-    /// One more move of a block: F with it.
-    #[inline(always)]
-    pub(super) fn count(&mut self, blocks: &mut BlocksAtHand<'_>, entry: Entry, slot: u64) -> f64 {
-        match self {
-            Self::Table(table) => table.count(blocks, entry, slot),
-            Self::Foretold(foretold) => foretold.frequency(entry, slot),
+    /// Whether a block that comes up stays here.
+    fn stays(&mut self, passing: Passing, pass: Pass) -> bool {
+        let Passing { entry, is_write, upper, .. } = passing;
+        let Some(upper) = upper else { return true };
+        match self.base {
+            // It goes to the client's own cache.
+            Base::Demote => false,
+            Base::Promote if is_write => false,
+            Base::Promote => {
+                let is_frequent = self.frequency(entry) > self.settings.least;
+                if is_frequent || !self.passes(upper) {
+                    return true;
+                }
+                self.count_move(entry);
+                false
+            }
+            // What moves goes one level up.
+            Base::HintK => matches!(pass, Pass::Moved { .. }),
         }
     }
 
-    /// Whether there is any record of a block, old or not.
-    pub(super) fn knows(&self, block: &Block) -> bool {
-        match self {
-            Self::Table(table) => table.knows(block),
-            Self::Foretold(_) => true,
-        }
+    /// Whether the coin says that a block goes to the level above of that number.
+    fn passes(&mut self, upper: u16) -> bool {
+        self.chances.as_mut().is_some_and(|chances| chances.passes(upper))
     }
 
-    #[inline(always)]
-    pub(super) fn remembers(&mut self, block: &Block, entry: Entry, slot: u64) -> bool {
-        match self {
-            Self::Table(table) => table.remembers(block, entry, slot),
-            Self::Foretold(foretold) => foretold.frequency(entry, slot) > 0.0,
-        }
-    }
-}
-
-pub(super) struct Level<V: Variant> {
-    pub(super) capacity: u32,
-    /// Blocks that Q1 may hold: c1 of the paper.
-    pub(super) target: u32,
-    pub(super) hot: V::Hot,
-    pub(super) base: V::Base,
-    pub(super) hints: Hints,
-    /// The blocks of Q1 by hotness, the hottest first, nearest the head among equals: who is
-    /// exchanged. Only where D-HFA exchanges.
-    pub(super) hottest: Option<Hottest>,
-    /// Blocks with hotness by when it was found.
-    pub(super) expiry: Expiry,
-    /// Blocks without hotness in Q1, and with in Q2.
-    cold_in_hot: u32,
-    pub(super) warm_in_base: u32,
-    /// What the sums of both over the references of the slot come to if nothing changes any more.
-    /// On the way to that they may wrap around.
-    pub(super) cold_sum: u64,
-    pub(super) warm_sum: u64,
-    /// Number of blocks in Q2 that were hit, and how many have been how often.
-    hit_in_base: u32,
-    base_hits: Vec<u32>,
-}
-
-/// The blocks of Q1 by hotness.
-pub(super) struct Hottest {
-    /// By falling hotness, then from the head on.
-    heap: LazyHeap<Words>,
-    /// Places given out at each end.
-    head: u64,
-    tail: u64,
-}
-
-/// The place of a block that is neither the newest nor the oldest.
-const MIDDLE: u64 = 1 << 63;
-
-/// A word that falls as hotness, which is not negative, rises.
-fn falling(heat: f64) -> u64 {
-    !heat.to_bits()
-}
-
-impl Hottest {
-    pub(super) fn new() -> Self {
-        Self { heap: LazyHeap::new(), head: MIDDLE, tail: MIDDLE }
+    /// References between the last uses of the newest and the oldest block of Q2, which is what
+    /// PROMOTE manages; 0 while the cache is not full.
+    fn life(&self) -> u64 {
+        let used = |entry: Entry| self.blocks[entry as usize].updated;
+        let ends = self.q2.ends().filter(|_| self.is_full());
+        ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
 
-    pub(super) fn first(&mut self) -> Option<Entry> {
-        self.heap.first().map(|(_, entry)| entry)
-    }
-
-    fn push(&mut self, entry: Entry, heat: f64, at_head: bool) {
-        let position = if at_head { &mut self.head } else { &mut self.tail };
-        *position = if at_head { *position - 1 } else { *position + 1 };
-        self.heap.push(Words(falling(heat), *position), entry);
-    }
-
-    fn change(&mut self, entry: Entry, heat: f64) {
-        let Words(_, position) = self.heap.key(entry);
-        self.heap.update(Words(falling(heat), position), entry);
+    /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
+    fn refresh(&mut self, entry: Entry) {
+        let hottest = self.hottest.as_mut().expect("D-HFA exchanges by hotness");
+        hottest.remove(entry, &self.blocks[entry as usize]);
+        let was_hot = self.blocks[entry as usize].is_hot();
+        self.find_hotness(entry);
+        let left = self.left_in_slot();
+        self.cold_in_q1.change(!self.blocks[entry as usize].is_hot(), !was_hot, left);
+        let hottest = self.hottest.as_mut().expect("it is still there");
+        hottest.insert(entry, &self.blocks[entry as usize]);
     }
 }
 
-/// One more or less of a number of blocks, and of its sum over the slot.
-#[inline(always)]
-fn count(blocks: &mut u32, sum: &mut u64, shared: &AtHand<'_>, comes: bool, goes: bool) {
-    let left = shared.left_in_slot();
-    *blocks = blocks.wrapping_add(u32::from(comes)).wrapping_sub(u32::from(goes));
-    let part = |is_so: bool| if is_so { left } else { 0 };
-    *sum = sum.wrapping_add(part(comes)).wrapping_sub(part(goes));
-}
-
-impl<V: Variant> Level<V> {
-    pub(super) fn new(
-        capacity: u32,
-        target: u32,
-        queues: (V::Hot, V::Base),
-        hints: Hints,
-        expiry: Expiry,
-    ) -> Self {
-        let (hot, base) = queues;
-        Self {
-            capacity,
-            target,
-            hot,
-            base,
-            hints,
-            hottest: None,
-            expiry,
-            cold_in_hot: 0,
-            warm_in_base: 0,
-            cold_sum: 0,
-            warm_sum: 0,
-            hit_in_base: 0,
-            base_hits: Vec::new(),
-        }
-    }
-
-    pub(super) fn grow(&mut self, entries: u32) {
-        self.hot.grow(entries);
-        self.base.grow(entries);
-        if let Hints::Table(table) = &mut self.hints {
-            table.grow(entries);
-        }
+impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
+    fn grow(&mut self, entries: u32) {
+        self.blocks.resize(self.blocks.len().max(entries as usize), Block::default());
+        self.q1.grow(entries);
+        self.q2.grow(entries);
+        self.moves.grow(entries);
         if let Some(hottest) = &mut self.hottest {
-            hottest.heap.grow(entries);
+            hottest.grow(entries);
         }
     }
 
-    #[inline(always)]
-    pub(super) fn len(&self) -> u32 {
-        self.hot.len() + self.base.len()
-    }
-
-    #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
-        self.len() == self.capacity
-    }
-
-    /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
-    #[inline(always)]
-    pub(super) fn push_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry, at_head: bool) {
-        let block = shared.blocks.get_mut(entry);
-        block.is_hot = true;
-        let heat = block.heat;
-        if at_head {
-            self.hot.push(&mut shared.blocks, entry);
-        } else {
-            self.hot.push_last(&mut shared.blocks, entry);
-        }
-        self.count_cold(shared, heat == 0.0, false);
-        if let Some(hottest) = &mut self.hottest {
-            hottest.push(entry, heat, at_head);
-        }
-    }
-
-    /// Puts a block, which is in no queue, into Q2.
-    #[inline(always)]
-    pub(super) fn push_base(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
-        let block = shared.blocks.get_mut(entry);
-        block.is_hot = false;
-        let (heat, hits) = (block.heat, usize::from(block.hits));
-        self.base.push(&mut shared.blocks, entry);
-        self.count_warm(shared, heat > 0.0, false);
-        if hits > 0 {
-            self.hit_in_base += 1;
-            if self.base_hits.len() <= hits {
-                self.base_hits.resize(hits + 1, 0);
+    #[inline]
+    fn begin_references(&mut self, mut references: u64) {
+        while references > 0 {
+            if self.now == self.slot_end {
+                self.begin_slot();
+                references -= 1;
             }
-            self.base_hits[hits] += 1;
+            // Nothing changes by itself within a slot.
+            let within = references.min(self.slot_end - self.now);
+            self.now += within;
+            references -= within;
         }
     }
 
-    /// Takes a block out of its queue; it is in none then, and still here.
-    #[inline(always)]
-    pub(super) fn pull(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
-        let Block { heat, hits, is_hot, .. } = *shared.blocks.get(entry);
-        if is_hot {
-            self.hot.remove(&mut shared.blocks, entry);
-            self.count_cold(shared, false, heat == 0.0);
-            if let Some(hottest) = &mut self.hottest {
-                hottest.heap.remove(entry);
-            }
-        } else {
-            self.base.remove(&mut shared.blocks, entry);
-            if hits > 0 {
-                self.hit_in_base -= 1;
-                self.base_hits[usize::from(hits)] -= 1;
-            }
-            self.count_warm(shared, false, heat > 0.0);
+    #[inline]
+    fn end_reference(&mut self) {
+        if self.now == self.slot_end {
+            self.end_slot();
         }
     }
 
-    /// A block of Q1 has no hotness where it had, or the other way round.
-    #[inline(always)]
-    fn count_cold(&mut self, shared: &AtHand<'_>, comes: bool, goes: bool) {
-        count(&mut self.cold_in_hot, &mut self.cold_sum, shared, comes, goes);
+    fn bid(&self) -> Bid {
+        let life = if self.chances.is_some() { self.life() } else { 0 };
+        Bid { has_room: !self.is_full(), least: self.q2.least(), life }
     }
 
-    /// A block of Q2 has hotness where it had none, or the other way round.
-    #[inline(always)]
-    fn count_warm(&mut self, shared: &AtHand<'_>, comes: bool, goes: bool) {
-        count(&mut self.warm_in_base, &mut self.warm_sum, shared, comes, goes);
-    }
-
-    /// A block of Q1 by recency has another hotness, where it stands.
-    pub(super) fn reheat_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry, before: f64) {
-        let heat = shared.blocks.get(entry).heat;
-        self.count_cold(shared, heat == 0.0, before == 0.0);
-        if let Some(hottest) = &mut self.hottest {
-            hottest.change(entry, heat);
+    fn hear(&mut self, upper: Upper) {
+        let lives = [upper.bid.life, self.bid().life];
+        if let Some(chances) = &mut self.chances {
+            chances.hear(upper.number, self.now, lives.map(|life| life as f64));
         }
     }
 
-    /// A block of Q2 has no hotness any more.
-    pub(super) fn cool_base(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
-        self.base.cool(&mut shared.blocks, entry);
-        self.count_warm(shared, false, true);
+    fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
+        if let Some(chances) = &mut self.chances {
+            chances.introduce(upper, blocks, levels);
+        }
     }
 
-    /// The sums of the slot to come, if nothing changes in it.
-    pub(super) fn start_sums(&mut self, period: u64) {
-        self.cold_sum = u64::from(self.cold_in_hot).wrapping_mul(period);
-        self.warm_sum = u64::from(self.warm_in_base).wrapping_mul(period);
+    fn measure_way(&mut self, blocks: u64) {
+        self.settings.measure_way(blocks);
+        self.slot_end = self.settings.period;
     }
 
-    /// Fewest hits of a block in Q2.
-    pub(super) fn least_base_hits(&self) -> u16 {
-        if self.hit_in_base < self.base.len() {
-            return 0;
+    fn serve(
+        &mut self,
+        entry: Entry,
+        is_write: bool,
+        upper: Option<Upper>,
+    ) -> (Pass, Option<Evicted>) {
+        match upper.and_then(|upper| self.rise(entry, is_write, upper)) {
+            Some(load) => (Pass::Moved { load, nearest: load.frequency }, None),
+            None => (Pass::Kept, self.hit(entry)),
         }
-        self.base_hits.iter().position(|&blocks| blocks > 0).unwrap_or(0) as u16
     }
 
-    pub(super) fn validate(&self, shared: &Shared) -> Result<(), String> {
-        let blocks = &shared.blocks;
-        let (hot, base) = (self.hot.tail_first(blocks), self.base.tail_first(blocks));
-        for (queue, is_hot) in [(&hot, true), (&base, false)] {
-            if queue.iter().any(|&entry| blocks.get(entry).is_hot != is_hot) {
-                return Err("a block says that it is elsewhere".into());
-            }
+    fn pass(&mut self, passing: Passing, pass: Pass) -> (Pass, Option<Evicted>) {
+        let Passing { entry, owner, .. } = passing;
+        let (load, below) = match pass {
+            Pass::Moved { load, nearest } => (Some(load), nearest),
+            Pass::Fresh { nearest } => (None, nearest),
+            Pass::Kept => return (pass, None),
+        };
+        if !self.stays(passing, pass) {
+            let nearest = self.frequency(entry);
+            let further = load.map(|load| Pass::Moved { load, nearest });
+            return (further.unwrap_or(Pass::Fresh { nearest }), None);
         }
-        if self.hot.len() > self.target || self.len() > self.capacity {
-            return Err(format!("{} hot of {}, {} in all", hot.len(), self.target, self.len()));
+        let evicted = self.receive(Arrival {
+            entry,
+            owner,
+            moved: load.is_some(),
+            load: load.unwrap_or_default(),
+            exchanges: true,
+            may_be_hot_below: below > self.settings.least,
+        });
+        (Pass::Kept, evicted)
+    }
+
+    fn demoted(&mut self, demoted: Demoted) -> (Option<f64>, Option<Evicted>) {
+        let Demoted { entry, owner, load, exchanges } = demoted;
+        let may_be_hot_below = true;
+        let evicted =
+            self.receive(Arrival { entry, owner, moved: true, load, exchanges, may_be_hot_below });
+        let block = &self.blocks[entry as usize];
+        let is_due = exchanges && self.base == Base::Demote && block.in_q1;
+        (is_due.then_some(block.hotness), evicted)
+    }
+
+    /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1 was
+    /// then: what came up for that one's victim may have driven it out again.
+    fn exchange(
+        &mut self,
+        entry: Entry,
+        hotness: f64,
+        rises: &dyn Fn(u16) -> bool,
+    ) -> Option<Promoted> {
+        let hottest = self.hottest.as_mut()?;
+        // Where nothing is hot, the head comes first.
+        let first = hottest.first().or_else(|| self.q1.ends().map(|[newest, _]| newest))?;
+        if self.now - self.blocks[first as usize].updated > self.settings.period {
+            self.refresh(first);
         }
-        let is_warm = |entry: &&Entry| blocks.get(**entry).heat > 0.0;
-        let cold = hot.iter().filter(|entry| !is_warm(entry)).count();
-        let warm = base.iter().filter(is_warm).count();
-        if (cold, warm) != (self.cold_in_hot as usize, self.warm_in_base as usize) {
-            return Err(format!("{cold} cold in Q1 and {warm} warm in Q2 are counted otherwise"));
+        let Block { hotness: highest, owner, .. } = self.blocks[first as usize];
+        if first == entry || highest <= hotness || !rises(owner) {
+            return None;
         }
-        let mut base_hits = vec![0; self.base_hits.len()];
-        let hits = base.iter().map(|&entry| usize::from(blocks.get(entry).hits));
-        hits.filter(|&hits| hits > 0).for_each(|hits| base_hits[hits] += 1);
-        if base_hits != self.base_hits || self.hit_in_base != base_hits.iter().sum() {
-            return Err("blocks that were hit in Q2 are counted otherwise".into());
-        }
-        if let Hints::Table(table) = &self.hints {
-            table.validate(blocks)?;
-        }
-        let residents: Vec<Entry> = hot.iter().chain(&base).copied().collect();
-        self.expiry.check(blocks, &residents)?;
-        self.hottest.as_ref().map_or(Ok(()), |hottest| hottest.heap.check())?;
-        self.hot.check(blocks)?;
-        self.base.check(blocks)
+        Some(Promoted { entry: first, owner, load: self.give_up(first) })
+    }
+
+    fn exchanged(&mut self, promoted: Promoted) -> Option<Evicted> {
+        let Promoted { entry, owner, load } = promoted;
+        let (moved, exchanges, may_be_hot_below) = (true, false, true);
+        self.receive(Arrival { entry, owner, moved, load, exchanges, may_be_hot_below })
+    }
+
+    fn discard(&mut self, entry: Entry) {
+        self.take_out(entry);
+        self.leave(entry);
+    }
+
+    fn holds(&self, entry: Entry) -> bool {
+        self.blocks[entry as usize].is_here
+    }
+
+    fn remembers(&self, entry: Entry) -> bool {
+        // A log of moves is of all blocks.
+        self.log.is_some() || self.moves.knows(entry)
+    }
+
+    fn remembered_max(&self) -> u32 {
+        if self.log.is_some() { u32::MAX } else { self.moves.max() }
+    }
+
+    fn len(&self) -> u32 {
+        Hfa::len(self)
+    }
+
+    fn gauges(&self) -> Option<Gauges> {
+        let probability = self.chances.as_ref().map_or(0.0, |chances| chances.first());
+        Some(Gauges { hot_blocks: self.q1.len(), hot_target: self.q1_max, probability })
+    }
+
+    /// Of each block H, hits, when it came and when it was updated, flags; the table; Hint-K's
+    /// history.
+    fn overhead_bytes(&self) -> u64 {
+        let history = u64::from(self.base == Base::HintK);
+        (8 + 2 + 4 + 4 + 2 + history) * u64::from(self.capacity) + self.moves.bytes()
+    }
+
+    fn take_log(&mut self) -> Option<Vec<(Entry, u64)>> {
+        self.log.take()
+    }
+
+    fn describe(&self, block: &dyn Fn(Entry) -> u32) -> Vec<(&'static str, String)> {
+        let (q1, q2) = (self.q1.tail_first(), self.q2.tail_first());
+        let value =
+            |&entry: &Entry| (block(entry), self.steps.real(self.blocks[entry as usize].history));
+        let khv: Vec<_> = q1.iter().chain(&q2).map(value).collect();
+        let blocks = |entries: Vec<Entry>| entries.into_iter().map(block).collect::<Vec<_>>();
+        vec![
+            ("Q1", format!("{:?}", blocks(q1))),
+            ("Q2", format!("{:?}", blocks(q2))),
+            ("T_out", self.moves.describe(block)),
+            ("c1", self.q1_max.to_string()),
+            ("khv", format!("{khv:?}")),
+        ]
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.chances.as_ref().map_or(Ok(()), |chances| chances.validate())?;
+        self.check()
     }
 }

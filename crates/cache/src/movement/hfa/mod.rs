@@ -1,48 +1,41 @@
 //! HFA: blocks that moved between levels lately, or are hit often, get a protected queue (Meng et
-//! al., JCST 2017). Here is a cache of it, and what its variants share: receiving a block, hits,
-//! what leaves, and the partition between the hot queue Q1 and the base queue Q2. What a cache does
-//! about a request, an answer or a block from a neighbour is in `d_hfa.rs`, `p_hfa.rs` and
-//! `h_hfa.rs`, over DEMOTE, PROMOTE and Hint-K.
+//! al., JCST 2017). Here is what its variants have in common: how a block is received, hit and
+//! evicted, the hot queue Q1 and the base queue Q2, and the partition of the cache between them.
+//! `level.rs` says what each variant does about a request, an answer or a block of a neighbour.
+//!
+//! | variant | over | Q1 | Q2 |
+//! | --- | --- | --- | --- |
+//! | D-HFA | DEMOTE | by recency | by hotness |
+//! | P-HFA | PROMOTE | by hotness | by recency |
+//! | H-HFA | Hint-K | by hotness | by activity |
 //!
 //! The hotness of a block at a cache is H = F/(kT) + hits/t2: F sums its moves there in the last k
-//! slots of T references (`t_out.rs`), hits are those since it came t2 references ago. H is found
-//! when a block comes and at each hit, and stands until then ("lazy update"), but not longer than
-//! the k slots that it speaks of (`partition.rs`). The readings of the paper that are chosen here,
-//! and what they are worth, are in `docs/measurements/hierarchies.md`.
+//! slots of T references (`moves.rs`), hits are those since the block came t2 references ago. H is
+//! found when a block comes and at each hit, and stands until then ("lazy update"), but not longer
+//! than the k slots that it speaks of. The readings of the paper that are chosen here, and what
+//! they are worth, are in `docs/measurements/hierarchies.md`.
 //!
-//! Invariants: those of [`Level`].
+//! Invariants (checked by [`Hfa::validate`]): Q1 and Q2 together hold the resident blocks, no more
+//! than the capacity, Q1 no more than `q1_max`; the numbers of cold blocks in Q1, of hot blocks in
+//! Q2 and of hits in Q2 agree with the blocks there; every hot block is among those to expire.
 
-mod by_heat;
-mod d_hfa;
-mod expiry;
-mod foretold;
-mod h_hfa;
 mod level;
-mod linked;
+mod moves;
 mod options;
-mod p_hfa;
-mod partition;
-mod queue;
-mod t_out;
+mod queues;
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use super::activity::Steps;
-use super::link::{Left, Load, Pass, Passing, Standing};
-use super::records::Block;
-use super::shared::AtHand;
+use super::activity::{History, Steps};
+use super::chances::Chances;
+use super::level::{Evicted, LevelConfig, Load};
 use crate::Entry;
 use crate::policy::Arguments;
-use by_heat::ByHeat;
-use expiry::Expiry;
-use foretold::Foretold;
-use level::{Hints, Hottest, Level};
+use moves::{Foreseen, Moves, RECORD_BYTES, TOut};
 use options::Settings;
-use p_hfa::Chances;
-use queue::{ByRecency, Queue, WarmByActivity};
-use t_out::{ENTRY_BYTES, TOut};
+use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
 
-pub use foretold::MoveLog;
+pub use moves::MoveLog;
 pub(super) use options::{D_HFA, H_HFA, ORACLE, P_HFA};
 
 /// The scheme that a variant stands on.
@@ -53,296 +46,519 @@ enum Base {
     HintK,
 }
 
-/// A variant: what it stands on, and the order of its queues.
-trait Variant: Send + 'static {
-    const BASE: Base;
-    type Hot: Queue;
-    type Base: Queue;
+type DHfa = Hfa<ByRecency, ByHotness>;
+type PHfa = Hfa<ByHotness, ByRecency>;
+type HHfa = Hfa<ByHotness, ByHistory>;
+
+/// What is known of a block while it is here.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    is_here: bool,
+    /// H of the paper, as stored.
+    hotness: f64,
+    /// Hits since it came, at most 65,535.
+    hits: u16,
+    /// When it came, and when its hotness was found last, in references.
+    loaded: u64,
+    updated: u64,
+    /// Whether it is in Q1, and not in Q2.
+    in_q1: bool,
+    /// Whether it came from another cache.
+    moved: bool,
+    /// Whether it would come into Q1 of the level below for the moves that are remembered there.
+    may_be_hot_below: bool,
+    /// Its last moves, as Hint-K remembers them.
+    history: History,
+    /// Whose it is.
+    owner: u16,
+    /// Number of its place among those to expire.
+    expiry: u64,
+    /// Its place in Q1, where [`Hottest`] orders that.
+    place: u64,
 }
 
-/// D-HFA.
-struct OverDemote;
-
-impl Variant for OverDemote {
-    const BASE: Base = Base::Demote;
-    type Hot = ByRecency;
-    type Base = ByHeat;
-}
-
-/// P-HFA.
-struct OverPromote;
-
-impl Variant for OverPromote {
-    const BASE: Base = Base::Promote;
-    type Hot = ByHeat;
-    type Base = ByRecency;
-}
-
-/// H-HFA.
-struct OverHintK;
-
-impl Variant for OverHintK {
-    const BASE: Base = Base::HintK;
-    type Hot = ByHeat;
-    type Base = WarmByActivity;
+impl Block {
+    fn is_hot(&self) -> bool {
+        self.hotness > 0.0
+    }
 }
 
 /// How a block comes to a cache.
 #[derive(Clone, Copy)]
 struct Arrival {
+    entry: Entry,
+    owner: u16,
     /// From another cache.
     moved: bool,
     /// What came with it.
     load: Load,
     /// Whether it may drive the hottest block of the cache below up.
     exchanges: bool,
-    /// Whether the level below may remember so many moves of it that it would be hot there.
+    /// See [`Block::may_be_hot_below`].
     may_be_hot_below: bool,
-    owner: u16,
 }
 
-/// A cache.
-struct Hfa<V: Variant> {
-    /// The mark of its blocks.
-    place: u8,
+/// A number of blocks, and its sum over the references of a slot.
+#[derive(Clone, Copy, Default)]
+struct SlotSum {
+    blocks: u32,
+    /// The sum at the end of the slot, if the number does not change any more.
+    sum: i64,
+}
+
+impl SlotSum {
+    /// A block comes or goes, or another one for it; so many references are left in the slot.
+    fn change(&mut self, comes: bool, goes: bool, left: u64) {
+        let change = i32::from(comes) - i32::from(goes);
+        self.blocks = self.blocks.wrapping_add_signed(change);
+        self.sum += i64::from(change) * left as i64;
+    }
+
+    /// A slot of so many references begins.
+    fn begin_slot(&mut self, period: u64) {
+        self.sum = i64::from(self.blocks) * period as i64;
+    }
+
+    /// The mean number of blocks in a slot that is over.
+    fn mean(&self, period: u64) -> f64 {
+        self.sum as f64 / period as f64
+    }
+}
+
+/// A cache of HFA.
+struct Hfa<Q1, Q2> {
+    base: Base,
     settings: Settings,
     steps: Steps,
-    level: Level<V>,
-    /// Over PROMOTE only: with which probability blocks pass.
-    chances: Chances,
+    capacity: u32,
     has_lower: bool,
+    /// By entry.
+    blocks: Vec<Block>,
+    q1: Q1,
+    q2: Q2,
+    /// Blocks that Q1 may hold: c1 of the paper.
+    q1_max: u32,
+    moves: Moves,
+    /// The order in which D-HFA exchanges blocks of Q1; none where no cache is above.
+    hottest: Option<Hottest>,
+    /// Over PROMOTE: the probabilities with which blocks pass.
+    chances: Option<Chances>,
+    /// Blocks in Q1 that are not hot, and blocks in Q2 that are: by these the partition changes
+    /// (section 3.4 of the paper).
+    cold_in_q1: SlotSum,
+    hot_in_q2: SlotSum,
+    /// Blocks in Q2 by their number of hits.
+    q2_hits: Vec<u32>,
+    /// Hot blocks by when their hotness was found, with the number of the place. A block whose
+    /// hotness was found again, or that has left, has another number.
+    expiring: VecDeque<(Entry, u64)>,
+    expiries: u64,
+    /// References so far; the slot of the last one, from 0, and the last one of that slot.
+    now: u64,
+    slot: u64,
+    slot_end: u64,
+    /// Whether the last reference of the slot is over.
+    is_over: bool,
     /// Moves of a first pass.
     log: Option<Vec<(Entry, u64)>>,
 }
 
-impl<V: Variant> Hfa<V> {
-    /// `foretold`: the moves of a first pass, and the number of the cache in it. `logs`: whether
-    /// this is such a pass.
-    fn new(
-        arguments: &Arguments,
-        standing: Standing,
-        draws: &[f64],
-        foretold: Option<(&Arc<MoveLog>, usize)>,
-        logs: bool,
-    ) -> Self {
-        let Standing { number, capacity, block_bytes, way_blocks, has_lower, .. } = standing;
-        let settings = Settings::new(V::BASE, arguments, way_blocks);
+impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
+    fn new(base: Base, arguments: &Arguments, config: LevelConfig<'_>) -> Self {
+        let LevelConfig { capacity, block_bytes, has_upper, has_lower, way_blocks, .. } = config;
+        let settings = Settings::new(base, arguments, way_blocks);
         let steps = Steps::new(settings.steps);
-        let first = u32::from(number) * Self::lists_with(&steps);
-        let queues =
-            (V::Hot::new(first, &steps), V::Base::new(first + V::Hot::lists(&steps), &steps));
         let bytes = f64::from(capacity) * f64::from(block_bytes) * settings.table_share;
-        let entries = settings.entries.unwrap_or((bytes / ENTRY_BYTES as f64).max(1.0) as u32);
-        let hints = match foretold {
-            Some((log, node)) => {
-                Hints::Foretold(Foretold::new(log, node, settings.k, settings.decay))
-            }
-            None => Hints::Table(TOut::new(1 << number, entries, settings.k, settings.decay)),
-        };
-        let place = number + 1;
-        let expiry = Expiry::new(place, settings.expires);
-        let mut level =
-            Level::new(capacity, settings.first_target(capacity), queues, hints, expiry);
-        // Only blocks with a cache above can be exchanged.
-        level.hottest = (V::BASE == Base::Demote && standing.has_upper).then(Hottest::new);
-        let chances = Chances::new(arguments, V::BASE, standing, draws);
-        let log = logs.then(Vec::new);
-        Self { place, settings, steps, level, chances, has_lower, log }
-    }
-
-    /// Lists that a cache needs.
-    fn lists_with(steps: &Steps) -> u32 {
-        V::Hot::lists(steps) + V::Base::lists(steps)
-    }
-
-    /// Takes out what Q2, or Q1 where Q2 has nothing, gives up.
-    #[inline(always)]
-    fn pull_victim(&mut self, shared: &mut AtHand<'_>) -> Option<Entry> {
-        let level = &mut self.level;
-        let victim = match level.base.tail(&shared.blocks) {
-            Some(tail) => tail,
-            None => level.hot.tail(&shared.blocks)?,
-        };
-        level.pull(shared, victim);
-        Some(victim)
-    }
-
-    /// As [`pull_victim`](Self::pull_victim), if the cache is full.
-    #[inline(always)]
-    fn make_room(&mut self, shared: &mut AtHand<'_>) -> Option<Entry> {
-        if self.level.is_full() { self.pull_victim(shared) } else { None }
-    }
-
-    #[inline(always)]
-    fn frequency(&mut self, shared: &AtHand<'_>, entry: Entry) -> f64 {
-        self.level.hints.frequency(shared.blocks.get(entry), entry, shared.slot())
-    }
-
-    /// H at the cache, found anew.
-    #[inline(always)]
-    fn find_heat(&mut self, shared: &mut AtHand<'_>, entry: Entry) {
-        self.level.expiry.make_ready(&mut shared.blocks);
-        let f = self.frequency(shared, entry);
-        let now = shared.now();
-        let block = shared.blocks.get_mut(entry);
-        let stay = (now - block.loaded).max(1);
-        let heat = self.settings.heat(f, block.hits, stay);
-        (block.heat, block.updated) = (heat, now);
-        block.noted = self.level.expiry.note(entry, heat > 0.0);
-    }
-
-    /// A block comes to the cache.
-    #[inline(always)]
-    fn receive(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        entry: Entry,
-        arrival: Arrival,
-        left: &mut Option<Left>,
-    ) {
-        let Arrival { moved, load, exchanges, may_be_hot_below, owner } = arrival;
-        self.level.expiry.make_ready(&mut shared.blocks);
-        let (now, slot) = (shared.now(), shared.slot());
-        let block = shared.blocks.get_mut(entry);
-        let hints = &mut self.level.hints;
-        let own = hints.frequency(block, entry, slot);
-        let f = if own < load.frequency { load.frequency } else { own };
-        let is_hot = self.level.target > 0
-            && match V::BASE {
-                Base::Demote | Base::Promote => f > self.settings.least,
-                Base::HintK => hints.remembers(block, entry, slot),
-            };
-        let heat = self.settings.heat_of_moves(f);
-        (block.place, block.owner) = (self.place, owner);
-        if V::BASE == Base::HintK {
-            block.history = self.steps.within(load.history);
+        let records = settings.entries.unwrap_or((bytes / RECORD_BYTES as f64).max(1.0) as u32);
+        let chances = (base == Base::Promote).then(|| Chances::new(arguments, &config));
+        Self {
+            base,
+            settings,
+            capacity,
+            has_lower,
+            blocks: Vec::new(),
+            q1: Q1::new(&steps),
+            q2: Q2::new(&steps),
+            q1_max: settings.first_q1_max(capacity),
+            moves: Moves::Table(TOut::new(records, settings.k, settings.decay)),
+            // Only blocks with a cache above can be exchanged.
+            hottest: (base == Base::Demote && has_upper).then(Hottest::new),
+            chances,
+            cold_in_q1: SlotSum::default(),
+            hot_in_q2: SlotSum::default(),
+            q2_hits: Vec::new(),
+            expiring: VecDeque::new(),
+            expiries: 0,
+            now: 0,
+            slot: 0,
+            slot_end: settings.period,
+            is_over: false,
+            log: None,
+            steps,
         }
-        (block.heat, block.hits, block.noted) =
-            (heat, 0, self.level.expiry.note(entry, heat > 0.0));
-        (block.loaded, block.updated) = (now, now);
-        (block.moved, block.may_be_hot_below) = (moved, may_be_hot_below);
-        let victim = if is_hot {
-            self.insert_hot(shared, entry)
+    }
+
+    /// The cache `node` of the oracle: told the moves of a first pass, or, without these, the one
+    /// that logs them.
+    fn with_log(mut self, log: Option<&MoveLog>, node: usize) -> Self {
+        let Settings { k, decay, .. } = self.settings;
+        match log {
+            Some(log) => self.moves = Moves::Foreseen(Foreseen::new(log, node, k, decay)),
+            None => self.log = Some(Vec::new()),
+        }
+        self
+    }
+
+    fn len(&self) -> u32 {
+        self.q1.len() + self.q2.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() == self.capacity
+    }
+
+    fn frequency(&self, entry: Entry) -> f64 {
+        self.moves.frequency(entry, self.slot)
+    }
+
+    /// A block comes to the cache: what leaves for it.
+    fn receive(&mut self, arrival: Arrival) -> Option<Evicted> {
+        let Arrival { entry, owner, moved, load, exchanges, may_be_hot_below } = arrival;
+        let frequency = self.frequency(entry).max(load.frequency);
+        let is_for_q1 = self.q1_max > 0
+            && match self.base {
+                Base::Demote | Base::Promote => frequency > self.settings.least,
+                Base::HintK => self.moves.remembers(entry, self.slot),
+            };
+        self.blocks[entry as usize] = Block {
+            is_here: true,
+            hotness: self.settings.hotness(frequency, 0, 1),
+            loaded: self.now,
+            updated: self.now,
+            moved,
+            may_be_hot_below,
+            history: if self.base == Base::HintK { self.steps.within(load.history) } else { 0 },
+            owner,
+            ..Block::default()
+        };
+        self.note_expiry(entry);
+        let victim = if is_for_q1 {
+            self.insert_into_q1(entry)
         } else {
-            let victim = self.make_room(shared);
-            self.level.push_base(shared, entry);
+            let victim = self.make_room();
+            self.push_q2(entry);
             victim
         };
-        self.leave(shared, victim, exchanges, left);
+        victim.map(|victim| self.evict(victim, exchanges))
     }
 
-    /// A block comes up to stay.
-    #[inline(always)]
-    fn take(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        passing: Passing,
-        pass: Pass,
-        left: &mut Option<Left>,
-    ) {
-        let Passing { entry, owner, .. } = passing;
-        let (moved, load, below) = match pass {
-            Pass::Moved { load, nearest } => (true, load, nearest),
-            Pass::Fresh { nearest } => (false, Load::default(), nearest),
-            Pass::Kept => return,
-        };
-        let is_foretold = matches!(self.level.hints, Hints::Foretold(_));
-        let may_be_hot_below = is_foretold || below > self.settings.least;
-        let arrival = Arrival { moved, load, exchanges: true, may_be_hot_below, owner };
-        self.receive(shared, entry, arrival, left);
+    /// A hit, after which the block stays: what leaves for it.
+    fn hit(&mut self, entry: Entry) -> Option<Evicted> {
+        self.take_out(entry);
+        let block = &mut self.blocks[entry as usize];
+        block.hits = block.hits.saturating_add(1);
+        let was_in_q1 = block.in_q1;
+        self.find_hotness(entry);
+        if was_in_q1 {
+            self.push_q1(entry, true);
+        } else if self.q1_max > 0 && self.settings.rises_by_hits {
+            let victim = self.insert_into_q1(entry);
+            return victim.map(|victim| self.evict(victim, true));
+        } else {
+            self.push_q2(entry);
+        }
+        None
     }
 
-    /// Puts a block, which is in no queue, into Q1: who has to leave the cache for it.
-    fn insert_hot(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> Option<Entry> {
-        if self.level.hot.len() < self.level.target {
-            let victim = self.make_room(shared);
-            self.level.push_hot(shared, entry, true);
+    /// Finds H of a block anew, which is in no queue or in one that is not ordered by it.
+    fn find_hotness(&mut self, entry: Entry) {
+        let frequency = self.frequency(entry);
+        let block = &mut self.blocks[entry as usize];
+        let stay = (self.now - block.loaded).max(1);
+        block.hotness = self.settings.hotness(frequency, block.hits, stay);
+        block.updated = self.now;
+        self.note_expiry(entry);
+    }
+
+    /// Puts a block, which is in no queue, into Q1: the one that has to leave the cache for it.
+    fn insert_into_q1(&mut self, entry: Entry) -> Option<Entry> {
+        if self.q1.len() < self.q1_max {
+            let victim = self.make_room();
+            self.push_q1(entry, true);
             return victim;
         }
-        let level = &mut self.level;
-        let tail = level.hot.tail(&shared.blocks).expect("Q1 has room for a block");
-        level.pull(shared, tail);
-        level.push_hot(shared, entry, true);
-        if !level.is_full() {
-            level.push_base(shared, tail);
+        let tail = self.q1.tail().expect("Q1 has room for a block");
+        self.take_out(tail);
+        self.push_q1(entry, true);
+        if !self.is_full() {
+            self.push_q2(tail);
             return None;
         }
-        if shared.blocks.get(tail).hits <= level.least_base_hits() {
+        if self.blocks[tail as usize].hits <= self.fewest_q2_hits() {
             return Some(tail);
         }
-        let victim = self.pull_victim(shared);
-        self.level.push_base(shared, tail);
+        let victim = self.take_victim();
+        self.push_q2(tail);
         victim
     }
 
-    /// A block, taken out of its queue, leaves the cache downwards, or for good.
-    #[inline(always)]
-    fn leave(
-        &mut self,
-        shared: &mut AtHand<'_>,
-        victim: Option<Entry>,
-        exchanges: bool,
-        left: &mut Option<Left>,
-    ) {
-        let Some(entry) = victim else { return };
-        let block = shared.blocks.get_mut(entry);
-        block.place = 0;
-        let Block { owner, history, may_be_hot_below, moved, .. } = *block;
-        let goes_down = self.has_lower && V::BASE != Base::Promote;
-        let mut load = Load { frequency: 0.0, history };
-        if goes_down {
-            load.frequency = self.depart(shared, entry, moved);
-            if V::BASE == Base::HintK {
-                load.history = self.steps.push(history, false);
-            }
+    /// Takes a block out of the queues if the cache is full.
+    fn make_room(&mut self) -> Option<Entry> {
+        if self.is_full() { self.take_victim() } else { None }
+    }
+
+    /// Takes out of its queue what Q2, or Q1 where Q2 has nothing, gives up.
+    fn take_victim(&mut self) -> Option<Entry> {
+        let victim = self.q2.tail().or_else(|| self.q1.tail())?;
+        self.take_out(victim);
+        Some(victim)
+    }
+
+    /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
+    fn push_q1(&mut self, entry: Entry, is_at_head: bool) {
+        let left = self.left_in_slot();
+        let block = &mut self.blocks[entry as usize];
+        block.in_q1 = true;
+        if let Some(hottest) = &mut self.hottest {
+            hottest.push(entry, block, is_at_head);
         }
-        let exchanges = exchanges && V::BASE == Base::Demote && goes_down;
-        let load = goes_down.then_some(load);
-        *left = Some(Left { entry, load, exchanges, may_be_hot_below, owner });
+        self.cold_in_q1.change(!block.is_hot(), false, left);
+        if is_at_head {
+            self.q1.push(entry, block);
+        } else {
+            self.q1.push_last(entry, block);
+        }
+    }
+
+    /// Puts a block, which is in no queue, into Q2.
+    fn push_q2(&mut self, entry: Entry) {
+        let left = self.left_in_slot();
+        let block = &mut self.blocks[entry as usize];
+        block.in_q1 = false;
+        self.hot_in_q2.change(block.is_hot(), false, left);
+        let hits = usize::from(block.hits);
+        if self.q2_hits.len() <= hits {
+            self.q2_hits.resize(hits + 1, 0);
+        }
+        self.q2_hits[hits] += 1;
+        self.q2.push(entry, block);
+    }
+
+    /// Takes a block out of its queue; it is still resident then.
+    fn take_out(&mut self, entry: Entry) {
+        let (left, block) = (self.left_in_slot(), &self.blocks[entry as usize]);
+        if block.in_q1 {
+            self.q1.remove(entry, block);
+            self.cold_in_q1.change(false, !block.is_hot(), left);
+            if let Some(hottest) = &mut self.hottest {
+                hottest.remove(entry, block);
+            }
+        } else {
+            self.q2.remove(entry, block);
+            self.hot_in_q2.change(false, block.is_hot(), left);
+            self.q2_hits[usize::from(block.hits)] -= 1;
+        }
+    }
+
+    /// Fewest hits of a block in Q2.
+    fn fewest_q2_hits(&self) -> u16 {
+        self.q2_hits.iter().position(|&blocks| blocks > 0).unwrap_or(0) as u16
+    }
+
+    /// A block that is in no queue leaves the cache downwards, or for good.
+    fn evict(&mut self, entry: Entry, exchanges: bool) -> Evicted {
+        let block = self.leave(entry);
+        let Block { owner, moved, history, may_be_hot_below, .. } = block;
+        if !self.has_lower || self.base == Base::Promote {
+            return Evicted { entry, owner, load: None, exchanges: false, awaits: false };
+        }
+        let frequency = self.depart(entry, moved);
+        let history = self.after_move(history, false);
+        let exchanges = exchanges && self.base == Base::Demote;
+        let awaits = exchanges && (may_be_hot_below || frequency > self.settings.least);
+        Evicted { entry, owner, load: Some(Load { frequency, history }), exchanges, awaits }
+    }
+
+    /// The cache gives a block up to one above it: what goes with it.
+    fn give_up(&mut self, entry: Entry) -> Load {
+        self.take_out(entry);
+        let block = self.leave(entry);
+        let frequency = self.depart(entry, block.moved);
+        Load { frequency, history: self.after_move(block.history, true) }
+    }
+
+    /// A block that is in no queue is not here any more.
+    fn leave(&mut self, entry: Entry) -> Block {
+        std::mem::take(&mut self.blocks[entry as usize])
+    }
+
+    /// The last moves of a block after one more; only Hint-K remembers them.
+    fn after_move(&self, history: History, is_promotion: bool) -> History {
+        if self.base == Base::HintK { self.steps.push(history, is_promotion) } else { history }
     }
 
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
-    #[inline(always)]
-    fn depart(&mut self, shared: &mut AtHand<'_>, entry: Entry, moved: bool) -> f64 {
-        if moved { self.count_move(shared, entry) } else { self.frequency(shared, entry) }
+    fn depart(&mut self, entry: Entry, moved: bool) -> f64 {
+        if moved { self.count_move(entry) } else { self.frequency(entry) }
     }
 
     /// A block has moved: F with that.
-    #[inline(always)]
-    fn count_move(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> f64 {
-        let slot = shared.slot();
+    fn count_move(&mut self, entry: Entry) -> f64 {
         if let Some(log) = &mut self.log {
-            log.push((entry, slot));
+            log.push((entry, self.slot));
         }
-        self.level.hints.count(&mut shared.blocks, entry, slot)
+        self.moves.count(entry, self.slot)
     }
 
-    /// The cache gives a block up to one above it: what goes with it.
-    #[inline(always)]
-    fn give_up(&mut self, shared: &mut AtHand<'_>, entry: Entry) -> Load {
-        self.level.pull(shared, entry);
-        let block = shared.blocks.get_mut(entry);
-        block.place = 0;
-        let Block { moved, history, .. } = *block;
-        Load { frequency: self.depart(shared, entry, moved), history }
+    /// References that are not over in the slot.
+    fn left_in_slot(&self) -> u64 {
+        self.slot_end - self.now + 1
     }
 
-    /// A hit, after which the block stays.
-    #[inline(always)]
-    fn hit(&mut self, shared: &mut AtHand<'_>, entry: Entry, left: &mut Option<Left>) {
-        self.level.pull(shared, entry);
-        let block = shared.blocks.get_mut(entry);
-        block.hits = block.hits.saturating_add(1);
-        let was_hot = block.is_hot;
-        self.find_heat(shared, entry);
-        if was_hot {
-            self.level.push_hot(shared, entry, true);
-        } else if self.level.target > 0 && self.settings.rises_by_hits {
-            let victim = self.insert_hot(shared, entry);
-            self.leave(shared, victim, true, left);
+    /// The last reference of a slot is over: Q1 gives up as many places as it had cold blocks, and
+    /// gets as many as there were hot ones in Q2.
+    #[cold]
+    fn end_slot(&mut self) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let period = self.settings.period;
+        let excess = (self.cold_in_q1.mean(period) - self.hot_in_q2.mean(period)) as i64;
+        if !self.settings.is_dynamic || self.q1_max == 0 {
+            return;
+        }
+        let most = i64::from(self.capacity) - 1;
+        self.q1_max = (i64::from(self.q1_max) - excess).clamp(1, most) as u32;
+        while self.q1.len() > self.q1_max {
+            let tail = self.q1.tail().expect("it is not empty");
+            self.take_out(tail);
+            self.push_q2(tail);
+        }
+        if excess < 0 {
+            self.move_hot_up();
+        }
+    }
+
+    /// The first reference of a slot begins.
+    #[cold]
+    fn begin_slot(&mut self) {
+        self.end_slot();
+        self.is_over = false;
+        self.now += 1;
+        self.slot += 1;
+        let period = self.settings.period;
+        self.slot_end += period;
+        self.cold_in_q1.begin_slot(period);
+        self.hot_in_q2.begin_slot(period);
+        self.expire();
+    }
+
+    /// Moves hot blocks from the head of Q2 to the tail of Q1 while there is room for them and Q2
+    /// has more than its share.
+    fn move_hot_up(&mut self) {
+        let room = self.q1_max - self.q1.len();
+        let over = self.q2.len().saturating_sub(self.capacity - self.q1_max);
+        let wanted = room.min(over).min(self.hot_in_q2.blocks);
+        if wanted == 0 {
+            return;
+        }
+        for entry in self.q2.hot_from_head(&self.blocks, wanted as usize) {
+            self.take_out(entry);
+            self.push_q1(entry, false);
+        }
+    }
+
+    /// The hotness of a block was found just now: it is over after k slots.
+    fn note_expiry(&mut self, entry: Entry) {
+        let block = &mut self.blocks[entry as usize];
+        block.expiry = 0;
+        if block.is_hot() && self.settings.expires {
+            self.expiries += 1;
+            block.expiry = self.expiries;
+            self.expiring.push_back((entry, self.expiries));
+            // In long slots more blocks are found hot than there are.
+            if self.expiring.len() > 2 * self.capacity as usize + EXPIRING_MIN {
+                let blocks = &self.blocks;
+                self.expiring.retain(|&(entry, number)| is_expiring(blocks, entry, number));
+            }
+        }
+    }
+
+    /// A slot begins: hotness that was found k slots ago or earlier is over.
+    fn expire(&mut self) {
+        // The last reference of the last slot that is that long ago, from 1; 0: there is none.
+        let last = (self.slot + 1).saturating_sub(self.settings.k) * self.settings.period;
+        while let Some(&(entry, number)) = self.expiring.front() {
+            if is_expiring(&self.blocks, entry, number) {
+                if self.blocks[entry as usize].updated > last {
+                    return;
+                }
+                self.cool(entry);
+            }
+            self.expiring.pop_front();
+        }
+    }
+
+    /// A block is no longer hot.
+    fn cool(&mut self, entry: Entry) {
+        let left = self.left_in_slot();
+        let block = &mut self.blocks[entry as usize];
+        if block.in_q1 {
+            self.q1.cool(entry, block);
+            self.cold_in_q1.change(true, false, left);
+            if let Some(hottest) = &mut self.hottest {
+                hottest.remove(entry, block);
+            }
         } else {
-            self.level.push_base(shared, entry);
+            self.q2.cool(entry, block);
+            self.hot_in_q2.change(false, true, left);
         }
+        (block.hotness, block.expiry) = (0.0, 0);
     }
+
+    fn check(&self) -> Result<(), String> {
+        let (q1, q2) = (self.q1.tail_first(), self.q2.tail_first());
+        let is_placed = |entries: &[Entry], in_q1: bool| {
+            entries.iter().all(|&entry| {
+                let block = &self.blocks[entry as usize];
+                block.is_here && block.in_q1 == in_q1
+            })
+        };
+        let len = self.blocks.iter().filter(|block| block.is_here).count() as u32;
+        if !is_placed(&q1, true) || !is_placed(&q2, false) || len != self.len() {
+            return Err("the queues do not hold just the resident blocks".into());
+        }
+        if q1.len() as u32 > self.q1_max || len > self.capacity {
+            return Err(format!("{} in Q1 of {}, {len} in all", q1.len(), self.q1_max));
+        }
+        let is_hot = |entry: &&Entry| self.blocks[**entry as usize].is_hot();
+        let cold = q1.iter().filter(|entry| !is_hot(entry)).count();
+        let hot = q2.iter().filter(is_hot).count();
+        if (cold, hot) != (self.cold_in_q1.blocks as usize, self.hot_in_q2.blocks as usize) {
+            return Err(format!("{cold} cold in Q1 and {hot} hot in Q2 are counted otherwise"));
+        }
+        let mut hits = vec![0; self.q2_hits.len()];
+        q2.iter().for_each(|&entry| hits[usize::from(self.blocks[entry as usize].hits)] += 1);
+        if hits != self.q2_hits {
+            return Err("hits in Q2 are counted otherwise".into());
+        }
+        let expiring = self.expiring.iter().filter(|&&(r, n)| is_expiring(&self.blocks, r, n));
+        let hot = q1.iter().chain(&q2).filter(is_hot).count();
+        if self.settings.expires && expiring.count() != hot {
+            return Err("hot blocks that do not expire".into());
+        }
+        self.moves.validate()?;
+        self.hottest.as_ref().map_or(Ok(()), Hottest::check)?;
+        self.q1.check(&self.blocks)?;
+        self.q2.check(&self.blocks)
+    }
+}
+
+/// Blocks that may be noted to expire, whatever the capacity.
+const EXPIRING_MIN: usize = 64;
+
+/// Whether the hotness of a block is still the one that was noted under that number.
+fn is_expiring(blocks: &[Block], entry: Entry, number: u64) -> bool {
+    blocks[entry as usize].expiry == number
 }

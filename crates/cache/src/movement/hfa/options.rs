@@ -1,12 +1,10 @@
 //! The options of HFA's variants, and how they are listed.
 
-use super::super::Scheme;
+use super::super::chances::{CHANCE, START};
 use super::super::hint_k::STEPS;
-use super::super::link::{LinkedLevel, Standing};
-use super::super::promote::{CHANCE, START};
-use super::super::registry::{Build, SchemeInfo};
-use super::super::stack::Stack;
-use super::{Base, Hfa, OverDemote, OverHintK, OverPromote, Variant};
+use super::super::registry::SchemeInfo;
+use super::super::stack::stack;
+use super::{Base, DHfa, HHfa, PHfa};
 use crate::policy::{Arguments, Kind, Parameter};
 
 const SOURCE: &str = "Meng, Chen, Zhang, Cheng, Li & Liu, JCST 2017";
@@ -80,8 +78,8 @@ pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
-    build: |arguments, build| Ok(stack::<OverDemote>(arguments, &build, false)),
-    level: Some(level::<OverDemote>),
+    build: |arguments, build| stack(&build, |_, config| DHfa::new(Base::Demote, arguments, config)),
+    level: Some(|arguments, config| Box::new(DHfa::new(Base::Demote, arguments, config))),
 };
 
 pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
@@ -93,8 +91,10 @@ pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
     parameters: &[
         K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, CHANCE, START,
     ],
-    build: |arguments, build| Ok(stack::<OverPromote>(arguments, &build, false)),
-    level: Some(level::<OverPromote>),
+    build: |arguments, build| {
+        stack(&build, |_, config| PHfa::new(Base::Promote, arguments, config))
+    },
+    level: Some(|arguments, config| Box::new(PHfa::new(Base::Promote, arguments, config))),
 };
 
 pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
@@ -104,8 +104,8 @@ pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
     policies: &["lru"],
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
-    build: |arguments, build| Ok(stack::<OverHintK>(arguments, &build, false)),
-    level: Some(level::<OverHintK>),
+    build: |arguments, build| stack(&build, |_, config| HHfa::new(Base::HintK, arguments, config)),
+    level: Some(|arguments, config| Box::new(HHfa::new(Base::HintK, arguments, config))),
 };
 
 pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
@@ -116,23 +116,13 @@ pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
     two_passes: true,
     parameters: D_HFA.parameters,
     build: |arguments, build| {
-        let logs = build.log.is_none();
-        Ok(stack::<OverDemote>(arguments, &build, logs))
+        stack(&build, |node, config| {
+            let d_hfa = DHfa::new(Base::Demote, arguments, config);
+            d_hfa.with_log(build.log.as_deref(), node)
+        })
     },
     level: None,
 };
-
-fn stack<V: Variant>(arguments: &Arguments, build: &Build<'_>, logs: bool) -> Box<dyn Scheme> {
-    let level = |(node, standing): (usize, Standing)| {
-        let foretold = build.log.as_ref().map(|log| (log, node));
-        Hfa::<V>::new(arguments, standing, build.draws, foretold, logs)
-    };
-    Box::new(Stack::new(build, level))
-}
-
-fn level<V: Variant>(arguments: &Arguments, standing: Standing) -> Box<dyn LinkedLevel> {
-    Box::new(Hfa::<V>::new(arguments, standing, &[], None, false))
-}
 
 /// The options by value.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +189,7 @@ impl Settings {
     }
 
     /// Blocks that Q1 may hold at the start.
-    pub(super) fn first_target(&self, capacity: u32) -> u32 {
+    pub(super) fn first_q1_max(&self, capacity: u32) -> u32 {
         if self.k == 0 || capacity < 2 || self.hot_share == 0.0 {
             return 0;
         }
@@ -207,16 +197,8 @@ impl Settings {
     }
 
     /// H of the paper, equation 3. Without a hot queue nothing is hot.
-    #[inline(always)]
-    pub(super) fn heat(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
-        let moves = self.heat_of_moves(frequency);
+    pub(super) fn hotness(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
+        let moves = frequency / self.span;
         if self.k == 0 { moves } else { moves + f64::from(hits) / stay as f64 }
-    }
-
-    /// H of the paper, equation 3, of a block that was not hit: only its moves count.
-    #[inline(always)]
-    pub(super) fn heat_of_moves(&self, frequency: f64) -> f64 {
-        // Most blocks did not move lately, and division takes its time.
-        if frequency == 0.0 { 0.0 } else { frequency / self.span }
     }
 }

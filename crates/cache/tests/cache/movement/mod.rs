@@ -2,9 +2,9 @@
 
 mod bidifilter_model;
 mod hfa_model;
-mod linked;
 mod models;
 mod promote_model;
+mod remote;
 mod tandem_model;
 mod worked;
 

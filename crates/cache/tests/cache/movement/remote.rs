@@ -3,14 +3,15 @@
 
 use undercroft_cache::Reference;
 use undercroft_cache::movement::{
-    Asking, Build, Gauges, LeftBlock, LinkCounts, LinkedCache, Move, Pass, SchemeSpec, Topology,
+    Bid, Build, EvictedBlock, Gauges, LinkCounts, Move, Pass, RemoteLevel, Requester, SchemeSpec,
+    Topology,
 };
 
 use crate::support::{Random, seeds};
 
 /// Levels one below the other, each with what it has been told of the time.
 struct Line {
-    levels: Vec<LinkedCache>,
+    levels: Vec<RemoteLevel>,
     /// References of the client.
     now: u64,
     /// Until when each level has been told.
@@ -22,7 +23,7 @@ impl Line {
         let scheme: SchemeSpec = text.parse().unwrap();
         let last = sizes.len() - 1;
         let level = |(i, &size): (usize, &u32)| {
-            let mut level = LinkedCache::new(&scheme, size, 4096, i < last, seed, seed).unwrap();
+            let mut level = RemoteLevel::new(&scheme, size, 4096, i < last, seed, seed).unwrap();
             let sum = |sizes: &[u32]| sizes.iter().map(|&size| u64::from(size)).sum();
             let (above, below): (u64, u64) = (sum(&sizes[..i]), sum(&sizes[i + 1..]));
             match i {
@@ -48,10 +49,7 @@ impl Line {
         for i in 0..self.levels.len() {
             self.tell_time(i);
             let upper = i.checked_sub(1).map(|above| self.levels[above].bid());
-            if let Some(bid) = upper {
-                self.levels[i].hear_life(0, bid.life);
-            }
-            let asking = Asking { upper, owner: 0 };
+            let asking = Requester { upper, owner: 0 };
             let reached = self.levels[i].reference(block, is_write, asking, || false);
             let left = self.levels[i].left();
             self.leave(i, left);
@@ -75,8 +73,10 @@ impl Line {
         found
     }
 
-    fn leave(&mut self, i: usize, left: Option<LeftBlock>) {
-        let Some(LeftBlock { block, load: Some(load), exchanges, awaits }) = left else { return };
+    fn leave(&mut self, i: usize, left: Option<EvictedBlock>) {
+        let Some(EvictedBlock { block, load: Some(load), exchanges, awaits }) = left else {
+            return;
+        };
         self.tell_time(i + 1);
         let (_, heat) = self.levels[i + 1].demoted(block, 0, load, exchanges).expect("once");
         let further = self.levels[i + 1].left();
@@ -172,7 +172,7 @@ fn compare(text: &str, sizes: &[u32], seed: u64, random: &mut Random) {
 #[test]
 fn what_cannot_be_is_not_believed() {
     let scheme: SchemeSpec = "h-hfa,steps=2,period=3,entries=4".parse().unwrap();
-    let mut level = LinkedCache::new(&scheme, 3, 4096, true, 1, 1).unwrap();
+    let mut level = RemoteLevel::new(&scheme, 3, 4096, true, 1, 1).unwrap();
     level.introduce(7, u64::MAX, u16::MAX, u64::MAX);
     level.pass_time(u64::MAX);
     let mut random = Random(seeds(1)[0]);
@@ -186,12 +186,13 @@ fn what_cannot_be_is_not_believed() {
         level.demoted(step % 17, 7, load, true);
         let nearest = load.frequency;
         let pass = Pass::Moved { load, nearest };
-        level.arrive(step % 13, false, Asking::default(), pass);
+        level.arrive(step % 13, false, Requester::default(), pass);
         level.exchanged(step % 11, 9, load);
         level.discard(step % 5);
-        level.hear_life(200, u64::MAX);
+        let upper = Some(Bid { life: u64::MAX, ..Bid::default() });
+        level.reference(step % 7, false, Requester { upper, owner: 200 }, || false);
         level.validate().unwrap_or_else(|what| panic!("step {step}: {what}"));
     }
     let known: SchemeSpec = "demote".parse().unwrap();
-    assert!(LinkedCache::new(&known, 3, 4096, true, 1, 1).is_err());
+    assert!(RemoteLevel::new(&known, 3, 4096, true, 1, 1).is_err());
 }

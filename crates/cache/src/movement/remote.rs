@@ -5,15 +5,16 @@
 //!
 //! Not here: the format of the messages (`docs/developer/hints.md`), and the data of the blocks.
 //!
-//! Invariants (checked by [`LinkedCache::validate`]): those of the index ([`Handles`]) and of the
+//! Invariants (checked by [`RemoteLevel::validate`]): those of the index ([`Handles`]) and of the
 //! level.
 
-use super::link::{Bid, Left, LinkedLevel, Load, Pass, Passing, Risen, Standing, Upper};
-use super::shared::Shared;
+use super::level::{
+    Bid, Demoted, Evicted, LevelConfig, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
+};
 use super::{Gauges, SchemeSpec};
 use crate::handles::{Handles, Slot};
 use crate::policy::SpecError;
-use crate::{Counts, Entry, Evicted, Frame};
+use crate::{Counts, Entry, Frame};
 
 /// Most references that may pass at once: a neighbour that says more is not believed.
 const STEP_MAX: u64 = 1 << 20;
@@ -34,9 +35,9 @@ pub struct LinkCounts {
     pub promotions_out: u64,
 }
 
-/// A block that has left downwards, or for good.
+/// A block that left a level downwards, or for good.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LeftBlock {
+pub struct EvictedBlock {
     /// The block.
     pub block: u64,
     /// What goes with it one level down; none: it goes nowhere.
@@ -44,13 +45,13 @@ pub struct LeftBlock {
     /// Whether the levels below may send blocks up for what comes down.
     pub exchanges: bool,
     /// Whether it may come to that at the next level: then nothing should be asked there before
-    /// it has said so.
+    /// it has answered.
     pub awaits: bool,
 }
 
 /// A block that goes up in exchange.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RisenBlock {
+pub struct PromotedBlock {
     /// The block.
     pub block: u64,
     /// Where its data lies until the next call.
@@ -61,9 +62,9 @@ pub struct RisenBlock {
     pub owner: u16,
 }
 
-/// What a reference met.
+/// What came of a reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reached {
+pub struct Lookup {
     /// The frame that the block had.
     pub before: Option<Frame>,
     /// The frame that it has now.
@@ -72,29 +73,30 @@ pub struct Reached {
     pub pass: Option<Pass>,
 }
 
-/// Who asks.
+/// Who makes a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Asking {
+pub struct Requester {
     /// A level above, with what it says; none: a client.
     pub upper: Option<Bid>,
     /// Whose the block is: the number of the level above or of the client.
     pub owner: u16,
 }
 
-/// A level with its index, counters and clock.
-pub struct LinkedCache {
-    level: Box<dyn LinkedLevel>,
+/// A level with its index and counters.
+pub struct RemoteLevel {
+    level: Box<dyn SchemeLevel>,
     capacity: u32,
     handles: Handles,
-    /// Its records and its clock. The last reference stays open: what comes later may belong to it.
-    shared: Shared,
+    /// References so far. The last one stays open: what comes later may belong to it.
+    now: u64,
     counts: Counts,
     links: LinkCounts,
-    evicted: Vec<Evicted>,
-    left: Option<LeftBlock>,
+    /// What left in the last call, with the frame that it had.
+    evicted: Vec<crate::Evicted>,
+    left: Option<EvictedBlock>,
 }
 
-impl LinkedCache {
+impl RemoteLevel {
     /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below, and
     /// not the disk. `seed` is the start of the random numbers, the same at all levels, as a
     /// simulation has it; `hash_seed` makes the index unpredictable, and changes nothing else.
@@ -109,28 +111,20 @@ impl LinkedCache {
         seed: u64,
         hash_seed: u64,
     ) -> Result<Self, SpecError> {
-        let standing = Standing {
-            number: 0,
+        let level = scheme.level(LevelConfig {
             capacity,
             block_bytes,
             has_upper: true,
             has_lower,
             way_blocks: capacity.into(),
             seed,
-        };
-        let level = scheme.level(standing).ok_or_else(|| {
-            SpecError(format!(
-                "placement {}: its levels cannot be processes of their own; d-hfa, p-hfa, h-hfa \
-                 and hint-k can, the others run in simulations",
-                scheme.info().name
-            ))
+            draws: &[],
         })?;
-        let shared = Shared::new(level.lists(), level.period());
         Ok(Self {
             level,
-            shared,
             capacity,
             handles: Handles::new(capacity, hash_seed),
+            now: 0,
             counts: Counts::default(),
             links: LinkCounts::default(),
             evicted: Vec::new(),
@@ -152,46 +146,27 @@ impl LinkedCache {
 
     /// So many blocks are above and below.
     fn measure_way(&mut self, others: u64) {
-        if self.time() == 0 {
+        if self.now == 0 {
             self.level.measure_way(others.saturating_add(self.capacity.into()));
-            self.shared.set_period(self.level.period());
         }
     }
 
     /// So many references have been made above since this was called last, wherever they were
     /// served; the last of them is the one that what follows belongs to.
     pub fn pass_time(&mut self, references: u64) {
-        let mut left = references.min(STEP_MAX);
-        if self.time() == 0 {
-            left = left.max(1);
-        }
-        // Nothing but the clock changes within a slot.
-        loop {
-            left -= self.shared.pass_within_slot(left);
-            if left == 0 {
-                return;
-            }
-            self.level.end_slot(&mut self.shared.at_hand());
-            left -= 1;
-            if self.shared.tick() {
-                self.level.begin_slot(&mut self.shared.at_hand());
-            }
-        }
+        let references = references.min(STEP_MAX).max(u64::from(self.now == 0));
+        self.now += references;
+        self.level.begin_references(references);
     }
 
     /// References so far.
     pub fn time(&self) -> u64 {
-        self.shared.now()
+        self.now
     }
 
     /// What goes along with a request to the level below.
     pub fn bid(&self) -> Bid {
-        Bid { life: self.level.life(&self.shared), ..self.level.bid() }
-    }
-
-    /// A level above says its life with a request.
-    pub fn hear_life(&mut self, upper: u16, life: u64) {
-        self.level.hear_life(&self.shared, upper, life);
+        self.level.bid()
     }
 
     /// A counted reference. `cold` is asked on a miss: whether nobody referenced the block before.
@@ -199,35 +174,37 @@ impl LinkedCache {
         &mut self,
         block: u64,
         is_write: bool,
-        asking: Asking,
+        requester: Requester,
         cold: impl FnOnce() -> bool,
-    ) -> Reached {
+    ) -> Lookup {
         self.start();
-        self.clock();
+        self.open_first();
+        let upper = requester.upper.map(|bid| Upper { number: requester.owner, bid });
+        if let Some(upper) = upper {
+            self.level.hear(upper);
+        }
         let entry = self.find_held(block);
         self.count(is_write, entry.is_some());
         let Some(entry) = entry else {
             self.counts.cold_reads += u64::from(cold() && !is_write);
-            return Reached { before: None, now: None, pass: None };
+            return Lookup { before: None, now: None, pass: None };
         };
         let before = self.handles.slot(entry).frame;
-        let upper = asking.upper.map(|bid| Upper { number: asking.owner, bid });
-        let mut left = None;
-        let pass = self.level.serve(&mut self.shared.at_hand(), entry, is_write, upper, &mut left);
+        let (pass, evicted) = self.level.serve(entry, is_write, upper);
         let mut now = Some(before);
         if matches!(pass, Pass::Moved { .. }) {
             self.links.promotions_out += 1;
             self.handles.release(entry);
             now = None;
         }
-        self.settle(left);
-        Reached { before: Some(before), now, pass: Some(pass) }
+        self.settle(evicted);
+        Lookup { before: Some(before), now, pass: Some(pass) }
     }
 
     /// A write of a block that a level above holds: it passes through.
     pub fn passes_write(&mut self) {
         self.start();
-        self.clock();
+        self.open_first();
         self.count(true, false);
     }
 
@@ -237,23 +214,20 @@ impl LinkedCache {
         &mut self,
         block: u64,
         is_write: bool,
-        asking: Asking,
+        requester: Requester,
         pass: Pass,
     ) -> (Pass, Option<Frame>) {
         self.start();
-        self.clock();
+        self.open_first();
         if pass == Pass::Kept || self.frame(block).is_some() {
             return (Pass::Kept, None);
         }
-        let pass = sound(pass);
-        let entry = self.enter(block);
-        let upper = asking.upper.is_some().then_some(asking.owner);
-        let passing = Passing { entry, is_write, upper, owner: asking.owner, is_told: true };
-        let mut left = None;
-        let (further, stays) =
-            self.level.pass(&mut self.shared.at_hand(), passing, pass, &mut left);
-        self.settle(left);
-        if !stays {
+        let (entry, pass) = (self.enter(block), sound(pass));
+        let upper = requester.upper.is_some().then_some(requester.owner);
+        let passing = Passing { entry, is_write, upper, owner: requester.owner };
+        let (further, evicted) = self.level.pass(passing, pass);
+        self.settle(evicted);
+        if further != Pass::Kept {
             self.drop_if_unknown(entry);
             return (further, None);
         }
@@ -272,48 +246,42 @@ impl LinkedCache {
         exchanges: bool,
     ) -> Option<(Frame, Option<f64>)> {
         self.start();
-        self.clock();
+        self.open_first();
         if self.frame(block).is_some() {
             return None;
         }
-        let entry = self.enter(block);
-        let mut left = None;
-        let (level, load) = (&mut self.level, sound_load(load));
-        let heat =
-            level.demoted(&mut self.shared.at_hand(), entry, owner, load, exchanges, &mut left);
+        let (entry, load) = (self.enter(block), sound_load(load));
+        let (hotness, evicted) = self.level.demoted(Demoted { entry, owner, load, exchanges });
         self.links.demotions_in += 1;
-        self.settle(left);
-        Some((self.handles.give_frame(entry), heat))
+        self.settle(evicted);
+        Some((self.handles.give_frame(entry), hotness))
     }
 
-    /// What goes up for a block that came down as hot as that.
-    pub fn exchange(&mut self, block: u64, heat: f64) -> Option<RisenBlock> {
+    /// The block that goes up for one that came down as hot as that.
+    pub fn exchange(&mut self, block: u64, hotness: f64) -> Option<PromotedBlock> {
         self.start();
-        // One that is not known any more is not the one that goes up either.
+        // A block that is not known any more is not the one that goes up either.
         let entry = self.handles.find(block).unwrap_or(Entry::MAX);
-        let Risen { entry, owner, load } =
-            self.level.exchange(&mut self.shared.at_hand(), entry, heat, &|_| true)?;
+        let Promoted { entry, owner, load } = self.level.exchange(entry, hotness, &|_| true)?;
         self.links.promotions_out += 1;
         let Slot { block, frame } = self.handles.slot(entry);
         self.handles.release(entry);
         self.drop_if_unknown(entry);
-        Some(RisenBlock { block, frame, load, owner })
+        Some(PromotedBlock { block, frame, load, owner })
     }
 
     /// A block comes up in exchange: its frame; none if it is here already.
     pub fn exchanged(&mut self, block: u64, owner: u16, load: Load) -> Option<Frame> {
         self.start();
-        self.clock();
+        self.open_first();
         if self.frame(block).is_some() {
             return None;
         }
-        let entry = self.enter(block);
-        let mut left = None;
-        let risen = Risen { entry, owner, load: sound_load(load) };
-        self.level.exchanged(&mut self.shared.at_hand(), risen, &mut left);
+        let (entry, load) = (self.enter(block), sound_load(load));
+        let evicted = self.level.exchanged(Promoted { entry, owner, load });
         self.links.promotions_in += 1;
         self.links.exchanges_in += 1;
-        self.settle(left);
+        self.settle(evicted);
         Some(self.handles.give_frame(entry))
     }
 
@@ -322,19 +290,19 @@ impl LinkedCache {
         self.start();
         let entry = self.find_held(block)?;
         let frame = self.handles.slot(entry).frame;
-        self.level.forget(&mut self.shared.at_hand(), entry);
+        self.level.discard(entry);
         self.handles.release(entry);
         self.drop_if_unknown(entry);
         Some(frame)
     }
 
     /// What left in the last call, downwards or for good.
-    pub fn left(&self) -> Option<LeftBlock> {
+    pub fn left(&self) -> Option<EvictedBlock> {
         self.left
     }
 
     /// What left in the last call, downwards or for good, with the frame that it had.
-    pub fn evicted(&self) -> &[Evicted] {
+    pub fn evicted(&self) -> &[crate::Evicted] {
         &self.evicted
     }
 
@@ -345,13 +313,7 @@ impl LinkedCache {
 
     /// The blocks that are here, with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
-        let slot = |entry: Entry| self.handles.slot(entry);
-        self.level
-            .residents(&self.shared)
-            .into_iter()
-            .map(slot)
-            .map(|s| (s.block, s.frame))
-            .collect()
+        self.residents_within(0..self.handles())
     }
 
     /// As [`HashedCache::residents_within`](crate::HashedCache::residents_within).
@@ -399,9 +361,9 @@ impl LinkedCache {
         self.left = None;
     }
 
-    /// The first reference opens by itself.
-    fn clock(&mut self) {
-        if self.time() == 0 {
+    /// The first reference begins by itself.
+    fn open_first(&mut self) {
+        if self.now == 0 {
             self.pass_time(1);
         }
     }
@@ -418,14 +380,12 @@ impl LinkedCache {
     }
 
     /// Carries out what left.
-    fn settle(&mut self, left: Option<Left>) {
-        let Some(left) = left else { return };
-        let (awaits, Left { entry, load, exchanges, .. }) =
-            (self.level.awaits_exchange(&left), left);
+    fn settle(&mut self, evicted: Option<Evicted>) {
+        let Some(Evicted { entry, load, exchanges, awaits, .. }) = evicted else { return };
         let Slot { block, frame } = self.handles.slot(entry);
         self.counts.evictions += 1;
-        self.evicted.push(Evicted { block, frame, held: false });
-        self.left = Some(LeftBlock { block, load, exchanges, awaits });
+        self.evicted.push(crate::Evicted { block, frame, held: false });
+        self.left = Some(EvictedBlock { block, load, exchanges, awaits });
         self.handles.release(entry);
         self.drop_if_unknown(entry);
     }
@@ -433,26 +393,20 @@ impl LinkedCache {
     /// The handle of a block: the one that it has, or a fresh one.
     fn enter(&mut self, block: u64) -> Entry {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
-        let (level, shared) = (&self.level, &self.shared);
-        let knows = |entry| shared.level_of(entry).is_some() || level.remembers(shared, entry);
-        self.handles.sweep(used, knows);
+        let level = &self.level;
+        self.handles.sweep(used, |entry| level.holds(entry) || level.remembers(entry));
         let (entry, _) = self.handles.enter(block);
         self.level.grow(self.handles.count());
-        self.shared.blocks.grow(self.handles.count());
         entry
     }
 
     /// The handle of a block that is here.
     fn find_held(&self, block: u64) -> Option<Entry> {
-        self.handles.find(block).filter(|&entry| self.is_held(entry))
-    }
-
-    fn is_held(&self, entry: Entry) -> bool {
-        self.shared.level_of(entry).is_some()
+        self.handles.find(block).filter(|&entry| self.level.holds(entry))
     }
 
     fn drop_if_unknown(&mut self, entry: Entry) {
-        if !self.is_held(entry) && !self.level.remembers(&self.shared, entry) {
+        if !self.level.holds(entry) && !self.level.remembers(entry) {
             self.handles.drop_handle(entry);
         }
     }
@@ -462,9 +416,8 @@ impl LinkedCache {
     /// # Errors
     /// Says which does not hold.
     pub fn validate(&self) -> Result<(), String> {
-        self.level.validate(&self.shared)?;
-        self.shared.blocks.check()?;
-        self.handles.validate(self.level.len(), |entry| self.is_held(entry))
+        self.level.validate()?;
+        self.handles.validate(self.level.len(), |entry| self.level.holds(entry))
     }
 }
 

@@ -1,0 +1,419 @@
+//! The orders of HFA's queues: by recency, by hotness, and by the activity of Hint-K. The tail of a
+//! queue gives way first.
+//!
+//! A queue does not keep what it orders a block by; it is told at each call, and that must not
+//! change while the block is in the queue, other than by [`Queue::cool`].
+
+use super::super::activity::{ByActivity, Steps};
+use super::Block;
+use crate::Entry;
+use crate::heap::LazyHeap;
+use crate::lists::Lists;
+
+pub(super) trait Queue: Send + 'static {
+    /// An empty queue, where Hint-K remembers so many moves.
+    fn new(steps: &Steps) -> Self;
+
+    /// Makes entries below `entries` valid.
+    fn grow(&mut self, entries: u32);
+
+    /// Number of blocks.
+    fn len(&self) -> u32;
+
+    /// Puts a block where it belongs, ahead of its equals; by recency: at the head.
+    fn push(&mut self, entry: Entry, block: &Block);
+
+    /// Puts a block in the last place that there is for it.
+    fn push_last(&mut self, entry: Entry, block: &Block);
+
+    /// Takes a block out.
+    fn remove(&mut self, entry: Entry, block: &Block);
+
+    /// The hotness of a block falls to 0: the block stands where it would if it had come so.
+    fn cool(&mut self, entry: Entry, block: &Block);
+
+    /// The block that gives way next.
+    fn tail(&mut self) -> Option<Entry>;
+
+    /// Up to `count` blocks that are hot at all, from the head on.
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry>;
+
+    /// All blocks from the tail on.
+    fn tail_first(&self) -> Vec<Entry>;
+
+    /// The newest and the oldest block of a queue by recency.
+    fn ends(&self) -> Option<[Entry; 2]> {
+        None
+    }
+
+    /// Activity of the tail, in a queue by activity.
+    fn least(&self) -> Option<u32> {
+        None
+    }
+
+    /// Checks the structure.
+    fn check(&self, blocks: &[Block]) -> Result<(), String>;
+}
+
+/// By recency.
+pub(super) struct ByRecency {
+    /// Front: the tail.
+    list: Lists,
+}
+
+impl ByRecency {
+    fn head_first(&self) -> impl Iterator<Item = Entry> + '_ {
+        std::iter::successors(self.list.back(0), |&entry| self.list.prev(entry))
+    }
+}
+
+impl Queue for ByRecency {
+    fn new(_: &Steps) -> Self {
+        Self { list: Lists::new(1) }
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.list.grow(entries);
+    }
+
+    fn len(&self) -> u32 {
+        self.list.len(0)
+    }
+
+    fn push(&mut self, entry: Entry, _: &Block) {
+        self.list.push_back(0, entry);
+    }
+
+    fn push_last(&mut self, entry: Entry, _: &Block) {
+        self.list.push_front(0, entry);
+    }
+
+    fn remove(&mut self, entry: Entry, _: &Block) {
+        self.list.remove(0, entry);
+    }
+
+    fn cool(&mut self, _: Entry, _: &Block) {}
+
+    fn tail(&mut self) -> Option<Entry> {
+        self.list.front(0)
+    }
+
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry> {
+        self.head_first().filter(|&entry| blocks[entry as usize].is_hot()).take(count).collect()
+    }
+
+    fn tail_first(&self) -> Vec<Entry> {
+        self.list.iter(0).collect()
+    }
+
+    fn ends(&self) -> Option<[Entry; 2]> {
+        Some([self.list.back(0)?, self.list.front(0)?])
+    }
+
+    fn check(&self, _: &[Block]) -> Result<(), String> {
+        self.list.check()
+    }
+}
+
+/// By falling hotness, the newest ahead among equals. Most blocks have no hotness: these are a
+/// list, at the end of the tail.
+pub(super) struct ByHotness {
+    /// Front: the tail.
+    cold: Lists,
+    /// The least hot first.
+    hot: LazyHeap<u128>,
+    pushed: u64,
+}
+
+/// A key by which a heap orders by rising hotness, and by `turn` among equals. Numbers that are not
+/// negative are in the order of their bits.
+fn key(hotness: f64, turn: u64) -> u128 {
+    u128::from(hotness.to_bits()) << 64 | u128::from(turn)
+}
+
+impl ByHotness {
+    /// Hot blocks from the tail on.
+    fn sorted(&self) -> Vec<(u128, Entry)> {
+        let mut hot: Vec<_> = self.hot.iter().collect();
+        hot.sort_unstable();
+        hot
+    }
+}
+
+impl Queue for ByHotness {
+    fn new(_: &Steps) -> Self {
+        Self { cold: Lists::new(1), hot: LazyHeap::new(), pushed: 0 }
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.cold.grow(entries);
+        self.hot.grow(entries);
+    }
+
+    fn len(&self) -> u32 {
+        self.cold.len(0) + self.hot.len()
+    }
+
+    fn push(&mut self, entry: Entry, block: &Block) {
+        if block.is_hot() {
+            self.pushed += 1;
+            self.hot.push(key(block.hotness, self.pushed), entry);
+        } else {
+            self.cold.push_back(0, entry);
+        }
+    }
+
+    fn push_last(&mut self, entry: Entry, block: &Block) {
+        if block.is_hot() { self.push(entry, block) } else { self.cold.push_front(0, entry) }
+    }
+
+    fn remove(&mut self, entry: Entry, block: &Block) {
+        if block.is_hot() { self.hot.remove(entry) } else { self.cold.remove(0, entry) }
+    }
+
+    fn cool(&mut self, entry: Entry, _: &Block) {
+        self.hot.remove(entry);
+        self.cold.push_back(0, entry);
+    }
+
+    fn tail(&mut self) -> Option<Entry> {
+        self.cold.front(0).or_else(|| self.hot.first().map(|(_, entry)| entry))
+    }
+
+    fn hot_from_head(&self, _: &[Block], count: usize) -> Vec<Entry> {
+        let mut hot: Vec<_> = self.hot.iter().collect();
+        let rest = hot.len().saturating_sub(count);
+        if rest > 0 {
+            hot.select_nth_unstable(rest);
+        }
+        hot[rest..].sort_unstable();
+        hot[rest..].iter().rev().map(|&(_, entry)| entry).collect()
+    }
+
+    fn tail_first(&self) -> Vec<Entry> {
+        self.cold.iter(0).chain(self.sorted().into_iter().map(|(_, entry)| entry)).collect()
+    }
+
+    fn check(&self, blocks: &[Block]) -> Result<(), String> {
+        self.cold.check()?;
+        self.hot.check()?;
+        let is_placed = self.cold.iter(0).all(|entry| !blocks[entry as usize].is_hot())
+            && self
+                .hot
+                .iter()
+                .all(|(at, entry)| at >> 64 == key(blocks[entry as usize].hotness, 0) >> 64);
+        if is_placed { Ok(()) } else { Err("a block is not where its hotness says".into()) }
+    }
+}
+
+/// By the activity of Hint-K, and by recency among equals.
+pub(super) struct ByHistory {
+    order: ByActivity,
+    steps: Steps,
+    /// Blocks of each value that are hot. They were used lately, so they are near the newest end of
+    /// their value, behind which there may be many thousands that are not.
+    hot: Vec<u32>,
+}
+
+impl Queue for ByHistory {
+    fn new(steps: &Steps) -> Self {
+        let values = steps.values();
+        Self { order: ByActivity::new(values), steps: steps.clone(), hot: vec![0; values as usize] }
+    }
+
+    fn grow(&mut self, entries: u32) {
+        self.order.grow(entries);
+    }
+
+    fn len(&self) -> u32 {
+        self.order.len()
+    }
+
+    fn push(&mut self, entry: Entry, block: &Block) {
+        let value = self.steps.value(block.history);
+        self.order.push(entry, value);
+        self.hot[value as usize] += u32::from(block.is_hot());
+    }
+
+    fn push_last(&mut self, entry: Entry, block: &Block) {
+        self.push(entry, block);
+    }
+
+    fn remove(&mut self, entry: Entry, block: &Block) {
+        let value = self.steps.value(block.history);
+        self.order.remove(entry, value);
+        self.hot[value as usize] -= u32::from(block.is_hot());
+    }
+
+    fn cool(&mut self, _: Entry, block: &Block) {
+        self.hot[self.steps.value(block.history) as usize] -= 1;
+    }
+
+    fn tail(&mut self) -> Option<Entry> {
+        self.order.first()
+    }
+
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry> {
+        let of_value = |value: u32| {
+            let hot =
+                self.order.newest_first(value).filter(|&entry| blocks[entry as usize].is_hot());
+            hot.take(self.hot[value as usize] as usize)
+        };
+        (0..self.steps.values()).rev().flat_map(of_value).take(count).collect()
+    }
+
+    fn tail_first(&self) -> Vec<Entry> {
+        self.order.iter().collect()
+    }
+
+    fn least(&self) -> Option<u32> {
+        self.order.least()
+    }
+
+    fn check(&self, blocks: &[Block]) -> Result<(), String> {
+        self.order.check()?;
+        let hot =
+            |value| self.order.newest_first(value).filter(|&entry| blocks[entry as usize].is_hot());
+        let counts = (0..self.steps.values()).map(|value| hot(value).count() as u32);
+        if counts.eq(self.hot.iter().copied()) {
+            return Ok(());
+        }
+        Err("hot blocks of a value are counted otherwise".into())
+    }
+}
+
+/// The blocks of a queue by recency, ordered by hotness besides: D-HFA exchanges the hottest block
+/// of Q1, the one nearest the head among equals.
+pub(super) struct Hottest {
+    /// By falling hotness, and from the head on among equals; of blocks that are hot at all.
+    heap: LazyHeap<u128>,
+    /// Places given out last at each end of the queue.
+    head: u64,
+    tail: u64,
+}
+
+/// The place of a block that is neither the newest nor the oldest.
+const MIDDLE: u64 = 1 << 63;
+
+impl Hottest {
+    pub(super) fn new() -> Self {
+        Self { heap: LazyHeap::new(), head: MIDDLE, tail: MIDDLE }
+    }
+
+    pub(super) fn grow(&mut self, entries: u32) {
+        self.heap.grow(entries);
+    }
+
+    /// The hottest block; none is hot at all if there is none.
+    pub(super) fn first(&mut self) -> Option<Entry> {
+        self.heap.first().map(|(_, entry)| entry)
+    }
+
+    /// A block came to the head of the queue, or to its tail.
+    pub(super) fn push(&mut self, entry: Entry, block: &mut Block, is_at_head: bool) {
+        let place = if is_at_head { &mut self.head } else { &mut self.tail };
+        *place = if is_at_head { *place - 1 } else { *place + 1 };
+        block.place = *place;
+        self.insert(entry, block);
+    }
+
+    /// A block left the queue, or its hotness is about to change.
+    pub(super) fn remove(&mut self, entry: Entry, block: &Block) {
+        if block.is_hot() {
+            self.heap.remove(entry);
+        }
+    }
+
+    /// The hotness of a block has changed, where the block stands.
+    pub(super) fn insert(&mut self, entry: Entry, block: &Block) {
+        if block.is_hot() {
+            self.heap.push(!key(block.hotness, !block.place), entry);
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.heap.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, ByHistory, ByHotness, Queue};
+    use crate::Entry;
+    use crate::movement::activity::Steps;
+
+    const BLOCKS: u32 = 60;
+
+    /// What a queue orders a block by, and the rank among equals: a cold block that was put last
+    /// stands behind all others.
+    type Key = (u64, i64);
+
+    /// Drives a queue beside a sorted list; `key` says what a queue of its kind orders by.
+    fn agrees_with_a_sorted_list<Q: Queue>(
+        key: impl Fn(&Steps, &Block) -> u64,
+        cools_in_place: bool,
+    ) {
+        let steps = Steps::new(2);
+        let (mut ours, mut blocks) = (Q::new(&steps), vec![Block::default(); BLOCKS as usize]);
+        ours.grow(BLOCKS);
+        // From the tail on.
+        let mut model: Vec<(Key, Entry)> = Vec::new();
+        let (mut x, mut turn, mut most) = (5_u64, 0, 0);
+        for step in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            turn += 1;
+            let entry = (x >> 33) as u32 % BLOCKS;
+            let block = &mut blocks[entry as usize];
+            match model.iter().position(|m| m.1 == entry) {
+                Some(at) if block.is_hot() && x >> 60 & 1 == 0 => {
+                    ours.cool(entry, block);
+                    block.hotness = 0.0;
+                    if !cools_in_place {
+                        model[at].0 = (key(&steps, block), turn);
+                    }
+                }
+                Some(at) => {
+                    ours.remove(entry, block);
+                    model.remove(at);
+                }
+                None => {
+                    let hotness = if x >> 62 == 0 { (x >> 43) % 45 } else { 0 };
+                    (block.history, block.hotness) = ((x >> 50) as u8 & 7, hotness as f64);
+                    let is_last = !cools_in_place && x >> 59 & 3 == 0;
+                    if is_last {
+                        ours.push_last(entry, block)
+                    } else {
+                        ours.push(entry, block)
+                    }
+                    let is_behind = is_last && !block.is_hot();
+                    let rank = if is_behind { -turn } else { turn };
+                    model.push(((key(&steps, block), rank), entry));
+                }
+            }
+            model.sort_unstable();
+            let hot = model.iter().rev().map(|m| m.1).filter(|&e| blocks[e as usize].is_hot());
+            let hot: Vec<Entry> = hot.collect();
+            most = most.max(hot.len());
+            let count = (x >> 40) as usize % 12;
+            let found = ours.hot_from_head(&blocks, count);
+            assert_eq!(found, hot[..count.min(hot.len())], "step {step}");
+            assert_eq!(ours.tail(), model.first().map(|m| m.1), "step {step}");
+            let all = model.iter().map(|m| m.1);
+            assert!(ours.tail_first().into_iter().eq(all), "step {step}");
+            assert_eq!(ours.len() as usize, model.len());
+            ours.check(&blocks).unwrap();
+        }
+        assert!(most > 8, "{most} hot blocks at most");
+    }
+
+    #[test]
+    fn a_queue_by_hotness_agrees_with_a_sorted_list() {
+        agrees_with_a_sorted_list::<ByHotness>(|_, block| block.hotness.to_bits(), false);
+    }
+
+    #[test]
+    fn a_queue_by_activity_agrees_with_a_sorted_list() {
+        let value = |steps: &Steps, block: &Block| steps.value(block.history).into();
+        agrees_with_a_sorted_list::<ByHistory>(value, true);
+    }
+}
