@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
 use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Awareness, Context, Knows};
+use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::Memory;
 use undercroft_hints::ClientId;
@@ -420,9 +420,11 @@ fn shard(
     let placement = config.shard_placement();
     let scheme = config.placement.scheme();
     let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
+    let cooperates = levels.is_some() || placement != Placement::Access;
     let awareness = Awareness::of(&config.policy);
     let knowledge = Knowledge {
-        estimates: config.estimate,
+        // At the access, all that a content-aware policy needs is a guess.
+        estimates: config.estimate || !cooperates,
         client_blocks: config.client_blocks().map(|blocks| blocks.div_ceil(config.shards.max(1))),
         remembered: if levels.is_some() { DELIVERIES_MIN } else { 0 },
     };
@@ -432,17 +434,11 @@ fn shard(
             let level = RemoteLevel::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
             Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
         }
-        None if placement == Placement::Access => {
-            let policy = config.policy.build(&Context::new(capacity));
-            let policy = policy.map_err(|e| VolumeError::Policy(config.name.clone(), e))?;
-            Level::of_policy(policy, config.mode(), seed)
-        }
         None => Level::new(&config.policy, capacity, &placement, config.mode(), seed)
             .map_err(|error| VolumeError::Placement(config.name.clone(), error))?,
     };
-    let cooperates = levels.is_some() || placement != Placement::Access;
     if cooperates || awareness.is_some() {
-        level = level.knowing_clients(awareness.filter(|_| !cooperates), knowledge, seed);
+        level = level.knowing_clients(awareness, knowledge, seed);
     }
     let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
     let pool = memory.pool(frames, config.block_bytes as usize);

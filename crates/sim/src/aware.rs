@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::Reference;
-use undercroft_cache::policy::{Awareness, Knows};
+use undercroft_cache::policy::Awareness;
 use undercroft_cache::topology::{AwareCounts, Pair};
 use undercroft_trace::{DenseTrace, Ref};
 
+use crate::combinations::Combination;
 use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, Error, LevelConfig, Outcome};
 
@@ -43,28 +44,6 @@ pub(crate) fn is_aware(level: &LevelConfig) -> bool {
     Awareness::of(&level.policy).is_some()
 }
 
-/// Refuses content-aware policies where nobody tells them anything.
-pub(crate) fn refuse(what: &str, levels: &[LevelConfig]) -> Result<(), Error> {
-    match levels.iter().find(|level| is_aware(level)) {
-        None => Ok(()),
-        Some(level) => Err(Error::Request(format!(
-            "{} {what}: a content-aware policy is simulated at one or both of two levels with \
-             placement access, and with knows=exact at the first of any with another placement",
-            level.policy
-        ))),
-    }
-}
-
-/// Where levels cooperate the first one can be content-aware, and knows exactly.
-pub(crate) fn check_cooperating(config: &Config) -> Result<(), Error> {
-    let [first, lower @ ..] = &config.levels[..] else { return Ok(()) };
-    let knows = Awareness::of(&first.policy).map(|awareness| awareness.knows);
-    if lower.is_empty() || knows.is_some_and(|knows| knows != Knows::Exact) {
-        refuse("where levels cooperate", std::slice::from_ref(first))?;
-    }
-    refuse("below the first level, where levels cooperate", lower)
-}
-
 /// Runs two levels over the whole trace. `progress` is told the references done so far.
 ///
 /// # Errors
@@ -95,16 +74,9 @@ impl Topology for Pair {
 }
 
 fn build(trace: &DenseTrace, config: &Config) -> Result<Pair, Error> {
-    let [upper, lower] = &config.levels[..] else {
-        let why = "a content-aware policy needs one neighbour: two levels, --l1 and --l2";
-        return Err(Error::Request(why.into()));
-    };
-    if config.levels.iter().any(|level| level.policy.info().name == "opt") {
-        let why = "opt beside a content-aware policy: which references reach a level depends on \
-                   what the other holds, so the best choice cannot be known beforehand";
-        return Err(Error::Request(why.into()));
-    }
-    let levels = [upper, lower].map(|level| (&level.policy, level.capacity));
+    Combination { first: &config.levels, ..Combination::default() }.check()?;
+    let levels = [&config.levels[0], &config.levels[1]];
+    let levels = levels.map(|level| (&level.policy, level.capacity));
     let names = (0..trace.unique()).map(|number| trace.names().name(number));
     Ok(Pair::new(levels, config.write_mode, names)?)
 }

@@ -6,6 +6,7 @@
 
 mod aware;
 mod clients;
+mod combinations;
 mod cooperation;
 mod costs;
 pub mod curve;

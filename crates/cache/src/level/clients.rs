@@ -101,6 +101,18 @@ pub struct ClientCounts {
     pub false_positives_ppm: u64,
 }
 
+/// What a level knows of its clients, as asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Knowledge {
+    /// Whether clients that do not say what they evict are emulated.
+    pub estimates: bool,
+    /// The size in blocks of the clients' caches, where a content-aware policy emulates them and it
+    /// is known.
+    pub client_blocks: Option<u32>,
+    /// Blocks whose deliveries are remembered at least.
+    pub remembered: u32,
+}
+
 /// The knowledge of clients at work.
 pub(super) struct Clients {
     /// Who was given what; none where summaries or a sized emulation say it.
@@ -132,36 +144,28 @@ struct Aware {
 }
 
 impl Clients {
-    /// Of a level of `capacity` blocks. `estimates`: clients that say nothing are emulated.
-    /// `remembered`: blocks whose deliveries are remembered at least. `seed` makes the indexes
-    /// unpredictable for clients that choose the block numbers; it changes nothing else.
-    pub(super) fn new(capacity: u32, remembered: u32, estimates: bool, seed: u64) -> Self {
-        Self {
-            deliveries: Some(Deliveries::new(remembered.max(capacity), seed)),
-            emulation: estimates.then(|| Emulation::new(capacity, seed)),
-            aware: None,
-            capacity,
-            seed,
-            counts: ClientCounts::default(),
-        }
-    }
-
-    /// Of a level with a content-aware policy. `client_blocks`: the size of the emulated client, if
-    /// it is known, where emulation is asked for.
-    pub(super) fn aware(
+    /// Of a level of `capacity` blocks; `awareness` is that of a content-aware policy. `seed` makes
+    /// the indexes unpredictable for clients that choose the block numbers; it changes nothing else.
+    pub(super) fn new(
         capacity: u32,
-        awareness: Awareness,
-        client_blocks: Option<u32>,
+        awareness: Option<Awareness>,
+        knowledge: Knowledge,
         seed: u64,
     ) -> Self {
-        let is_sized = awareness.knows == Knows::Emulation && client_blocks.is_some();
-        let is_by_delivery = awareness.knows != Knows::Bloom && !is_sized;
-        let neighbour = Neighbour::new(None);
-        let aware = Aware { awareness, neighbour, is_cautious: false, client_blocks };
+        let Knowledge { estimates, client_blocks, remembered } = knowledge;
+        let is_by_delivery = match awareness.map(|awareness| awareness.knows) {
+            Some(Knows::Bloom) => false,
+            Some(Knows::Emulation) => client_blocks.is_none(),
+            Some(Knows::Exact) | None => true,
+        };
+        let aware = awareness.map(|awareness| {
+            let neighbour = Neighbour::new(None);
+            Aware { awareness, neighbour, is_cautious: false, client_blocks }
+        });
         let mut clients = Self {
-            deliveries: is_by_delivery.then(|| Deliveries::new(capacity, seed)),
-            emulation: is_by_delivery.then(|| Emulation::new(capacity, seed)),
-            aware: Some(aware),
+            deliveries: is_by_delivery.then(|| Deliveries::new(remembered.max(capacity), seed)),
+            emulation: (is_by_delivery && estimates).then(|| Emulation::new(capacity, seed)),
+            aware,
             capacity,
             seed,
             counts: ClientCounts::default(),

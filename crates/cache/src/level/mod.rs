@@ -40,7 +40,7 @@ use clients::Clients;
 use eviction::EvictionPlacement;
 
 pub use below::{Below, BelowCounts};
-pub use clients::{Asker, ClientCounts, ClientEviction, Request, Sender};
+pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sender};
 pub use counts::Counts;
 pub(crate) use counts::{Tally, refer};
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
@@ -94,18 +94,6 @@ struct Pending {
     blocks: Vec<u64>,
     found: Vec<Option<Entry>>,
     done: usize,
-}
-
-/// What a level knows of its clients, as asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Knowledge {
-    /// Whether clients that do not say what they evict are emulated.
-    pub estimates: bool,
-    /// The size in blocks of the clients' caches, where a content-aware policy emulates them and it
-    /// is known.
-    pub client_blocks: Option<u32>,
-    /// Blocks whose deliveries are remembered at least.
-    pub remembered: u32,
 }
 
 impl Level {
@@ -174,12 +162,7 @@ impl Level {
         knowledge: Knowledge,
         seed: u64,
     ) -> Self {
-        let Knowledge { estimates, client_blocks, remembered } = knowledge;
-        let capacity = self.capacity();
-        let clients = match awareness {
-            Some(awareness) => Clients::aware(capacity, awareness, client_blocks, seed),
-            None => Clients::new(capacity, remembered, estimates, seed),
-        };
+        let clients = Clients::new(self.capacity(), awareness, knowledge, seed);
         self.clients = Some(Box::new(clients));
         self
     }

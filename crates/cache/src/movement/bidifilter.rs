@@ -12,7 +12,7 @@
 //! Invariants: a block is in one list; no area holds more than its size, protected and probation
 //! together no more than the lower level.
 
-use super::registry::{Build, SchemeInfo};
+use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
 use crate::policy::sketch::Sketch;

@@ -9,7 +9,7 @@
 //!
 //! Invariants: no cache holds more than its capacity; a block is in one list of a cache at most.
 
-use super::registry::{Build, SchemeInfo};
+use super::info::{Build, SchemeInfo};
 use super::segments::{Kind, Segments, Shape};
 use super::{Move, Scheme, Topology};
 use crate::lists::Lists;

@@ -7,10 +7,10 @@
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
+use super::info::SchemeInfo;
 use super::level::{
     Bid, Demoted, Evicted, LevelConfig, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
 };
-use super::registry::SchemeInfo;
 use super::stack::stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};

@@ -20,6 +20,7 @@ mod demote;
 mod hfa;
 mod hint_k;
 mod index;
+mod info;
 mod level;
 mod promote;
 mod promote_arc;
@@ -31,8 +32,9 @@ mod tandem;
 mod topology;
 
 pub use hfa::MoveLog;
+pub use info::{Build, DEFAULT_SEED, SchemeInfo};
 pub use level::{Bid, Load, Pass};
-pub use registry::{Build, DEFAULT_SEED, SchemeInfo, SchemeSpec, schemes, schemes_with_levels};
+pub use registry::{SchemeSpec, schemes, schemes_with_levels};
 pub use remote::{EvictedBlock, LinkCounts, Lookup, PromotedBlock, RemoteLevel, Requester};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 

@@ -8,7 +8,7 @@
 //! Invariants: a block is in one cache at most; none holds more than its capacity.
 
 use super::chances::{CHANCE, Chances, START};
-use super::registry::{Build, SchemeInfo};
+use super::info::{Build, SchemeInfo};
 use super::stack::level_configs;
 use super::{Gauges, Move, Scheme, Topology, promote_arc};
 use crate::list_queues::ListQueues;

@@ -7,8 +7,8 @@
 use std::hint::black_box;
 
 use super::index::Index;
+use super::info::{Build, Built};
 use super::level::{Demoted, Evicted, LevelConfig, Pass, Passing, SchemeLevel, Upper};
-use super::registry::{Build, Built};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 

@@ -18,7 +18,7 @@
 //! Invariants: the main area holds blocks of the directory only, and the window none of those; no
 //! area holds more than its size; what the directory has and the main area has not fits below.
 
-use super::registry::{Build, SchemeInfo};
+use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
 use crate::policy::sketch::Sketch;

@@ -42,6 +42,8 @@ pub struct Hierarchy {
     order: Order,
     /// Whether the first level says what it evicts.
     tells: bool,
+    /// Whether the first level says to the one below it what it holds.
+    informs: bool,
     /// Whether the lower levels place at the access for the time being.
     access_based: bool,
     /// Blocks met so far: a block is cold exactly if its number is not below.
@@ -91,6 +93,7 @@ impl Hierarchy {
             lower,
             order,
             tells: true,
+            informs: false,
             access_based: false,
             known: 0,
             moves: Vec::new(),
@@ -102,6 +105,11 @@ impl Hierarchy {
     /// The first level does not say what it evicts: see [`client_evicted`](Self::client_evicted).
     pub fn silence_client(&mut self) {
         self.tells = false;
+    }
+
+    /// The level below the first one, which is content-aware, learns exactly what that holds.
+    pub fn inform_lower(&mut self) {
+        self.informs = true;
     }
 
     /// From now on the lower levels place at the access, or no longer: what is to be done where the
@@ -131,6 +139,8 @@ impl Hierarchy {
         }
         if reference.is_write() || found.is_none() {
             found = found.or(self.refer_below(reference, cold));
+            let holds = self.top.as_ref().is_some_and(|top| top.frame(entry.into()).is_some());
+            self.inform(entry, holds);
         }
         self.place_foreseen();
         if self.order == Order::ReadFirst {
@@ -153,6 +163,13 @@ impl Hierarchy {
             if let Some(cache) = top.cache_mut() {
                 cache.neighbour_holds(entry.into(), holds);
             }
+        }
+    }
+
+    /// The first level holds a block now, or does not: the level below learns it if it is to.
+    fn inform(&mut self, entry: Entry, holds: bool) {
+        if let (true, Some(cache)) = (self.informs, self.lower[0].cache_mut()) {
+            cache.neighbour_holds(entry.into(), holds);
         }
     }
 
@@ -186,7 +203,10 @@ impl Hierarchy {
 
     fn place_victims(&mut self) {
         let victims = std::mem::take(&mut self.victims);
-        victims.iter().for_each(|&victim| self.descend(victim));
+        for &victim in &victims {
+            self.inform(victim, false);
+            self.descend(victim);
+        }
         self.victims = victims;
     }
 

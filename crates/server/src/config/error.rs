@@ -29,7 +29,8 @@ pub enum VolumeError {
     /// A content-aware policy under a placement that keeps no block at both client and server.
     #[error(
         "volume {0}: policy {1} evicts first what clients hold too, and with this placement they \
-         hold other blocks: choose placement=access, or a policy without that"
+         hold other blocks: choose placement=access, or eviction,on-hit=keep with \
+         knows=exact, or a policy without that"
     )]
     Aware(String, String),
     /// A size for nobody.

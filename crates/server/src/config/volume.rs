@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Eviction, Order, Placement, Staging};
+use undercroft_cache::placement::{Eviction, OnHit, Order, Placement, Staging};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
@@ -324,7 +324,14 @@ impl VolumeConfig {
         let awareness = Awareness::of(&self.policy);
         if let Some(awareness) = awareness {
             awareness.check().map_err(|error| VolumeError::Policy(name(), error))?;
-            if self.placement.rule() != Placement::Access {
+            let keeps = match self.placement.rule() {
+                Placement::Access => true,
+                Placement::Eviction(eviction) => {
+                    eviction.on_hit == OnHit::Keep && awareness.knows == Knows::Exact
+                }
+                Placement::Global(_) => false,
+            };
+            if !keeps {
                 return Err(VolumeError::Aware(name(), self.policy.to_string()));
             }
         }

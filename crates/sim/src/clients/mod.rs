@@ -17,8 +17,8 @@ pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
 
-use crate::aware::refuse as refuse_aware;
-use crate::cooperation::{HINT_BYTES, NEEDS_CLOCK};
+use crate::combinations::{Combination, RuleKind};
+use crate::cooperation::HINT_BYTES;
 use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
 
@@ -109,12 +109,9 @@ pub fn simulate_clients(
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
     let stopwatch = Stopwatch::start();
-    if config.placement.is_by_cost() {
-        return Err(Error::Request(NEEDS_CLOCK.into()));
-    }
     let trace = population.trace();
     let warmup = trace.references_of(config.warmup_records)?;
-    let (cluster, by_volume) = build(population, config)?;
+    let (cluster, by_volume) = build(population, config, false)?;
     let mut world = World { population, cluster, seen: Seen::new(population.unique()) };
     drive(trace, warmup, &mut world, &mut progress)?;
     Ok(outcome(stopwatch, &world.cluster, config, (trace.len(), by_volume)))
@@ -145,9 +142,21 @@ impl Topology for World<'_> {
 pub(crate) fn build(
     population: &Population,
     config: &ClientsConfig,
+    has_clock: bool,
 ) -> Result<(Cluster, bool), Error> {
     let count = population.names().len();
-    check(config, count)?;
+    Combination {
+        rule: RuleKind::Placement(&config.placement),
+        first: &config.clients,
+        lower: std::slice::from_ref(&config.server),
+        write_mode: config.write_mode,
+        has_clients: true,
+        has_clock,
+        shares_data: population.data() == Data::Shared,
+        ..Combination::default()
+    }
+    .check()?;
+    check_numbers(config, count)?;
     let (homes, by_volume) = population.homes(config.servers as usize);
     let clients: Vec<Client> = (0..count)
         .map(|client| {
@@ -176,7 +185,7 @@ pub(crate) fn build(
     Ok((cluster, by_volume))
 }
 
-fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
+fn check_numbers(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
     let refuse = |why: String| Err(Error::Request(why));
     let (given, servers) = (config.clients.len(), config.servers);
     if given != 1 && given != clients {
@@ -184,16 +193,6 @@ fn check(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
             "{given} first levels for {clients} clients: give one for all of them, or one for each"
         ));
     }
-    let mut levels = config.clients.iter().chain([&config.server]);
-    if levels.any(|level| level.policy.info().name == "opt") {
-        return refuse(
-            "opt with several clients or with a clock: what reaches a cache depends on the other \
-             caches, so the best choice cannot be known beforehand; use another policy"
-                .into(),
-        );
-    }
-    refuse_aware("with several clients or with a clock", &config.clients)?;
-    refuse_aware("with several clients or with a clock", std::slice::from_ref(&config.server))?;
     if !(1..=MAX_SERVERS).contains(&servers) || config.server.capacity < servers {
         let blocks = config.server.capacity;
         return refuse(format!(

@@ -17,6 +17,8 @@ use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
 
+use crate::aware::is_aware;
+use crate::combinations::{Combination, RuleKind};
 use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, Error, Outcome, simulate};
 
@@ -71,11 +73,6 @@ pub struct EstimateOutcome {
     pub fallback: f64,
 }
 
-/// Why a choice by cost cannot be made where everything happens at once.
-pub(crate) const NEEDS_CLOCK: &str = "down=auto weighs the time that a block takes on the link \
-     against the time of a disk, and without a clock nothing takes time: add --timed, or choose \
-     down=reload or down=demote";
-
 /// Bytes of a hint that says that a block was evicted.
 pub(crate) const HINT_BYTES: u64 = 8;
 
@@ -99,7 +96,16 @@ pub fn simulate_placed(
     if cooperation.placement == Placement::Access {
         return simulate(trace, config, progress);
     }
-    crate::aware::check_cooperating(config)?;
+    let top = usize::from(config.levels.len() > 1);
+    Combination {
+        rule: RuleKind::Placement(&cooperation.placement),
+        first: &config.levels[..top],
+        lower: &config.levels[top..],
+        evictions: cooperation.evictions.clone(),
+        write_mode: config.write_mode,
+        ..Combination::default()
+    }
+    .check()?;
     let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;
     let mut run = Run::new(trace, config, cooperation)?;
@@ -134,7 +140,6 @@ impl<'a> Run<'a> {
         cooperation: &'a Cooperation,
     ) -> Result<Self, Error> {
         let Cooperation { placement, evictions } = cooperation;
-        check_levels(config, placement, evictions)?;
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;
@@ -152,6 +157,9 @@ impl<'a> Run<'a> {
             let policy = wanted.policy.build(&Context::new(wanted.capacity))?;
             Hierarchy::new(policy, config.write_mode, lower)?
         };
+        if config.levels.get(1).is_some_and(is_aware) {
+            hierarchy.inform_lower();
+        }
         let mut estimate = None;
         if *evictions == Evictions::Estimated {
             hierarchy.silence_client();
@@ -266,43 +274,5 @@ impl Estimate {
             true_precision: is_simulated.then(|| self.right as f64 / self.inferred.max(1) as f64),
             fallback: self.by_access as f64 / self.references.max(1) as f64,
         }
-    }
-}
-
-/// Refuses what cannot be: evictions that nobody knows, or a client that is simulated though the
-/// trace holds what a real one let through.
-fn check_levels(
-    config: &Config,
-    placement: &Placement,
-    evictions: &Evictions,
-) -> Result<(), Error> {
-    let (levels, name) = (config.levels.len(), placement.name());
-    let refuse = |why: String| Err(Error::Request(why));
-    if placement.is_by_cost() {
-        return refuse(NEEDS_CLOCK.into());
-    }
-    match evictions {
-        Evictions::Exact if levels == 1 => refuse(format!(
-            "placement {name} with one level: nothing is known of the client's evictions; add a \
-             level above, or take them from buffer addresses (--evictions cct) or from an emulated \
-             client (--evictions estimate)"
-        )),
-        Evictions::Derived(_) if levels > 1 => refuse(
-            "--evictions cct is for the one level below the client that was recorded: the levels \
-             above it would be a second client; leave all levels out but one"
-                .into(),
-        ),
-        Evictions::Derived(_) | Evictions::Estimated
-            if matches!(placement, Placement::Global(_)) =>
-        {
-            refuse(format!(
-                "placement {name} needs the evicted blocks with their data, and derived or \
-                 inferred evictions come without; use eviction"
-            ))
-        }
-        Evictions::Estimated if levels > 2 => refuse(
-            "--evictions estimate is for one server below one client: at most two levels".into(),
-        ),
-        _ => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use undercroft_cache::{Counts, Reference, WriteMode};
 use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
+use crate::combinations::{Combination, RuleKind};
 use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Costs, DemotionCost, Error, Outcome, Population};
 use account::Account;
@@ -92,7 +93,15 @@ pub fn simulate_movement(
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, Error> {
     let stopwatch = Stopwatch::start();
-    check(population, config)?;
+    let name = config.scheme.info().name;
+    let shares_data = population.data() == crate::Data::Shared;
+    let (rule, write_mode) = (RuleKind::Scheme(name), config.write_mode);
+    Combination { rule, write_mode, shares_data, ..Combination::default() }.check()?;
+    let (clients, known) = (population.names().len(), config.topology.clients());
+    if clients != known {
+        let why = format!("{clients} clients, and the topology has places for {known}");
+        return Err(Error::Request(why));
+    }
     let build = Build {
         block_bytes: config.block_bytes,
         policy: &config.policy,
@@ -173,27 +182,6 @@ impl Topology for Caches<'_> {
             account.restart(self.scheme.as_ref());
         }
     }
-}
-
-fn check(population: &Population, config: &MovementConfig) -> Result<(), Error> {
-    let refuse = |why: String| Err(Error::Request(why));
-    let name = config.scheme.info().name;
-    let (clients, known) = (population.names().len(), config.topology.clients());
-    if clients != known {
-        return refuse(format!("{clients} clients, and the topology has places for {known}"));
-    }
-    if population.data() == crate::Data::Shared {
-        return refuse(format!(
-            "placement {name} with clients that share data: a block would be in several places at \
-             once, and the scheme holds it in one; leave --data shared out"
-        ));
-    }
-    if config.write_mode != WriteMode::Allocate {
-        return refuse(format!(
-            "placement {name}: writes allocate there, as reads do; use --write-mode allocate"
-        ));
-    }
-    Ok(())
 }
 
 /// What the applications asked for and got, as one level.

@@ -108,7 +108,7 @@ pub fn simulate_timed(
     timing.check_length(population.trace().len(), population.names().len())?;
     let stopwatch = Stopwatch::start();
     let warmup = population.trace().references_of(config.warmup_records)?;
-    let (cluster, by_volume) = clients::build(population, config)?;
+    let (cluster, by_volume) = clients::build(population, config, true)?;
     let mut world = World::new(population, cluster, config, timing, warmup);
     world.run(&mut progress)?;
     let (cluster, timed) = world.finish();

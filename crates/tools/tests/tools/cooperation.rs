@@ -117,34 +117,51 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
         ("gl,order=demote-first", Report::Demotions),
     ] {
         for l1 in ["lru", "clock"] {
-            let served = serve(&POLICIES, placement).await;
-            for l2 in POLICIES {
-                let how = Replay {
-                    l1: Some(spec(l1).build(&Context::new(L1)).expect("a policy")),
-                    write_mode: WriteMode::Allocate,
-                    depth: 1,
-                    connections: 1,
-                    single: false,
-                    verify: true,
-                    report,
-                    batch: 1,
-                    below: undercroft_cache::Below::Nothing,
-                    awareness: Default::default(),
-                    probe: false,
-                    placement: None,
-                    options: ClientOptions::default(),
-                };
-                let played = replay(&trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;
-                let played = played.expect("a replay");
-                let text = format!("{l1} above {l2}, {placement}");
-                assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
-                let expected = promised(&trace, l1, l2, placement);
-                assert_eq!(served.counted(l2), expected, "{text}");
-                assert!(expected[1] > 0, "{text}: nothing hit");
-            }
-            served.running.stop().await.expect("a clean end");
+            check(&trace, l1, &POLICIES, placement, report).await;
         }
     }
+}
+
+/// Both caches can hold a block here, so knowing what the client holds is worth something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_content_aware_server_places_what_clients_evict() {
+    let trace = trace();
+    for placement in ["eviction,on-hit=keep", "eviction,on-hit=keep,order=demote-first"] {
+        check(&trace, "lru", &["lru-ca", "clock-ca"], placement, Report::Evictions).await;
+    }
+    let aware = promised(&trace, "lru", "lru-ca", "eviction,on-hit=keep");
+    let plain = promised(&trace, "lru", "lru", "eviction,on-hit=keep");
+    assert!(aware[1] > plain[1], "{aware:?} {plain:?}");
+}
+
+/// Replays a trace through a first level to a server with each of the policies.
+async fn check(trace: &DenseTrace, l1: &str, policies: &[&str], placement: &str, report: Report) {
+    let served = serve(policies, placement).await;
+    for l2 in policies {
+        let how = Replay {
+            l1: Some(spec(l1).build(&Context::new(L1)).expect("a policy")),
+            write_mode: WriteMode::Allocate,
+            depth: 1,
+            connections: 1,
+            single: false,
+            verify: true,
+            report,
+            batch: 1,
+            below: undercroft_cache::Below::Nothing,
+            awareness: Default::default(),
+            probe: false,
+            placement: None,
+            options: ClientOptions::default(),
+        };
+        let played = replay(trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;
+        let played = played.expect("a replay");
+        let text = format!("{l1} above {l2}, {placement}");
+        assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
+        let expected = promised(trace, l1, l2, placement);
+        assert_eq!(served.counted(l2), expected, "{text}");
+        assert!(expected[1] > 0, "{text}: nothing hit");
+    }
+    served.running.stop().await.expect("a clean end");
 }
 
 /// The blocks of the replay go through the caching client, which has data of its own to keep right.

@@ -2,7 +2,7 @@
 
 use super::super::chances::{CHANCE, START};
 use super::super::hint_k::STEPS;
-use super::super::registry::SchemeInfo;
+use super::super::info::SchemeInfo;
 use super::super::stack::stack;
 use super::{Base, DHfa, HHfa, PHfa};
 use crate::policy::{Arguments, Kind, Parameter};

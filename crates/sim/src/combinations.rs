@@ -1,0 +1,301 @@
+//! What goes together in a simulation: one table of all combinations that are refused, each with
+//! its reason. What no row names is simulated. Numbers out of range, and what a policy or a
+//! placement refuses by itself, are refused where these are made.
+
+use undercroft_cache::WriteMode;
+use undercroft_cache::placement::{Eviction, OnHit, Placement};
+use undercroft_cache::policy::{Awareness, Knows, Spec};
+
+use crate::{Error, Evictions, LevelConfig};
+
+/// A simulation as asked for, as far as its parts can contradict each other.
+#[derive(Default)]
+pub(crate) struct Combination<'a> {
+    pub rule: RuleKind<'a>,
+    /// The first levels: one, or one for each client.
+    pub first: &'a [LevelConfig],
+    /// The levels below them, or the servers.
+    pub lower: &'a [LevelConfig],
+    pub evictions: Evictions,
+    pub write_mode: WriteMode,
+    /// Whether several clients or servers are simulated.
+    pub has_clients: bool,
+    pub has_clock: bool,
+    /// Whether the clients share their blocks.
+    pub shares_data: bool,
+}
+
+/// When blocks come to the levels.
+pub(crate) enum RuleKind<'a> {
+    Placement(&'a Placement),
+    /// The scheme of that name moves them.
+    Scheme(&'static str),
+}
+
+impl Default for RuleKind<'_> {
+    fn default() -> Self {
+        Self::Placement(&Placement::Access)
+    }
+}
+
+/// A row of the table.
+struct Refusal {
+    applies: fn(&Combination<'_>) -> bool,
+    why: fn(&Combination<'_>) -> String,
+}
+
+/// The first row that applies says why.
+const REFUSALS: &[Refusal] = &[
+    Refusal {
+        applies: |asked| !asked.has_clock && asked.placement().is_some_and(Placement::is_by_cost),
+        why: |_| {
+            "down=auto weighs the time that a block takes on the link against the time of a disk, \
+             and without a clock nothing takes time: add --timed, or choose down=reload or \
+             down=demote"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| (asked.has_clients || asked.has_clock) && asked.has_policy("opt"),
+        why: |_| {
+            "opt with several clients or with a clock: what reaches a cache depends on the other \
+             caches, so the best choice cannot be known beforehand; use another policy"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.has_clients && asked.aware().is_some(),
+        why: |asked| asked.nobody_tells("with several clients or with a clock"),
+    },
+    Refusal {
+        applies: |asked| asked.is_access() && asked.aware().is_some() && asked.levels() != 2,
+        why: |_| "a content-aware policy needs one neighbour: two levels, --l1 and --l2".into(),
+    },
+    Refusal {
+        applies: |asked| asked.is_access() && asked.aware().is_some() && asked.has_policy("opt"),
+        why: |_| {
+            "opt beside a content-aware policy: which references reach a level depends on what the \
+             other holds, so the best choice cannot be known beforehand"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.cooperates() && !asked.aware().is_none_or(|_| asked.tells_aware()),
+        why: |asked| asked.nobody_tells("where levels cooperate"),
+    },
+    Refusal {
+        applies: |asked| {
+            asked.cooperates() && asked.levels() == 1 && asked.evictions == Evictions::Exact
+        },
+        why: |asked| {
+            format!(
+                "placement {} with one level: nothing is known of the client's evictions; add a \
+                 level above, or take them from buffer addresses (--evictions cct) or from an \
+                 emulated client (--evictions estimate)",
+                asked.name()
+            )
+        },
+    },
+    Refusal {
+        applies: |asked| matches!(asked.evictions, Evictions::Derived(_)) && asked.levels() > 1,
+        why: |_| {
+            "--evictions cct is for the one level below the client that was recorded: the levels \
+             above it would be a second client; leave all levels out but one"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| {
+            asked.evictions != Evictions::Exact
+                && matches!(asked.placement(), Some(Placement::Global(_)))
+        },
+        why: |asked| {
+            format!(
+                "placement {} needs the evicted blocks with their data, and derived or inferred \
+                 evictions come without; use eviction",
+                asked.name()
+            )
+        },
+    },
+    Refusal {
+        applies: |asked| asked.evictions == Evictions::Estimated && asked.levels() > 2,
+        why: |_| {
+            "--evictions estimate is for one server below one client: at most two levels".into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.is_scheme() && asked.shares_data,
+        why: |asked| {
+            format!(
+                "placement {} with clients that share data: a block would be in several places at \
+                 once, and the scheme holds it in one; leave --data shared out",
+                asked.name()
+            )
+        },
+    },
+    Refusal {
+        applies: |asked| asked.is_scheme() && asked.write_mode != WriteMode::Allocate,
+        why: |asked| {
+            format!(
+                "placement {}: writes allocate there, as reads do; use --write-mode allocate",
+                asked.name()
+            )
+        },
+    },
+];
+
+impl Combination<'_> {
+    /// # Errors
+    /// The parts do not go together: says why, and what would.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match REFUSALS.iter().find(|row| (row.applies)(self)) {
+            None => Ok(()),
+            Some(row) => Err(Error::Request((row.why)(self))),
+        }
+    }
+
+    fn placement(&self) -> Option<&Placement> {
+        match self.rule {
+            RuleKind::Placement(placement) => Some(placement),
+            RuleKind::Scheme(_) => None,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self.rule {
+            RuleKind::Placement(placement) => placement.name(),
+            RuleKind::Scheme(name) => name,
+        }
+    }
+
+    fn is_scheme(&self) -> bool {
+        self.placement().is_none()
+    }
+
+    fn is_access(&self) -> bool {
+        self.placement() == Some(&Placement::Access)
+    }
+
+    /// Whether the lower of several levels of one client place by what the one above evicts.
+    fn cooperates(&self) -> bool {
+        !self.has_clients && !self.is_access() && !self.is_scheme()
+    }
+
+    fn levels(&self) -> usize {
+        self.first.len() + self.lower.len()
+    }
+
+    fn policies(&self) -> impl Iterator<Item = &Spec> {
+        self.first.iter().chain(self.lower).map(|level| &level.policy)
+    }
+
+    fn has_policy(&self, name: &str) -> bool {
+        self.policies().any(|policy| policy.info().name == name)
+    }
+
+    /// The first policy that is content-aware.
+    fn aware(&self) -> Option<&Spec> {
+        self.policies().find(|policy| Awareness::of(policy).is_some())
+    }
+
+    /// Whether the one content-aware level of several that cooperate is told exactly what its
+    /// neighbour holds: the first one always is, the second of two where blocks stay when the
+    /// client has read them, so that both can hold the same.
+    fn tells_aware(&self) -> bool {
+        let knows: Vec<_> =
+            self.policies().map(|policy| Awareness::of(policy).map(|aware| aware.knows)).collect();
+        let keeps = matches!(
+            self.placement(),
+            Some(Placement::Eviction(Eviction { on_hit: OnHit::Keep, .. }))
+        );
+        match knows[..] {
+            [Some(Knows::Exact), ref lower @ ..] if !lower.is_empty() => {
+                lower.iter().all(Option::is_none)
+            }
+            [None, Some(Knows::Exact)] => keeps && self.evictions == Evictions::Exact,
+            _ => false,
+        }
+    }
+
+    /// That nobody tells a content-aware policy anything there.
+    fn nobody_tells(&self, there: &str) -> String {
+        let policy = self.aware().map(Spec::to_string).unwrap_or_default();
+        format!(
+            "{policy} {there}: a content-aware policy is simulated at one or both of two levels \
+             with placement access, with knows=exact at the first of any with another placement, \
+             and with knows=exact at the second of two with eviction,on-hit=keep"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Combination, REFUSALS, RuleKind};
+    use crate::{Evictions, LevelConfig};
+    use undercroft_cache::WriteMode;
+    use undercroft_cache::placement::Placement;
+
+    fn levels(policies: &[&str]) -> Vec<LevelConfig> {
+        let level = |policy: &&str| LevelConfig { capacity: 9, policy: policy.parse().unwrap() };
+        policies.iter().map(level).collect()
+    }
+
+    /// The row that refuses levels from the top on with a placement, and changes to that.
+    fn row(
+        policies: &[&str],
+        placement: &str,
+        change: impl FnOnce(&mut Combination<'_>),
+    ) -> Option<usize> {
+        let (levels, placement) = (levels(policies), placement.parse::<Placement>());
+        let (first, lower) = levels.split_at(levels.len().min(1));
+        let mut asked = Combination { first, lower, ..Combination::default() };
+        let placement = placement.unwrap();
+        asked.rule = RuleKind::Placement(&placement);
+        change(&mut asked);
+        assert_eq!(asked.check().is_err(), REFUSALS.iter().any(|row| (row.applies)(&asked)));
+        REFUSALS.iter().position(|row| (row.applies)(&asked))
+    }
+
+    #[test]
+    fn each_row_refuses_something() {
+        let derived = || Evictions::Derived(std::sync::Arc::default());
+        let rows = [
+            row(&["lru", "mq"], "eviction,down=auto", |_| ()),
+            row(&["lru", "opt"], "access", |asked| asked.has_clients = true),
+            row(&["lru", "lru-ca"], "access", |asked| asked.has_clients = true),
+            row(&["lru-ca"], "access", |_| ()),
+            row(&["opt", "lru-ca"], "access", |_| ()),
+            row(&["lru", "lru-ca"], "eviction,on-hit=move", |_| ()),
+            row(&["lru"], "eviction", |_| ()),
+            row(&["lru", "mq"], "eviction", |asked| asked.evictions = derived()),
+            row(&["mq"], "gl", |asked| asked.evictions = derived()),
+            row(&["lru"; 3], "eviction", |asked| asked.evictions = Evictions::Estimated),
+            row(&[], "access", |asked| {
+                (asked.rule, asked.shares_data) = (RuleKind::Scheme("demote"), true);
+            }),
+            row(&[], "access", |asked| {
+                asked.rule = RuleKind::Scheme("demote");
+                asked.write_mode = WriteMode::NoAllocate;
+            }),
+        ];
+        assert!(rows.iter().enumerate().all(|(at, row)| *row == Some(at)), "{rows:?}");
+        assert_eq!(rows.len(), REFUSALS.len());
+    }
+
+    #[test]
+    fn what_makes_sense_is_simulated() {
+        for (policies, placement) in [
+            (&["lru-ca", "lru"][..], "access"),
+            (&["lru-ca", "lru-ca"], "access"),
+            (&["lru", "mq,ca=yes"], "eviction,on-hit=keep"),
+            (&["lru-ca", "mq"], "eviction"),
+            (&["lru-ca", "mq", "arc"], "gl"),
+            (&["lru", "opt", "lru"], "access"),
+        ] {
+            assert_eq!(row(policies, placement, |_| ()), None, "{policies:?} {placement}");
+        }
+        let timed =
+            |asked: &mut Combination<'_>| (asked.has_clients, asked.has_clock) = (true, true);
+        assert_eq!(row(&["lru", "mq"], "eviction,down=auto", timed), None);
+    }
+}
