@@ -1,33 +1,14 @@
-//! Requests that a stalled store keeps waiting: after the volume's limit the client is answered
-//! with EIO, and nothing else changes.
-//!
-//! Answering early is safe, letting go of a block is not: a write that the store still has may take
-//! effect at any time, and so may never meet a later one. So the request goes on without its
-//! client. Its blocks stay busy, what comes for them waits behind it in their queues, and memory
-//! that was lent to the store stays lent; when the store answers, the queues go on in their order.
-//! Those that wait in the queues are requests with a time of their own, and are answered too. A
-//! volume without a cache has no queues: there a change is refused while one of the same bytes is
-//! late.
-//!
-//! What goes on like that is bounded: above [`OVERDUE_MAX`] requests, or [`OVERDUE_BYTES_MAX`], new
-//! ones that would have to ask the store are refused at once.
-//!
-//! The end of a volume has a limit of its own (`close.rs`).
+//! The account of requests that were answered with EIO before they were over: how many there are
+//! and how many bytes they ask for, which is bounded (`volume/timeouts.rs` says why they go on).
 
-use std::future::Future;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use undercroft_nbd::{Command, Failure, Request};
+use undercroft_nbd::Failure;
 
-use crate::answer::{Failed, Outcome};
-use crate::clock;
-use crate::job::{Finished, Job};
-use crate::requests::Asked;
-use crate::shard::Shard;
-use crate::volume::{Volume, Work};
+use crate::answer::Failed;
 
 /// Most requests that go on without their clients.
 const OVERDUE_MAX: u64 = 1024;
@@ -57,6 +38,28 @@ pub(crate) struct Late {
 }
 
 impl Overdue {
+    /// A request of so many bytes at a volume is answered after `limit`, before it is over.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        volume: &str,
+        bytes: u64,
+        changes: Option<Range<u64>>,
+        limit: Duration,
+    ) -> Late {
+        self.changing().extend(changes.clone());
+        self.all.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        if self.open.fetch_add(1, Ordering::SeqCst) == 0 {
+            let limit_s = limit.as_secs_f64();
+            tracing::error!(
+                volume,
+                limit_s,
+                "the store does not answer; clients are told EIO after that time"
+            );
+        }
+        Late { of: Arc::clone(self), volume: volume.to_owned(), bytes, changes }
+    }
+
     /// How many there are that are not over.
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Ordering::SeqCst)
@@ -83,8 +86,7 @@ impl Overdue {
     }
 
     /// Whether there may be no more.
-    #[inline]
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= OVERDUE_MAX
             || self.bytes.load(Ordering::Relaxed) >= OVERDUE_BYTES_MAX
     }
@@ -102,120 +104,5 @@ impl Drop for Late {
         if self.of.open.fetch_sub(1, Ordering::SeqCst) == 1 {
             tracing::warn!(volume = self.volume, "the store answers again");
         }
-    }
-}
-
-impl Volume {
-    /// A request of so many bytes is answered before it is over.
-    fn late(&self, bytes: u64, changes: Option<Range<u64>>, limit: Duration) -> Late {
-        self.overdue.changing().extend(changes.clone());
-        let volume = self.config.name.clone();
-        self.overdue.all.fetch_add(1, Ordering::Relaxed);
-        self.overdue.bytes.fetch_add(bytes, Ordering::SeqCst);
-        if self.overdue.open.fetch_add(1, Ordering::SeqCst) == 0 {
-            let limit_s = limit.as_secs_f64();
-            tracing::error!(
-                volume,
-                limit_s,
-                "the store does not answer; clients are told EIO after that time"
-            );
-        }
-        Late { of: Arc::clone(&self.overdue), volume, bytes, changes }
-    }
-
-    /// Answers a request when its task is done, or when the store has taken too long. It asks for
-    /// `bytes`; `changes` are those that nothing else keeps others from.
-    pub(crate) async fn answer_in_time(
-        self: &Arc<Self>,
-        asked: Asked,
-        (bytes, changes): (u64, Option<Range<u64>>),
-        task: impl Future<Output = Outcome> + Send,
-        finished: impl FnOnce(Asked, Outcome) -> Finished,
-    ) {
-        let Some(limit) = self.config.store_timeout else {
-            return self.answer_one(finished(asked, task.await));
-        };
-        let mut task = std::pin::pin!(task);
-        let left = limit.saturating_sub(clock::now().saturating_duration_since(asked.started));
-        match tokio::time::timeout(left, &mut task).await {
-            Ok(outcome) => self.answer_one(finished(asked, outcome)),
-            Err(_) => {
-                let _late = self.late(bytes, changes, limit);
-                self.answer_one(finished(asked, Err(too_late(limit))));
-                let _ = task.await;
-            }
-        }
-    }
-
-    /// Answers the requests whose blocks have waited for longer than the limit.
-    fn answer_overdue(self: &Arc<Self>, limit: Duration) {
-        let now = clock::now();
-        for index in 0..self.shards.len() {
-            let mut work = Work::new(self);
-            let (shard, fx) = work.nth_shard(index);
-            let is_late = |job: &&Arc<Job>| now.saturating_duration_since(job.started) >= limit;
-            let mut jobs: Vec<_> = shard.jobs().filter(is_late).collect();
-            // Those that have waited longest first.
-            jobs.sort_by_key(|job| (job.started, job.offset, job.length));
-            for job in jobs {
-                let late = || self.late(job.length, None, limit);
-                fx.finished.extend(job.give_up(too_late(limit), late));
-            }
-            work.finish();
-        }
-    }
-
-    /// Refuses what would have to wait for a store that has too much to answer already.
-    #[inline]
-    pub(crate) fn check_overdue(
-        self: &Arc<Self>,
-        request: &Request,
-        work: &mut Work<'_>,
-    ) -> Result<(), Failed> {
-        if self.overdue.is_full() { self.check_at_hand(request, work) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn check_at_hand(&self, request: &Request, work: &mut Work<'_>) -> Result<(), Failed> {
-        let Request { command, offset, length, .. } = request;
-        let is_read = matches!(command, Command::Read { .. }) && *length > 0;
-        let mut blocks = self.geometry.blocks(*offset, (*length).max(1));
-        if is_read && !self.shards.is_empty() && blocks.all(|b| work.shard(b).0.is_at_hand(b)) {
-            return Ok(());
-        }
-        let open = self.overdue.open();
-        Err(Failed::new(
-            Failure::Io,
-            &format!("the store has {open} requests not answered in time, and is asked no more"),
-        ))
-    }
-}
-
-impl Shard {
-    /// Whether a read of the block would be answered at once.
-    fn is_at_hand(&self, block: u64) -> bool {
-        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
-        slot.is_some_and(|slot| !slot.active && !slot.state.content.is_absent())
-            && !self.ranges.cover(block)
-    }
-}
-
-fn too_late(limit: Duration) -> Failed {
-    let text = format!(
-        "the store has not answered for {} s (store-timeout-s); whether a change took effect is \
-         not known",
-        limit.as_secs_f64()
-    );
-    Failed::new(Failure::Io, &text)
-}
-
-/// Runs as long as the volume is in use: looks often enough that nobody waits much longer than the
-/// limit.
-pub(crate) async fn watch(volume: Weak<Volume>, limit: Duration) {
-    let tick = (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
-    loop {
-        tokio::time::sleep(tick).await;
-        let Some(volume) = volume.upgrade() else { return };
-        volume.answer_overdue(limit);
     }
 }

@@ -145,7 +145,8 @@ struct Aware {
 
 impl Clients {
     /// Of a level of `capacity` blocks; `awareness` is that of a content-aware policy. `seed` makes
-    /// the indexes unpredictable for clients that choose the block numbers; it changes nothing else.
+    /// the indexes unpredictable for clients that choose the block numbers; it changes nothing
+    /// else.
     pub(super) fn new(
         capacity: u32,
         awareness: Option<Awareness>,

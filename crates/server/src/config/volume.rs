@@ -12,9 +12,9 @@ use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
 use super::{Reporting, VolumeError, VolumePlacement, forms};
-use crate::content::BLOCK_BYTES_MAX;
 use crate::lower::Lower;
-use crate::tell::Listener;
+use crate::shard::content::BLOCK_BYTES_MAX;
+use crate::shard::tell::Listener;
 
 /// When a write is answered, and whether it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use super::rate_limit::{RateLimitedSession, TokenBucket};
 use super::{control_export, hint_session, level_answers, metrics};
 use crate::clock;
 use crate::config::VolumeConfig;
-use crate::session::VolumeExport;
 use crate::volume::Volume;
+use crate::volume::session::VolumeExport;
 
 /// The exports of a server by name.
 pub(crate) struct ExportTable {

@@ -24,10 +24,10 @@ use undercroft_nbd::{
 
 use super::level_answers::{self, LevelAnswers};
 use super::window::Window;
-use crate::clients::Caller;
-use crate::hint_batch::HintBatch;
-use crate::hint_dispatch::Heard;
-use crate::session::VolumeSession;
+use crate::volume::clients::Caller;
+use crate::volume::hint_batch::HintBatch;
+use crate::volume::hint_dispatch::Heard;
+use crate::volume::session::VolumeSession;
 use crate::volume::{RESIDENCY_BLOCKS, Volume};
 
 /// Number of the context among those of an export.

@@ -15,8 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use undercroft_hints::{ANSWER_AREA_BYTES, ANSWER_AREAS, Hint, LevelGrant, Passed};
 use undercroft_nbd::{Command, Failure, Reply, Request, Session};
 
-use crate::clients::Caller;
 use crate::volume::Volume;
+use crate::volume::clients::Caller;
 
 /// Answers that wait for their requests; of more the oldest are given without.
 const NEXT_MAX: usize = 1024;

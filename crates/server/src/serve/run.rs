@@ -27,11 +27,11 @@ use super::surroundings::Surroundings;
 use super::upstream::Notifier;
 use super::{http, unwritten, upstream};
 use crate::answer::Failed;
-use crate::close::Unwritten;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
 use crate::replace::replace;
-use crate::state::{SavedContent, StateError};
 use crate::volume::Volume;
+use crate::volume::close::Unwritten;
+use crate::volume::state::{SavedContent, StateError};
 
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);

@@ -24,10 +24,10 @@ use undercroft_nbd::ClientOptions;
 use undercroft_store::{OpenOptions, StoreSpec};
 
 use super::upstream;
-use crate::close::Unwritten;
-use crate::content::BLOCK_BYTES_MAX;
 use crate::replace::open_regular;
+use crate::shard::content::BLOCK_BYTES_MAX;
 use crate::volume::Volume;
+use crate::volume::close::Unwritten;
 
 const MAGIC: &[u8; 8] = b"UCKEPT\r\n";
 

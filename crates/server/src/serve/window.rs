@@ -10,12 +10,12 @@ use undercroft_hints::{self as hint, Abilities, Assembly, Hint};
 use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
 use super::hint_session::{Status, WINDOW, agreed};
-use crate::clients::{Caller, Member, Teller};
 use crate::clock;
 use crate::counters::CooperationStats;
-use crate::feed::Follower;
-use crate::hint_dispatch::Heard;
 use crate::volume::Volume;
+use crate::volume::clients::{Caller, Member, Teller};
+use crate::volume::feed::Follower;
+use crate::volume::hint_dispatch::Heard;
 
 /// Most bits of a client's filter for each block of the cache, and at least so many in all.
 const FILTER_BITS: u32 = 64;

@@ -11,8 +11,8 @@ use undercroft_nbd::Awaited;
 use undercroft_store::MemoryStore;
 
 use super::*;
-use crate::clients::{Member, Teller};
 use crate::config::VolumeConfig;
+use crate::volume::clients::{Member, Teller};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 300;

@@ -18,10 +18,10 @@ use undercroft_nbd::Pieces;
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::content::{Content, Memory};
-use crate::cooperation::{Fate, Reloading};
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::content::{Content, Memory};
+use crate::shard::cooperation::{Fate, Reloading};
 use crate::shard::{Effects, Shard};
 
 impl Shard {

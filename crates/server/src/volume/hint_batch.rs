@@ -17,9 +17,9 @@ use std::sync::Arc;
 use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{BlockRun, EvictFlags, Evictions};
 
-use crate::clients::Caller;
 use crate::clock;
 use crate::counters::CooperationStats;
+use crate::volume::clients::Caller;
 use crate::volume::{Volume, Work};
 
 /// Most blocks that whole messages may note: the memory of a connection. Messages of more are acted

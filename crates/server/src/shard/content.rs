@@ -8,8 +8,8 @@ use undercroft_frames::{Frame, FrameMut};
 use undercroft_nbd::Piece;
 use undercroft_store::Buffer;
 
-use crate::digests::Digest;
 use crate::job::BlockOp;
+use crate::shard::digests::Digest;
 
 /// The largest block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;

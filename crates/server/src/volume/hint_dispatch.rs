@@ -10,10 +10,10 @@ use undercroft_cache::Sender;
 use undercroft_cache::content::Digest;
 use undercroft_hints::{EvictFlags, Hint, Moves, Passed};
 
-use crate::clients::Caller;
 use crate::clock;
 use crate::counters::CooperationStats;
-use crate::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
+use crate::volume::clients::Caller;
+use crate::volume::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
 use crate::volume::{Volume, Work};
 
 /// Blocks that are looked at for all the PROMOTEs of a message; a few more if the last run is long.

@@ -14,10 +14,10 @@ use undercroft_cache::movement::{EvictedBlock, Load, Pass, RemoteLevel, Requeste
 use undercroft_cache::{Asker, Referred, Request, Sender};
 use undercroft_hints::{Asked, AskedAt, Departed, Moves, Passed, Verdict};
 
-use crate::content::Content;
 use crate::counters::MovementStats;
 use crate::job::Job;
 use crate::lower::{Ascended, Lower};
+use crate::shard::content::Content;
 use crate::shard::{Effects, Shard};
 
 /// What is kept of words about requests that never came, of answers that nobody fetched, and of

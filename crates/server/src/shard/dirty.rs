@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::content::State;
+use crate::shard::content::State;
 
 /// Pause before a refused block is tried again; twice as long each time.
 const RETRY_FIRST: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Memory};
+use crate::shard::content::{Content, Home, Memory};
 use crate::volume::{Volume, Work, ask_store};
 
 /// How often the reloader looks whether the volume is still there.

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use undercroft_nbd::{Answer, Command, Failure, Reply, Request};
 use undercroft_store::Store;
 
+use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
 
 /// What a client is told.
@@ -146,5 +147,29 @@ impl Volume {
             self.lock(shard).lost_below();
         }
         self.progress.notify_waiters();
+    }
+
+    /// For each shard the number below which all changes are that the store has answered by now.
+    pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
+        let now = |index| self.lock(index).unflushed.as_ref().map_or(0, Unflushed::now);
+        if self.losses.is_none() {
+            return Vec::new();
+        }
+        (0..self.shards.len()).map(now).collect()
+    }
+
+    /// Whether the store may have something that no flush has covered.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        let has = |index| self.lock(index).unflushed.as_ref().is_some_and(|u| !u.is_empty());
+        self.losses.is_some() && (0..self.shards.len()).any(has)
+    }
+
+    /// A flush has succeeded that began then.
+    pub(crate) fn flushed_below(&self, bounds: &[u64]) {
+        for (index, &bound) in bounds.iter().enumerate() {
+            if let Some(unflushed) = &mut self.lock(index).unflushed {
+                unflushed.cover(bound);
+            }
+        }
     }
 }

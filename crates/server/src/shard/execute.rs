@@ -5,11 +5,11 @@ use bytes::Bytes;
 use undercroft_frames::{FrameMut, Pool};
 use undercroft_nbd::Piece;
 
-use crate::content::{Content, State};
 use crate::counters::ShardCounters;
-use crate::dirty::DirtySet;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
+use crate::shard::content::{Content, State};
+use crate::shard::dirty::DirtySet;
 
 /// What an operation needs before it can go on.
 pub(crate) enum Verdict {

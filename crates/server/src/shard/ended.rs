@@ -2,8 +2,8 @@
 //! may be believed of the block afterwards.
 
 use crate::answer::Failed;
-use crate::content::{Content, Running};
 use crate::job::JobKind;
+use crate::shard::content::{Content, Running};
 use crate::shard::{Effects, Shard};
 
 impl Shard {

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::Shard;
-use crate::state::{SavedContent, StateError};
+use crate::volume::state::{SavedContent, StateError};
 use crate::volume::{Volume, Work};
 
 /// Blocks that a restart has on their way at a time.

@@ -32,11 +32,10 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
-use crate::content::{Content, zeroes};
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::shard::Shard;
-use crate::volume::Volume;
+use crate::shard::content::{Content, zeroes};
 
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;
@@ -305,15 +304,6 @@ impl Shard {
             }
         }
         Ok(())
-    }
-}
-
-impl Volume {
-    /// Forgets what contents are known by: to be called when the store may not have what it had,
-    /// as one that is another server after a reconnection. Until blocks are fetched or written
-    /// again, clients that hand them over are told apart from nobody, and their contents refused.
-    pub fn forget_digests(&self) {
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_digests());
     }
 }
 

@@ -8,12 +8,12 @@ use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, 
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
-use crate::clients::Caller;
 use crate::clock;
 use crate::counters::Source;
-use crate::hint_batch::HintBatch;
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
-use crate::ranges::RangeKind;
+use crate::shard::ranges::RangeKind;
+use crate::volume::clients::Caller;
+use crate::volume::hint_batch::HintBatch;
 use crate::volume::{Volume, Work, ask_store};
 use undercroft_cache::Asker;
 

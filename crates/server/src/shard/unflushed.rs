@@ -13,9 +13,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::answer::Failed;
-use crate::content::{Content, Running, State};
+use crate::shard::content::{Content, Running, State};
 use crate::shard::{Effects, Shard};
-use crate::volume::Volume;
 
 /// The blocks of a shard that its store may lose.
 pub(crate) struct Unflushed {
@@ -87,7 +86,7 @@ impl Unflushed {
         self.all = self.all.filter(|&end| end > bound);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_block.is_empty() && self.all.is_none()
     }
 
@@ -182,32 +181,6 @@ impl Shard {
             record.running = Running::Nothing;
             self.counters.store_reads += 1;
             self.step(block, fx);
-        }
-    }
-}
-
-impl Volume {
-    /// For each shard the number below which all changes are that the store has answered by now.
-    pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
-        let now = |index| self.lock(index).unflushed.as_ref().map_or(0, Unflushed::now);
-        if self.losses.is_none() {
-            return Vec::new();
-        }
-        (0..self.shards.len()).map(now).collect()
-    }
-
-    /// Whether the store may have something that no flush has covered.
-    pub(crate) fn has_unflushed(&self) -> bool {
-        let has = |index| self.lock(index).unflushed.as_ref().is_some_and(|u| !u.is_empty());
-        self.losses.is_some() && (0..self.shards.len()).any(has)
-    }
-
-    /// A flush has succeeded that began then.
-    pub(crate) fn flushed_below(&self, bounds: &[u64]) {
-        for (index, &bound) in bounds.iter().enumerate() {
-            if let Some(unflushed) = &mut self.lock(index).unflushed {
-                unflushed.cover(bound);
-            }
         }
     }
 }

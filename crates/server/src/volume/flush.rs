@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::launch::WRITE_OUT_BYTES_MAX;
 use crate::shard::{Effects, Shard};
+use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::{Volume, Work, ask_store};
 
 /// How long the flusher lets demand reads go first before it goes on all the same.

@@ -6,11 +6,11 @@ use undercroft_cache::Level;
 use undercroft_cache::placement::ReloadQueue;
 use undercroft_frames::Pool;
 
-use crate::content::Content;
 use crate::counters::CooperationStats;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
-use crate::staged::Staged;
+use crate::shard::content::Content;
+use crate::shard::staged::Staged;
 
 /// Blocks that wait for a reload at most: one in so many of the cache.
 const RELOAD_SHARE: u32 = 8;

@@ -1,8 +1,8 @@
 //! Checks of a shard's invariants: for tests, and of use to nobody else.
 
-use crate::content::Running;
-use crate::cooperation::{Fate, Reloading};
 use crate::shard::Shard;
+use crate::shard::content::Running;
+use crate::shard::cooperation::{Fate, Reloading};
 
 impl Shard {
     /// Checks the invariants in the head of `shard.rs`.

@@ -1,6 +1,26 @@
 //! A volume: a store with a cache in front. Here: how it is made, and the way of a request from
 //! its arrival through the shards to the store and back; `docs/developer/server.md` follows one.
 
+pub(crate) mod block_status;
+pub(crate) mod clients;
+pub(crate) mod close;
+pub(crate) mod direct;
+pub(crate) mod feed;
+pub(crate) mod flush;
+pub(crate) mod flush_together;
+pub(crate) mod hint_batch;
+pub(crate) mod hint_dispatch;
+pub(crate) mod launch;
+pub(crate) mod losses;
+pub(crate) mod range_requests;
+pub(crate) mod reloader;
+pub(crate) mod requests;
+pub(crate) mod restore;
+pub(crate) mod session;
+pub(crate) mod state;
+pub(crate) mod timeouts;
+pub(crate) mod work;
+
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,46 +29,36 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
-use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Knows};
-use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::Memory;
-use undercroft_hints::ClientId;
-use undercroft_nbd::{Extent, Failure};
+use undercroft_hints::{ClientId, ClientStat, PolicyName};
+use undercroft_nbd::{CommandKind, Extent, Failure};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
-use crate::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, VolumePlacement, Write};
-use crate::cooperation::Cooperation;
-use crate::counters::{Latencies, Stats};
-use crate::digests::{Digests, Hasher};
-use crate::direct::DirectCounters;
-use crate::endings::Endings;
-use crate::feed::Feed;
-use crate::flush::flusher;
-use crate::flush_together::Flushes;
+use crate::counters::{Latencies, Source, Stats};
 use crate::geometry::Geometry;
 use crate::job::Finished;
-use crate::levels::Levels;
 use crate::lock::lock;
-use crate::losses::Losses;
 use crate::lower::Settlement;
-use crate::overdue::{Overdue, watch};
-use crate::ranges::{RANGES_MAX, RangeKind};
-use crate::reloader::reloader;
-use crate::shard::{Effects, Shard};
-use crate::unflushed::Unflushed;
+use crate::overdue::Overdue;
+use crate::shard::Shard;
+use crate::shard::digests::Hasher;
+use crate::shard::endings::Endings;
+use crate::shard::ranges::{RANGES_MAX, RangeKind};
+use crate::shard::unflushed::Unflushed;
+use crate::volume::clients::{ClientCache, Clients, Member, WrongKey};
+use crate::volume::direct::DirectCounters;
+use crate::volume::feed::Feed;
+use crate::volume::flush::flusher;
+use crate::volume::flush_together::Flushes;
+use crate::volume::losses::Losses;
+use crate::volume::reloader::reloader;
+use crate::volume::timeouts::watch;
 
-/// Blocks that are handled before the lock is given to others for a moment.
-const BLOCKS_PER_LOCK: u32 = 64;
-
-/// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
-/// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// It takes 24 bytes a block, and twice as many.
-const DELIVERIES_MIN: u32 = 1 << 19;
+pub(crate) use work::Work;
 
 /// Blocks that one question about residency looks at.
 pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
@@ -130,7 +140,7 @@ impl Volume {
         let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
         let losses = Losses::of(&store, geometry.write_back && count > 0);
         let shards = (0..count).map(|index| {
-            let mut shard = shard(&config, index, memory, &geometry, &hasher)?;
+            let mut shard = Shard::configured(&config, index, memory, &geometry, &hasher)?;
             if losses.is_some() {
                 shard.unflushed = Some(Unflushed::new(shard.slots.len()));
             }
@@ -405,53 +415,31 @@ impl Volume {
         endings.push(finished);
         self.answer(endings);
     }
-}
 
-fn shard(
-    config: &VolumeConfig,
-    index: u32,
-    memory: &Memory,
-    geometry: &Arc<Geometry>,
-    hasher: &Option<Hasher>,
-) -> Result<Shard, VolumeError> {
-    let capacity = config.shard_capacity(index);
-    let frames = capacity.saturating_add(config.extra_frames());
-    let seed = config.seed.wrapping_add(u64::from(index));
-    let placement = config.shard_placement();
-    let scheme = config.placement.scheme();
-    let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
-    let cooperates = levels.is_some() || placement != Placement::Access;
-    let awareness = Awareness::of(&config.policy);
-    let knowledge = Knowledge {
-        // At the access, all that a content-aware policy needs is a guess.
-        estimates: config.estimate || !cooperates,
-        client_blocks: config.client_blocks().map(|blocks| blocks.div_ceil(config.shards.max(1))),
-        remembered: if levels.is_some() { DELIVERIES_MIN } else { 0 },
-    };
-    let mut level = match scheme {
-        Some(scheme) => {
-            let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
-            let level = RemoteLevel::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
-            Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
+    /// Forgets what contents are known by: to be called when the store may not have what it had,
+    /// as one that is another server after a reconnection. Until blocks are fetched or written
+    /// again, clients that hand them over are told apart from nobody, and their contents refused.
+    pub fn forget_digests(&self) {
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_digests());
+    }
+
+    /// What this cache says of itself to a server below.
+    pub(crate) fn client_stat(&self) -> ClientStat {
+        let stats = self.stats();
+        let of = |source| self.latencies.of(CommandKind::Read, source).sum_ns();
+        let read_ns: u64 = [Source::Hit, Source::Joined, Source::Miss].map(of).iter().sum();
+        ClientStat {
+            reads: stats.reads,
+            read_hits: stats.read_hits,
+            writes: stats.writes,
+            write_hits: stats.write_hits,
+            evictions: stats.evictions,
+            capacity_blocks: stats.capacity_blocks,
+            read_us_total: read_ns / 1000,
+            tracking: None,
+            policy: PolicyName::new(self.config.policy.info().name),
         }
-        None => Level::new(&config.policy, capacity, &placement, config.mode(), seed)
-            .map_err(|error| VolumeError::Placement(config.name.clone(), error))?,
-    };
-    if cooperates || awareness.is_some() {
-        level = level.knowing_clients(awareness, knowledge, seed);
     }
-    let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
-    let pool = memory.pool(frames, config.block_bytes as usize);
-    let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-    let listener = config.listener.clone();
-    let geometry = Arc::clone(geometry);
-    let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
-    if digests.is_some() {
-        level.keep_digests();
-    }
-    let mut shard = Shard::new(level, coop, levels, pool, geometry, listener);
-    shard.digests = digests;
-    Ok(shard)
 }
 
 /// Asks the store, and survives a store that breaks down.
@@ -461,117 +449,5 @@ pub(crate) async fn ask_store<T: Send + 'static>(
     match tokio::spawn(answer).await {
         Ok(result) => result.map_err(Failed::from),
         Err(_) => Err(Failed::new(Failure::Io, "a store request was lost")),
-    }
-}
-
-/// Some work on shards: holds one lock at a time, keeps it over neighbouring steps, and does what
-/// came out when it is released.
-pub(crate) struct Work<'v> {
-    volume: &'v Arc<Volume>,
-    guard: Option<(usize, MutexGuard<'v, Shard>)>,
-    steps: u32,
-    /// Whether what the store answers at once may be over before [`finish`](Self::finish) returns.
-    at_once: bool,
-    /// Whether the flusher is told when too much is dirty. It must not tell itself.
-    wakes_flusher: bool,
-    /// Blocks that were looked at beside those that are read or written.
-    pub(crate) owed: u64,
-    fx: Effects,
-}
-
-impl<'v> Work<'v> {
-    pub(crate) fn new(volume: &'v Arc<Volume>) -> Self {
-        Self {
-            volume,
-            guard: None,
-            steps: 0,
-            at_once: false,
-            wakes_flusher: false,
-            owed: 0,
-            fx: Effects::default(),
-        }
-    }
-
-    /// As `new`, and the flusher hears of it if too much is dirty.
-    pub(crate) fn waking_flusher(volume: &'v Arc<Volume>) -> Self {
-        Self { wakes_flusher: volume.geometry.write_back, ..Self::new(volume) }
-    }
-
-    /// Work for so many requests of a client.
-    pub(crate) fn of_client(volume: &'v Arc<Volume>, requests: usize) -> Self {
-        let mut work = Self { at_once: true, ..Self::waking_flusher(volume) };
-        work.fx.finished = Endings::with_capacity(requests);
-        work
-    }
-
-    /// The shard of a block.
-    #[inline]
-    pub(crate) fn shard(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
-        let index = self.volume.geometry.shard_of(block);
-        self.nth_shard(index)
-    }
-
-    /// The shard of the block that was asked for last, with nobody else let in since: what its
-    /// reference said of slots, reloads and digests still holds.
-    pub(crate) fn shard_again(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
-        self.steps = self.steps.saturating_sub(1);
-        self.shard(block)
-    }
-
-    pub(crate) fn nth_shard(&mut self, index: usize) -> (&mut Shard, &mut Effects) {
-        self.steps += 1;
-        let is_held = self.guard.as_ref().is_some_and(|(held, _)| *held == index);
-        if !is_held || self.steps >= BLOCKS_PER_LOCK {
-            self.release();
-        }
-        let volume = self.volume;
-        let (_, shard) = self.guard.get_or_insert_with(|| (index, volume.lock(index)));
-        (shard, &mut self.fx)
-    }
-
-    /// What is over without a shard's help.
-    #[inline(always)]
-    pub(crate) fn finished(&mut self, one: Finished) {
-        self.fx.finished.push(one);
-    }
-
-    /// Whether nothing came out so far but that a reload is queued.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let Effects { finished, starts, reload: _, riders, has_left, settles } = &self.fx;
-        finished.is_empty() && starts.is_empty() && riders.is_empty() && !has_left && !settles
-    }
-
-    /// Lets others have the lock.
-    pub(crate) fn release(&mut self) {
-        self.steps = 0;
-        if let Some((_, shard)) = self.guard.take() {
-            if self.wakes_flusher && shard.dirty.waiting_count() > self.volume.dirty_high(&shard) {
-                self.volume.flush_wanted.notify_one();
-            }
-        }
-    }
-
-    /// Answers what is over and begins what has to be begun at the store.
-    pub(crate) fn finish(mut self) {
-        let mut starts = Vec::new();
-        for start in std::mem::take(&mut self.fx.starts) {
-            let (shard, fx) = self.shard(start.block);
-            starts.extend(shard.assign(start, fx));
-        }
-        self.release();
-        if self.fx.reload {
-            self.volume.reload_wanted.notify_one();
-        }
-        // Hits do not wait for what the store does at once.
-        self.volume.answer(self.fx.finished);
-        if !starts.is_empty() {
-            self.volume.launch(starts, self.at_once);
-        }
-        if self.fx.settles {
-            self.volume.runtime.spawn(Arc::clone(self.volume).settle());
-        }
-        if let (true, Some(listener)) = (self.fx.has_left, &self.volume.config.listener) {
-            listener.settled();
-        }
     }
 }

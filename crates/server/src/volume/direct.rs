@@ -8,10 +8,10 @@ use bytes::Bytes;
 use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
-use crate::content::{Home, Memory};
 use crate::counters::{Source, Stats};
 use crate::job::Finished;
-use crate::requests::Asked;
+use crate::shard::content::{Home, Memory};
+use crate::volume::requests::Asked;
 use crate::volume::{Volume, ask_store};
 
 /// What a volume without a cache counts, in blocks, as those with one do.

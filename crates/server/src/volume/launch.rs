@@ -13,12 +13,12 @@ use undercroft_nbd::Failure;
 use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::content::{Content, Home, Memory};
 use crate::geometry::Geometry;
 use crate::job::Job;
-use crate::reloader::Demand;
+use crate::shard::content::{Content, Home, Memory};
+use crate::shard::tell::{Riders, ride};
 use crate::shard::{Action, Start};
-use crate::tell::{Riders, ride};
+use crate::volume::reloader::Demand;
 use crate::volume::{Volume, Work};
 
 /// Most bytes of dirty blocks in one store request.

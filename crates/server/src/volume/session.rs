@@ -8,10 +8,10 @@ use undercroft_nbd::{
 };
 
 use crate::answer::BASE_ALLOCATION;
-use crate::clients::Member;
-use crate::hint_batch::HintBatch;
-use crate::losses::Informed;
 use crate::volume::Volume;
+use crate::volume::clients::Member;
+use crate::volume::hint_batch::HintBatch;
+use crate::volume::losses::Informed;
 
 /// Most bytes of one payload: what clients that do not ask assume.
 const PAYLOAD_BYTES_MAX: u32 = 32 << 20;

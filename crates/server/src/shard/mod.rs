@@ -11,6 +11,22 @@
 //! 4. A block is in the dirty set exactly if its state says dirty.
 //! 5. Whoever is starved has a write-out to wait for.
 
+mod build;
+pub(crate) mod content;
+pub(crate) mod cooperation;
+pub(crate) mod digests;
+pub(crate) mod dirty;
+pub(crate) mod ended;
+pub(crate) mod endings;
+pub(crate) mod eviction_placement;
+pub(crate) mod execute;
+pub(crate) mod levels;
+pub(crate) mod ranges;
+pub(crate) mod staged;
+pub(crate) mod tell;
+pub(crate) mod unflushed;
+pub(crate) mod validate;
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,20 +38,20 @@ use undercroft_cache::{Asker, Frame, Level, Referred, Request};
 use undercroft_frames::Pool;
 use undercroft_nbd::Piece;
 
-use crate::content::{Active, Content, Memory, Running, Slot};
-use crate::cooperation::Cooperation;
 use crate::counters::{AwareStats, ShardCounters, Source};
-use crate::digests::{Digest, Digests};
-use crate::dirty::DirtySet;
-use crate::endings::Endings;
-use crate::execute::{Tools, Verdict, execute, write_now};
-use crate::feed::Changes;
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job, JobKind};
-use crate::levels::Levels;
-use crate::ranges::Ranges;
-use crate::tell::{Listener, Riders};
-use crate::unflushed::Unflushed;
+use crate::shard::content::{Active, Content, Memory, Running, Slot};
+use crate::shard::cooperation::Cooperation;
+use crate::shard::digests::{Digest, Digests};
+use crate::shard::dirty::DirtySet;
+use crate::shard::endings::Endings;
+use crate::shard::execute::{Tools, Verdict, execute, write_now};
+use crate::shard::levels::Levels;
+use crate::shard::ranges::Ranges;
+use crate::shard::tell::{Listener, Riders};
+use crate::shard::unflushed::Unflushed;
+use crate::volume::feed::Changes;
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,

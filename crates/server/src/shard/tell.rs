@@ -15,13 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_hints::{ClientStat, PolicyName};
-use undercroft_nbd::CommandKind;
 
-use crate::content::Running;
-use crate::counters::{Source, TellStats};
+use crate::counters::TellStats;
+use crate::shard::content::Running;
 use crate::shard::{Effects, Shard};
-use crate::volume::Volume;
 
 /// Who is told what leaves a cache, by the blocks of its volume. Called with locks held: must not
 /// wait, and must not ask the volume anything.
@@ -48,26 +45,6 @@ pub trait Listener: fmt::Debug + Send + Sync {
 
     /// What came of it so far.
     fn told(&self) -> TellStats;
-}
-
-impl Volume {
-    /// What this cache says of itself to a server below.
-    pub(crate) fn client_stat(&self) -> ClientStat {
-        let stats = self.stats();
-        let of = |source| self.latencies.of(CommandKind::Read, source).sum_ns();
-        let read_ns: u64 = [Source::Hit, Source::Joined, Source::Miss].map(of).iter().sum();
-        ClientStat {
-            reads: stats.reads,
-            read_hits: stats.read_hits,
-            writes: stats.writes,
-            write_hits: stats.write_hits,
-            evictions: stats.evictions,
-            capacity_blocks: stats.capacity_blocks,
-            read_us_total: read_ns / 1000,
-            tracking: None,
-            policy: PolicyName::new(self.config.policy.info().name),
-        }
-    }
 }
 
 impl Shard {

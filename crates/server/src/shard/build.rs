@@ -1,0 +1,78 @@
+//! How a shard is made from the configuration of its volume: its level with policy, placement and
+//! knowledge of the clients, and the memory for its blocks.
+
+use std::sync::Arc;
+
+use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
+use undercroft_cache::placement::Placement;
+use undercroft_cache::policy::Awareness;
+use undercroft_cache::{Knowledge, Level};
+use undercroft_frames::Memory;
+
+use crate::config::{VolumeConfig, VolumeError};
+use crate::geometry::Geometry;
+use crate::shard::Shard;
+use crate::shard::cooperation::Cooperation;
+use crate::shard::digests::{Digests, Hasher};
+use crate::shard::levels::Levels;
+
+/// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
+/// above are not known yet when it is made, and a block that is forgotten cannot come down again.
+/// It takes 24 bytes a block, and twice as many.
+const DELIVERIES_MIN: u32 = 1 << 19;
+
+impl Shard {
+    /// The shard of that number, empty.
+    ///
+    /// # Errors
+    /// The policy or the placement cannot be had, or there is no memory for the frames.
+    pub(crate) fn configured(
+        config: &VolumeConfig,
+        index: u32,
+        memory: &Memory,
+        geometry: &Arc<Geometry>,
+        hasher: &Option<Hasher>,
+    ) -> Result<Self, VolumeError> {
+        let capacity = config.shard_capacity(index);
+        let frames = capacity.saturating_add(config.extra_frames());
+        let seed = config.seed.wrapping_add(u64::from(index));
+        let placement = config.shard_placement();
+        let scheme = config.placement.scheme();
+        let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
+        let cooperates = levels.is_some() || placement != Placement::Access;
+        let awareness = Awareness::of(&config.policy);
+        let knowledge = Knowledge {
+            // At the access, all that a content-aware policy needs is a guess.
+            estimates: config.estimate || !cooperates,
+            client_blocks: config
+                .client_blocks()
+                .map(|blocks| blocks.div_ceil(config.shards.max(1))),
+            remembered: if levels.is_some() { DELIVERIES_MIN } else { 0 },
+        };
+        let mut level = match scheme {
+            Some(scheme) => {
+                let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
+                let level =
+                    RemoteLevel::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
+                Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
+            }
+            None => Level::new(&config.policy, capacity, &placement, config.mode(), seed)
+                .map_err(|error| VolumeError::Placement(config.name.clone(), error))?,
+        };
+        if cooperates || awareness.is_some() {
+            level = level.knowing_clients(awareness, knowledge, seed);
+        }
+        let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
+        let pool = memory.pool(frames, config.block_bytes as usize);
+        let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
+        let listener = config.listener.clone();
+        let geometry = Arc::clone(geometry);
+        let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
+        if digests.is_some() {
+            level.keep_digests();
+        }
+        let mut shard = Self::new(level, coop, levels, pool, geometry, listener);
+        shard.digests = digests;
+        Ok(shard)
+    }
+}

@@ -1,0 +1,133 @@
+//! Requests that a stalled store keeps waiting: after the volume's limit the client is answered
+//! with EIO, and nothing else changes.
+//!
+//! Answering early is safe, letting go of a block is not: a write that the store still has may take
+//! effect at any time, and so may never meet a later one. So the request goes on without its
+//! client. Its blocks stay busy, what comes for them waits behind it in their queues, and memory
+//! that was lent to the store stays lent; when the store answers, the queues go on in their order.
+//! Those that wait in the queues are requests with a time of their own, and are answered too. A
+//! volume without a cache has no queues: there a change is refused while one of the same bytes is
+//! late.
+//!
+//! What goes on like that is bounded: above [`OVERDUE_MAX`] requests, or [`OVERDUE_BYTES_MAX`], new
+//! ones that would have to ask the store are refused at once.
+//!
+//! The end of a volume has a limit of its own (`close.rs`).
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use undercroft_nbd::{Command, Failure, Request};
+
+use crate::answer::{Failed, Outcome};
+use crate::clock;
+use crate::job::{Finished, Job};
+use crate::overdue::Late;
+use crate::shard::Shard;
+use crate::volume::requests::Asked;
+use crate::volume::{Volume, Work};
+
+impl Volume {
+    /// A request of so many bytes is answered before it is over.
+    fn late(&self, bytes: u64, changes: Option<Range<u64>>, limit: Duration) -> Late {
+        self.overdue.begin(&self.config.name, bytes, changes, limit)
+    }
+
+    /// Answers a request when its task is done, or when the store has taken too long. It asks for
+    /// `bytes`; `changes` are those that nothing else keeps others from.
+    pub(crate) async fn answer_in_time(
+        self: &Arc<Self>,
+        asked: Asked,
+        (bytes, changes): (u64, Option<Range<u64>>),
+        task: impl Future<Output = Outcome> + Send,
+        finished: impl FnOnce(Asked, Outcome) -> Finished,
+    ) {
+        let Some(limit) = self.config.store_timeout else {
+            return self.answer_one(finished(asked, task.await));
+        };
+        let mut task = std::pin::pin!(task);
+        let left = limit.saturating_sub(clock::now().saturating_duration_since(asked.started));
+        match tokio::time::timeout(left, &mut task).await {
+            Ok(outcome) => self.answer_one(finished(asked, outcome)),
+            Err(_) => {
+                let _late = self.late(bytes, changes, limit);
+                self.answer_one(finished(asked, Err(too_late(limit))));
+                let _ = task.await;
+            }
+        }
+    }
+
+    /// Answers the requests whose blocks have waited for longer than the limit.
+    fn answer_overdue(self: &Arc<Self>, limit: Duration) {
+        let now = clock::now();
+        for index in 0..self.shards.len() {
+            let mut work = Work::new(self);
+            let (shard, fx) = work.nth_shard(index);
+            let is_late = |job: &&Arc<Job>| now.saturating_duration_since(job.started) >= limit;
+            let mut jobs: Vec<_> = shard.jobs().filter(is_late).collect();
+            // Those that have waited longest first.
+            jobs.sort_by_key(|job| (job.started, job.offset, job.length));
+            for job in jobs {
+                let late = || self.late(job.length, None, limit);
+                fx.finished.extend(job.give_up(too_late(limit), late));
+            }
+            work.finish();
+        }
+    }
+
+    /// Refuses what would have to wait for a store that has too much to answer already.
+    #[inline]
+    pub(crate) fn check_overdue(
+        self: &Arc<Self>,
+        request: &Request,
+        work: &mut Work<'_>,
+    ) -> Result<(), Failed> {
+        if self.overdue.is_full() { self.check_at_hand(request, work) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_at_hand(&self, request: &Request, work: &mut Work<'_>) -> Result<(), Failed> {
+        let Request { command, offset, length, .. } = request;
+        let is_read = matches!(command, Command::Read { .. }) && *length > 0;
+        let mut blocks = self.geometry.blocks(*offset, (*length).max(1));
+        if is_read && !self.shards.is_empty() && blocks.all(|b| work.shard(b).0.is_at_hand(b)) {
+            return Ok(());
+        }
+        let open = self.overdue.open();
+        Err(Failed::new(
+            Failure::Io,
+            &format!("the store has {open} requests not answered in time, and is asked no more"),
+        ))
+    }
+}
+
+impl Shard {
+    /// Whether a read of the block would be answered at once.
+    fn is_at_hand(&self, block: u64) -> bool {
+        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
+        slot.is_some_and(|slot| !slot.active && !slot.state.content.is_absent())
+            && !self.ranges.cover(block)
+    }
+}
+
+fn too_late(limit: Duration) -> Failed {
+    let text = format!(
+        "the store has not answered for {} s (store-timeout-s); whether a change took effect is \
+         not known",
+        limit.as_secs_f64()
+    );
+    Failed::new(Failure::Io, &text)
+}
+
+/// Runs as long as the volume is in use: looks often enough that nobody waits much longer than the
+/// limit.
+pub(crate) async fn watch(volume: Weak<Volume>, limit: Duration) {
+    let tick = (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    loop {
+        tokio::time::sleep(tick).await;
+        let Some(volume) = volume.upgrade() else { return };
+        volume.answer_overdue(limit);
+    }
+}
