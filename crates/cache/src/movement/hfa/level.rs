@@ -17,29 +17,30 @@ use super::super::Gauges;
 use super::super::level::{
     Bid, Demoted, Evicted, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
 };
+use super::blocks::Row;
 use super::queues::Queue;
 use super::{Arrival, Base, Block, Hfa};
 use crate::Entry;
 
 impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     /// What goes with a block that is found here, if it moves up.
-    fn rise(&mut self, entry: Entry, is_write: bool, upper: Upper) -> Option<Load> {
+    fn rise(&mut self, row: Row, is_write: bool, upper: Upper) -> Option<Load> {
         match self.base {
-            Base::Demote => Some(self.give_up(entry)),
+            Base::Demote => Some(self.give_up(row)),
             Base::Promote => {
                 if is_write || !self.passes(upper.number) {
                     return None;
                 }
-                self.take_out(entry);
-                self.leave(entry);
+                self.take_out(row);
+                let Block { entry, .. } = self.leave(row);
                 self.count_move(entry);
                 Some(Load::default())
             }
             Base::HintK => {
                 let Bid { has_room, least, .. } = upper.bid;
-                let value = self.steps.value(self.blocks[entry as usize].history);
+                let value = self.steps.value(self.blocks[row].history);
                 let rises = has_room || least.is_some_and(|least| value > least);
-                rises.then(|| self.give_up(entry))
+                rises.then(|| self.give_up(row))
             }
         }
     }
@@ -73,32 +74,35 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     /// References between the last uses of the newest and the oldest block of Q2, which is what
     /// PROMOTE manages; 0 while the cache is not full.
     fn life(&self) -> u64 {
-        let used = |entry: Entry| self.blocks[entry as usize].updated;
+        let used = |row: Row| self.blocks[row].updated;
         let ends = self.q2.ends().filter(|_| self.is_full());
         ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
 
     /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
-    fn refresh(&mut self, entry: Entry) {
+    fn refresh(&mut self, row: Row) {
         let hottest = self.hottest.as_mut().expect("D-HFA exchanges by hotness");
-        hottest.remove(entry, &self.blocks[entry as usize]);
-        let was_hot = self.blocks[entry as usize].is_hot();
-        self.find_hotness(entry);
+        hottest.remove(row, &self.blocks[row]);
+        let was_hot = self.blocks[row].is_hot();
+        self.find_hotness(row);
         let left = self.left_in_slot();
-        self.cold_in_q1.change(!self.blocks[entry as usize].is_hot(), !was_hot, left);
+        self.cold_in_q1.change(!self.blocks[row].is_hot(), !was_hot, left);
         let hottest = self.hottest.as_mut().expect("it is still there");
-        hottest.insert(entry, &self.blocks[entry as usize]);
+        hottest.insert(row, &self.blocks[row]);
     }
 }
 
 impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
     fn grow(&mut self, entries: u32) {
-        self.blocks.resize(self.blocks.len().max(entries as usize), Block::default());
-        self.q1.grow(entries);
-        self.q2.grow(entries);
+        self.blocks.grow(entries);
         self.moves.grow(entries);
+        // A block comes before another one leaves for it.
+        let rows = entries.min(self.capacity.saturating_add(1));
+        self.q1.grow(rows);
+        self.q2.grow(rows);
+        self.expiring.grow(rows);
         if let Some(hottest) = &mut self.hottest {
-            hottest.grow(entries);
+            hottest.grow(rows);
         }
     }
 
@@ -152,9 +156,10 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         is_write: bool,
         upper: Option<Upper>,
     ) -> (Pass, Option<Evicted>) {
-        match upper.and_then(|upper| self.rise(entry, is_write, upper)) {
+        let row = self.blocks.find(entry).expect("the block is here");
+        match upper.and_then(|upper| self.rise(row, is_write, upper)) {
             Some(load) => (Pass::Moved { load, nearest: load.frequency }, None),
-            None => (Pass::Kept, self.hit(entry)),
+            None => (Pass::Kept, self.hit(row)),
         }
     }
 
@@ -186,9 +191,10 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         let may_be_hot_below = true;
         let evicted =
             self.receive(Arrival { entry, owner, moved: true, load, exchanges, may_be_hot_below });
-        let block = &self.blocks[entry as usize];
-        let is_due = exchanges && self.base == Base::Demote && block.in_q1;
-        (is_due.then_some(block.hotness), evicted)
+        let row = self.blocks.find(entry).expect("it came");
+        let Block { in_q1, hotness, .. } = self.blocks[row];
+        let is_due = exchanges && self.base == Base::Demote && in_q1;
+        (is_due.then_some(hotness), evicted)
     }
 
     /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1 was
@@ -199,17 +205,17 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         hotness: f64,
         rises: &dyn Fn(u16) -> bool,
     ) -> Option<Promoted> {
-        let hottest = self.hottest.as_mut()?;
+        let hottest = self.hottest.as_ref()?;
         // Where nothing is hot, the head comes first.
         let first = hottest.first().or_else(|| self.q1.ends().map(|[newest, _]| newest))?;
-        if self.now - self.blocks[first as usize].updated > self.settings.period {
+        if self.now - self.blocks[first].updated > self.settings.period {
             self.refresh(first);
         }
-        let Block { hotness: highest, owner, .. } = self.blocks[first as usize];
-        if first == entry || highest <= hotness || !rises(owner) {
+        let Block { entry: hottest, hotness: highest, owner, .. } = self.blocks[first];
+        if hottest == entry || highest <= hotness || !rises(owner) {
             return None;
         }
-        Some(Promoted { entry: first, owner, load: self.give_up(first) })
+        Some(Promoted { entry: hottest, owner, load: self.give_up(first) })
     }
 
     fn exchanged(&mut self, promoted: Promoted) -> Option<Evicted> {
@@ -219,12 +225,13 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
     }
 
     fn discard(&mut self, entry: Entry) {
-        self.take_out(entry);
-        self.leave(entry);
+        let row = self.blocks.find(entry).expect("the block is here");
+        self.take_out(row);
+        self.leave(row);
     }
 
     fn holds(&self, entry: Entry) -> bool {
-        self.blocks[entry as usize].is_here
+        self.blocks.find(entry).is_some()
     }
 
     fn remembers(&self, entry: Entry) -> bool {
@@ -258,10 +265,10 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
 
     fn describe(&self, block: &dyn Fn(Entry) -> u32) -> Vec<(&'static str, String)> {
         let (q1, q2) = (self.q1.tail_first(), self.q2.tail_first());
-        let value =
-            |&entry: &Entry| (block(entry), self.steps.real(self.blocks[entry as usize].history));
+        let of_row = |row: Row| block(self.blocks[row].entry);
+        let value = |&row: &Row| (of_row(row), self.steps.real(self.blocks[row].history));
         let khv: Vec<_> = q1.iter().chain(&q2).map(value).collect();
-        let blocks = |entries: Vec<Entry>| entries.into_iter().map(block).collect::<Vec<_>>();
+        let blocks = |rows: Vec<Row>| rows.into_iter().map(of_row).collect::<Vec<_>>();
         vec![
             ("Q1", format!("{:?}", blocks(q1))),
             ("Q2", format!("{:?}", blocks(q2))),

@@ -19,18 +19,19 @@
 //! than the capacity, Q1 no more than `q1_max`; the numbers of cold blocks in Q1, of hot blocks in
 //! Q2 and of hits in Q2 agree with the blocks there; every hot block is among those to expire.
 
+mod blocks;
 mod level;
 mod moves;
 mod options;
 mod queues;
 
-use std::collections::VecDeque;
-
 use super::activity::{History, Steps};
 use super::chances::Chances;
 use super::level::{Evicted, LevelConfig, Load};
 use crate::Entry;
+use crate::lists::Lists;
 use crate::policy::Arguments;
+use blocks::{Block, Blocks, Row};
 use moves::{Foreseen, Moves, RECORD_BYTES, TOut};
 use options::Settings;
 use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
@@ -49,39 +50,6 @@ enum Base {
 type DHfa = Hfa<ByRecency, ByHotness>;
 type PHfa = Hfa<ByHotness, ByRecency>;
 type HHfa = Hfa<ByHotness, ByHistory>;
-
-/// What is known of a block while it is here.
-#[derive(Clone, Copy, Default)]
-struct Block {
-    is_here: bool,
-    /// H of the paper, as stored.
-    hotness: f64,
-    /// Hits since it came, at most 65,535.
-    hits: u16,
-    /// When it came, and when its hotness was found last, in references.
-    loaded: u64,
-    updated: u64,
-    /// Whether it is in Q1, and not in Q2.
-    in_q1: bool,
-    /// Whether it came from another cache.
-    moved: bool,
-    /// Whether it would come into Q1 of the level below for the moves that are remembered there.
-    may_be_hot_below: bool,
-    /// Its last moves, as Hint-K remembers them.
-    history: History,
-    /// Whose it is.
-    owner: u16,
-    /// Number of its place among those to expire.
-    expiry: u64,
-    /// Its place in Q1, where [`Hottest`] orders that.
-    place: u64,
-}
-
-impl Block {
-    fn is_hot(&self) -> bool {
-        self.hotness > 0.0
-    }
-}
 
 /// How a block comes to a cache.
 #[derive(Clone, Copy)]
@@ -108,6 +76,7 @@ struct SlotSum {
 
 impl SlotSum {
     /// A block comes or goes, or another one for it; so many references are left in the slot.
+    #[inline(always)]
     fn change(&mut self, comes: bool, goes: bool, left: u64) {
         let change = i32::from(comes) - i32::from(goes);
         self.blocks = self.blocks.wrapping_add_signed(change);
@@ -132,8 +101,7 @@ struct Hfa<Q1, Q2> {
     steps: Steps,
     capacity: u32,
     has_lower: bool,
-    /// By entry.
-    blocks: Vec<Block>,
+    blocks: Blocks,
     q1: Q1,
     q2: Q2,
     /// Blocks that Q1 may hold: c1 of the paper.
@@ -149,10 +117,8 @@ struct Hfa<Q1, Q2> {
     hot_in_q2: SlotSum,
     /// Blocks in Q2 by their number of hits.
     q2_hits: Vec<u32>,
-    /// Hot blocks by when their hotness was found, with the number of the place. A block whose
-    /// hotness was found again, or that has left, has another number.
-    expiring: VecDeque<(Entry, u64)>,
-    expiries: u64,
+    /// Hot blocks by when their hotness was found.
+    expiring: Lists,
     /// References so far; the slot of the last one, from 0, and the last one of that slot.
     now: u64,
     slot: u64,
@@ -176,7 +142,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             settings,
             capacity,
             has_lower,
-            blocks: Vec::new(),
+            blocks: Blocks::default(),
             q1: Q1::new(&steps),
             q2: Q2::new(&steps),
             q1_max: settings.first_q1_max(capacity),
@@ -187,8 +153,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             cold_in_q1: SlotSum::default(),
             hot_in_q2: SlotSum::default(),
             q2_hits: Vec::new(),
-            expiring: VecDeque::new(),
-            expiries: 0,
+            expiring: Lists::new(1),
             now: 0,
             slot: 0,
             slot_end: settings.period,
@@ -209,14 +174,17 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self
     }
 
+    #[inline(always)]
     fn len(&self) -> u32 {
         self.q1.len() + self.q2.len()
     }
 
+    #[inline(always)]
     fn is_full(&self) -> bool {
         self.len() == self.capacity
     }
 
+    #[inline(always)]
     fn frequency(&self, entry: Entry) -> f64 {
         self.moves.frequency(entry, self.slot)
     }
@@ -230,8 +198,8 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
                 Base::Demote | Base::Promote => frequency > self.settings.least,
                 Base::HintK => self.moves.remembers(entry, self.slot),
             };
-        self.blocks[entry as usize] = Block {
-            is_here: true,
+        let row = self.blocks.insert(Block {
+            entry,
             hotness: self.settings.hotness(frequency, 0, 1),
             loaded: self.now,
             updated: self.now,
@@ -240,61 +208,63 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             history: if self.base == Base::HintK { self.steps.within(load.history) } else { 0 },
             owner,
             ..Block::default()
-        };
-        self.note_expiry(entry);
+        });
+        self.note_expiry(row);
         let victim = if is_for_q1 {
-            self.insert_into_q1(entry)
+            self.insert_into_q1(row)
         } else {
             let victim = self.make_room();
-            self.push_q2(entry);
+            self.push_q2(row);
             victim
         };
         victim.map(|victim| self.evict(victim, exchanges))
     }
 
     /// A hit, after which the block stays: what leaves for it.
-    fn hit(&mut self, entry: Entry) -> Option<Evicted> {
-        self.take_out(entry);
-        let block = &mut self.blocks[entry as usize];
+    fn hit(&mut self, row: Row) -> Option<Evicted> {
+        self.take_out(row);
+        let block = &mut self.blocks[row];
         block.hits = block.hits.saturating_add(1);
         let was_in_q1 = block.in_q1;
-        self.find_hotness(entry);
+        self.find_hotness(row);
         if was_in_q1 {
-            self.push_q1(entry, true);
+            self.push_q1(row, true);
         } else if self.q1_max > 0 && self.settings.rises_by_hits {
-            let victim = self.insert_into_q1(entry);
+            let victim = self.insert_into_q1(row);
             return victim.map(|victim| self.evict(victim, true));
         } else {
-            self.push_q2(entry);
+            self.push_q2(row);
         }
         None
     }
 
     /// Finds H of a block anew, which is in no queue or in one that is not ordered by it.
-    fn find_hotness(&mut self, entry: Entry) {
-        let frequency = self.frequency(entry);
-        let block = &mut self.blocks[entry as usize];
+    #[inline(always)]
+    fn find_hotness(&mut self, row: Row) {
+        self.forget_expiry(row);
+        let frequency = self.frequency(self.blocks[row].entry);
+        let block = &mut self.blocks[row];
         let stay = (self.now - block.loaded).max(1);
         block.hotness = self.settings.hotness(frequency, block.hits, stay);
         block.updated = self.now;
-        self.note_expiry(entry);
+        self.note_expiry(row);
     }
 
     /// Puts a block, which is in no queue, into Q1: the one that has to leave the cache for it.
-    fn insert_into_q1(&mut self, entry: Entry) -> Option<Entry> {
+    fn insert_into_q1(&mut self, row: Row) -> Option<Row> {
         if self.q1.len() < self.q1_max {
             let victim = self.make_room();
-            self.push_q1(entry, true);
+            self.push_q1(row, true);
             return victim;
         }
         let tail = self.q1.tail().expect("Q1 has room for a block");
         self.take_out(tail);
-        self.push_q1(entry, true);
+        self.push_q1(row, true);
         if !self.is_full() {
             self.push_q2(tail);
             return None;
         }
-        if self.blocks[tail as usize].hits <= self.fewest_q2_hits() {
+        if self.blocks[tail].hits <= self.fewest_q2_hits() {
             return Some(tail);
         }
         let victim = self.take_victim();
@@ -303,37 +273,41 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     }
 
     /// Takes a block out of the queues if the cache is full.
-    fn make_room(&mut self) -> Option<Entry> {
+    #[inline(always)]
+    fn make_room(&mut self) -> Option<Row> {
         if self.is_full() { self.take_victim() } else { None }
     }
 
     /// Takes out of its queue what Q2, or Q1 where Q2 has nothing, gives up.
-    fn take_victim(&mut self) -> Option<Entry> {
+    #[inline(always)]
+    fn take_victim(&mut self) -> Option<Row> {
         let victim = self.q2.tail().or_else(|| self.q1.tail())?;
         self.take_out(victim);
         Some(victim)
     }
 
     /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
-    fn push_q1(&mut self, entry: Entry, is_at_head: bool) {
+    #[inline(always)]
+    fn push_q1(&mut self, row: Row, is_at_head: bool) {
         let left = self.left_in_slot();
-        let block = &mut self.blocks[entry as usize];
+        let block = &mut self.blocks[row];
         block.in_q1 = true;
         if let Some(hottest) = &mut self.hottest {
-            hottest.push(entry, block, is_at_head);
+            hottest.push(row, block, is_at_head);
         }
         self.cold_in_q1.change(!block.is_hot(), false, left);
         if is_at_head {
-            self.q1.push(entry, block);
+            self.q1.push(row, block);
         } else {
-            self.q1.push_last(entry, block);
+            self.q1.push_last(row, block);
         }
     }
 
     /// Puts a block, which is in no queue, into Q2.
-    fn push_q2(&mut self, entry: Entry) {
+    #[inline(always)]
+    fn push_q2(&mut self, row: Row) {
         let left = self.left_in_slot();
-        let block = &mut self.blocks[entry as usize];
+        let block = &mut self.blocks[row];
         block.in_q1 = false;
         self.hot_in_q2.change(block.is_hot(), false, left);
         let hits = usize::from(block.hits);
@@ -341,20 +315,21 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             self.q2_hits.resize(hits + 1, 0);
         }
         self.q2_hits[hits] += 1;
-        self.q2.push(entry, block);
+        self.q2.push(row, block);
     }
 
     /// Takes a block out of its queue; it is still resident then.
-    fn take_out(&mut self, entry: Entry) {
-        let (left, block) = (self.left_in_slot(), &self.blocks[entry as usize]);
+    #[inline(always)]
+    fn take_out(&mut self, row: Row) {
+        let (left, block) = (self.left_in_slot(), &self.blocks[row]);
         if block.in_q1 {
-            self.q1.remove(entry, block);
+            self.q1.remove(row, block);
             self.cold_in_q1.change(false, !block.is_hot(), left);
             if let Some(hottest) = &mut self.hottest {
-                hottest.remove(entry, block);
+                hottest.remove(row, block);
             }
         } else {
-            self.q2.remove(entry, block);
+            self.q2.remove(row, block);
             self.hot_in_q2.change(false, block.is_hot(), left);
             self.q2_hits[usize::from(block.hits)] -= 1;
         }
@@ -366,9 +341,9 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     }
 
     /// A block that is in no queue leaves the cache downwards, or for good.
-    fn evict(&mut self, entry: Entry, exchanges: bool) -> Evicted {
-        let block = self.leave(entry);
-        let Block { owner, moved, history, may_be_hot_below, .. } = block;
+    #[inline(always)]
+    fn evict(&mut self, row: Row, exchanges: bool) -> Evicted {
+        let Block { entry, owner, moved, history, may_be_hot_below, .. } = self.leave(row);
         if !self.has_lower || self.base == Base::Promote {
             return Evicted { entry, owner, load: None, exchanges: false, awaits: false };
         }
@@ -380,30 +355,35 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     }
 
     /// The cache gives a block up to one above it: what goes with it.
-    fn give_up(&mut self, entry: Entry) -> Load {
-        self.take_out(entry);
-        let block = self.leave(entry);
-        let frequency = self.depart(entry, block.moved);
-        Load { frequency, history: self.after_move(block.history, true) }
+    #[inline(always)]
+    fn give_up(&mut self, row: Row) -> Load {
+        self.take_out(row);
+        let Block { entry, moved, history, .. } = self.leave(row);
+        Load { frequency: self.depart(entry, moved), history: self.after_move(history, true) }
     }
 
     /// A block that is in no queue is not here any more.
-    fn leave(&mut self, entry: Entry) -> Block {
-        std::mem::take(&mut self.blocks[entry as usize])
+    #[inline(always)]
+    fn leave(&mut self, row: Row) -> Block {
+        self.forget_expiry(row);
+        self.blocks.remove(row)
     }
 
     /// The last moves of a block after one more; only Hint-K remembers them.
+    #[inline(always)]
     fn after_move(&self, history: History, is_promotion: bool) -> History {
         if self.base == Base::HintK { self.steps.push(history, is_promotion) } else { history }
     }
 
     /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
     /// move is a move of the slot in which it ends.
+    #[inline(always)]
     fn depart(&mut self, entry: Entry, moved: bool) -> f64 {
         if moved { self.count_move(entry) } else { self.frequency(entry) }
     }
 
     /// A block has moved: F with that.
+    #[inline(always)]
     fn count_move(&mut self, entry: Entry) -> f64 {
         if let Some(log) = &mut self.log {
             log.push((entry, self.slot));
@@ -412,6 +392,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     }
 
     /// References that are not over in the slot.
+    #[inline(always)]
     fn left_in_slot(&self) -> u64 {
         self.slot_end - self.now + 1
     }
@@ -463,25 +444,25 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         if wanted == 0 {
             return;
         }
-        for entry in self.q2.hot_from_head(&self.blocks, wanted as usize) {
-            self.take_out(entry);
-            self.push_q1(entry, false);
+        for row in self.q2.hot_from_head(self.blocks.rows(), wanted as usize) {
+            self.take_out(row);
+            self.push_q1(row, false);
         }
     }
 
     /// The hotness of a block was found just now: it is over after k slots.
-    fn note_expiry(&mut self, entry: Entry) {
-        let block = &mut self.blocks[entry as usize];
-        block.expiry = 0;
-        if block.is_hot() && self.settings.expires {
-            self.expiries += 1;
-            block.expiry = self.expiries;
-            self.expiring.push_back((entry, self.expiries));
-            // In long slots more blocks are found hot than there are.
-            if self.expiring.len() > 2 * self.capacity as usize + EXPIRING_MIN {
-                let blocks = &self.blocks;
-                self.expiring.retain(|&(entry, number)| is_expiring(blocks, entry, number));
-            }
+    #[inline(always)]
+    fn note_expiry(&mut self, row: Row) {
+        if self.settings.expires && self.blocks[row].is_hot() {
+            self.expiring.push_back(0, row);
+        }
+    }
+
+    /// The hotness of a block is about to change.
+    #[inline(always)]
+    fn forget_expiry(&mut self, row: Row) {
+        if self.settings.expires && self.blocks[row].is_hot() {
+            self.expiring.remove(0, row);
         }
     }
 
@@ -489,76 +470,63 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     fn expire(&mut self) {
         // The last reference of the last slot that is that long ago, from 1; 0: there is none.
         let last = (self.slot + 1).saturating_sub(self.settings.k) * self.settings.period;
-        while let Some(&(entry, number)) = self.expiring.front() {
-            if is_expiring(&self.blocks, entry, number) {
-                if self.blocks[entry as usize].updated > last {
-                    return;
-                }
-                self.cool(entry);
+        while let Some(row) = self.expiring.front(0) {
+            if self.blocks[row].updated > last {
+                return;
             }
-            self.expiring.pop_front();
+            self.expiring.remove(0, row);
+            self.cool(row);
         }
     }
 
     /// A block is no longer hot.
-    fn cool(&mut self, entry: Entry) {
+    fn cool(&mut self, row: Row) {
         let left = self.left_in_slot();
-        let block = &mut self.blocks[entry as usize];
+        let block = &mut self.blocks[row];
         if block.in_q1 {
-            self.q1.cool(entry, block);
+            self.q1.cool(row, block);
             self.cold_in_q1.change(true, false, left);
             if let Some(hottest) = &mut self.hottest {
-                hottest.remove(entry, block);
+                hottest.remove(row, block);
             }
         } else {
-            self.q2.cool(entry, block);
+            self.q2.cool(row, block);
             self.hot_in_q2.change(false, true, left);
         }
-        (block.hotness, block.expiry) = (0.0, 0);
+        block.hotness = 0.0;
     }
 
     fn check(&self) -> Result<(), String> {
         let (q1, q2) = (self.q1.tail_first(), self.q2.tail_first());
-        let is_placed = |entries: &[Entry], in_q1: bool| {
-            entries.iter().all(|&entry| {
-                let block = &self.blocks[entry as usize];
-                block.is_here && block.in_q1 == in_q1
-            })
-        };
-        let len = self.blocks.iter().filter(|block| block.is_here).count() as u32;
+        let is_placed =
+            |rows: &[Row], in_q1: bool| rows.iter().all(|&row| self.blocks[row].in_q1 == in_q1);
+        let len = self.blocks.len();
         if !is_placed(&q1, true) || !is_placed(&q2, false) || len != self.len() {
             return Err("the queues do not hold just the resident blocks".into());
         }
         if q1.len() as u32 > self.q1_max || len > self.capacity {
             return Err(format!("{} in Q1 of {}, {len} in all", q1.len(), self.q1_max));
         }
-        let is_hot = |entry: &&Entry| self.blocks[**entry as usize].is_hot();
-        let cold = q1.iter().filter(|entry| !is_hot(entry)).count();
+        let is_hot = |row: &&Row| self.blocks[**row].is_hot();
+        let cold = q1.iter().filter(|row| !is_hot(row)).count();
         let hot = q2.iter().filter(is_hot).count();
         if (cold, hot) != (self.cold_in_q1.blocks as usize, self.hot_in_q2.blocks as usize) {
             return Err(format!("{cold} cold in Q1 and {hot} hot in Q2 are counted otherwise"));
         }
         let mut hits = vec![0; self.q2_hits.len()];
-        q2.iter().for_each(|&entry| hits[usize::from(self.blocks[entry as usize].hits)] += 1);
+        q2.iter().for_each(|&row| hits[usize::from(self.blocks[row].hits)] += 1);
         if hits != self.q2_hits {
             return Err("hits in Q2 are counted otherwise".into());
         }
-        let expiring = self.expiring.iter().filter(|&&(r, n)| is_expiring(&self.blocks, r, n));
         let hot = q1.iter().chain(&q2).filter(is_hot).count();
-        if self.settings.expires && expiring.count() != hot {
+        if self.settings.expires && self.expiring.len(0) as usize != hot {
             return Err("hot blocks that do not expire".into());
         }
+        self.blocks.check()?;
+        self.expiring.check()?;
         self.moves.validate()?;
         self.hottest.as_ref().map_or(Ok(()), Hottest::check)?;
-        self.q1.check(&self.blocks)?;
-        self.q2.check(&self.blocks)
+        self.q1.check(self.blocks.rows())?;
+        self.q2.check(self.blocks.rows())
     }
-}
-
-/// Blocks that may be noted to expire, whatever the capacity.
-const EXPIRING_MIN: usize = 64;
-
-/// Whether the hotness of a block is still the one that was noted under that number.
-fn is_expiring(blocks: &[Block], entry: Entry, number: u64) -> bool {
-    blocks[entry as usize].expiry == number
 }

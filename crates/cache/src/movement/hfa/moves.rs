@@ -76,17 +76,20 @@ impl TOut {
         self.records.len() - self.free.len()
     }
 
+    #[inline(always)]
     fn newest(&self, entry: Entry) -> Option<&Record> {
         self.records.get(self.newest[entry as usize] as usize)
     }
 
     /// The records of a block, newest slot first.
+    #[inline(always)]
     fn chain(&self, entry: Entry) -> impl Iterator<Item = &Record> {
         let earlier = |record: &&Record| self.records.get(record.earlier as usize);
         std::iter::successors(self.newest(entry), earlier)
     }
 
     /// F of the paper: moves in the last slots, earlier ones less.
+    #[inline(always)]
     fn frequency(&self, entry: Entry, slot: u64) -> f64 {
         let mut sum = 0.0;
         for record in self.chain(entry) {
@@ -98,6 +101,7 @@ impl TOut {
     }
 
     /// Whether any move of a block counts.
+    #[inline(always)]
     fn remembers(&self, entry: Entry, slot: u64) -> bool {
         self.newest(entry).is_some_and(|record| slot - record.slot < self.slots)
     }
@@ -291,7 +295,7 @@ impl Moves {
     }
 
     /// F of the paper.
-    #[inline]
+    #[inline(always)]
     pub(super) fn frequency(&self, entry: Entry, slot: u64) -> f64 {
         match self {
             Self::Table(table) => table.frequency(entry, slot),
@@ -308,6 +312,7 @@ impl Moves {
     }
 
     /// Whether any move of a block counts.
+    #[inline(always)]
     pub(super) fn remembers(&self, entry: Entry, slot: u64) -> bool {
         match self {
             Self::Table(table) => table.remembers(entry, slot),

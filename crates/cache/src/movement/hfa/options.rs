@@ -197,6 +197,7 @@ impl Settings {
     }
 
     /// H of the paper, equation 3. Without a hot queue nothing is hot.
+    #[inline(always)]
     pub(super) fn hotness(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
         let moves = frequency / self.span;
         if self.k == 0 { moves } else { moves + f64::from(hits) / stay as f64 }

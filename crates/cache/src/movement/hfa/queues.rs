@@ -4,10 +4,12 @@
 //! A queue does not keep what it orders a block by; it is told at each call, and that must not
 //! change while the block is in the queue, other than by [`Queue::cool`].
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::super::activity::{ByActivity, Steps};
-use super::Block;
-use crate::Entry;
-use crate::heap::LazyHeap;
+use super::blocks::{Block, Row};
+use crate::heap::Heap;
 use crate::lists::Lists;
 
 pub(super) trait Queue: Send + 'static {
@@ -15,34 +17,34 @@ pub(super) trait Queue: Send + 'static {
     fn new(steps: &Steps) -> Self;
 
     /// Makes entries below `entries` valid.
-    fn grow(&mut self, entries: u32);
+    fn grow(&mut self, rows: u32);
 
     /// Number of blocks.
     fn len(&self) -> u32;
 
     /// Puts a block where it belongs, ahead of its equals; by recency: at the head.
-    fn push(&mut self, entry: Entry, block: &Block);
+    fn push(&mut self, row: Row, block: &Block);
 
     /// Puts a block in the last place that there is for it.
-    fn push_last(&mut self, entry: Entry, block: &Block);
+    fn push_last(&mut self, row: Row, block: &Block);
 
     /// Takes a block out.
-    fn remove(&mut self, entry: Entry, block: &Block);
+    fn remove(&mut self, row: Row, block: &Block);
 
     /// The hotness of a block falls to 0: the block stands where it would if it had come so.
-    fn cool(&mut self, entry: Entry, block: &Block);
+    fn cool(&mut self, row: Row, block: &Block);
 
     /// The block that gives way next.
-    fn tail(&mut self) -> Option<Entry>;
+    fn tail(&self) -> Option<Row>;
 
     /// Up to `count` blocks that are hot at all, from the head on.
-    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry>;
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Row>;
 
     /// All blocks from the tail on.
-    fn tail_first(&self) -> Vec<Entry>;
+    fn tail_first(&self) -> Vec<Row>;
 
     /// The newest and the oldest block of a queue by recency.
-    fn ends(&self) -> Option<[Entry; 2]> {
+    fn ends(&self) -> Option<[Row; 2]> {
         None
     }
 
@@ -62,8 +64,8 @@ pub(super) struct ByRecency {
 }
 
 impl ByRecency {
-    fn head_first(&self) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::successors(self.list.back(0), |&entry| self.list.prev(entry))
+    fn head_first(&self) -> impl Iterator<Item = Row> + '_ {
+        std::iter::successors(self.list.back(0), |&row| self.list.prev(row))
     }
 }
 
@@ -72,41 +74,41 @@ impl Queue for ByRecency {
         Self { list: Lists::new(1) }
     }
 
-    fn grow(&mut self, entries: u32) {
-        self.list.grow(entries);
+    fn grow(&mut self, rows: u32) {
+        self.list.grow(rows);
     }
 
     fn len(&self) -> u32 {
         self.list.len(0)
     }
 
-    fn push(&mut self, entry: Entry, _: &Block) {
-        self.list.push_back(0, entry);
+    fn push(&mut self, row: Row, _: &Block) {
+        self.list.push_back(0, row);
     }
 
-    fn push_last(&mut self, entry: Entry, _: &Block) {
-        self.list.push_front(0, entry);
+    fn push_last(&mut self, row: Row, _: &Block) {
+        self.list.push_front(0, row);
     }
 
-    fn remove(&mut self, entry: Entry, _: &Block) {
-        self.list.remove(0, entry);
+    fn remove(&mut self, row: Row, _: &Block) {
+        self.list.remove(0, row);
     }
 
-    fn cool(&mut self, _: Entry, _: &Block) {}
+    fn cool(&mut self, _: Row, _: &Block) {}
 
-    fn tail(&mut self) -> Option<Entry> {
+    fn tail(&self) -> Option<Row> {
         self.list.front(0)
     }
 
-    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry> {
-        self.head_first().filter(|&entry| blocks[entry as usize].is_hot()).take(count).collect()
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Row> {
+        self.head_first().filter(|&row| blocks[row as usize].is_hot()).take(count).collect()
     }
 
-    fn tail_first(&self) -> Vec<Entry> {
+    fn tail_first(&self) -> Vec<Row> {
         self.list.iter(0).collect()
     }
 
-    fn ends(&self) -> Option<[Entry; 2]> {
+    fn ends(&self) -> Option<[Row; 2]> {
         Some([self.list.back(0)?, self.list.front(0)?])
     }
 
@@ -121,7 +123,7 @@ pub(super) struct ByHotness {
     /// Front: the tail.
     cold: Lists,
     /// The least hot first.
-    hot: LazyHeap<u128>,
+    hot: Heap<u128>,
     pushed: u64,
 }
 
@@ -133,7 +135,7 @@ fn key(hotness: f64, turn: u64) -> u128 {
 
 impl ByHotness {
     /// Hot blocks from the tail on.
-    fn sorted(&self) -> Vec<(u128, Entry)> {
+    fn sorted(&self) -> Vec<(u128, Row)> {
         let mut hot: Vec<_> = self.hot.iter().collect();
         hot.sort_unstable();
         hot
@@ -142,66 +144,69 @@ impl ByHotness {
 
 impl Queue for ByHotness {
     fn new(_: &Steps) -> Self {
-        Self { cold: Lists::new(1), hot: LazyHeap::new(), pushed: 0 }
+        Self { cold: Lists::new(1), hot: Heap::new(), pushed: 0 }
     }
 
-    fn grow(&mut self, entries: u32) {
-        self.cold.grow(entries);
-        self.hot.grow(entries);
+    fn grow(&mut self, rows: u32) {
+        self.cold.grow(rows);
+        self.hot.grow(rows);
     }
 
     fn len(&self) -> u32 {
         self.cold.len(0) + self.hot.len()
     }
 
-    fn push(&mut self, entry: Entry, block: &Block) {
+    fn push(&mut self, row: Row, block: &Block) {
         if block.is_hot() {
             self.pushed += 1;
-            self.hot.push(key(block.hotness, self.pushed), entry);
+            self.hot.push(key(block.hotness, self.pushed), row);
         } else {
-            self.cold.push_back(0, entry);
+            self.cold.push_back(0, row);
         }
     }
 
-    fn push_last(&mut self, entry: Entry, block: &Block) {
-        if block.is_hot() { self.push(entry, block) } else { self.cold.push_front(0, entry) }
+    fn push_last(&mut self, row: Row, block: &Block) {
+        if block.is_hot() { self.push(row, block) } else { self.cold.push_front(0, row) }
     }
 
-    fn remove(&mut self, entry: Entry, block: &Block) {
-        if block.is_hot() { self.hot.remove(entry) } else { self.cold.remove(0, entry) }
+    fn remove(&mut self, row: Row, block: &Block) {
+        if block.is_hot() { self.hot.remove(row) } else { self.cold.remove(0, row) }
     }
 
-    fn cool(&mut self, entry: Entry, _: &Block) {
-        self.hot.remove(entry);
-        self.cold.push_back(0, entry);
+    fn cool(&mut self, row: Row, _: &Block) {
+        self.hot.remove(row);
+        self.cold.push_back(0, row);
     }
 
-    fn tail(&mut self) -> Option<Entry> {
-        self.cold.front(0).or_else(|| self.hot.first().map(|(_, entry)| entry))
+    fn tail(&self) -> Option<Row> {
+        self.cold.front(0).or_else(|| self.hot.first().map(|(_, row)| row))
     }
 
-    fn hot_from_head(&self, _: &[Block], count: usize) -> Vec<Entry> {
-        let mut hot: Vec<_> = self.hot.iter().collect();
-        let rest = hot.len().saturating_sub(count);
-        if rest > 0 {
-            hot.select_nth_unstable(rest);
+    fn hot_from_head(&self, _: &[Block], count: usize) -> Vec<Row> {
+        let mut hottest = BinaryHeap::with_capacity(count + 1);
+        for item in self.hot.iter().rev().map(Reverse) {
+            if hottest.len() < count || hottest.peek().is_some_and(|least| item < *least) {
+                hottest.push(item);
+            }
+            if hottest.len() > count {
+                hottest.pop();
+            }
         }
-        hot[rest..].sort_unstable();
-        hot[rest..].iter().rev().map(|&(_, entry)| entry).collect()
+        hottest.into_sorted_vec().into_iter().map(|Reverse((_, row))| row).collect()
     }
 
-    fn tail_first(&self) -> Vec<Entry> {
-        self.cold.iter(0).chain(self.sorted().into_iter().map(|(_, entry)| entry)).collect()
+    fn tail_first(&self) -> Vec<Row> {
+        self.cold.iter(0).chain(self.sorted().into_iter().map(|(_, row)| row)).collect()
     }
 
     fn check(&self, blocks: &[Block]) -> Result<(), String> {
         self.cold.check()?;
         self.hot.check()?;
-        let is_placed = self.cold.iter(0).all(|entry| !blocks[entry as usize].is_hot())
+        let is_placed = self.cold.iter(0).all(|row| !blocks[row as usize].is_hot())
             && self
                 .hot
                 .iter()
-                .all(|(at, entry)| at >> 64 == key(blocks[entry as usize].hotness, 0) >> 64);
+                .all(|(at, row)| at >> 64 == key(blocks[row as usize].hotness, 0) >> 64);
         if is_placed { Ok(()) } else { Err("a block is not where its hotness says".into()) }
     }
 }
@@ -221,48 +226,47 @@ impl Queue for ByHistory {
         Self { order: ByActivity::new(values), steps: steps.clone(), hot: vec![0; values as usize] }
     }
 
-    fn grow(&mut self, entries: u32) {
-        self.order.grow(entries);
+    fn grow(&mut self, rows: u32) {
+        self.order.grow(rows);
     }
 
     fn len(&self) -> u32 {
         self.order.len()
     }
 
-    fn push(&mut self, entry: Entry, block: &Block) {
+    fn push(&mut self, row: Row, block: &Block) {
         let value = self.steps.value(block.history);
-        self.order.push(entry, value);
+        self.order.push(row, value);
         self.hot[value as usize] += u32::from(block.is_hot());
     }
 
-    fn push_last(&mut self, entry: Entry, block: &Block) {
-        self.push(entry, block);
+    fn push_last(&mut self, row: Row, block: &Block) {
+        self.push(row, block);
     }
 
-    fn remove(&mut self, entry: Entry, block: &Block) {
+    fn remove(&mut self, row: Row, block: &Block) {
         let value = self.steps.value(block.history);
-        self.order.remove(entry, value);
+        self.order.remove(row, value);
         self.hot[value as usize] -= u32::from(block.is_hot());
     }
 
-    fn cool(&mut self, _: Entry, block: &Block) {
+    fn cool(&mut self, _: Row, block: &Block) {
         self.hot[self.steps.value(block.history) as usize] -= 1;
     }
 
-    fn tail(&mut self) -> Option<Entry> {
+    fn tail(&self) -> Option<Row> {
         self.order.first()
     }
 
-    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Entry> {
+    fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Row> {
         let of_value = |value: u32| {
-            let hot =
-                self.order.newest_first(value).filter(|&entry| blocks[entry as usize].is_hot());
+            let hot = self.order.newest_first(value).filter(|&row| blocks[row as usize].is_hot());
             hot.take(self.hot[value as usize] as usize)
         };
         (0..self.steps.values()).rev().flat_map(of_value).take(count).collect()
     }
 
-    fn tail_first(&self) -> Vec<Entry> {
+    fn tail_first(&self) -> Vec<Row> {
         self.order.iter().collect()
     }
 
@@ -273,7 +277,7 @@ impl Queue for ByHistory {
     fn check(&self, blocks: &[Block]) -> Result<(), String> {
         self.order.check()?;
         let hot =
-            |value| self.order.newest_first(value).filter(|&entry| blocks[entry as usize].is_hot());
+            |value| self.order.newest_first(value).filter(|&row| blocks[row as usize].is_hot());
         let counts = (0..self.steps.values()).map(|value| hot(value).count() as u32);
         if counts.eq(self.hot.iter().copied()) {
             return Ok(());
@@ -286,7 +290,7 @@ impl Queue for ByHistory {
 /// of Q1, the one nearest the head among equals.
 pub(super) struct Hottest {
     /// By falling hotness, and from the head on among equals; of blocks that are hot at all.
-    heap: LazyHeap<u128>,
+    heap: Heap<u128>,
     /// Places given out last at each end of the queue.
     head: u64,
     tail: u64,
@@ -297,37 +301,37 @@ const MIDDLE: u64 = 1 << 63;
 
 impl Hottest {
     pub(super) fn new() -> Self {
-        Self { heap: LazyHeap::new(), head: MIDDLE, tail: MIDDLE }
+        Self { heap: Heap::new(), head: MIDDLE, tail: MIDDLE }
     }
 
-    pub(super) fn grow(&mut self, entries: u32) {
-        self.heap.grow(entries);
+    pub(super) fn grow(&mut self, rows: u32) {
+        self.heap.grow(rows);
     }
 
     /// The hottest block; none is hot at all if there is none.
-    pub(super) fn first(&mut self) -> Option<Entry> {
-        self.heap.first().map(|(_, entry)| entry)
+    pub(super) fn first(&self) -> Option<Row> {
+        self.heap.first().map(|(_, row)| row)
     }
 
     /// A block came to the head of the queue, or to its tail.
-    pub(super) fn push(&mut self, entry: Entry, block: &mut Block, is_at_head: bool) {
+    pub(super) fn push(&mut self, row: Row, block: &mut Block, is_at_head: bool) {
         let place = if is_at_head { &mut self.head } else { &mut self.tail };
         *place = if is_at_head { *place - 1 } else { *place + 1 };
         block.place = *place;
-        self.insert(entry, block);
+        self.insert(row, block);
     }
 
     /// A block left the queue, or its hotness is about to change.
-    pub(super) fn remove(&mut self, entry: Entry, block: &Block) {
+    pub(super) fn remove(&mut self, row: Row, block: &Block) {
         if block.is_hot() {
-            self.heap.remove(entry);
+            self.heap.remove(row);
         }
     }
 
     /// The hotness of a block has changed, where the block stands.
-    pub(super) fn insert(&mut self, entry: Entry, block: &Block) {
+    pub(super) fn insert(&mut self, row: Row, block: &Block) {
         if block.is_hot() {
-            self.heap.push(!key(block.hotness, !block.place), entry);
+            self.heap.push(!key(block.hotness, !block.place), row);
         }
     }
 
@@ -338,8 +342,7 @@ impl Hottest {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, ByHistory, ByHotness, Queue};
-    use crate::Entry;
+    use super::{Block, ByHistory, ByHotness, Queue, Row};
     use crate::movement::activity::Steps;
 
     const BLOCKS: u32 = 60;
@@ -357,23 +360,23 @@ mod tests {
         let (mut ours, mut blocks) = (Q::new(&steps), vec![Block::default(); BLOCKS as usize]);
         ours.grow(BLOCKS);
         // From the tail on.
-        let mut model: Vec<(Key, Entry)> = Vec::new();
+        let mut model: Vec<(Key, Row)> = Vec::new();
         let (mut x, mut turn, mut most) = (5_u64, 0, 0);
         for step in 0..20_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             turn += 1;
-            let entry = (x >> 33) as u32 % BLOCKS;
-            let block = &mut blocks[entry as usize];
-            match model.iter().position(|m| m.1 == entry) {
+            let row = (x >> 33) as u32 % BLOCKS;
+            let block = &mut blocks[row as usize];
+            match model.iter().position(|m| m.1 == row) {
                 Some(at) if block.is_hot() && x >> 60 & 1 == 0 => {
-                    ours.cool(entry, block);
+                    ours.cool(row, block);
                     block.hotness = 0.0;
                     if !cools_in_place {
                         model[at].0 = (key(&steps, block), turn);
                     }
                 }
                 Some(at) => {
-                    ours.remove(entry, block);
+                    ours.remove(row, block);
                     model.remove(at);
                 }
                 None => {
@@ -381,18 +384,18 @@ mod tests {
                     (block.history, block.hotness) = ((x >> 50) as u8 & 7, hotness as f64);
                     let is_last = !cools_in_place && x >> 59 & 3 == 0;
                     if is_last {
-                        ours.push_last(entry, block)
+                        ours.push_last(row, block)
                     } else {
-                        ours.push(entry, block)
+                        ours.push(row, block)
                     }
                     let is_behind = is_last && !block.is_hot();
                     let rank = if is_behind { -turn } else { turn };
-                    model.push(((key(&steps, block), rank), entry));
+                    model.push(((key(&steps, block), rank), row));
                 }
             }
             model.sort_unstable();
             let hot = model.iter().rev().map(|m| m.1).filter(|&e| blocks[e as usize].is_hot());
-            let hot: Vec<Entry> = hot.collect();
+            let hot: Vec<Row> = hot.collect();
             most = most.max(hot.len());
             let count = (x >> 40) as usize % 12;
             let found = ours.hot_from_head(&blocks, count);
