@@ -9,6 +9,7 @@ mod saved;
 
 use std::sync::Arc;
 
+use crate::content::Marks;
 use crate::handles::Handles;
 use crate::level::{Counts, Tally, WriteMode, refer};
 use crate::policy::{Entry, EvictionKind, Evictions, Policy};
@@ -352,16 +353,6 @@ impl HashedCache {
         }
     }
 
-    /// Says whether the neighbouring cache holds a block, mostly that of the last
-    /// [`reference`](Self::reference): then without looking for it.
-    pub(crate) fn neighbour_holds_last(&mut self, block: u64, holds: bool) {
-        let is_it = |entry: &Entry| self.handles.frame_of(block, *entry).is_some();
-        match self.last.filter(is_it) {
-            Some(entry) => self.policy.neighbour_holds(entry, holds),
-            None => self.neighbour_holds(block, holds),
-        }
-    }
-
     /// Whether the policy wants to know what the neighbouring cache holds.
     pub fn is_aware(&self) -> bool {
         self.is_aware
@@ -484,5 +475,24 @@ impl HashedCache {
             return Err(format!("handle {entry} is kept for nothing"));
         }
         self.handles.validate(self.policy.len(), |entry| self.policy.contains(entry))
+    }
+}
+
+impl Marks for HashedCache {
+    fn mark(&mut self, block: u64, holds: bool) {
+        self.neighbour_holds(block, holds);
+    }
+
+    /// Without looking for the block of the last [`reference`](Self::reference).
+    fn mark_last(&mut self, block: u64, holds: bool) {
+        let is_it = |entry: &Entry| self.handles.frame_of(block, *entry).is_some();
+        match self.last.filter(is_it) {
+            Some(entry) => self.policy.neighbour_holds(entry, holds),
+            None => self.neighbour_holds(block, holds),
+        }
+    }
+
+    fn blocks(&self) -> Vec<u64> {
+        self.residents().into_iter().map(|(block, _)| block).collect()
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use digests::Digests;
 pub(crate) use emulation::{LowerCopy, UpperList};
 pub(crate) use exact::{Exact, ExchangeOld};
 pub use latencies::Latencies;
-pub(crate) use neighbour::Neighbour;
+pub(crate) use neighbour::{Marks, Neighbour};
 pub use probe::Prober;
 pub use search::Candidate;
 pub(crate) use simulated::Simulated;

@@ -6,7 +6,21 @@
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 use crate::hashed::HashedCache;
-use crate::level::Referred;
+
+/// A cache whose content-aware policy is told what the neighbour holds.
+pub(crate) trait Marks {
+    /// The neighbour holds a block from now on, or no longer.
+    fn mark(&mut self, block: u64, holds: bool);
+
+    /// As [`mark`](Self::mark), mostly of the block of the last reference.
+    #[inline]
+    fn mark_last(&mut self, block: u64, holds: bool) {
+        self.mark(block, holds);
+    }
+
+    /// The resident blocks.
+    fn blocks(&self) -> Vec<u64>;
+}
 
 /// Knowledge of the content of one neighbour.
 #[derive(Default)]
@@ -51,13 +65,13 @@ impl Neighbour {
     }
 
     /// Tells the policy what the source knows of every resident block.
-    pub(crate) fn learn_all(&mut self, cache: &mut HashedCache) {
+    pub(crate) fn learn_all(&mut self, cache: &mut impl Marks) {
         self.news.all = true;
         self.learn(cache);
     }
 
     /// Tells the policy what is new.
-    fn learn(&mut self, cache: &mut HashedCache) {
+    fn learn(&mut self, cache: &mut impl Marks) {
         if let Some(source) = &self.source {
             self.news.tell(source.as_ref(), cache);
         }
@@ -65,33 +79,32 @@ impl Neighbour {
 
     /// A message of the neighbour arrives, which can carry something. `content` gives all that the
     /// neighbour holds, where that can be known.
-    pub(crate) fn exchange(&mut self, cache: &mut HashedCache, content: &dyn Fn() -> Vec<u64>) {
+    pub(crate) fn exchange(&mut self, cache: &mut impl Marks, content: &dyn Fn() -> Vec<u64>) {
         if let Some(source) = &mut self.source {
             source.exchange(content, &mut self.news);
             self.learn(cache);
         }
     }
 
-    /// The cache served a counted reference to a block. `holds`: what the neighbour is known to
-    /// hold of it where there is no source; none if nothing new is known.
+    /// The cache served a counted reference to a block, and said what that drove out. `holds`: what
+    /// the neighbour is known to hold of the block where there is no source; none if nothing new is
+    /// known.
     pub(crate) fn referenced(
         &mut self,
-        cache: &mut HashedCache,
+        cache: &mut impl Marks,
         block: u64,
-        referred: Referred,
+        (was_here, is_here): (bool, bool),
         holds: Option<bool>,
     ) {
-        self.evicted(cache);
-        let (was_here, is_here) = (referred.before.is_some(), referred.now.is_some());
         match &mut self.source {
             None => {
                 if let (true, Some(holds)) = (is_here, holds) {
-                    cache.neighbour_holds_last(block, holds);
+                    cache.mark_last(block, holds);
                 }
             }
             Some(source) if is_here && !was_here => {
                 source.own(block, true);
-                cache.neighbour_holds_last(block, source.holds(block));
+                cache.mark_last(block, source.holds(block));
             }
             Some(source) if was_here && !is_here => source.own(block, false),
             Some(_) => {}
@@ -110,13 +123,13 @@ impl Neighbour {
 
     /// The cache placed a block that was not resident. `holds`: as for
     /// [`referenced`](Self::referenced).
-    pub(crate) fn placed(&mut self, cache: &mut HashedCache, block: u64, holds: bool) {
+    pub(crate) fn placed(&mut self, cache: &mut impl Marks, block: u64, holds: bool) {
         let mut known = holds;
         if let Some(source) = &mut self.source {
             source.own(block, true);
             known = source.holds(block);
         }
-        cache.neighbour_holds(block, known);
+        cache.mark(block, known);
     }
 
     /// The cache gave a block up.
@@ -130,7 +143,7 @@ impl Neighbour {
     /// is known. `moved`: so many blocks came to the neighbour or went by it that nobody names.
     pub(crate) fn served(
         &mut self,
-        cache: &mut HashedCache,
+        cache: &mut impl Marks,
         block: u64,
         is_write: bool,
         hit: Option<bool>,
@@ -144,9 +157,9 @@ impl Neighbour {
     }
 
     /// The neighbour holds a block from now on, or no longer.
-    pub(crate) fn set(&mut self, cache: &mut HashedCache, block: u64, holds: bool) {
+    pub(crate) fn set(&mut self, cache: &mut impl Marks, block: u64, holds: bool) {
         match &mut self.source {
-            None => return cache.neighbour_holds(block, holds),
+            None => return cache.mark(block, holds),
             Some(source) if holds => source.came(block, &mut self.news),
             Some(source) => source.went(block, &mut self.news),
         }
@@ -159,19 +172,18 @@ impl Neighbour {
     /// The publication is of no use; nothing has changed.
     pub(crate) fn heard(
         &mut self,
-        cache: &mut HashedCache,
+        cache: &mut impl Marks,
         digest: &Digest,
     ) -> Result<(), Unusable> {
         let Some(source) = &mut self.source else { return Err(Unusable::Malformed) };
-        let own = || cache.residents().into_iter().map(|(block, _)| block).collect();
-        let result = source.heard(digest, &own, &mut self.news);
+        let result = source.heard(digest, &|| cache.blocks(), &mut self.news);
         self.counts.summaries_unusable += u64::from(result.is_err());
         self.learn(cache);
         result
     }
 
     /// One of several neighbours has gone. True if a source has taken it in.
-    pub(crate) fn forget(&mut self, cache: &mut HashedCache, from: u8) -> bool {
+    pub(crate) fn forget(&mut self, cache: &mut impl Marks, from: u8) -> bool {
         let Some(source) = &mut self.source else { return false };
         source.forget(from, &mut self.news);
         self.learn(cache);
@@ -179,9 +191,9 @@ impl Neighbour {
     }
 
     /// The cache goes on with the blocks of a saved one.
-    pub(crate) fn restored(&mut self, cache: &HashedCache) {
+    pub(crate) fn restored(&mut self, cache: &impl Marks) {
         if let Some(source) = &mut self.source {
-            cache.residents().into_iter().for_each(|(block, _)| source.own(block, true));
+            cache.blocks().into_iter().for_each(|block| source.own(block, true));
         }
     }
 

@@ -1,8 +1,8 @@
 //! The one interface behind which it is known what the neighbour holds, whatever it is known from.
 
 use super::bloom::Shape;
+use super::neighbour::Marks;
 use super::summary::{Publication, Unusable};
-use crate::HashedCache;
 
 /// A publication of one of several neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +26,16 @@ pub struct News {
 
 impl News {
     /// Tells the policy of a cache, and is none any more.
-    pub(super) fn tell(&mut self, source: &dyn Source, cache: &mut HashedCache) {
+    #[inline]
+    pub(super) fn tell(&mut self, source: &dyn Source, cache: &mut impl Marks) {
         if std::mem::take(&mut self.all) {
             self.blocks.clear();
-            for (block, _) in cache.residents() {
-                cache.neighbour_holds(block, source.holds(block));
+            for block in cache.blocks() {
+                cache.mark(block, source.holds(block));
             }
         }
         for (block, holds) in self.blocks.drain(..) {
-            cache.neighbour_holds(block, holds);
+            cache.mark(block, holds);
         }
     }
 }

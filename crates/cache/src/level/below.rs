@@ -158,7 +158,8 @@ impl CacheBelow {
         let known =
             if self.neighbour.source().is_none() { self.asked.remove(&block) } else { None };
         let holds = known.or((!referred.hit).then_some(false));
-        self.neighbour.referenced(cache, block, referred, holds);
+        self.neighbour.evicted(cache);
+        self.neighbour.referenced(cache, block, referred.residence(), holds);
     }
 
     /// What was counted.

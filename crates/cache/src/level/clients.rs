@@ -204,7 +204,8 @@ impl Clients {
         let (was_held, is_held) = self.delivered(cache, request);
         let Some(aware) = &mut self.aware else { return };
         let Request { block, is_write, .. } = *request;
-        aware.neighbour.referenced(cache, block, referred, Some(is_held));
+        aware.neighbour.evicted(cache);
+        aware.neighbour.referenced(cache, block, referred.residence(), Some(is_held));
         let Some(source) = aware.neighbour.source() else { return };
         if !is_write && self.deliveries.is_none() && source.holds(block) {
             self.counts.mistaken += 1;

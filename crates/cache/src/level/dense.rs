@@ -1,8 +1,11 @@
 //! A level with placement at the access whose blocks are numbered from 0, and the loop that drives
 //! a policy through a stretch of references: the inner loop of simulations, compiled once a policy.
+//! Where something happens between references, as beside a content-aware level, they come one by
+//! one.
 //! What is counted is said in `docs/developer/algorithms.md`.
 
 use super::counts::{Counts, Tally, refer};
+use crate::content::Marks;
 use crate::policy::{Entry, Evictions, Policy};
 
 /// A reference to one block: entry and direction in 32 bits.
@@ -63,12 +66,14 @@ pub struct DenseLevel {
     policy: Box<dyn Policy>,
     mode: WriteMode,
     counts: Counts,
+    /// What the last reference that came by itself evicted.
+    out: Evictions,
 }
 
 impl DenseLevel {
     /// A level that has seen nothing yet.
     pub fn new(policy: Box<dyn Policy>, mode: WriteMode) -> Self {
-        Self { policy, mode, counts: Counts::default() }
+        Self { policy, mode, counts: Counts::default(), out: Evictions::new() }
     }
 
     /// Tells a policy that needs it which blocks the entries from `first` on stand for, before the
@@ -89,9 +94,22 @@ impl DenseLevel {
 
     /// Serves one reference, whose entry is below `entries`: true on a hit.
     pub fn reference(&mut self, entries: u32, reference: Reference) -> bool {
-        let hits = self.counts.read_hits + self.counts.write_hits;
-        self.replay(entries, &[reference], None);
-        self.counts.read_hits + self.counts.write_hits > hits
+        self.policy.grow(entries);
+        self.serve(reference).0
+    }
+
+    /// Serves one reference, for which the policy has grown: whether its block was resident before,
+    /// which is a hit, and whether it is now. What it drove out says [`evicted`](Self::evicted).
+    #[inline]
+    pub(crate) fn serve(&mut self, reference: Reference) -> (bool, bool) {
+        self.out.clear();
+        self.policy.serve(reference, self.mode, &mut self.counts, &mut self.out)
+    }
+
+    /// What the last reference that came by itself drove out, in order.
+    #[inline]
+    pub(crate) fn evicted(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.out.evicted()
     }
 
     /// Forgets the counts, not the content: the end of a warm-up.
@@ -107,6 +125,17 @@ impl DenseLevel {
     /// The policy.
     pub fn policy(&self) -> &dyn Policy {
         self.policy.as_ref()
+    }
+}
+
+impl Marks for DenseLevel {
+    #[inline]
+    fn mark(&mut self, block: u64, holds: bool) {
+        self.policy.neighbour_holds(block as Entry, holds);
+    }
+
+    fn blocks(&self) -> Vec<u64> {
+        self.policy.residents().into_iter().map(u64::from).collect()
     }
 }
 
@@ -164,4 +193,23 @@ fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
     }
     tally.count(resident_before, policy.len().into(), counts);
     counts.known = known;
+}
+
+/// See [`Batch::serve`](crate::policy::Batch::serve).
+#[inline(always)]
+pub(crate) fn serve<P: Policy + ?Sized>(
+    policy: &mut P,
+    reference: Reference,
+    mode: WriteMode,
+    counts: &mut Counts,
+    out: &mut Evictions,
+) -> (bool, bool) {
+    let (entry, is_write) = (reference.entry(), reference.is_write());
+    let before = policy.len();
+    let hit = refer(policy, entry, is_write, mode, out);
+    let mut tally = Tally::default();
+    tally.add(is_write, hit, entry >= counts.known, mode);
+    tally.count(before.into(), policy.len().into(), counts);
+    counts.known = counts.known.max(entry + 1);
+    (hit, policy.contains(entry))
 }

@@ -37,6 +37,11 @@ pub struct Referred {
 impl Referred {
     /// Nothing was here, and nothing is.
     pub(super) const NOTHING: Self = Self { hit: false, before: None, now: None };
+
+    /// Whether the block was here before, and whether it is now.
+    pub(super) fn residence(&self) -> (bool, bool) {
+        (self.before.is_some(), self.now.is_some())
+    }
 }
 
 impl From<Served> for Referred {

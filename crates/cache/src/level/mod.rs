@@ -44,8 +44,8 @@ pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sende
 pub use counts::Counts;
 pub(crate) use counts::{Tally, refer};
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
-pub(crate) use dense::replay;
 pub use dense::{DenseLevel, Reference, WriteMode};
+pub(crate) use dense::{replay, serve};
 pub use estimator::{CONFIDENT, Estimator};
 pub use eviction::{Down, PlacementCounts, Referred};
 

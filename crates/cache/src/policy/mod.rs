@@ -268,8 +268,8 @@ pub trait Policy: Batch + Debug + DynClone + Send {
     }
 }
 
-/// A policy over many entries at a time. Implemented once, for all policies, and compiled for each:
-/// so a batch costs one dynamic call.
+/// What takes several calls of a policy. Implemented once, for all policies, and compiled for each:
+/// so it costs one dynamic call.
 pub trait Batch {
     /// References every element of `refs` in order: the simulator's inner loop. Misses and all
     /// writes are appended to `below`, the stream of the level under a write-through level.
@@ -280,6 +280,16 @@ pub trait Batch {
         counts: &mut Counts,
         below: Option<&mut Vec<Reference>>,
     );
+
+    /// Makes one reference, as [`replay`](Self::replay): whether its entry was resident before, and
+    /// whether it is now.
+    fn serve(
+        &mut self,
+        reference: Reference,
+        mode: WriteMode,
+        counts: &mut Counts,
+        out: &mut Evictions,
+    ) -> (bool, bool);
 
     /// [Places](Policy::place) one after the other of these, which are resident, up to the first
     /// that evicts something or drops a ghost: how many that are.
@@ -299,6 +309,16 @@ impl<P: Policy> Batch for P {
         below: Option<&mut Vec<Reference>>,
     ) {
         crate::level::replay(self, refs, mode, counts, below);
+    }
+
+    fn serve(
+        &mut self,
+        reference: Reference,
+        mode: WriteMode,
+        counts: &mut Counts,
+        out: &mut Evictions,
+    ) -> (bool, bool) {
+        crate::level::serve(self, reference, mode, counts, out)
     }
 
     fn place_all(&mut self, entries: &[Entry], out: &mut Evictions) -> usize {

@@ -4,14 +4,11 @@
 //! The order of things at a request that goes down: it carries what the upper level publishes; the
 //! lower level serves it and says what came and went; only then the upper level chooses a victim.
 
-use std::sync::Arc;
-
 use crate::content::{
-    Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Neighbour, Simulated, Source, SourceCounts,
-    UpperList,
+    Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Marks, Neighbour, Simulated, Source,
+    SourceCounts, UpperList,
 };
-use crate::hashed::HashedCache;
-use crate::level::{Counts, Level, Reference, WriteMode};
+use crate::level::{Counts, DenseLevel, Reference, WriteMode};
 use crate::policy::{Awareness, Context, Entry, Knows, Policy, Spec, SpecError};
 
 /// What a content-aware level counted beside its [`Counts`].
@@ -29,9 +26,9 @@ pub struct AwareCounts {
 
 /// A level and what it knows of the other.
 struct Half {
-    level: Level,
-    /// The block of the last reference, and whether it was here before.
-    last: (u64, bool),
+    level: DenseLevel,
+    /// The block of the last reference, whether it was here before, and whether it is now.
+    last: (Entry, bool, bool),
     /// Only of a content-aware level.
     neighbour: Option<Neighbour>,
     counts: AwareCounts,
@@ -41,8 +38,6 @@ struct Half {
 pub struct Pair {
     upper: Half,
     lower: Half,
-    /// Blocks met so far: a block is cold exactly if its number is not below.
-    known: Entry,
 }
 
 impl Pair {
@@ -58,40 +53,38 @@ impl Pair {
         names: impl ExactSizeIterator<Item = u64> + Clone,
     ) -> Result<Self, SpecError> {
         let blocks = names.len() as u32;
-        let names: Arc<[u64]> = names.collect();
         let [upper, lower] = levels;
         let both = Awareness::of(upper.0).is_some() && Awareness::of(lower.0).is_some();
         let mut halves = Vec::new();
         for (depth, (spec, capacity)) in levels.into_iter().enumerate() {
-            let policy = spec.build(&Context::new(capacity))?;
+            let mut policy = spec.build(&Context::new(capacity))?;
             let source = match Awareness::of(spec) {
                 Some(awareness) if depth == 0 => Some(below(&awareness, lower, mode, blocks)?),
                 Some(awareness) => Some(above(&awareness, upper.1, mode, both, blocks)?),
                 None => None,
             };
-            let mut level = Level::of_policy(policy, mode, 0);
-            level.number_blocks(Some(Arc::clone(&names)));
+            policy.grow(blocks);
+            let mut level = DenseLevel::new(policy, mode);
+            level.bind(0, names.clone());
             halves.push(Half {
                 level,
-                last: (0, false),
+                last: (0, false, false),
                 neighbour: source.map(|source| Neighbour::new(Some(source))),
                 counts: AwareCounts::default(),
             });
         }
         let [upper, lower] = halves.try_into().unwrap_or_else(|_| unreachable!("two levels"));
-        Ok(Self { upper, lower, known: 0 })
+        Ok(Self { upper, lower })
     }
 
     /// Serves one reference: the level that had the block, 0 or 1, if either did.
     pub fn reference(&mut self, reference: Reference) -> Option<usize> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
-        let cold = entry >= self.known;
-        self.known = self.known.max(entry + 1);
         let (upper, lower) = (&mut self.upper, &mut self.lower);
         let mut found = None;
-        if is_write || upper.level.frame(entry.into()).is_none() {
+        if is_write || !upper.level.policy().contains(entry) {
             lower.receive(upper);
-            let hit = lower.serve(reference, cold, upper);
+            let hit = lower.serve(reference, upper);
             if hit {
                 found = Some(1);
             }
@@ -100,7 +93,7 @@ impl Pair {
             upper.served(entry, is_write, hit);
             lower.served(entry, is_write, hit);
         }
-        if upper.serve(reference, cold, lower) {
+        if upper.serve(reference, lower) {
             found = Some(0);
         }
         lower.see(upper);
@@ -116,20 +109,14 @@ impl Pair {
         }
     }
 
-    /// The levels, the upper one first.
-    pub fn levels(&self) -> [&Level; 2] {
-        [&self.upper.level, &self.lower.level]
-    }
-
     /// The policies, the upper level's first. Their entries are the blocks.
     pub fn policies(&self) -> [&dyn Policy; 2] {
-        let policy = |half| Half::policy(half).unwrap_or_else(|| unreachable!("ordered by one"));
-        [&self.upper, &self.lower].map(policy)
+        [&self.upper, &self.lower].map(|half| half.level.policy())
     }
 
     /// What was counted as at every level, the upper level's first.
     pub fn counts(&self) -> [Counts; 2] {
-        self.levels().map(|level| Counts { known: self.known, ..*level.counts() })
+        [&self.upper, &self.lower].map(|half| *half.level.counts())
     }
 
     /// What a content-aware level counted, the upper level's first.
@@ -145,7 +132,7 @@ impl Pair {
     /// # Errors
     /// Says which invariant does not hold.
     pub fn validate(&self) -> Result<(), String> {
-        self.levels().into_iter().try_for_each(Level::validate)
+        self.policies().into_iter().try_for_each(Policy::validate)
     }
 }
 
@@ -193,65 +180,58 @@ fn summary(
 }
 
 impl Half {
-    fn policy(&self) -> Option<&dyn Policy> {
-        self.level.cache().map(HashedCache::policy)
-    }
-
-    fn serve(&mut self, reference: Reference, cold: bool, other: &Self) -> bool {
-        let (block, is_write) = (reference.entry().into(), reference.is_write());
-        let referred = self.level.reference(block, is_write, || cold);
-        self.last = (block, referred.before.is_some());
-        self.count_beliefs(other);
-        if let (Some(neighbour), Some(cache)) = (&mut self.neighbour, self.level.cache_mut()) {
-            neighbour.referenced(cache, block, referred, None);
-        }
-        referred.hit
-    }
-
-    /// Counts the last evictions of blocks that the neighbour is believed to hold, and whether that
-    /// is true.
-    fn count_beliefs(&mut self, other: &Self) {
-        let Some(source) = self.neighbour.as_ref().and_then(Neighbour::source) else { return };
-        for gone in self.level.evicted().iter().filter(|gone| source.holds(gone.block)) {
-            self.counts.held += 1;
-            if other.level.frame(gone.block).is_none() {
-                let was_held = source.was_held(gone.block);
-                self.counts.stale += u64::from(was_held);
-                self.counts.mistaken += u64::from(!was_held);
+    fn serve(&mut self, reference: Reference, other: &Self) -> bool {
+        let (was_here, is_here) = self.level.serve(reference);
+        self.last = (reference.entry(), was_here, is_here);
+        if let Some(neighbour) = &mut self.neighbour {
+            for gone in self.level.evicted() {
+                self.counts.count(neighbour.source(), gone, other);
+                neighbour.discarded(gone.into());
             }
+            let block = reference.entry().into();
+            neighbour.referenced(&mut self.level, block, (was_here, is_here), None);
         }
+        was_here
     }
 
     /// Sees what the neighbour's last reference made come and go there.
     fn see(&mut self, other: &Self) {
-        let (Some(neighbour), Some(cache)) = (&mut self.neighbour, self.level.cache_mut()) else {
-            return;
-        };
-        let (block, was_here) = other.last;
+        let Some(neighbour) = &mut self.neighbour else { return };
+        let (entry, was_here, is_here) = other.last;
         // One that was refused was never here.
-        let gone = other.level.evicted().iter().map(|gone| gone.block);
-        let gone = gone.filter(|&gone| was_here || gone != block);
-        gone.for_each(|gone| neighbour.set(cache, gone, false));
-        match (was_here, other.level.frame(block).is_some()) {
-            (false, true) => neighbour.set(cache, block, true),
-            // Invalidated: a reference to what is here evicts nothing.
-            (true, false) => neighbour.set(cache, block, false),
-            _ => (),
+        let gone = other.level.evicted().filter(|&gone| was_here || gone != entry);
+        gone.for_each(|gone| neighbour.set(&mut self.level, gone.into(), false));
+        // Invalidated: a reference to what is here evicts nothing.
+        if was_here != is_here {
+            neighbour.set(&mut self.level, entry.into(), is_here);
         }
     }
 
     /// A message comes from the neighbour, with what it has to publish.
     fn receive(&mut self, other: &Self) {
-        if let (Some(neighbour), Some(cache)) = (&mut self.neighbour, self.level.cache_mut()) {
-            let residents = || other.level.residents().into_iter().map(|(b, _)| b).collect();
-            neighbour.exchange(cache, &residents);
+        if let Some(neighbour) = &mut self.neighbour {
+            neighbour.exchange(&mut self.level, &|| other.level.blocks());
         }
     }
 
     /// The lower level has served a request of the upper.
     fn served(&mut self, entry: Entry, is_write: bool, hit: bool) {
-        if let (Some(neighbour), Some(cache)) = (&mut self.neighbour, self.level.cache_mut()) {
-            neighbour.served(cache, entry.into(), is_write, Some(hit), 0);
+        if let Some(neighbour) = &mut self.neighbour {
+            neighbour.served(&mut self.level, entry.into(), is_write, Some(hit), 0);
+        }
+    }
+}
+
+impl AwareCounts {
+    /// Counts the eviction of a block if the neighbour is believed to hold it, and whether that is
+    /// true.
+    fn count(&mut self, source: Option<&dyn Source>, gone: Entry, neighbour: &Half) {
+        let Some(source) = source.filter(|source| source.holds(gone.into())) else { return };
+        self.held += 1;
+        if !neighbour.level.policy().contains(gone) {
+            let was_held = source.was_held(gone.into());
+            self.stale += u64::from(was_held);
+            self.mistaken += u64::from(!was_held);
         }
     }
 }
