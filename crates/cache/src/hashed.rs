@@ -9,10 +9,12 @@ mod saved;
 
 use std::sync::Arc;
 
-use crate::content::Marks;
+use crate::counts::{Counts, Tally};
 use crate::handles::Handles;
-use crate::level::{Counts, Tally, WriteMode, refer};
+use crate::marks::Marks;
+use crate::policy::refer;
 use crate::policy::{Entry, EvictionKind, Evictions, Policy};
+use crate::reference::WriteMode;
 
 /// Number of a frame: where the data of a resident block lies.
 pub type Frame = u32;

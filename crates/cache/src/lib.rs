@@ -18,6 +18,7 @@
 mod bounded_lru_map;
 mod cct;
 pub mod content;
+mod counts;
 mod handles;
 mod hashed;
 mod heap;
@@ -26,20 +27,24 @@ mod list_queues;
 mod lists;
 mod log;
 mod lru_order;
+mod marks;
 pub mod movement;
 pub mod placement;
 pub mod policy;
 mod positions;
+mod reference;
 mod ring;
 mod snapshot;
 pub mod topology;
 
 pub use cct::{Cct, CctCounts, Frames};
+pub use counts::Counts;
 pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
 pub use level::{
-    Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Counts, Deliveries,
-    DenseLevel, Down, Estimator, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Reference,
-    Referred, Request, Sender, Standing, WriteMode,
+    Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Deliveries, DenseLevel,
+    Down, Estimator, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Referred, Request, Sender,
+    Standing,
 };
-pub use policy::{Entry, Eviction, EvictionKind, Evictions, Policy};
+pub use policy::{Eviction, EvictionKind, Evictions, Policy};
+pub use reference::{Entry, Reference, WriteMode};
 pub use snapshot::{Snapshot, SnapshotError};

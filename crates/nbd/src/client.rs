@@ -24,8 +24,8 @@ use crate::command::{Answers, CommandInfo, Length};
 use crate::link::{Link, Transport, prepare_tcp_client};
 use crate::service::{ExportInfo, Extent, Failure};
 use crate::task_queue::{Stop, TaskQueue};
-use crate::uri::{Endpoint, Uri};
 use crate::wire::*;
+use undercroft_text::{Endpoint, Uri};
 
 pub use channel::Channel;
 pub use connector::Connector;

@@ -87,7 +87,6 @@ mod server;
 mod service;
 mod task_queue;
 mod tls;
-mod uri;
 pub mod wire;
 
 pub use client::{
@@ -104,4 +103,4 @@ pub use service::{
     Context, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request, Session,
 };
 pub use tls::{ClientTlsFiles, Tls, TlsError, TlsFiles, TlsKeys};
-pub use uri::{Endpoint, Uri, UriError};
+pub use undercroft_text::{Endpoint, Uri, UriError};

@@ -5,8 +5,8 @@
 //! each block in order. Driven by one client, one request after another, its counters are those
 //! of the simulator, exactly. `docs/developer/server.md` follows a request through the files here.
 //!
-//! `volume` takes requests, holds the locks and asks the store; `shard` is the state under one lock,
-//! and does no I/O.
+//! `volume` takes requests, holds the locks and asks the store; `shard` is the state under one
+//! lock, and does no I/O.
 //!
 //! [`serve`] is the server around the volumes: configuration, listeners, access, HTTP.
 //!

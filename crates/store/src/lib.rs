@@ -23,7 +23,6 @@ pub use file::{FileOptions, FileStore};
 pub use kind::{Description, Kind, StoreSpec, Words, kinds};
 pub use medium::os_error;
 pub use memory::MemoryStore;
-pub use nbd::{NbdAddress, NbdTransport};
 #[cfg(feature = "object")]
 pub use object::BucketStore;
 pub use object::{ObjectPlace, ObjectService, ObjectSpec};

@@ -4,14 +4,14 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use undercroft_text::Uri;
+
 use crate::medium::wrap;
-use crate::nbd::NbdAddress;
 use crate::store::{Answer, Store};
 
 /// Connects to another NBD server's export, read-only if told so. The protocol is not known here;
 /// the program passes in what does.
-pub type Upstream =
-    Arc<dyn Fn(NbdAddress, bool) -> Answer<io::Result<Arc<dyn Store>>> + Send + Sync>;
+pub type Upstream = Arc<dyn Fn(Uri, bool) -> Answer<io::Result<Arc<dyn Store>>> + Send + Sync>;
 
 /// How to open a store.
 #[derive(Clone, Default)]

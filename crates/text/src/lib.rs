@@ -1,5 +1,5 @@
 //! Values as people write them on a command line or in a file: sizes (`64KiB`), times (`5ms`), and
-//! lists of `key=value`. Every crate that reads such text uses these.
+//! lists of `key=value`, addresses of NBD exports. Every crate that reads such text uses these.
 //!
 //! Not here: which keys and values there are, and what is said about a wrong one.
 //!
@@ -12,8 +12,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod nbd_uri;
 mod pairs;
 mod units;
 
+pub use nbd_uri::{Endpoint, Uri, UriError};
 pub use pairs::{list, pair, words};
 pub use units::{Bytes, NotAValue, Time};

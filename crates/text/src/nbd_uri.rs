@@ -4,15 +4,16 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::wire::MAX_STRING;
-
-/// The port that NBD has of old.
+/// The port that is reserved for NBD.
 const PORT: u16 = 10809;
+
+/// Most bytes of an export's name, by the protocol.
+const NAME_BYTES: usize = 4096;
 
 /// A server's export.
 ///
 /// ```
-/// use undercroft_nbd::{Endpoint, Uri};
+/// use undercroft_text::{Endpoint, Uri};
 ///
 /// let uri: Uri = "nbd+unix:///disk%201?socket=/run/nbd.sock".parse().unwrap();
 /// assert_eq!(uri.export, "disk 1");
@@ -38,12 +39,13 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A URI that is none of ours.
+/// A text that is not the URI of an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{uri}': {what}; write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")]
 pub struct UriError {
     uri: String,
-    what: String,
+    /// What is wrong with it, in a few words.
+    pub what: String,
 }
 
 impl FromStr for Uri {
@@ -69,8 +71,8 @@ fn parse(uri: &str) -> Result<Uri, String> {
     let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, q)| (rest, Some(q)));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let export = decode(path)?;
-    if export.len() > MAX_STRING {
-        return Err(format!("the export's name is longer than {MAX_STRING} bytes"));
+    if export.len() > NAME_BYTES {
+        return Err(format!("the export's name is longer than {NAME_BYTES} bytes"));
     }
     // Known parameter or none of ours, if there is any at all.
     let socket = query
@@ -109,7 +111,10 @@ fn host_and_port(authority: &str) -> Result<Endpoint, String> {
     };
     let port = match port {
         "" => PORT,
-        port => port.parse().map_err(|_| format!("'{port}' is no port"))?,
+        port => match port.parse() {
+            Ok(number) if number > 0 => number,
+            _ => return Err(format!("'{port}' is no port")),
+        },
     };
     Ok(Endpoint::Tcp(nonempty(host, "host")?, port))
 }
@@ -212,6 +217,7 @@ mod tests {
             ("nbd:///x", "host is missing"),
             ("nbd://host:port/", "'port' is no port"),
             ("nbd://host:99999/", "'99999' is no port"),
+            ("nbd://host:0/", "'0' is no port"),
             ("nbd://[::1/", "']' is missing"),
             ("nbd://[::1]x/", "'x' after"),
             ("nbd://me@host/", "users"),

@@ -9,9 +9,9 @@
 
 use crate::bounded_lru_map::BoundedLruMap;
 use crate::hashed::HashedCache;
-use crate::level::WriteMode;
-use crate::level::refer;
+use crate::policy::refer;
 use crate::policy::{Context, Evictions, Policy, Spec, SpecError};
+use crate::reference::WriteMode;
 
 use super::source::{News, Source, SourceCounts};
 

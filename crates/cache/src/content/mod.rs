@@ -8,7 +8,7 @@
 //! Not here: the [level](crate::Level) that asks.
 
 mod blocks;
-mod bloom;
+pub(crate) mod bloom;
 mod cautious;
 mod digests;
 mod emulation;
@@ -29,7 +29,7 @@ pub(crate) use digests::Digests;
 pub(crate) use emulation::{LowerCopy, UpperList};
 pub(crate) use exact::{Exact, ExchangeOld};
 pub use latencies::Latencies;
-pub(crate) use neighbour::{Marks, Neighbour};
+pub(crate) use neighbour::Neighbour;
 pub use probe::Prober;
 pub use search::Candidate;
 pub(crate) use simulated::Simulated;

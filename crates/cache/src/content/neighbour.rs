@@ -6,21 +6,7 @@
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 use crate::hashed::HashedCache;
-
-/// A cache whose content-aware policy is told what the neighbour holds.
-pub(crate) trait Marks {
-    /// The neighbour holds a block from now on, or no longer.
-    fn mark(&mut self, block: u64, holds: bool);
-
-    /// As [`mark`](Self::mark), mostly of the block of the last reference.
-    #[inline]
-    fn mark_last(&mut self, block: u64, holds: bool) {
-        self.mark(block, holds);
-    }
-
-    /// The resident blocks.
-    fn blocks(&self) -> Vec<u64>;
-}
+use crate::marks::Marks;
 
 /// Knowledge of the content of one neighbour.
 #[derive(Default)]

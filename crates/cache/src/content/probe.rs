@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use super::emulation::Copy;
 use super::search::{Candidate, Request, Search};
 use super::source::News;
-use crate::level::WriteMode;
 use crate::policy::Spec;
+use crate::reference::WriteMode;
 
 /// Requests that are kept.
 const HISTORY: usize = 1 << 16;

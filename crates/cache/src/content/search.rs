@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 
 use super::emulation::Copy;
 use super::source::News;
-use crate::level::WriteMode;
 use crate::policy::Spec;
+use crate::reference::WriteMode;
 
 /// Policies that a cache below is taken to have. One that has another is taken for the one that
 /// does most alike.

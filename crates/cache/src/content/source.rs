@@ -1,8 +1,8 @@
 //! The one interface behind which it is known what the neighbour holds, whatever it is known from.
 
 use super::bloom::Shape;
-use super::neighbour::Marks;
 use super::summary::{Publication, Unusable};
+use crate::marks::Marks;
 
 /// A publication of one of several neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@
 mod adaptive;
 mod below;
 mod clients;
-mod counts;
 mod deliveries;
 mod dense;
 mod estimator;
@@ -30,10 +29,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::content::{Digest, Prober, Unusable};
+use crate::counts::Counts;
 use crate::hashed::{Found, Frame, HashedCache};
 use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
 use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
+use crate::reference::WriteMode;
 
 use below::CacheBelow;
 use clients::Clients;
@@ -41,11 +42,8 @@ use eviction::EvictionPlacement;
 
 pub use below::{Below, BelowCounts};
 pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sender};
-pub use counts::Counts;
-pub(crate) use counts::{Tally, refer};
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
-pub use dense::{DenseLevel, Reference, WriteMode};
-pub(crate) use dense::{replay, serve};
+pub use dense::DenseLevel;
 pub use estimator::{CONFIDENT, Estimator};
 pub use eviction::{Down, PlacementCounts, Referred};
 

@@ -8,7 +8,7 @@
 
 use super::Entry;
 use super::registry::{Argument, Arguments, Kind, Parameter, Spec, SpecError};
-use crate::content::Shape;
+use crate::content::bloom::Shape;
 
 /// Makes a policy that can be content-aware so.
 pub(super) const CA: Parameter = Parameter {

@@ -6,6 +6,7 @@
 //! in a server the slot of a hashed index. Everything it remembers about an entry, resident or
 //! ghost, it keeps in plain arrays indexed by the handle, so a reference costs one look-up.
 
+mod batch;
 mod content_aware;
 pub(crate) mod directory;
 mod ghosts;
@@ -21,9 +22,11 @@ use std::fmt::Debug;
 
 use dyn_clone::DynClone;
 
-use crate::level::{Counts, Reference, WriteMode};
 use crate::snapshot::{Snapshot, SnapshotError};
 
+pub use crate::reference::Entry;
+pub use batch::Batch;
+pub(crate) use batch::refer;
 pub use content_aware::{Awareness, ContentAware, Knows};
 pub use opt::Future;
 pub(crate) use registry::Arguments;
@@ -63,9 +66,6 @@ registry! {
     sieve
     w_tinylfu
 }
-
-/// Handle of something a policy may hold: below the number given to [`Policy::grow`].
-pub type Entry = u32;
 
 /// What became of an entry that a policy let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,74 +265,6 @@ pub trait Policy: Batch + Debug + DynClone + Send {
     /// Says which invariant does not hold.
     fn validate(&self) -> Result<(), String> {
         Ok(())
-    }
-}
-
-/// What takes several calls of a policy. Implemented once, for all policies, and compiled for each:
-/// so it costs one dynamic call.
-pub trait Batch {
-    /// References every element of `refs` in order: the simulator's inner loop. Misses and all
-    /// writes are appended to `below`, the stream of the level under a write-through level.
-    fn replay(
-        &mut self,
-        refs: &[Reference],
-        mode: WriteMode,
-        counts: &mut Counts,
-        below: Option<&mut Vec<Reference>>,
-    );
-
-    /// Makes one reference, as [`replay`](Self::replay): whether its entry was resident before, and
-    /// whether it is now.
-    fn serve(
-        &mut self,
-        reference: Reference,
-        mode: WriteMode,
-        counts: &mut Counts,
-        out: &mut Evictions,
-    ) -> (bool, bool);
-
-    /// [Places](Policy::place) one after the other of these, which are resident, up to the first
-    /// that evicts something or drops a ghost: how many that are.
-    fn place_all(&mut self, entries: &[Entry], out: &mut Evictions) -> usize;
-
-    /// [Prefetches](Policy::prefetch) those of many that there are: one after the other, so that
-    /// the processor overlaps its waits for memory.
-    fn prefetch_all(&self, entries: &[Option<Entry>]) -> u32;
-}
-
-impl<P: Policy> Batch for P {
-    fn replay(
-        &mut self,
-        refs: &[Reference],
-        mode: WriteMode,
-        counts: &mut Counts,
-        below: Option<&mut Vec<Reference>>,
-    ) {
-        crate::level::replay(self, refs, mode, counts, below);
-    }
-
-    fn serve(
-        &mut self,
-        reference: Reference,
-        mode: WriteMode,
-        counts: &mut Counts,
-        out: &mut Evictions,
-    ) -> (bool, bool) {
-        crate::level::serve(self, reference, mode, counts, out)
-    }
-
-    fn place_all(&mut self, entries: &[Entry], out: &mut Evictions) -> usize {
-        for (done, &entry) in (1..).zip(entries) {
-            self.place(entry, out);
-            if !out.is_empty() {
-                return done;
-            }
-        }
-        entries.len()
-    }
-
-    fn prefetch_all(&self, entries: &[Option<Entry>]) -> u32 {
-        entries.iter().flatten().fold(0, |x, &entry| x ^ self.prefetch(entry))
     }
 }
 

@@ -13,9 +13,11 @@
 
 use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};
-use crate::level::{Counts, Down, Level, PlacementCounts, WriteMode};
+use crate::counts::Counts;
+use crate::level::{Down, Level, PlacementCounts};
 use crate::placement::{Order, Placement, PlacementError, WayDown};
 use crate::policy::{Context, Spec};
+use crate::reference::WriteMode;
 
 /// A client's cache as asked for.
 #[derive(Clone, Debug, PartialEq)]

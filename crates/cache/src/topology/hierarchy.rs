@@ -3,9 +3,10 @@
 //! which the global operations of TPDS 2004, section 6, take place; blocks are entries, numbered
 //! densely, and everything that a level asks for happens at once.
 
-use crate::level::{Down, Level, Reference, Referred, WriteMode};
+use crate::level::{Down, Level, Referred};
 use crate::placement::{Order, PlacementError, WayDown};
 use crate::policy::{Entry, Policy};
+use crate::reference::{Reference, WriteMode};
 
 /// A block that came to a lower level or left it, or did not come. Levels count from 0, the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

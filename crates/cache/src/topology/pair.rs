@@ -5,11 +5,14 @@
 //! lower level serves it and says what came and went; only then the upper level chooses a victim.
 
 use crate::content::{
-    Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Marks, Neighbour, Simulated, Source,
-    SourceCounts, UpperList,
+    Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Neighbour, Simulated, Source, SourceCounts,
+    UpperList,
 };
-use crate::level::{Counts, DenseLevel, Reference, WriteMode};
+use crate::counts::Counts;
+use crate::level::DenseLevel;
+use crate::marks::Marks;
 use crate::policy::{Awareness, Context, Entry, Knows, Policy, Spec, SpecError};
+use crate::reference::{Reference, WriteMode};
 
 /// What a content-aware level counted beside its [`Counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

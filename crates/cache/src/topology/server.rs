@@ -7,9 +7,11 @@
 use undercroft_random::hash;
 
 use super::marginal::{Marginal, equal_parts};
-use crate::level::{Counts, Down, Level, PlacementCounts, Referred, WriteMode};
+use crate::counts::Counts;
+use crate::level::{Down, Level, PlacementCounts, Referred};
 use crate::placement::{OnHit, Placement, PlacementError, WayDown};
 use crate::policy::Spec;
+use crate::reference::WriteMode;
 
 /// How a server's cache is divided among the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("frames", &[]),
     ("store", &["random", "text"]),
     ("sim", &["cache", "random", "text", "trace"]),
-    ("nbd", &["frames", "random"]),
+    ("nbd", &["frames", "random", "text"]),
     ("hints", &["cache", "nbd", "random"]),
     ("tracker", &["cache", "hints", "nbd", "random"]),
     ("server", &["cache", "frames", "hints", "nbd", "random", "store", "text"]),
@@ -40,12 +40,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The files of the repository whose names end so, with their texts.
-fn files(ending: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn files(ending: &str) -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, ending: &str, into: &mut Vec<(PathBuf, String)>) {
         let mut entries: Vec<_> =
             fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
@@ -67,7 +67,7 @@ fn files(ending: &str) -> Vec<(PathBuf, String)> {
     all
 }
 
-fn report(what: &str, wrong: &[String]) {
+pub(crate) fn report(what: &str, wrong: &[String]) {
     assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
 }
 

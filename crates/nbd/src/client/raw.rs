@@ -5,7 +5,7 @@ use bytes::BytesMut;
 
 use super::{ClientError, ClientOptions, Remote, greet, open, within};
 use crate::link::{Link, Transport};
-use crate::uri::Uri;
+use undercroft_text::Uri;
 
 /// A connection after its handshake. Its requests and replies are the caller's: see
 /// [`wire`](crate::wire).

@@ -16,10 +16,8 @@ use bytes::Bytes;
 use undercroft_nbd::wire::{
     CMD_FLAG_FAST_ZERO, CMD_FLAG_NO_HOLE, SEND_FAST_ZERO, SEND_TRIM, SEND_WRITE_ZEROES,
 };
-use undercroft_nbd::{ClientOptions, Endpoint, Uri};
-use undercroft_store::{
-    Answer, Buffer, Extent, Facts, NbdAddress, NbdTransport, OnLoss, Store, Upstream, Zeroing,
-};
+use undercroft_nbd::{ClientOptions, Uri};
+use undercroft_store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Upstream, Zeroing};
 
 pub(super) use hint_sender::HintSender;
 pub(super) use level_sender::{LevelBelow, LevelSender};
@@ -35,10 +33,10 @@ const ZEROES_BYTES: u64 = 1 << 20;
 /// Connects to exports of other servers, for [`undercroft_store::OpenOptions`]; with `tls` also to
 /// `nbds`. With a notifier, which is for one store, the server must take what it sends.
 pub(super) fn upstream(options: ClientOptions, notifier: Option<Notifier>) -> Upstream {
-    Arc::new(move |address, read_only| {
+    Arc::new(move |uri, read_only| {
         let (options, notifier) = (options.clone(), notifier.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(&address, options, read_only, notifier).await?;
+            let store = NbdStore::connect(uri, options, read_only, notifier).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -50,19 +48,14 @@ struct NbdStore {
 
 impl NbdStore {
     async fn connect(
-        address: &NbdAddress,
+        uri: Uri,
         mut options: ClientOptions,
         read_only: bool,
         notifier: Option<Notifier>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
-        let endpoint = match &address.transport {
-            NbdTransport::Tcp { host, port } => Endpoint::Tcp(host.clone(), *port),
-            NbdTransport::Unix(path) => Endpoint::Unix(path.clone()),
-        };
-        let uri = Uri { endpoint, export: address.export.clone(), tls: address.tls };
-        let name = address.to_string();
-        if address.tls && options.tls.is_none() {
+        let name = uri.to_string();
+        if uri.tls && options.tls.is_none() {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }

@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
 
-use undercroft_store::{Answer, MemoryStore, NbdAddress, OpenOptions, Store, StoreSpec, Upstream};
+use undercroft_store::{Answer, MemoryStore, OpenOptions, Store, StoreSpec, Upstream};
+use undercroft_text::Uri;
 
 use crate::suite::{conforms, read, refuses_changes, write};
 
@@ -69,7 +70,7 @@ async fn an_upstream_server_is_opened_by_whom_the_program_names() {
 
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
-    let connect = move |address: NbdAddress, read_only| -> Answer<io::Result<Arc<dyn Store>>> {
+    let connect = move |address: Uri, read_only| -> Answer<io::Result<Arc<dyn Store>>> {
         log.lock().unwrap().push((address.to_string(), read_only));
         Box::pin(async { Ok(Arc::new(MemoryStore::new(4096)?) as _) })
     };

@@ -1,8 +1,8 @@
-//! What a reference does and how it is counted: the one piece of code that the inner loop of
-//! simulations and all other levels share, so that their numbers cannot differ.
+//! What a level counts, and how a reference is counted: one piece of code for the inner loop of
+//! simulations and all other levels, so that their numbers cannot differ. What is counted is said
+//! in `docs/developer/algorithms.md`.
 
-use super::WriteMode;
-use crate::policy::{Entry, Evictions, Policy};
+use crate::reference::WriteMode;
 
 /// What happened at one level. Hits are decided on residence before the reference changes anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,31 +45,6 @@ impl Counts {
     /// Read hits / reads: the hit ratio of the papers. 0 where nothing was read.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }
-    }
-}
-
-/// Makes one reference: true on a hit, decided before anything changes.
-#[inline(always)]
-pub(crate) fn refer<P: Policy + ?Sized>(
-    policy: &mut P,
-    entry: Entry,
-    is_write: bool,
-    mode: WriteMode,
-    out: &mut Evictions,
-) -> bool {
-    if is_write { write(policy, entry, mode, out) } else { policy.access(entry, out) }
-}
-
-/// Out of the way of reads, which are what the loop is laid out for.
-fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Evictions) -> bool {
-    match mode {
-        WriteMode::Allocate => p.access(e, out),
-        WriteMode::NoAllocate => p.contains(e),
-        WriteMode::Invalidate => {
-            let hit = p.contains(e);
-            p.discard(e, out);
-            hit
-        }
     }
 }
 
