@@ -1,9 +1,10 @@
 //! A policy behind a hashed index: blocks are any 64-bit numbers, and each resident block has a
-//! frame. What a server keeps its data by; one look-up finds the entry and its frame.
+//! frame. A server keeps its data by frame. One look-up finds both the entry and its frame.
 //!
 //! Invariants (checked by [`HashedCache::validate`]):
-//! 1. the table holds exactly the handles that the policy knows, resident or ghost;
-//! 2. a handle has a frame exactly if it is resident; and the index's own ([`Handles`]).
+//! 1. the index holds exactly the handles that the policy knows, resident or ghost;
+//! 2. a handle has a frame exactly if it is resident; and the invariants of the index
+//!    ([`Handles`]).
 
 mod saved;
 
@@ -19,41 +20,41 @@ use crate::reference::WriteMode;
 /// Number of a frame: where the data of a resident block lies.
 pub type Frame = u32;
 
-/// What a reference met.
+/// The result of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Whether the block was resident.
     pub hit: bool,
-    /// Its frame: with the data on a hit, to be filled on a miss.
+    /// The frame of the block: it has the data on a hit, and is to be filled on a miss.
     pub frame: Frame,
 }
 
-/// What a counted reference met, and left.
+/// The result of a counted reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Whether the block was resident.
     pub hit: bool,
-    /// The frame of the block if it is resident now; to be filled if it was not.
+    /// The frame of the block if it is resident now; to be filled on a miss.
     pub frame: Option<Frame>,
     /// The frame that the block had until a write invalidated it.
     pub left: Option<Frame>,
 }
 
-/// A resident block that was found: valid until the next call that changes something.
+/// A resident block that was found. Valid until the next call that changes the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Resident {
     entry: Entry,
     pub(crate) frame: Frame,
 }
 
-/// A block that was evicted, and the frame that it had. The frame may already belong to another.
+/// An evicted block, and the frame that it had. The frame may already belong to another block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// The block.
     pub block: u64,
-    /// Where its data lay; reused at once by the block that drove it out.
+    /// The frame of the block; the block that evicted it may use the frame already.
     pub frame: Frame,
-    /// Whether a content-aware policy believed that the neighbour holds it too.
+    /// Whether a content-aware policy believed that the neighbour holds the block too.
     pub held: bool,
 }
 
@@ -65,18 +66,18 @@ pub struct HashedCache {
     out: Evictions,
     evicted: Vec<Evicted>,
     counts: Counts,
-    /// Of the last counted reference, if the block is known.
+    /// The entry of the last counted reference, if the block is known.
     last: Option<Entry>,
     is_aware: bool,
     /// Whether the policy hashes blocks.
     hashes_blocks: bool,
-    /// Blocks that were [brought near](Self::warm), where each was found, and the next of them that
-    /// is to be referenced.
+    /// The [prefetched](Self::warm) blocks, where each was found, and which of them is referenced
+    /// next.
     near: (Vec<u64>, Vec<Option<Entry>>),
     next_near: usize,
-    /// What [`place_all`](Self::place_all) places, kept for its memory.
+    /// The entries that [`place_all`](Self::place_all) places; kept to reuse its memory.
     together: Vec<Entry>,
-    /// The names of blocks that are numbered anew, for a policy that hashes them.
+    /// The real numbers of renumbered blocks, for a policy that hashes them.
     names: Option<Arc<[u64]>>,
 }
 
@@ -102,15 +103,15 @@ impl HashedCache {
         }
     }
 
-    /// From now on blocks are numbered from 0 in the order of their first references, as in a
-    /// simulation: each is its own handle. To be called before anything else. `names` are what they
-    /// are called elsewhere, for a policy that hashes blocks.
+    /// Declares that blocks are numbered from 0 in the order of their first references, as in a
+    /// simulation: each number is its own handle. Call it before anything else. `names` gives the
+    /// real numbers, for a policy that hashes blocks.
     pub(crate) fn number_blocks(&mut self, names: Option<Arc<[u64]>>) {
         self.handles = Handles::dense(self.policy.capacity());
         self.names = names.filter(|_| self.hashes_blocks);
     }
 
-    /// Whether blocks that are numbered anew should be named: the policy hashes them.
+    /// Whether renumbered blocks need their real numbers: the policy hashes them.
     pub(crate) fn hashes_blocks(&self) -> bool {
         self.hashes_blocks
     }
@@ -125,29 +126,28 @@ impl HashedCache {
         &self.evicted
     }
 
-    /// A call begins that may not touch the blocks: nothing is evicted by it until it does.
+    /// Begins a call that may not reach the policy: clears the evictions of the last call.
     #[inline]
     pub(crate) fn clear_evicted(&mut self) {
         self.evicted.clear();
     }
 
-    /// The frame of a resident block, without a trace in the policy.
+    /// The frame of a resident block; the policy does not notice.
     pub fn frame(&self, block: u64) -> Option<Frame> {
         self.handles.frame(self.handles.find(block)?)
     }
 
-    /// Finds blocks, each in its place of `found`, and reads what references to them will need, so
-    /// that it is near by then: one after the other, so that the processor overlaps their cache
-    /// misses.
+    /// Finds blocks, each in its place of `found`, and prefetches what references to them will
+    /// need. The processor's cache misses overlap.
     pub fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
         found.clear();
         self.handles.find_all(blocks, found);
         std::hint::black_box(self.policy.prefetch_all(found));
     }
 
-    /// Brings near what references to these blocks will need, best in this order: where they are is
-    /// kept, and spares looking for them. The frames of those that are resident are appended to
-    /// `frames`, for what the caller keeps by frame.
+    /// Prefetches what references to these blocks will need. If the references come in this order,
+    /// they skip the look-up, since the places found are kept. The frames of resident blocks are
+    /// appended to `frames`.
     pub fn warm(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         let (mut near, mut found) = std::mem::take(&mut self.near);
         near.clear();
@@ -159,8 +159,8 @@ impl HashedCache {
         (self.near, self.next_near) = ((near, found), 0);
     }
 
-    /// Where a block was found that was brought near, if it is the turn of that one. It may be
-    /// elsewhere by now.
+    /// Where a prefetched block was found, if that block is the next in order. The block may have
+    /// moved since.
     #[inline]
     fn near(&mut self, block: u64) -> Option<Entry> {
         let (near, found) = &self.near;
@@ -171,7 +171,7 @@ impl HashedCache {
         found[self.next_near - 1]
     }
 
-    /// A resident block. `at`: where it was found a moment ago, which spares looking for it.
+    /// A resident block. `at`: where it was found before, which may save the look-up.
     #[inline]
     pub(crate) fn resident(&mut self, block: u64, at: Option<Entry>) -> Option<Resident> {
         if let Some(entry) = at.or_else(|| self.near(block)) {
@@ -184,8 +184,7 @@ impl HashedCache {
         Some(Resident { entry, frame })
     }
 
-    /// A reference, of which only evictions are counted: touches a resident block, or admits the
-    /// block.
+    /// A reference that counts only evictions: touches a resident block, or admits the block.
     pub fn access(&mut self, block: u64) -> Found {
         let entry = self.enter(block);
         let hit = self.policy.access(entry, &mut self.out);
@@ -194,8 +193,8 @@ impl HashedCache {
         Found { hit, frame: self.handles.give_frame(entry) }
     }
 
-    /// A reference that is counted just as a [`DenseLevel`](crate::DenseLevel) counts it. `cold` is
-    /// asked on a miss: whether it is known that nobody referenced the block before.
+    /// A reference with the counts of a [`DenseLevel`](crate::DenseLevel). `cold` is called on a
+    /// miss: whether the block is known never to have been referenced before.
     pub fn reference(
         &mut self,
         block: u64,
@@ -205,7 +204,7 @@ impl HashedCache {
     ) -> Served {
         let before = self.policy.len();
         let entry = if is_write && mode != WriteMode::Allocate {
-            // These admit nothing, so that a block that is unknown stays so.
+            // These writes admit nothing, so an unknown block stays unknown.
             self.start();
             self.find(block)
         } else {
@@ -224,13 +223,13 @@ impl HashedCache {
         if self.policy.contains(entry) {
             return Served { hit, frame: Some(self.handles.give_frame(entry)), left: None };
         }
-        // Invalidated, or a ghost that such a write passed by.
+        // The block was invalidated, or is a ghost that such a write did not admit.
         let left = self.handles.release(entry);
         self.drop_if_unknown(entry);
         Served { hit, frame: None, left }
     }
 
-    /// Counts a read that was served otherwise than by [`reference`](Self::reference).
+    /// Counts a read that was not served by [`reference`](Self::reference).
     #[inline]
     pub(crate) fn count_read(&mut self, hit: bool, cold: bool) {
         self.counts.reads += 1;
@@ -238,24 +237,24 @@ impl HashedCache {
         self.counts.cold_reads += u64::from(cold);
     }
 
-    /// Counts a write that was served otherwise than by [`reference`](Self::reference).
+    /// Counts a write that was not served by [`reference`](Self::reference).
     #[inline]
     pub(crate) fn count_write(&mut self, hit: bool) {
         self.counts.writes += 1;
         self.counts.write_hits += u64::from(hit);
     }
 
-    /// What was counted: requests, and the evictions of all calls.
+    /// The counts: requests, and the evictions of all calls.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.counts.restart();
     }
 
-    /// A reference to a block if it is resident: its frame.
+    /// References a block if it is resident. Returns its frame.
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let resident = self.resident(block, None)?;
@@ -263,7 +262,7 @@ impl HashedCache {
         Some(resident.frame)
     }
 
-    /// A reference to a resident block.
+    /// References a resident block.
     #[inline]
     pub(crate) fn touch_resident(&mut self, resident: Resident) {
         self.start();
@@ -271,7 +270,7 @@ impl HashedCache {
         self.settle();
     }
 
-    /// Places a block that the level above evicted: no access is counted.
+    /// Places a block that the level above evicted. Counts no access.
     pub fn place(&mut self, block: u64) -> Found {
         let entry = self.enter(block);
         let hit = self.policy.contains(entry);
@@ -281,8 +280,7 @@ impl HashedCache {
         Found { hit, frame: self.handles.give_frame(entry) }
     }
 
-    /// Places a resident block that the level above evicted, without looking for it: no access is
-    /// counted.
+    /// Places a resident block that the level above evicted, without a look-up. Counts no access.
     #[inline]
     pub(crate) fn place_resident(&mut self, resident: Resident) {
         self.start();
@@ -291,8 +289,9 @@ impl HashedCache {
         self.counts.evictions += self.evicted.len() as u64;
     }
 
-    /// As [`place`](Self::place) for one block after the other, as long as each is resident where
-    /// it was found, and up to the first that drives something out: how many that are.
+    /// Does what [`place`](Self::place) does for each block in order. Stops before the first block
+    /// that is not resident where it was found, and after the first that evicts another block.
+    /// Returns how many blocks were placed.
     pub(crate) fn place_all(&mut self, blocks: &[u64], found: &[Option<Entry>]) -> usize {
         self.start();
         let Self { policy, handles, out, together, .. } = self;
@@ -309,7 +308,8 @@ impl HashedCache {
         placed
     }
 
-    /// Takes a resident block away, since it moves up, keeping its history: the frame it had.
+    /// Removes a resident block that moves up, but keeps its history. Returns the frame that it
+    /// had.
     pub fn take(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let resident = self.resident(block, None)?;
@@ -317,7 +317,7 @@ impl HashedCache {
         Some(resident.frame)
     }
 
-    /// Takes a resident block away, since it moves up, without looking for it. Its history is kept.
+    /// Removes a resident block that moves up, without a look-up. Its history is kept.
     pub(crate) fn take_resident(&mut self, Resident { entry, .. }: Resident) {
         self.start();
         self.policy.take(entry, &mut self.out);
@@ -336,7 +336,7 @@ impl HashedCache {
         self.drop_if_unknown(entry);
     }
 
-    /// Forgets a block entirely: the frame it had, if any.
+    /// Forgets a block entirely. Returns the frame that it had, if any.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let entry = self.find(block)?;
@@ -347,8 +347,8 @@ impl HashedCache {
         frame
     }
 
-    /// Says that the neighbouring cache holds a block from now on, or no longer. Of a block that is
-    /// neither resident nor remembered nothing is kept: say it when it has come.
+    /// Notes whether the neighbouring cache holds a block. Ignored for a block that is neither
+    /// resident nor a ghost: call it when the block has come.
     pub fn neighbour_holds(&mut self, block: u64, holds: bool) {
         if let Some(entry) = self.find(block) {
             self.policy.neighbour_holds(entry, holds);
@@ -360,19 +360,19 @@ impl HashedCache {
         self.is_aware
     }
 
-    /// The block that admitting an unknown one would evict now; `None` while there is room.
+    /// The block that would be evicted for an unknown one now; `None` while there is room.
     pub fn victim(&self) -> Option<u64> {
         self.policy.victim().map(|entry| self.handles.slot(entry).block)
     }
 
-    /// The resident blocks with their frames whose handles have numbers within a range, to look at
-    /// all part by part: a block that stays resident keeps its number. All numbers are below
+    /// The resident blocks whose handle numbers are in a range, with their frames. It allows a scan
+    /// in parts: a block that stays resident keeps its number. All numbers are below
     /// [`handles`](Self::handles).
     pub fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
         self.handles.residents_within(part)
     }
 
-    /// Numbers of handles so far.
+    /// Number of handles ever made.
     pub fn handles(&self) -> u32 {
         self.handles.count()
     }
@@ -403,7 +403,7 @@ impl HashedCache {
         self.handles.find(block)
     }
 
-    /// The handle of a block: the one it has, or a fresh one.
+    /// The handle of a block; a new one if it has none.
     fn enter(&mut self, block: u64) -> Entry {
         self.start();
         if let Some(entry) = self.near(block) {
@@ -425,7 +425,7 @@ impl HashedCache {
         entry
     }
 
-    /// Carries out what the policy let go.
+    /// Frees the frames and handles of the blocks that the policy evicted.
     #[inline]
     fn settle(&mut self) {
         if !self.out.is_empty() {
@@ -455,13 +455,13 @@ impl HashedCache {
         self.is_aware && self.policy.content_aware().is_some_and(|a| a.neighbour_has(entry))
     }
 
-    /// Frees a handle that the policy knows nothing about (any more).
+    /// Frees a handle that the policy does not know any more.
     fn drop_if_unknown(&mut self, entry: Entry) {
         if self.policy.contains(entry) || self.policy.remembers(entry) {
             return;
         }
         if self.handles.drop_handle(entry) {
-            // The handle may soon stand for another block.
+            // The handle may soon be reused for another block.
             self.policy.neighbour_holds(entry, false);
         }
     }
@@ -485,7 +485,7 @@ impl Marks for HashedCache {
         self.neighbour_holds(block, holds);
     }
 
-    /// Without looking for the block of the last [`reference`](Self::reference).
+    /// Sets the mark of the block of the last [`reference`](Self::reference) without a look-up.
     fn mark_last(&mut self, block: u64, holds: bool) {
         let is_it = |entry: &Entry| self.handles.frame_of(block, *entry).is_some();
         match self.last.filter(is_it) {

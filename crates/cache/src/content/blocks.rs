@@ -1,5 +1,5 @@
-//! Sets of blocks: a bit for each where blocks are numbered from 0, as in a simulation; a hashed
-//! set where they are any numbers, as in a server.
+//! Sets of blocks: one bit for each block if blocks are numbered from 0, as in a simulation; a
+//! hashed set for any numbers, as in a server.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;

@@ -1,9 +1,10 @@
-//! Bloom filters over block numbers: one that counts, from which blocks can be taken out again, and
-//! the plain bits that are sent to the neighbour.
+//! Bloom filters over block numbers: a counting filter, from which blocks can be removed, and the
+//! plain bits that are sent to the neighbour.
 //!
 //! The k positions of a block are `(h1 + i * h2) mod m` for i = 0 .. k - 1 (Kirsch & Mitzenmacher,
-//! ESA 2006), where h1 and h2 are SplitMix64's output function of the block and the seed, and of
-//! h1. Both sides of a wire must agree on that, so it is fixed here and is no library's business.
+//! ESA 2006). h1 is SplitMix64's output function of the block and the seed; h2 is that function of
+//! h1. Both sides of a connection must agree on this, so it is fixed here and does not depend on a
+//! library.
 
 use undercroft_random::hash;
 
@@ -14,7 +15,8 @@ pub struct Shape {
     pub bits: u32,
     /// Hash functions (k), at least 1.
     pub hashes: u32,
-    /// What they begin with: filters of different seeds err about different blocks.
+    /// Seed of the hash functions. Filters with different seeds have their false positives at
+    /// different blocks.
     pub seed: u64,
 }
 
@@ -25,15 +27,14 @@ impl Shape {
         Self { bits, hashes: hashes.max(1), seed }
     }
 
-    /// Share of the blocks that a filter holding `blocks` takes for its own though it does not hold
-    /// them: (1 - e^(-k n / m))^k.
+    /// The share of false positives of a filter that holds `blocks` blocks: (1 - e^(-k n / m))^k.
     pub fn false_positives(&self, blocks: u32) -> f64 {
         let load = f64::from(self.hashes) * f64::from(blocks) / f64::from(self.bits);
         (1.0 - (-load).exp()).powi(self.hashes as i32)
     }
 
-    /// Two divisions, however many hash functions there are: from one position to the next is one
-    /// step, taken around the end.
+    /// The positions of a block. It takes two divisions for any number of hash functions, since
+    /// each step adds h2 and wraps around.
     #[inline]
     pub(super) fn positions(self, block: u64) -> impl Iterator<Item = u32> {
         let m = u64::from(self.bits);
@@ -61,7 +62,7 @@ impl Filter {
         Self { shape, bytes: vec![0; shape.bits.div_ceil(8) as usize] }
     }
 
-    /// A filter of these bytes; none if they are not as many as the shape has.
+    /// A filter of these bytes; `None` if their number does not fit the shape.
     pub fn of_bytes(shape: Shape, bytes: &[u8]) -> Option<Self> {
         let fits = bytes.len() == shape.bits.div_ceil(8) as usize;
         fits.then(|| Self { shape, bytes: bytes.to_vec() })
@@ -77,18 +78,18 @@ impl Filter {
         &self.bytes
     }
 
-    /// Whether it may hold a block; if not, it does not.
+    /// Whether the filter may hold a block; if false, it does not.
     pub fn holds(&self, block: u64) -> bool {
         self.shape.positions(block).all(|position| self.is_set(position))
     }
 
-    /// Share of the blocks that it does not hold and takes for its own, as full as it is now.
+    /// The share of false positives with the bits that are set now.
     pub fn false_positives(&self) -> f64 {
         let set: u32 = self.bytes.iter().map(|byte| byte.count_ones()).sum();
         (f64::from(set) / f64::from(self.shape.bits)).powi(self.shape.hashes as i32)
     }
 
-    /// Whether a bit, which must be below the number of bits, is set.
+    /// Whether a bit is set. `position` must be below the number of bits.
     pub fn is_set(&self, position: u32) -> bool {
         self.bytes[position as usize / 8] >> (position % 8) & 1 != 0
     }
@@ -98,14 +99,14 @@ impl Filter {
     }
 }
 
-/// The largest count of a position; one that reached it stays there.
+/// The largest count of a position. A count that reached it stays there.
 const COUNT_MAX: u8 = 15;
 
 /// A filter with a count of 4 bits for each position.
 #[derive(Clone, Debug)]
 pub struct CountingFilter {
     shape: Shape,
-    /// Two to a byte.
+    /// Two counts per byte.
     counts: Vec<u8>,
     is_saturated: bool,
 }
@@ -122,8 +123,8 @@ impl CountingFilter {
         self.shape
     }
 
-    /// Whether some count was too large to be kept: blocks may then seem to be held that are not,
-    /// and the filter should be made anew.
+    /// Whether some count reached the maximum. The filter may then hold removed blocks, and should
+    /// be rebuilt.
     pub fn is_saturated(&self) -> bool {
         self.is_saturated
     }
@@ -138,7 +139,8 @@ impl CountingFilter {
         *byte = *byte & !(COUNT_MAX << shift) | count << shift;
     }
 
-    /// Puts a block in, which is not in it; `flipped` is told the positions that were empty.
+    /// Inserts a block, which must not be in the filter. `flipped` receives the positions that were
+    /// empty.
     pub fn insert(&mut self, block: u64, mut flipped: impl FnMut(u32)) {
         for position in self.shape.positions(block) {
             let count = self.count(position);
@@ -153,11 +155,12 @@ impl CountingFilter {
         }
     }
 
-    /// Takes a block out, which is in it; `flipped` is told the positions that are empty now.
+    /// Removes a block, which must be in the filter. `flipped` receives the positions that became
+    /// empty.
     pub fn remove(&mut self, block: u64, mut flipped: impl FnMut(u32)) {
         for position in self.shape.positions(block) {
             let count = self.count(position);
-            // One that is full has lost count.
+            // A count at the maximum is no longer exact.
             if count == COUNT_MAX || count == 0 {
                 continue;
             }
@@ -168,7 +171,7 @@ impl CountingFilter {
         }
     }
 
-    /// Whether it may hold a block; if not, it does not.
+    /// Whether the filter may hold a block; if false, it does not.
     pub fn holds(&self, block: u64) -> bool {
         self.shape.positions(block).all(|position| self.count(position) > 0)
     }

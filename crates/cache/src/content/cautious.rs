@@ -1,6 +1,6 @@
-//! Where both caches go by what the other holds, each could drop a block because the other has it.
-//! So the lower one does not count on a block that it has just sent up: not before two exchanges
-//! have passed since it did. This wraps any source of the lower cache.
+//! If both caches choose victims by what the other holds, each could evict a block because the
+//! other has it. So the lower cache does not rely on a block that it has just sent up until two
+//! exchanges have passed. This wraps any source of the lower cache.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -8,10 +8,11 @@ use hashbrown::HashSet;
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 
-/// A source that does not count on what was served of late.
+/// A source that does not report recently served blocks as held.
 pub(crate) struct Cautious {
     inner: Box<dyn Source>,
-    /// Served in this period, and in the one before. Both are small, whatever blocks there are.
+    /// Blocks served in this period and in the one before. Both sets are small, however many blocks
+    /// exist.
     served: [HashSet<u64, FixedState>; 2],
     /// Blocks that came or went in this period.
     events: u64,
@@ -27,7 +28,8 @@ impl Cautious {
         self.served.iter().any(|served| served.contains(&block))
     }
 
-    /// What was served before the last period counts again, if it is said to be held.
+    /// Begins a period. Blocks served before the last period count again, if the source says they
+    /// are held.
     fn begin_period(&mut self, news: &mut News) {
         self.events = 0;
         self.served.swap(0, 1);
@@ -77,7 +79,7 @@ impl Source for Cautious {
         news.blocks.push((block, false));
     }
 
-    /// A publication ends a period: with `knows=bloom` nothing else tells what comes and goes.
+    /// A publication ends a period: with `knows=bloom` nothing else tells which blocks come and go.
     fn heard(
         &mut self,
         digest: &Digest,

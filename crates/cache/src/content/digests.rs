@@ -1,20 +1,19 @@
-//! Knowledge from summaries that neighbours really send, each with a filter of its own shape.
+//! Knowledge from summaries that real neighbours send, each with a filter shape of its own.
 //!
-//! What comes from outside is bounded: a filter has no more bits than was agreed on, and no more
-//! than [`NEIGHBOURS_MAX`] neighbours are listened to.
+//! Input from outside is bounded: in the bits of a filter, and to [`NEIGHBOURS_MAX`] neighbours.
 
 use super::bloom::Shape;
 use super::heard::Heard;
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::{Body, Unusable};
 
-/// Neighbours that are listened to at a time.
+/// Most neighbours at a time.
 pub(crate) const NEIGHBOURS_MAX: usize = 16;
 
 /// Most hash functions of a filter.
 const HASHES_MAX: u32 = 64;
 
-/// What is known of all that publish.
+/// The knowledge of all neighbours that publish.
 pub(crate) struct Digests {
     neighbours: Vec<(u8, Heard)>,
     /// Most bits of a filter.
@@ -24,7 +23,7 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Nothing is known yet. With `is_old`, what is known is what was an exchange ago.
+    /// Creates it without any knowledge. With `is_old`, it uses knowledge that is one exchange old.
     pub(crate) fn new(bits_max: u32, is_old: bool) -> Self {
         Self { neighbours: Vec::new(), bits_max, is_old, counts: SourceCounts::default() }
     }
@@ -79,7 +78,7 @@ impl Source for Digests {
         self.counts.publications += 1;
         self.counts.whole += u64::from(is_whole);
         self.counts.bytes += publication.bytes();
-        // Another one may hold what this one gave up.
+        // Another neighbour may hold a block that this one gave up.
         if self.neighbours.len() > 1 {
             let Self { neighbours, .. } = self;
             for (block, holds) in &mut news.blocks[before..] {

@@ -1,11 +1,11 @@
-//! A neighbour that says nothing, emulated.
+//! The emulation of a neighbour that tells nothing.
 //!
-//! The lower cache sees every request that the upper one sends, in the same order as the emulation
-//! does: with the right policy and size, and no other client, the emulation is exact, and the time
-//! that a reply takes shows whether it is. The upper cache shows the lower one its misses only:
-//! what it asked for last is what it holds, unless it asks for that again. An emulation that
-//! foretells too little is not used: then nothing is known, and a content-aware policy is what it
-//! is without.
+//! The lower cache sees the requests of the upper one in the order in which the emulation sees
+//! them. With the right policy and size, and no other client, the emulation is exact, and the times
+//! of replies show whether it is. The lower cache sees only the misses of the upper one. It takes
+//! the last requested blocks for the content of the upper cache; a repeated request proves that
+//! wrong. An emulation that predicts too little is not used: then nothing is known, and a
+//! content-aware policy behaves like the plain policy.
 
 use crate::bounded_lru_map::BoundedLruMap;
 use crate::hashed::HashedCache;
@@ -15,13 +15,13 @@ use crate::reference::WriteMode;
 
 use super::source::{News, Source, SourceCounts};
 
-/// Predictions by which an emulation is judged.
+/// Number of recent predictions by which an emulation is judged.
 const JUDGED: usize = 1000;
 
-/// Least share of them that must have come as foretold.
+/// Smallest share of them that must have come true.
 pub(crate) const TRUSTED: f64 = 0.8;
 
-/// The share of the last predictions that came as foretold.
+/// The share of the last predictions that came true.
 #[derive(Clone)]
 pub(crate) struct Confidence {
     last: Vec<bool>,
@@ -44,27 +44,28 @@ impl Confidence {
         self.next = (self.next + 1) % JUDGED;
     }
 
-    /// Before anything was foretold there is nothing to doubt.
+    /// Whether to trust the emulation. It is trusted before its first prediction.
     pub(crate) fn is_trusted(&self) -> bool {
         self.right as f64 >= TRUSTED * self.last.len() as f64
     }
 }
 
-/// The lower cache by a policy: which blocks it holds, after the requests that it was sent.
+/// An emulated lower cache: which blocks it holds after the requests that it was sent.
 pub(crate) struct Copy {
     cache: Emulated,
     mode: WriteMode,
 }
 
 enum Emulated {
-    /// Blocks are numbered from 0, as in a simulation.
+    /// For blocks numbered from 0, as in a simulation.
     Dense(Box<dyn Policy>, Evictions),
-    /// Blocks are any numbers.
+    /// For any block numbers.
     Hashed(Box<HashedCache>),
 }
 
 impl Copy {
-    /// A copy of so many blocks; `dense`: in a world of that many, else of any numbers.
+    /// An emulated cache of `capacity` blocks. `dense`: how many block numbers exist, from 0;
+    /// `None`: any numbers.
     pub(crate) fn new(
         spec: &Spec,
         capacity: u32,
@@ -82,7 +83,8 @@ impl Copy {
         Ok(Self { cache, mode })
     }
 
-    /// Sends it a request: whether it had the block. What came and went is in `news`.
+    /// Sends it a request. Returns whether it had the block. Appends to `news` what it took in and
+    /// gave up.
     pub(crate) fn request(&mut self, block: u64, is_write: bool, news: &mut News) -> bool {
         let (before, after) = match &mut self.cache {
             Emulated::Dense(policy, out) => {
@@ -113,7 +115,7 @@ impl Copy {
     }
 }
 
-/// The lower cache, emulated by the upper one.
+/// The upper cache's emulation of the lower one.
 pub(crate) struct LowerCopy {
     copy: Copy,
     confidence: Confidence,
@@ -131,7 +133,7 @@ impl LowerCopy {
         Ok(Self::of(Copy::new(spec, capacity, mode, dense)?))
     }
 
-    /// Goes on with a copy.
+    /// Continues with an emulated cache.
     pub(crate) fn of(copy: Copy) -> Self {
         Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() }
     }
@@ -145,7 +147,7 @@ impl Source for LowerCopy {
     fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         let foretold = self.copy.request(block, is_write, news);
-        // How long a write takes says nothing of where the block was.
+        // The time of a write does not show where the block was.
         if let (false, Some(hit)) = (is_write, hit) {
             self.confidence.judge(foretold == hit);
             self.counts.predictions += 1;
@@ -180,7 +182,7 @@ impl Source for LowerCopy {
     }
 }
 
-/// The upper cache, emulated by the lower one: an LRU list of what it was sent.
+/// The lower cache's emulation of the upper one: an LRU list of the blocks that it was sent.
 pub(crate) struct UpperList {
     sent: BoundedLruMap<()>,
     mode: WriteMode,
@@ -207,7 +209,7 @@ impl Source for UpperList {
     fn served(&mut self, block: u64, is_write: bool, _: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         if !is_write {
-            // It would not ask for what it has.
+            // The upper cache does not request what it holds.
             let is_right = self.sent.get(block).is_none();
             self.confidence.judge(is_right);
             self.counts.predictions += 1;

@@ -1,14 +1,13 @@
-//! Exact knowledge: the neighbour says at once what comes and goes. Or, where both caches go by
-//! what the other holds, as it was an exchange ago.
+//! Exact knowledge: the neighbour reports at once what it takes in and gives up. If both caches
+//! choose victims by what the other holds, the knowledge is one exchange old instead.
 
 use super::blocks::Blocks;
 use super::source::{News, Source, SourceCounts};
 
-/// Bytes of the message that a block is gone. That it came is known from the request that it was
-/// for.
+/// Bytes of the report of an evicted block. That a block came is known from its request.
 const GONE_BYTES: u64 = 8;
 
-/// What the neighbour holds.
+/// What the neighbour holds now.
 pub(crate) struct Exact {
     held: Blocks,
     counts: SourceCounts,
@@ -49,11 +48,11 @@ impl Source for Exact {
     }
 }
 
-/// What the neighbour held at its last message but one, where it sends one each `period` blocks
-/// that come or go.
+/// What the neighbour held at its last message but one. It sends a message after every `period`
+/// blocks that came or went.
 pub(crate) struct ExchangeOld {
     held: Blocks,
-    /// Between the last message but one and the last; and since.
+    /// Changes between the last message but one and the last; and changes since.
     before: Vec<(u64, bool)>,
     since: Vec<(u64, bool)>,
     period: usize,

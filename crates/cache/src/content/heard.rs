@@ -1,17 +1,17 @@
-//! The side that hears: what has been understood of a neighbour that publishes summaries, and which
-//! of the own blocks a new one says something new about.
+//! The receiving side of summaries: what is known of a neighbour that publishes, and about which of
+//! this cache's own blocks a publication says something new.
 
 use super::bloom::{Filter, Shape};
 use super::source::News;
 use super::summary::{Body, Follower, Publication, Unusable};
 
-/// No node: the end of a chain.
+/// Marks the end of a chain.
 const END: u32 = u32::MAX;
 
 /// What is known from the summaries of a neighbour.
 pub(super) struct Heard {
     follower: Follower,
-    /// Where knowledge must be an exchange old: what was understood before the last publication.
+    /// For knowledge that is one exchange old: the filter before the last publication.
     old: Option<Filter>,
     /// Whether the last publication was a whole filter.
     was_whole: bool,
@@ -19,29 +19,29 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Of a neighbour that publishes filters of this shape, of which nothing is known yet. With
-    /// `is_old`, what is known is what was an exchange ago.
+    /// For a neighbour that publishes filters of this shape; nothing is known yet. With `is_old`,
+    /// it uses knowledge that is one exchange old.
     pub(super) fn new(shape: Shape, is_old: bool) -> Self {
         let follower = Follower::of_shape(shape);
         let old = is_old.then(|| follower.filter().clone());
         Self { follower, old, was_whole: true, own: OwnBlocks::new(shape) }
     }
 
-    /// The bits as they are known now.
+    /// The current bits.
     pub(super) fn filter(&self) -> &Filter {
         self.follower.filter()
     }
 
-    /// The cache that asks took a block in itself, or gave it up.
+    /// Notes that this cache took a block in, or gave it up.
     pub(super) fn own(&mut self, block: u64, came: bool) {
         let shape = self.follower.filter().shape();
         if came { self.own.insert(shape, block) } else { self.own.remove(shape, block) }
     }
 
-    /// Takes a publication in, and says of which of the own blocks it tells anything new.
+    /// Takes in a publication. Appends to `news` what it says about own blocks.
     ///
     /// # Errors
-    /// It was of no use; what is known is as it was.
+    /// The publication is unusable; the knowledge is unchanged.
     pub(super) fn apply(
         &mut self,
         publication: &Publication,
@@ -58,7 +58,7 @@ impl Heard {
         let is_whole = matches!(publication.body, Body::Whole(_));
         let was_whole = std::mem::replace(&mut self.was_whole, is_whole);
         match (&mut self.old, before, filter) {
-            // What was new the last time is an exchange old now.
+            // The changes of the publication before are one exchange old now.
             (Some(old), Some(changed), Some(filter)) => {
                 *old = filter;
                 if was_whole || shape != was {
@@ -79,18 +79,17 @@ impl Heard {
     }
 }
 
-/// The own blocks by the positions that they have in the filter: those of a bit that changes are
-/// the only ones of which a publication says anything new. A chain for each position; a block is in
-/// as many as there are hash functions.
+/// The own blocks by their positions in the filter. Only the blocks at a changed bit can have news.
+/// There is a chain for each position; a block is in as many chains as there are hash functions.
 struct OwnBlocks {
     /// The first node of each position's chain.
     heads: Vec<u32>,
-    /// The next node of each; the nodes of a slot are neighbours.
+    /// The next node of each node; the nodes of a slot are adjacent.
     next: Vec<u32>,
     /// The block of each slot.
     blocks: Vec<u64>,
     free: Vec<u32>,
-    /// Nodes of a slot, as a power of two.
+    /// Number of nodes of a slot, as the exponent of a power of two.
     shift: u32,
 }
 
@@ -140,7 +139,7 @@ impl OwnBlocks {
         self.free.extend(slot);
     }
 
-    /// The filter has another shape: the blocks have other positions.
+    /// Re-inserts all blocks for a filter of another shape.
     fn arrange(&mut self, shape: Shape) {
         let mut blocks: Vec<u64> = Vec::new();
         let (blocks_of, shift) = (&self.blocks, self.shift);
@@ -157,7 +156,7 @@ impl OwnBlocks {
         blocks.into_iter().for_each(|block| self.insert(shape, block));
     }
 
-    /// What a filter says of the blocks that have one of these positions.
+    /// Appends to `news` what a filter says of the blocks at these positions.
     fn tell(&self, positions: &[u32], filter: &Filter, news: &mut News) {
         for &position in positions {
             let mut at = self.heads[position as usize];
@@ -175,7 +174,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Of a few bits, which all blocks share: what is told of is what a search over all finds.
+    /// With few bits, which all blocks share: the chains contain what a search over all blocks
+    /// finds.
     #[test]
     fn the_own_blocks_of_a_position_are_those_that_have_it() {
         let mut x = 9_u64;

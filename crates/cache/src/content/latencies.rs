@@ -1,26 +1,26 @@
-//! Fast replies and slow ones: the valley between the two highest peaks of their times.
+//! Tells fast replies from slow ones, by the valley between the two highest peaks of their times.
 
-/// Bins of times a doubling, and how many there are.
+/// Bins of times per doubling, and the number of bins.
 const STEPS: f64 = 2.0;
 const BINS: usize = 64;
 
-/// Times after which all counts are halved, so that the newer ones decide.
+/// After this many times all counts are halved, so that newer ones weigh more.
 const TIMES_MAX: u32 = 1 << 14;
 
-/// Times that must be known before any is called fast or slow.
+/// Fewest times before any is called fast or slow.
 const TIMES_MIN: u32 = 128;
 
-/// Fast and slow times are a factor of 2 apart at least, so many bins.
+/// Smallest distance in bins between fast and slow times: a factor of 2.
 const APART: usize = 2;
 
-/// A valley is at most this share of the lower of its two peaks.
+/// The valley is at most this share of the lower peak.
 const VALLEY: f64 = 0.25;
 
 /// The lower peak is at least this share of all times.
 const PEAK: f64 = 0.01;
 
-/// How long replies took: a histogram of powers of the root of two, and the border between its two
-/// highest peaks.
+/// The times of replies: a histogram with bins of a factor of the square root of two, and the
+/// border between its two highest peaks.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     bins: [u32; BINS],
@@ -36,7 +36,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Takes a time in microseconds: whether it is a fast one, if that can be told.
+    /// Adds a time in microseconds. Returns whether it is fast, if that is known.
     pub fn label(&mut self, us: f64) -> Option<bool> {
         self.bins[bin(us)] += 1;
         self.total += 1;
@@ -52,20 +52,19 @@ impl Latencies {
         self.is_fast(us)
     }
 
-    /// Whether a time in microseconds is a fast one, if that can be told. The time is not learned
-    /// from.
+    /// Whether a time in microseconds is fast, if that is known. Does not add the time.
     pub fn is_fast(&self, us: f64) -> Option<bool> {
         self.border_us.map(|border| us < border)
     }
 
-    /// Microseconds below which a reply is a fast one; none if all are alike.
+    /// Replies below this time in microseconds are fast; `None` without two peaks.
     pub fn border_us(&self) -> Option<f64> {
         self.border_us
     }
 
-    /// The middle of the lowest place between the two highest peaks, if they are two.
+    /// The middle of the valley between the two highest peaks, if there are two.
     fn valley(&self) -> Option<f64> {
-        // A time on the border of two bins is spread over both.
+        // Smooth the bins: a time near the border of two bins counts for both.
         let near = |at: usize| {
             let of = |at: usize| f64::from(self.bins[at]);
             let (before, after) = (at.saturating_sub(1), (at + 1).min(BINS - 1));
@@ -114,7 +113,7 @@ mod tests {
         assert_eq!([30.0, 60.0, 300.0, 600.0].map(|us| latencies.is_fast(us)), {
             [Some(true), Some(true), Some(false), Some(false)]
         });
-        // One kind far seldomer than the other.
+        // One kind is much rarer than the other.
         let mut latencies = Latencies::default();
         for i in 0..4000_u32 {
             latencies.label(f64::from(if i % 30 == 0 { 9000 + i } else { 50 + i % 20 }));

@@ -1,11 +1,11 @@
-//! What one cache knows of the content of its neighbour, for policies that evict first what the
-//! neighbour holds too (`policy/neighbour.rs`).
+//! What one cache knows of the content of its neighbour, for policies that prefer victims which the
+//! neighbour holds too (`policy/content_aware.rs`).
 //!
-//! [`Source`] is the one interface; behind it stand exact knowledge, Bloom summaries that the
-//! neighbour publishes, and emulations of the neighbour. [`Prober`] finds out what a neighbour that
-//! says nothing is like.
+//! [`Source`] is the only interface. It is implemented by exact knowledge, by Bloom summaries that
+//! the neighbour publishes, and by emulations of the neighbour. [`Prober`] infers policy and size
+//! of a neighbour that tells nothing.
 //!
-//! Not here: the [level](crate::Level) that asks.
+//! Not here: the [level](crate::Level) that uses the knowledge.
 
 mod blocks;
 pub(crate) mod bloom;

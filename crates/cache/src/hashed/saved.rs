@@ -1,20 +1,19 @@
-//! A hashed cache as bytes and back: which blocks it knows, and what its policy remembers of them.
-//! Which frame a block has is not part of it, and the data is not: whoever loads a cache finds the
-//! frames empty.
+//! Saves and loads a hashed cache as bytes: which blocks it knows, and what its policy remembers of
+//! them. Frames and data are not saved: after loading, the frames are empty.
 //!
-//! The bytes, all whole numbers LEB128 (`snapshot.rs`): capacity, number of residents, number of
-//! known blocks; the blocks, residents first in the policy's order, each as its distance from the
-//! one before; then the policy's own.
+//! Format, all integers LEB128 (`snapshot.rs`): capacity, number of residents, number of known
+//! blocks; then the blocks, residents first in the policy's order, each as its distance from the
+//! one before; then the policy's state.
 
 use super::HashedCache;
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, SnapshotError};
 
-/// Most blocks that a policy of the registry knows for each block of its capacity: the residents,
-/// and ghosts as far as parameters go.
+/// Most blocks that a policy of the registry knows for each block of its capacity: the resident
+/// block, and the largest number of ghosts that its parameters allow.
 const KNOWN_MAX: u64 = 1001;
 
-/// What stands before the policy's own.
+/// The fields before the policy's state.
 struct Head {
     capacity: u32,
     residents: u32,
@@ -29,7 +28,7 @@ impl Head {
         let most = u64::from(self.capacity).saturating_mul(KNOWN_MAX).min(u64::from(u32::MAX >> 1));
         snapshot.number(&mut known, u64::from(self.residents)..=most)?;
         if snapshot.is_loading() {
-            // Each takes a byte at least.
+            // Each takes at least one byte.
             if known > snapshot.rest().len() as u64 {
                 return Err(SnapshotError::new(format!("{known} blocks are not there")));
             }
@@ -39,7 +38,7 @@ impl Head {
         self.blocks.iter_mut().try_for_each(|block| snapshot.run(&mut before, block))
     }
 
-    /// The head that `bytes` begin with, and the rest of them.
+    /// Reads the head of `bytes`. Returns it and the remaining bytes.
     fn load(bytes: &[u8]) -> Result<(Self, &[u8]), SnapshotError> {
         let mut head = Self { capacity: 0, residents: 0, blocks: Vec::new() };
         let mut snapshot = Snapshot::loading(bytes, 0);
@@ -49,10 +48,10 @@ impl Head {
 }
 
 impl HashedCache {
-    /// Which blocks are known, and all that the policy remembers.
+    /// Saves the known blocks and the state of the policy.
     ///
     /// # Errors
-    /// The policy cannot be saved (OPT), or something in it is not as it should be.
+    /// The policy cannot be saved (OPT), or its state is inconsistent.
     pub fn save(&mut self) -> Result<Vec<u8>, SnapshotError> {
         let residents = self.policy.residents();
         let count = residents.len() as u32;
@@ -71,12 +70,12 @@ impl HashedCache {
         Ok(bytes)
     }
 
-    /// A cache that goes on where the one that was saved stopped; `policy` is a new one of the same
-    /// parameters and capacity. Every resident block has a frame, with nothing in it. The memory
-    /// that this takes is bounded by the length of `bytes`, wherever they come from.
+    /// Loads a cache that continues where the saved one stopped. `policy` is a new one of the same
+    /// parameters and capacity. Every resident block has an empty frame. The memory used is bounded
+    /// by the length of `bytes`, even if these are untrusted.
     ///
     /// # Errors
-    /// The bytes are damaged, or of another policy, other parameters or another capacity.
+    /// The bytes are damaged, or belong to another policy, other parameters or another capacity.
     pub fn load(policy: Box<dyn Policy>, seed: u64, bytes: &[u8]) -> Result<Self, SnapshotError> {
         let (head, rest) = Head::load(bytes)?;
         if head.capacity != policy.capacity() {
@@ -108,8 +107,8 @@ impl HashedCache {
         Ok(cache)
     }
 
-    /// The blocks that were resident when `bytes` were saved, in the policy's order: what can still
-    /// be used by a cache that cannot load them.
+    /// The blocks that were resident when `bytes` were saved, in the policy's order. A cache that
+    /// cannot load the bytes can still use these.
     ///
     /// # Errors
     /// The bytes are damaged.
@@ -120,7 +119,7 @@ impl HashedCache {
         Ok(blocks)
     }
 
-    /// All blocks that are known, resident or remembered, in no particular order.
+    /// All known blocks, resident or ghost, in no particular order.
     pub fn known(&self) -> impl Iterator<Item = u64> + '_ {
         self.handles.entries().map(|entry| self.handles.slot(entry).block)
     }

@@ -1,15 +1,15 @@
-//! `OnHit::Adaptive`: eviction-based placement for clients whose evictions are in part known too
+//! `OnHit::Adaptive`: eviction-based placement for clients some of whose evictions become known too
 //! late. A database that frees frames ahead, as InnoDB does, evicts a block and reads it again
-//! before its old frame is used: such a block is in neither cache. All of this is ours.
+//! before its old frame is reused: such a block is in neither cache. All of this is ours.
 //!
 //! Two things are learned, and no number is tuned to a client:
-//! * **who leaves unseen** ([`Foresight`]). A block that was late the last time is expected to be
-//!   late again. When it has been with the client for as long as half of the late ones had been
-//!   when that showed, it is placed without waiting for news.
-//! * **whether to be exclusive at all** ([`Duel`]). Two shadow directories, which hold the names of
-//!   a sample of the blocks, play the stream side by side: one places at eviction, one at the
-//!   access. The cache does what the better of the two does. A large cache, which holds most of
-//!   what the client uses anyway, gains nothing from being exclusive, and loses the late ones.
+//! * **which evictions are late** ([`Foresight`]). A block whose eviction was late the last time is
+//!   expected to be late again. It is placed without news from the client after a number of reads:
+//!   the median age, in reads since delivery, at which late evictions showed.
+//! * **whether to be exclusive at all** ([`Duel`]). Two shadow directories hold the numbers of a
+//!   sample of the blocks and simulate both ways: one places at eviction, the other at the access.
+//!   The cache does what the better one does. A large cache, which holds most of what the client
+//!   uses anyway, gains nothing from being exclusive, and loses the late blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,39 +21,41 @@ use crate::hashed::HashedCache;
 use crate::placement::PlacementError;
 use crate::policy::{Context, Spec};
 
-/// What is known of a block that the client asked for.
+/// What is known of a block that was delivered to the client.
 #[derive(Clone, Copy, Default)]
 struct Delivered {
     /// Number of the read.
     read: u64,
-    /// Whether the client is believed to have it still.
+    /// Whether the client is believed to hold the block still.
     is_held: bool,
 }
 
-/// Bins of ages, four to a doubling.
+/// Bins of ages, four per doubling.
 const BINS: usize = 160;
 
-/// Late evictions between two looks at how old they are, and what is left of the past after one.
+/// Late evictions between two reviews of their ages, and the factor that fades the counts after
+/// each.
 const REVIEW: u32 = 256;
 const FADE: f64 = 0.9;
 
-/// Most late blocks that wait for their time, times the capacity.
+/// Most late blocks that wait for their placement, as a multiple of the capacity.
 const WAITING: usize = 4;
 
-/// Fewest blocks remembered: clients may be larger than the cache.
+/// Fewest blocks remembered, since clients may be larger than the cache.
 const LEAST_REMEMBERED: u32 = 1 << 16;
 
-/// Foresees evictions that will not be known in time.
+/// Predicts evictions that will become known too late.
 pub(super) struct Foresight {
     delivered: BoundedLruMap<Delivered>,
     reads: u64,
-    /// Blocks that were late the last time, with the read that delivered them, oldest first.
+    /// Blocks that were late the last time, with the number of the read that delivered each, oldest
+    /// first.
     waiting: VecDeque<(u64, u64)>,
     max_waiting: usize,
-    /// Late evictions of late by how many reads ago the block had been delivered.
+    /// Recent late evictions, by how many reads before the block had been delivered.
     ages: [f64; BINS],
     unreviewed: u32,
-    /// After so many reads a block that is late again is taken to have left; 0: not known yet.
+    /// A block that was late before is placed this many reads after delivery; 0: not known yet.
     patience: u64,
 }
 
@@ -70,7 +72,7 @@ impl Foresight {
         }
     }
 
-    /// The client reads a block.
+    /// Notes that the client reads a block.
     fn read(&mut self, block: u64) {
         self.reads += 1;
         let Some(delivered) = self.delivered.touch(block) else { return };
@@ -78,7 +80,7 @@ impl Foresight {
         if !before.is_held {
             return;
         }
-        // Its eviction shows only now.
+        // The client read a block that it was believed to hold: its eviction shows only now.
         self.observe_late(self.reads - before.read);
         if self.patience > 0 {
             self.waiting.push_back((block, self.reads));
@@ -105,21 +107,21 @@ impl Foresight {
         self.ages.iter_mut().for_each(|count| *count *= FADE);
     }
 
-    /// It became known that the client evicted a block.
+    /// Notes an eviction by the client that became known.
     fn evicted(&mut self, block: u64) {
         if let Some(delivered) = self.delivered.get_mut(block) {
             delivered.is_held = false;
         }
     }
 
-    /// The next block that will have left by now, if there is one.
+    /// The next block that the client is expected to have evicted by now, if any.
     fn next(&mut self) -> Option<u64> {
         while let Some(&(block, read)) = self.waiting.front() {
             if self.reads - read < self.patience {
                 return None;
             }
             self.waiting.pop_front();
-            // Unless it was evicted or read again meanwhile.
+            // Skip it if it was evicted or read again in the meantime.
             if self.delivered.get(block).is_some_and(|d| d.is_held && d.read == read) {
                 return Some(block);
             }
@@ -128,22 +130,24 @@ impl Foresight {
     }
 }
 
-/// One block in so many is in the shadow directories, where that leaves them this many at least.
+/// The shadow directories sample one block in this many, unless that leaves them fewer than the
+/// minimum.
 const SAMPLE: u32 = 16;
 const LEAST_SHADOW: u32 = 64;
 
-/// What is left of the past after each period of as many sampled reads as a shadow holds blocks.
+/// Factor that fades the counts after each period of as many sampled reads as a shadow holds
+/// blocks.
 const MEMORY: f64 = 0.97;
 
-/// By which share of the reads the other shadow must be better for the cache to change sides.
+/// By this share of the reads the other shadow must be better before the cache changes sides.
 const LEAD: f64 = 0.01;
 
-/// Finds out whether placing at eviction or at the access is better.
+/// Learns whether placing at eviction or at the access is better.
 pub(super) struct Duel {
     at_eviction: HashedCache,
     at_access: HashedCache,
     sample: u64,
-    /// What blocks are sampled by, where they are numbered anew.
+    /// The real numbers of renumbered blocks; sampling uses them.
     names: Option<Arc<[u64]>>,
     /// Sampled reads and the hits of each side, fading.
     reads: f64,
@@ -175,7 +179,7 @@ impl Duel {
 
     fn samples(&self, block: u64) -> bool {
         let name = self.names.as_ref().and_then(|names| names.get(block as usize)).copied();
-        // The same blocks on every machine.
+        // The hash is equal on every machine.
         hash(name.unwrap_or(block)) % self.sample == 0
     }
 
@@ -221,34 +225,34 @@ impl Duel {
     }
 }
 
-/// Both, fed by the same stream.
+/// Foresight and duel, fed by one stream.
 pub(super) struct Adaptive {
     foresight: Foresight,
     duel: Duel,
 }
 
 impl Adaptive {
-    /// For a cache of `capacity` blocks with this policy.
+    /// For a cache of `capacity` blocks with the policy `spec`.
     pub(super) fn new(spec: &Spec, capacity: u32, seed: u64) -> Result<Self, PlacementError> {
         let duel = Duel::new(spec, capacity, seed)?;
         Ok(Self { foresight: Foresight::new(capacity, seed), duel })
     }
 
-    /// The client reads a block: whether to place it, or keep it, at this access.
+    /// The client reads a block. Returns whether to place it, or keep it, at this access.
     pub(super) fn read(&mut self, block: u64) -> bool {
         self.foresight.read(block);
         self.duel.read(block);
         self.duel.is_by_access
     }
 
-    /// It became known that the client evicted a block: whether to bring it in.
+    /// An eviction by the client became known. Returns whether to place the block.
     pub(super) fn evicted(&mut self, block: u64) -> bool {
         self.foresight.evicted(block);
         self.duel.evicted(block);
         !self.duel.is_by_access
     }
 
-    /// The next block to place as if it were known that the client evicted it.
+    /// The next block to place as if its eviction were known.
     pub(super) fn foreseen(&mut self) -> Option<u64> {
         loop {
             let block = self.foresight.next()?;
@@ -259,7 +263,7 @@ impl Adaptive {
         }
     }
 
-    /// The capacity is another one. The share of the blocks that is sampled stays.
+    /// Changes the capacity. The sampled share of the blocks stays.
     pub(super) fn resize(&mut self, capacity: u32) {
         let duel = &mut self.duel;
         let size = (u64::from(capacity) / duel.sample).max(1) as u32;
@@ -272,7 +276,7 @@ impl Adaptive {
         self.duel.names = Some(names);
     }
 
-    /// A block is gone.
+    /// Forgets a discarded block.
     pub(super) fn forget(&mut self, block: u64) {
         self.foresight.delivered.remove(block);
         self.duel.at_eviction.discard(block);
@@ -293,7 +297,8 @@ impl Adaptive {
 mod tests {
     use super::*;
 
-    /// Blocks 0..10 leave unseen after 100 reads and come back after 150; all others are known.
+    /// Blocks 0..10 are evicted unseen after 100 reads and read again after 150; all other
+    /// evictions are known.
     #[test]
     fn foresees_who_was_late_before() {
         let mut foresight = Foresight::new(100, 1);

@@ -1,10 +1,10 @@
-//! What a level knows of the cache below it, for a policy that evicts first what that holds too:
-//! the level of a client above a server. It becomes known from what the cache below says (exactly,
-//! or by summaries), or by emulating it; or not at all: then the policy is what it is without.
+//! What a client's level knows of the cache below it, for a policy that prefers victims which the
+//! cache below holds too. The knowledge comes from what the cache below reports (exactly, or in
+//! summaries), or from emulating it. Without knowledge the policy behaves like the plain policy.
 //!
-//! A block is referenced when the reply is here: the cache below changes with the request, and what
-//! it holds then decides who leaves. So a miss is first [asked for](CacheBelow::asks), then what
-//! came with the reply is told, then it is referenced.
+//! The cache below changes with each request, and what it holds then decides the victim. So a miss
+//! is first [announced](CacheBelow::asks), then the knowledge that comes with the reply is noted,
+//! and only then the block is referenced.
 
 use std::collections::HashMap;
 
@@ -13,25 +13,25 @@ use crate::content::{Digest, Digests, LowerCopy, Neighbour, Prober, Source, Unus
 use crate::hashed::HashedCache;
 use crate::policy::{Spec, SpecError};
 
-/// Bits of a filter at most: 64 MiB of them.
+/// Most bits of a filter: 64 MiB.
 const FILTER_BITS_MAX: u32 = 1 << 29;
 
-/// Where it is known from what the cache below holds.
+/// The source of the knowledge of the cache below.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Below {
-    /// Nowhere.
+    /// None.
     Nothing,
-    /// It says of each block that it comes or goes.
+    /// The cache below reports each block that it takes in or gives up.
     Told,
-    /// It publishes summaries.
+    /// The cache below publishes summaries.
     Digests,
-    /// It is emulated, as this policy of so many blocks.
+    /// The cache below is emulated, with this policy and size in blocks.
     Emulated(Spec, u32),
-    /// It is found out from the replies what policy and size it has, and emulated.
+    /// Policy and size of the cache below are inferred from its replies, and then emulated.
     Probed,
 }
 
-/// What is known of the cache below, as it was counted.
+/// The counts of the knowledge of the cache below.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BelowCounts {
     /// Evictions of blocks that the cache below was believed to hold.
@@ -40,33 +40,33 @@ pub struct BelowCounts {
     pub summaries: u64,
     /// Summaries received that were whole filters.
     pub whole_summaries: u64,
-    /// Summaries that could not be used.
+    /// Summaries that were unusable.
     pub summaries_unusable: u64,
     /// Replies that an emulation predicted and whose time told a hit from a miss.
     pub predictions: u64,
     /// Predictions that came true.
     pub confirmed: u64,
-    /// Requests at which an emulation was not trusted.
+    /// Requests while an emulation was not trusted.
     pub distrusted: u64,
-    /// Share of false positives of the filter as it is now; none without a filter.
+    /// Current share of false positives of the filter; `None` without a filter.
     pub false_positives: Option<f64>,
 }
 
-/// The knowledge of the cache below at work.
+/// The knowledge of the cache below.
 pub(super) struct CacheBelow {
     is_told: bool,
     neighbour: Neighbour,
     prober: Option<Prober>,
-    /// Blocks that were asked for, and whether the cache below holds them when it has answered:
-    /// so it does if it does not say otherwise. (Only where it says.)
+    /// With [`Below::Told`]: requested blocks, and whether the cache below holds them once it has
+    /// answered. It does unless it says otherwise.
     asked: HashMap<u64, bool>,
 }
 
 impl CacheBelow {
-    /// Knowledge from what `below` says. Writes do to the cache below what `mode` says.
+    /// Knowledge from the source `below`. `mode`: what writes do at the cache below.
     ///
     /// # Errors
-    /// The policy to be emulated cannot be had.
+    /// The policy to be emulated cannot be made.
     pub(super) fn new(below: &Below, mode: WriteMode) -> Result<Self, SpecError> {
         let source: Option<Box<dyn Source>> = match below {
             Below::Nothing | Below::Told | Below::Probed => None,
@@ -83,24 +83,24 @@ impl CacheBelow {
         })
     }
 
-    /// The level gave a block up.
+    /// Notes that the level gave a block up.
     pub(super) fn discarded(&mut self, block: u64) {
         self.neighbour.discarded(block);
     }
 
-    /// A block is asked for, or written.
+    /// Notes that a block is requested or written below.
     pub(super) fn asks(&mut self, block: u64) {
         if self.is_told {
             self.asked.insert(block, true);
         }
     }
 
-    /// What was asked for did not come.
+    /// Notes that a requested block did not come.
     pub(super) fn failed(&mut self, block: u64) {
         self.asked.remove(&block);
     }
 
-    /// The cache below says that it holds a block now, or does not.
+    /// Notes that the cache below holds a block now, or no longer.
     pub(super) fn told(&mut self, cache: &mut HashedCache, block: u64, holds: bool) {
         if let Some(known) = self.asked.get_mut(&block) {
             *known = holds;
@@ -108,7 +108,7 @@ impl CacheBelow {
         cache.neighbour_holds(block, holds);
     }
 
-    /// What the cache below said is not all that there was: nothing is known any more.
+    /// Forgets what the cache below reported, since some reports were lost.
     pub(super) fn lost(&mut self, cache: &mut HashedCache) {
         if self.is_told {
             for (block, _) in cache.residents() {
@@ -117,10 +117,10 @@ impl CacheBelow {
         }
     }
 
-    /// The cache below published what it holds.
+    /// Takes in what the cache below published.
     ///
     /// # Errors
-    /// It is of no use: ask for all of it anew.
+    /// The publication is unusable: request a whole one.
     pub(super) fn published(
         &mut self,
         cache: &mut HashedCache,
@@ -129,7 +129,7 @@ impl CacheBelow {
         self.neighbour.heard(cache, digest)
     }
 
-    /// A request was answered; whether the cache below had the block, if that shows.
+    /// Notes that a request was answered. `hit`: whether the cache below had the block, if known.
     pub(super) fn answered(
         &mut self,
         cache: &mut HashedCache,
@@ -139,7 +139,8 @@ impl CacheBelow {
     ) {
         if let Some(prober) = &mut self.prober {
             prober.request(block, is_write, hit);
-            // Once it is known it is emulated, and found out again if that turns out wrong.
+            // Emulate the cache once it is inferred; infer it again if the emulation turns out
+            // wrong.
             if self.neighbour.source().is_none_or(|source| source.is_distrusted()) {
                 if let Some(copy) = prober.take_copy() {
                     self.neighbour.replace_source(Box::new(LowerCopy::of(copy)));
@@ -150,7 +151,7 @@ impl CacheBelow {
         self.neighbour.served(cache, block, is_write, hit, 0);
     }
 
-    /// The level served a counted reference.
+    /// Notes that the level served a counted reference.
     pub(super) fn referenced(&mut self, cache: &mut HashedCache, block: u64, referred: Referred) {
         if !cache.is_aware() {
             return;
@@ -177,7 +178,7 @@ impl CacheBelow {
         }
     }
 
-    /// What was found out about the cache below, where that was to be.
+    /// What was inferred about the cache below, with [`Below::Probed`].
     pub(super) fn prober(&self) -> Option<&Prober> {
         self.prober.as_ref()
     }

@@ -1,11 +1,12 @@
-//! What a level knows of the clients above it, and how it comes to know it:
-//! * it is told: clients say what they evict. What they say is judged by what was delivered to whom
-//!   ([`Deliveries`]), since hints may come late;
-//! * it emulates the clients that say nothing ([`Estimator`]), and acts on that where it is good;
-//! * for a content-aware policy it keeps the marks of blocks that a client holds, too: from the two
-//!   above (`knows=exact`), from the summaries that clients publish (`knows=bloom`), or from an
-//!   emulation of them all as one cache (`knows=emulation`). A wrong belief makes the policy choose
-//!   another victim, and nothing else.
+//! What a level knows of the clients above it, and from where:
+//! * clients tell it what they evict. Hints may come late, so each is judged by what was delivered
+//!   to whom ([`Deliveries`]);
+//! * it emulates clients that tell nothing ([`Estimator`]), and acts on that while the emulation is
+//!   good;
+//! * for a content-aware policy it also marks the blocks that clients hold: from the two sources
+//!   above (`knows=exact`), from summaries that clients publish (`knows=bloom`), or from an
+//!   emulation of all clients as one cache (`knows=emulation`). A wrong mark only makes the policy
+//!   choose another victim.
 //!
 //! Not here: what the level does with an evicted block (`eviction.rs`).
 
@@ -18,11 +19,11 @@ use crate::content::{
 use crate::hashed::HashedCache;
 use crate::policy::{Awareness, Entry, Knows};
 
-/// An emulated client whose size is learned may have at least so many blocks, and as many as the
-/// level.
+/// The largest size of an emulated client whose size is learned is this many blocks, or the level's
+/// size if that is more.
 const ESTIMATED_MIN: u32 = 1 << 16;
 
-/// Bits of a client's filter at most, for each block of the level; and at least so many in all.
+/// Most bits of a client's filter for each block of the level, and the least limit in all.
 const FILTER_BITS_MAX: u32 = 64;
 const FILTER_BITS_MIN: u32 = 1 << 20;
 
@@ -33,33 +34,33 @@ pub struct Request {
     pub block: u64,
     /// Whether the client writes it.
     pub is_write: bool,
-    /// Whether the request is for all of the block.
+    /// Whether the request covers the whole block.
     pub is_whole: bool,
-    /// Who asks, and when.
+    /// The requesting client, and the time.
     pub asker: Asker,
 }
 
-/// The client that asks for blocks, and when it does.
+/// The client that requests blocks, and the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asker {
     /// Number of the client.
     pub client: u8,
-    /// Whether it becomes known what the client evicts.
+    /// Whether the client's evictions become known.
     pub tells: bool,
-    /// When, in microseconds of any one clock.
+    /// Time of the request in microseconds, on one clock for all requests.
     pub now_us: u64,
-    /// A bit for each client that is connected.
+    /// One bit for each connected client.
     pub connected: u64,
 }
 
-/// A client that says something of its cache, and when.
+/// The client that sends a message about its cache, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    /// Who it is.
+    /// Number of the client.
     pub client: u8,
     /// When the message arrived, on the clock of [`Asker::now_us`].
     pub arrived_us: u64,
-    /// A bit for each client that is connected.
+    /// One bit for each connected client.
     pub connected: u64,
 }
 
@@ -68,85 +69,85 @@ pub struct Sender {
 pub struct ClientEviction {
     /// The block.
     pub block: u64,
-    /// The latest time at which that was, on the clock of [`Asker::now_us`].
+    /// The latest possible time of the eviction, on the clock of [`Asker::now_us`].
     pub evicted_us: u64,
 }
 
-/// What a level counted of its clients.
+/// The counts of the knowledge of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCounts {
-    /// Evictions told of blocks that another client holds.
+    /// Reported evictions of blocks that another client holds.
     pub held_by_others: u64,
-    /// Evictions told of blocks that were read again after that.
+    /// Reported evictions of blocks that were read again after the eviction.
     pub stale_hints: u64,
-    /// Words of clients that they keep a block of which they cannot know.
+    /// Reports that a client holds a block which was neither delivered to it nor written by it.
     pub ignored_hints: u64,
-    /// Requests served as with access-based placement, since the emulation was not trusted.
+    /// Requests served with access-based placement because the emulation was not trusted.
     pub estimate_fallbacks: u64,
     /// Evictions of blocks that a client was believed to hold.
     pub held_evictions: u64,
-    /// Blocks that a client asked for though it was believed to hold them.
+    /// Blocks that a client requested though it was believed to hold them.
     pub mistaken: u64,
     /// Summaries that clients published.
     pub summaries: u64,
-    /// Bytes of these.
+    /// Bytes of these summaries.
     pub summary_bytes: u64,
-    /// Those that could not be used: damaged, too large, or one before was lost.
+    /// Summaries that were unusable: damaged, too large, or an earlier one was lost.
     pub summaries_unusable: u64,
-    /// Requests of clients that say nothing while their emulation was not trusted.
+    /// Requests of clients that tell nothing while their emulation was not trusted.
     pub distrusted: u64,
-    /// Blocks that the emulated client is taken to hold; 0 without one.
+    /// Blocks that the emulated client is believed to hold; 0 without an emulation.
     pub emulated_blocks: u64,
-    /// Share of false positives of the worst filter as it is now, in millionths.
+    /// Current share of false positives of the worst filter, in millionths.
     pub false_positives_ppm: u64,
 }
 
-/// What a level knows of its clients, as asked for.
+/// Configuration of what a level knows of its clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Knowledge {
-    /// Whether clients that do not say what they evict are emulated.
+    /// Whether clients that do not tell their evictions are emulated.
     pub estimates: bool,
-    /// The size in blocks of the clients' caches, where a content-aware policy emulates them and it
-    /// is known.
+    /// Size in blocks of the clients' caches, if it is known; a content-aware policy emulates them
+    /// with it.
     pub client_blocks: Option<u32>,
-    /// Blocks whose deliveries are remembered at least.
+    /// Fewest blocks whose deliveries are remembered.
     pub remembered: u32,
 }
 
-/// The knowledge of clients at work.
+/// The knowledge of clients.
 pub(super) struct Clients {
-    /// Who was given what; none where summaries or a sized emulation say it.
+    /// What was delivered to whom; `None` if summaries or an emulation of known size replace it.
     pub(super) deliveries: Option<Deliveries>,
     emulation: Option<Emulation>,
-    /// Only for a content-aware policy.
+    /// `Some` only for a content-aware policy.
     aware: Option<Aware>,
     capacity: u32,
     seed: u64,
     counts: ClientCounts,
 }
 
-/// The emulation of clients that say nothing, all as one cache whose size is learned.
+/// The emulation of clients that tell nothing, all as one cache whose size is learned.
 struct Emulation {
     estimator: Estimator,
-    /// Blocks that it must have evicted, which nobody has been told yet.
+    /// Inferred evictions that were not fetched yet.
     inferred: Vec<u64>,
     was_confident: bool,
 }
 
-/// What a content-aware policy is told.
+/// The knowledge for a content-aware policy.
 struct Aware {
     awareness: Awareness,
     neighbour: Neighbour,
-    /// Whether clients go by what this level holds: then more care is needed.
+    /// Whether clients choose their victims by what this level holds, so that more care is needed.
     is_cautious: bool,
-    /// Blocks of the emulated client, if given.
+    /// Size in blocks of the emulated client, if configured.
     client_blocks: Option<u32>,
 }
 
 impl Clients {
-    /// Of a level of `capacity` blocks; `awareness` is that of a content-aware policy. `seed` makes
-    /// the indexes unpredictable for clients that choose the block numbers; it changes nothing
-    /// else.
+    /// For a level of `capacity` blocks; `awareness` is that of a content-aware policy. `seed`
+    /// makes the indexes unpredictable for clients that choose the block numbers; it changes
+    /// nothing else.
     pub(super) fn new(
         capacity: u32,
         awareness: Option<Awareness>,
@@ -175,8 +176,8 @@ impl Clients {
         clients
     }
 
-    /// Whether a request is served as with access-based placement: nothing says what the client
-    /// evicts, or where that is emulated, the emulation is not good enough.
+    /// Whether a request is served with access-based placement: the client does not tell its
+    /// evictions, and there is no emulation or it is not good enough.
     pub(super) fn asks_access(&mut self, request: &Request) -> bool {
         if request.asker.tells {
             return false;
@@ -187,14 +188,14 @@ impl Clients {
         is_poor
     }
 
-    /// A request comes, which can carry something that the client publishes.
+    /// Notes a request, which can carry a publication of the client.
     pub(super) fn exchange(&mut self, cache: &mut HashedCache) {
         if let Some(aware) = &mut self.aware {
             aware.neighbour.exchange(cache, &Vec::new);
         }
     }
 
-    /// The cache served a request.
+    /// Notes that the cache served a request.
     pub(super) fn served(
         &mut self,
         cache: &mut HashedCache,
@@ -210,7 +211,7 @@ impl Clients {
         if !is_write && self.deliveries.is_none() && source.holds(block) {
             self.counts.mistaken += 1;
         }
-        // It comes there, and as a rule another one goes.
+        // One block comes to the client, and usually another one leaves it.
         let moved = if !is_write && aware.client_blocks.is_some() { 2 } else { 0 };
         aware.neighbour.served(cache, block, is_write, Some(referred.hit), moved);
         if is_held && !was_held {
@@ -218,7 +219,7 @@ impl Clients {
         }
     }
 
-    /// Notes who gets a block: whether a client held it before, and whether one does now.
+    /// Notes a delivery. Returns whether a client held the block before, and whether one does now.
     pub(super) fn delivered(&mut self, cache: &mut HashedCache, request: &Request) -> (bool, bool) {
         let Some(deliveries) = &mut self.deliveries else { return (false, false) };
         let Request { block, is_write, is_whole, asker } = *request;
@@ -239,7 +240,7 @@ impl Clients {
             self.counts.distrusted += u64::from(!is_known);
         }
         if is_aware && is_disappointed {
-            // What it was taken to hold is no longer believed.
+            // The emulation's beliefs about the client are dropped.
             deliveries.forget_client(client);
         }
         if is_write {
@@ -261,7 +262,7 @@ impl Clients {
         (held(before), is_held)
     }
 
-    /// Takes out what the emulated client must have evicted. A content-aware policy hears of it.
+    /// Appends the inferred evictions to `out`, and tells a content-aware policy of them.
     pub(super) fn take_inferred(
         &mut self,
         cache: &mut HashedCache,
@@ -284,8 +285,8 @@ impl Clients {
         }
     }
 
-    /// A client says that it evicted blocks, in this order. Those that it held last, as far as is
-    /// known, are appended to `last`. `found` is memory for a while.
+    /// A client reports evictions, in this order. Blocks that no other client holds, as far as
+    /// known, are appended to `last`. `found` is scratch memory.
     pub(super) fn evicted(
         &mut self,
         cache: &mut HashedCache,
@@ -308,14 +309,15 @@ impl Clients {
             },
         );
         if let Some(aware) = aware {
-            // So that the processor overlaps its waits for memory.
+            // Look up all blocks first, so that the processor's cache misses overlap.
             cache.find_all(last, found);
             last.iter().for_each(|&block| aware.neighbour.set(cache, block, false));
         }
     }
 
-    /// A client says that it keeps a block: whether it can know. It cannot of a block that was
-    /// neither delivered to it nor written by it, unless it is believed anyway.
+    /// A client reports that it holds a block. Returns whether to believe that: with a
+    /// content-aware policy always, otherwise only if the block was delivered to the client or
+    /// written by it.
     pub(super) fn held(&mut self, cache: &mut HashedCache, block: u64, sender: Sender) -> bool {
         let Some(deliveries) = &mut self.deliveries else { return false };
         let Some(aware) = &mut self.aware else {
@@ -328,10 +330,10 @@ impl Clients {
         true
     }
 
-    /// A client published what it holds.
+    /// Takes in what a client published.
     ///
     /// # Errors
-    /// The summary is of no use; nothing has changed.
+    /// The summary is unusable; nothing has changed.
     pub(super) fn published(
         &mut self,
         cache: &mut HashedCache,
@@ -341,7 +343,7 @@ impl Clients {
         aware.neighbour.heard(cache, digest)
     }
 
-    /// A client's number goes to another, or the client has gone for good.
+    /// Forgets a client that has gone for good, or whose number is given to another one.
     pub(super) fn forget_client(&mut self, cache: &mut HashedCache, client: u8) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.forget_client(client);
@@ -355,14 +357,14 @@ impl Clients {
         }
     }
 
-    /// A range changes other than by writing: nobody is known to have its blocks.
+    /// A range changes by other means than writes: forgets who holds its blocks.
     pub(super) fn forget_within(&mut self, blocks: &RangeInclusive<u64>) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.forget_within(blocks);
         }
     }
 
-    /// The cache placed a block that was not resident, without a request.
+    /// Notes that the cache placed a block without a request.
     pub(super) fn placed(&mut self, cache: &mut HashedCache, block: u64, was_here: bool) {
         let Some(aware) = &mut self.aware else { return };
         aware.neighbour.evicted(cache);
@@ -373,17 +375,17 @@ impl Clients {
         }
     }
 
-    /// The cache gave a resident block up.
+    /// Notes that the cache gave a resident block up.
     pub(super) fn discarded(&mut self, block: u64) {
         if let Some(aware) = &mut self.aware {
             aware.neighbour.discarded(block);
         }
     }
 
-    /// Clients with caches of `above` blocks choose their victims by what this level holds; `None`:
-    /// no client does. If both sides chose by the other's present content, both could evict the
-    /// last copy. So while clients do, this level uses knowledge that is one exchange old. A change
-    /// of this discards what is known.
+    /// Sets whether clients choose their victims by what this level holds: `above` is the size of
+    /// their caches in blocks, or `None`. If both sides chose by the other's current content, both
+    /// could evict the last copy. So while clients do, this level uses knowledge that is one
+    /// exchange old. A change of this discards what is known.
     pub(super) fn followed_by(&mut self, cache: &mut HashedCache, above: Option<u32>) {
         let Some(aware) = &mut self.aware else { return };
         if above.is_some() == aware.is_cautious {
@@ -400,7 +402,7 @@ impl Clients {
         }
     }
 
-    /// The level goes on with the blocks of a saved one. Of what the clients hold nothing is known.
+    /// Continues with the blocks of a saved level. Nothing is known of the clients' content.
     pub(super) fn restored(&mut self, cache: &HashedCache) {
         self.begin_anew();
         if let Some(aware) = &mut self.aware {
@@ -415,15 +417,15 @@ impl Clients {
         }
     }
 
-    /// Reads what requests for these blocks will need, so that the processor overlaps its waits
-    /// for memory.
+    /// Prefetches what requests for these blocks will need, so that the processor's cache misses
+    /// overlap.
     pub(super) fn prefetch(&self, blocks: &[u64]) {
         if let Some(deliveries) = &self.deliveries {
             deliveries.warm(blocks);
         }
     }
 
-    /// Blocks that the emulated client is believed to hold; 0 without one.
+    /// Blocks that the emulated client is believed to hold; 0 without an emulation.
     pub(super) fn estimated_blocks(&self) -> u32 {
         self.emulation.as_ref().map_or(0, |emulation| emulation.estimator.size())
     }
@@ -448,7 +450,7 @@ impl Clients {
         }
     }
 
-    /// Checks the invariants of what was delivered.
+    /// Checks the invariants of the deliveries.
     pub(super) fn validate(&self) -> Result<(), String> {
         self.deliveries.as_ref().map_or(Ok(()), Deliveries::validate)
     }
@@ -465,8 +467,8 @@ impl Emulation {
 }
 
 impl Aware {
-    /// Where the knowledge of the clients comes from. `above`: clients that go by what is here
-    /// have so many blocks.
+    /// Makes the source of the knowledge. `above`: the size in blocks of clients that choose their
+    /// victims by what this level holds.
     fn new_source(&self, capacity: u32, above: Option<u32>) -> Option<Box<dyn Source>> {
         let cautious = above.is_some();
         let period = self.awareness.period(above.unwrap_or(1));

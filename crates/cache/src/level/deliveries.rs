@@ -1,19 +1,19 @@
-//! What was given to whom, and when: by this a server judges what clients tell it. Hints take
-//! another way than data, so they may come late. Of blocks whose contents clients may hand over,
-//! the digest of what was delivered is kept here while the block is not in the cache; the rule by
-//! which a server goes is its own.
+//! What was delivered to whom, and when. A server judges by it what clients report, since hints
+//! take another way than data and may come late. If clients hand over block contents, it also keeps
+//! the digest of what was delivered while the block is not in the cache. The rule for judging a
+//! digest is the server's.
 //!
-//! Each client of a volume has a bit. What is remembered lies in sets of four by hash, one line of
-//! the processor's cache each, since every read and every hint looks there; a new block takes the
-//! place of one in its set that nobody holds any more, or else of the one that was asked for or
-//! written longest ago: what a client uses most is asked for rarely. So the memory is bounded.
-//! Nothing is held against a hint about a block that has fallen out, and its digest is not known.
+//! Each client of a volume has a bit. The entries lie in sets of four by hash, one line of the
+//! processor's cache each, since every read and every hint looks there. A new block replaces one of
+//! its set: first one that no client holds, since the blocks that a client uses most are rarely
+//! requested; otherwise the one read or written longest ago. So the memory is bounded. A hint about
+//! a replaced block is trusted, and its digest is not known.
 //!
-//! To fit a line, a block has 16 bytes. Who holds it is in them while that is one client or none;
-//! the bits of several lie elsewhere, and so do digests, for which there is memory only where they
-//! are wanted. Times have 32 bits of their microseconds: what was longer ago
-//! than 71 minutes seems to have been less long ago, never longer. By that a hint may be ignored,
-//! about once in a million times; it is never trusted more.
+//! To fit a line, a block has 16 bytes. These name its holder if that is one client or none. The
+//! bits of several holders lie elsewhere, and so do digests, which take memory only if they are
+//! wanted. Of a time in microseconds the lower 32 bits are kept: a time more than 71 minutes ago
+//! seems more recent than it is, never less recent. So a hint may be ignored wrongly, about once in
+//! a million times, but is never trusted wrongly.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
@@ -21,32 +21,32 @@ use std::ops::RangeInclusive;
 
 use foldhash::fast::FixedState;
 
-/// Clients that are told apart; what is delivered to others is not remembered.
+/// Most clients that are told apart; deliveries to others are not remembered.
 pub const MAX_CLIENTS: u8 = 64;
 
-/// Blocks of a set.
+/// Blocks per set.
 const WAYS: usize = 4;
 
-/// Fewest blocks remembered: clients may be larger than the cache.
+/// Fewest blocks remembered, since clients may be larger than the cache.
 const LEAST_REMEMBERED: u32 = 1 << 16;
 
-/// Bits of a label beside the block. A volume of 2^64 bytes in blocks of 512 has 2^55.
+/// Bits of a label below the block number. A volume of 2^64 bytes in blocks of 512 has 2^55 blocks.
 const STATE_BITS: u32 = 9;
 const BLOCK_MAX: u64 = (u64::MAX >> STATE_BITS) - 1;
 
-/// Bits of a label: the block was read; it was written.
+/// Bits of a label: the block was read; the block was written.
 const WAS_READ: u64 = 1 << 8;
 const WAS_WRITTEN: u64 = 1 << 7;
 
-/// The rest of a label's state: the client that holds the block, if there is one.
+/// The other state bits of a label: the client that holds the block, if there is one.
 const HOLDER: u64 = WAS_WRITTEN - 1;
 const NOBODY: u64 = MAX_CLIENTS as u64;
-/// Which ones is in [`Deliveries::sharers`].
+/// Several clients hold the block: see [`Deliveries::sharers`].
 const SEVERAL: u64 = NOBODY + 1;
 
-/// A line of the processor's cache: of each block one more than its number with its state in the
-/// lower bits, and the lower half of the microsecond of the last read, and of the last write. A
-/// label of zero: nothing is there.
+/// A line of the processor's cache. For each block: a label, which is the block's number plus one
+/// with the state in the lower bits; and the lower halves of the microseconds of the last read and
+/// the last write. Label 0: the place is empty.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Set {
@@ -56,12 +56,12 @@ struct Set {
 }
 
 impl Set {
-    /// The block in a place, if there is one.
+    /// The block in a place, if any.
     fn block(&self, way: usize) -> Option<u64> {
         (self.labels[way] >> STATE_BITS).checked_sub(1)
     }
 
-    /// Where a block is. Without a branch for each place: which one it is cannot be foretold.
+    /// The place of a block. It has no branch for each place, since those would be unpredictable.
     #[inline(always)]
     fn find(&self, block: u64) -> Option<usize> {
         if block > BLOCK_MAX {
@@ -73,14 +73,14 @@ impl Set {
         (known != 0).then_some(known.trailing_zeros() as usize % WAYS)
     }
 
-    /// Gives a block that has none a place.
+    /// Gives a new block a place.
     #[cold]
     fn replace(&mut self, block: u64, now_us: u64) -> usize {
         let is_held = |way| self.block(way).is_some() && self.holder(way) != NOBODY;
         let worth = |&way: &usize| (is_held(way), Reverse(self.age_us(way, now_us)));
         let least = (0..WAYS).min_by_key(worth).unwrap_or(0);
         self.clear(least);
-        // Of a block that no volume has nothing is remembered.
+        // A block number that no volume can have is not remembered.
         if block <= BLOCK_MAX {
             self.labels[least] = (block + 1) << STATE_BITS | NOBODY;
         }
@@ -101,54 +101,53 @@ impl Set {
         self.labels[way] = self.labels[way] & !HOLDER | holder;
     }
 
-    /// How long before `now_us` it was last read; longer than anything if it never was.
+    /// Microseconds from the last read to `now_us`; the maximum if the block was never read.
     #[inline(always)]
     fn read_age_us(&self, way: usize, now_us: u64) -> u64 {
         let was_read = self.labels[way] & WAS_READ != 0;
         if was_read { age(now_us, self.read_us[way]) } else { u64::MAX }
     }
 
-    /// Microseconds before `now_us` at which it was last written; more than anything if it never
-    /// was.
+    /// Microseconds from the last write to `now_us`; the maximum if the block was never written.
     fn written_age_us(&self, way: usize, now_us: u64) -> u64 {
         let was_written = self.labels[way] & WAS_WRITTEN != 0;
         if was_written { age(now_us, self.written_us[way]) } else { u64::MAX }
     }
 
-    /// Microseconds before `now_us` at which it was last read or written.
+    /// Microseconds from the last read or write to `now_us`.
     fn age_us(&self, way: usize, now_us: u64) -> u64 {
         self.read_age_us(way, now_us).min(self.written_age_us(way, now_us))
     }
 }
 
-/// How long ago a time was of which the lower half is kept: at most as long as it seems.
+/// Age of a time whose lower half is known: the true age, or less.
 #[inline(always)]
 fn age(now_us: u64, at: u32) -> u64 {
     u64::from((now_us as u32).wrapping_sub(at))
 }
 
-/// The blocks delivered of late. Times are microseconds of any one clock.
+/// The recently delivered blocks. Times are microseconds of one clock.
 pub struct Deliveries {
     sets: Vec<Set>,
-    /// Of blocks that several clients hold, a bit for each.
+    /// Of blocks that several clients hold, one bit for each client.
     sharers: Vec<[u64; WAYS]>,
-    /// Digests of what was delivered, 0 where none is known; empty if none are kept.
+    /// Digests of what was delivered, 0 if unknown; empty if no digests are kept.
     digests: Vec<[u64; WAYS]>,
-    /// The latest time that was ever said.
+    /// The latest time of any call.
     now_us: u64,
     hasher: FixedState,
-    /// The sets of blocks that are judged together, kept for its memory.
+    /// The sets of blocks that are judged together; kept to reuse its memory.
     near: Vec<u32>,
 }
 
-/// What a hint that a client evicted a block is worth.
+/// How far to trust a hint that a client evicted a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// As far as is known the client held it last.
+    /// As far as known, the client was the last to hold the block.
     Last,
-    /// Another client holds it still.
+    /// Another client still holds the block.
     HeldByOthers,
-    /// The block was read after that: somebody has it again.
+    /// The block was read after the eviction: some client has it again.
     Stale,
 }
 
@@ -160,7 +159,7 @@ impl Deliveries {
         let sets = blocks.div_ceil(WAYS).next_power_of_two();
         Self {
             sets: vec![Set::default(); sets],
-            // All zero, so that memory is taken only as it is used.
+            // All zero, so that memory is committed only when used.
             sharers: vec![[0; WAYS]; sets],
             digests: Vec::new(),
             now_us: 0,
@@ -169,7 +168,7 @@ impl Deliveries {
         }
     }
 
-    /// Keeps digests, too: 8 bytes more for each block.
+    /// Makes it keep digests too: 8 bytes more for each block.
     pub fn with_digests(mut self) -> Self {
         self.digests = vec![[0; WAYS]; self.sets.len()];
         self
@@ -185,7 +184,7 @@ impl Deliveries {
         Some((set, self.sets[set].find(block)?))
     }
 
-    /// The place of a block to which something happens now.
+    /// The place of a block that is used now; a new place if it has none.
     #[inline(always)]
     fn entered(&mut self, block: u64, now_us: u64) -> (usize, usize) {
         self.now_us = self.now_us.max(now_us);
@@ -196,7 +195,7 @@ impl Deliveries {
         }
     }
 
-    /// A block that is not known takes the place of another.
+    /// Gives a new block the place of another one in its set.
     #[cold]
     fn replace(&mut self, set: usize, block: u64) -> usize {
         let way = self.sets[set].replace(block, self.now_us);
@@ -204,7 +203,7 @@ impl Deliveries {
         way
     }
 
-    /// No digest of the block in a place is known any more.
+    /// Forgets the digest of the block in a place.
     fn strike(&mut self, set: usize, way: usize) {
         if let Some(digests) = self.digests.get_mut(set) {
             digests[way] = 0;
@@ -216,7 +215,7 @@ impl Deliveries {
         self.strike(set, way);
     }
 
-    /// Who holds the block in a place.
+    /// The clients that hold the block in a place, one bit for each.
     fn holders_at(&self, set: usize, way: usize) -> u64 {
         match self.sets[set].holder(way) {
             SEVERAL => self.sharers[set][way],
@@ -236,8 +235,8 @@ impl Deliveries {
         self.sets[set].set_holder(way, holder);
     }
 
-    /// Brings near what is known of blocks, one after the other, so that the processor overlaps
-    /// its waits for memory.
+    /// Prefetches what is known of blocks, one after the other, so that the processor's cache
+    /// misses overlap.
     pub fn warm(&self, blocks: &[u64]) {
         let near = |&block: &u64| {
             let set = self.set(block);
@@ -246,15 +245,15 @@ impl Deliveries {
         std::hint::black_box(blocks.iter().fold(0, |sum, block| sum ^ near(block)));
     }
 
-    /// A read of a block is served to a client; of a part it does not have the block by that. Who
-    /// is not `connected`, a bit for each client, holds it no more.
+    /// A client reads a block. After reading only a part of it, the client does not hold it.
+    /// `connected` has a bit for each connected client; the others no longer hold the block.
     pub fn read(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64, connected: u64) {
         let (set, way) = self.entered(block, now_us);
         let its = &mut self.sets[set];
         its.read_us[way] = now_us as u32;
         let (label, own) = (its.labels[way] | WAS_READ, u64::from(client.min(MAX_CLIENTS)));
         let holder = label & HOLDER;
-        // The label is written once, as a whole: to read what was written in part takes longer.
+        // Write the label once, as a whole: reading a partly written word is slower.
         let now_holds = if is_whole && holder == NOBODY { own } else { holder };
         its.labels[way] = label & !HOLDER | now_holds;
         if is_whole && now_holds != own {
@@ -262,15 +261,15 @@ impl Deliveries {
         }
     }
 
-    /// A client reads a block that others hold.
+    /// Notes a read of a block that other clients hold.
     #[cold]
     fn read_shared(&mut self, (set, way): (usize, usize), client: u8, connected: u64) {
         let others = self.holders_at(set, way) & connected;
         self.set_holders(set, way, others | bit(client));
     }
 
-    /// A client writes a block, all of it or a part. Nobody else has it then; the client itself
-    /// has it if it wrote all, or had the rest. Its digest is struck off.
+    /// A client writes a block, all of it or a part. No other client holds it afterwards; the
+    /// client holds it if it wrote all of it, or held it before. Its digest is forgotten.
     pub fn write(&mut self, block: u64, client: u8, is_whole: bool, now_us: u64) {
         let (set, way) = self.entered(block, now_us);
         let its = &mut self.sets[set];
@@ -282,14 +281,14 @@ impl Deliveries {
         self.set_holders(set, way, holders);
     }
 
-    /// A client evicted a block at a time: what that is worth, given who is connected.
+    /// A client evicted a block at the time `at_us`. Returns how far to trust that hint.
     #[inline]
     pub fn evict(&mut self, block: u64, client: u8, at_us: u64, connected: u64) -> Standing {
         self.evict_in(self.set(block), block, client, at_us, connected)
     }
 
-    /// A client evicted many blocks, each at a time of its own, in this order: `each` hears what it
-    /// is worth. All are brought near before the first is judged.
+    /// A client evicted several blocks, in this order, each with its time. `each` receives each
+    /// block and how far to trust its hint. All are prefetched before the first is judged.
     #[inline]
     pub fn evict_all(
         &mut self,
@@ -325,12 +324,12 @@ impl Deliveries {
         let its = &mut self.sets[set];
         let Some(way) = its.find(block) else { return Standing::Last };
         let evicted_age = self.now_us.saturating_sub(at_us);
-        // Mostly nothing has happened since.
+        // Usually the block was not read since.
         if evicted_age > 0 && its.read_age_us(way, self.now_us) < evicted_age {
             return Standing::Stale;
         }
-        // The client or nobody: which of the two cannot be foretold. Put like this it is one
-        // question; of an `or` the compiler makes two branches.
+        // The holder is the client or nobody, unpredictably. `min` makes this one test; the
+        // compiler would turn `||` into two branches.
         let (holder, own) = (its.holder(way), u64::from(client).min(NOBODY));
         if (holder ^ own).min(holder ^ NOBODY) == 0 {
             its.set_holder(way, NOBODY);
@@ -339,7 +338,7 @@ impl Deliveries {
         self.evict_shared((set, way), client, connected)
     }
 
-    /// A client evicted a block that others hold.
+    /// Notes an eviction of a block that other clients hold.
     #[cold]
     fn evict_shared(&mut self, (set, way): (usize, usize), client: u8, connected: u64) -> Standing {
         let others = self.holders_at(set, way) & !bit(client);
@@ -347,7 +346,7 @@ impl Deliveries {
         if others & connected != 0 { Standing::HeldByOthers } else { Standing::Last }
     }
 
-    /// Who is known to hold a block: a bit for each client.
+    /// The clients that are known to hold a block, one bit for each.
     pub fn holders(&self, block: u64) -> u64 {
         self.find(block).map_or(0, |(set, way)| self.holders_at(set, way))
     }
@@ -357,14 +356,14 @@ impl Deliveries {
         self.holders(block) & bit(client) != 0
     }
 
-    /// The digest of a block as it was last delivered or written; 0 if it is not known.
+    /// The digest of a block as last delivered or written; 0 if it is not known.
     pub fn digest(&self, block: u64) -> u64 {
         let known = || self.find(block).map_or(0, |(set, way)| self.digests[set][way]);
         if self.digests.is_empty() { 0 } else { known() }
     }
 
-    /// What was delivered or written of a block had this digest. Nothing is noted of a block that
-    /// has fallen out.
+    /// Sets the digest of what was delivered or written of a block. Ignored for a block that is no
+    /// longer remembered.
     pub fn set_digest(&mut self, block: u64, digest: u64) {
         if self.digests.is_empty() {
             return;
@@ -374,12 +373,12 @@ impl Deliveries {
         }
     }
 
-    /// No digest is known any more; who holds what is.
+    /// Forgets all digests, but not who holds the blocks.
     pub fn forget_digests(&mut self) {
         self.digests.fill([0; WAYS]);
     }
 
-    /// Somebody changed a range other than by writing: nobody is known to have its blocks.
+    /// A range changed by other means than writes: forgets who holds its blocks.
     pub fn forget_within(&mut self, blocks: &RangeInclusive<u64>) {
         let count = (blocks.end() - blocks.start()).saturating_add(1);
         if count <= self.sets.len() as u64 {
@@ -399,7 +398,7 @@ impl Deliveries {
         }
     }
 
-    /// A client's bit goes to another.
+    /// Forgets a client whose bit is given to another one.
     pub fn forget_client(&mut self, client: u8) {
         for set in 0..self.sets.len() {
             for way in 0..WAYS {
@@ -412,10 +411,11 @@ impl Deliveries {
         }
     }
 
-    /// Checks that each block lies in its set, once, and that several holders are several.
+    /// Checks that each block is in its set, and only once, and that several holders are at least
+    /// two.
     ///
     /// # Errors
-    /// Says which does not.
+    /// Says which check failed.
     pub fn validate(&self) -> Result<(), String> {
         for (place, set) in self.sets.iter().enumerate() {
             for way in 0..WAYS {

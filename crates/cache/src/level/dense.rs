@@ -1,5 +1,5 @@
-//! A level with placement at the access whose blocks are numbered from 0: what simulations run,
-//! stretch by stretch, or one by one where something happens between references, as beside a
+//! A level with placement at the access whose blocks are numbered from 0, for simulations. They run
+//! it in batches, or one reference at a time if something happens between references, as beside a
 //! content-aware level.
 
 use crate::counts::Counts;
@@ -12,18 +12,19 @@ pub struct DenseLevel {
     policy: Box<dyn Policy>,
     mode: WriteMode,
     counts: Counts,
-    /// What the last reference that came by itself evicted.
+    /// What the last single reference evicted.
     out: Evictions,
 }
 
 impl DenseLevel {
-    /// A level that has seen nothing yet.
+    /// An empty level.
     pub fn new(policy: Box<dyn Policy>, mode: WriteMode) -> Self {
         Self { policy, mode, counts: Counts::default(), out: Evictions::new() }
     }
 
-    /// Tells a policy that needs it which blocks the entries from `first` on stand for, before the
-    /// first reference to any of them. It keeps 8 bytes for each; other policies keep nothing.
+    /// Gives a policy that needs them the real block numbers of the entries from `first` on, before
+    /// the first reference to any of them. The policy keeps 8 bytes for each; other policies keep
+    /// nothing.
     pub fn bind(&mut self, first: Entry, names: impl ExactSizeIterator<Item = u64>) {
         if self.policy.names().is_some() {
             self.policy.grow(first + names.len() as u32);
@@ -31,34 +32,34 @@ impl DenseLevel {
         }
     }
 
-    /// Drives the level through `refs`, whose entries are below `entries`; what it does not serve
-    /// (misses and, being write-through, all writes) is appended to `below`.
+    /// Runs the level over `refs`, whose entries are below `entries`. References that it does not
+    /// serve (misses and, being write-through, all writes) are appended to `below`.
     pub fn replay(&mut self, entries: u32, refs: &[Reference], below: Option<&mut Vec<Reference>>) {
         self.policy.grow(entries);
         self.policy.replay(refs, self.mode, &mut self.counts, below);
     }
 
-    /// Serves one reference, whose entry is below `entries`: true on a hit.
+    /// Serves one reference, whose entry is below `entries`. True on a hit.
     pub fn reference(&mut self, entries: u32, reference: Reference) -> bool {
         self.policy.grow(entries);
         self.serve(reference).0
     }
 
-    /// Serves one reference, for which the policy has grown: whether its block was resident before,
-    /// which is a hit, and whether it is now. What it drove out says [`evicted`](Self::evicted).
+    /// Serves one reference, for which the policy has grown. Returns whether its block was resident
+    /// before, which is a hit, and whether it is now. [`evicted`](Self::evicted) has the victims.
     #[inline]
     pub(crate) fn serve(&mut self, reference: Reference) -> (bool, bool) {
         self.out.clear();
         self.policy.serve(reference, self.mode, &mut self.counts, &mut self.out)
     }
 
-    /// What the last reference that came by itself drove out, in order.
+    /// What the last single reference evicted, in order.
     #[inline]
     pub(crate) fn evicted(&self) -> impl Iterator<Item = Entry> + '_ {
         self.out.evicted()
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.counts.restart();
     }

@@ -1,37 +1,38 @@
-//! Evictions of a client that says nothing and shows nothing: inferred by emulating its cache. A
-//! list of the blocks that it asked for or wrote last stands for what it holds; what falls off the
-//! end counts as evicted. All of this is ours.
+//! Infers the evictions of a client that tells nothing, by emulating its cache. A list of the
+//! blocks that it read or wrote last stands for its content; a block that falls off the end counts
+//! as evicted. All of this is ours.
 //!
-//! How long the list is, is learned. A client does not ask for what it has, so the distances, in
-//! its requests, at which it asks for a block again begin where its cache ends: the list is as long
-//! as leaves few repeated reads (`EARLY`) below. What the client hits it does not show: a block
+//! The length of the list is learned. A client does not request what it has. So the distances, in
+//! requests, between two reads of a block begin where its cache ends: the list is as long as leaves
+//! few repeated reads (`EARLY`) at smaller distances. The client's own hits do not show: a block
 //! that it uses all the time looks evicted.
 //!
-//! How good this is shows in part. A read of a block that the list holds proves an eviction that
-//! was missed; a read of one that fell off confirms it; a write of one that fell off, with no read
-//! between, proves that it was inferred wrongly. The shares are precision and recall, and where
-//! either is below [`CONFIDENT`] the user should not act on what is inferred.
+//! The quality shows in part. A read of a block that the list holds proves that an eviction was
+//! missed; a read of a block that fell off confirms the inferred eviction; a write of a block that
+//! fell off, with no read between, proves that the inference was wrong. The shares are precision
+//! and recall. If either is below [`CONFIDENT`], the caller should not act on the inferred
+//! evictions.
 
 use crate::bounded_lru_map::BoundedLruMap;
 
-/// Share of the repeated reads that may come at smaller distances than the list is long.
+/// Share of repeated reads that may come at distances smaller than the list's length.
 const EARLY: f64 = 0.02;
 
 /// Least precision and least recall to act on.
 pub const CONFIDENT: f64 = 0.75;
 
-/// Bins of distances a doubling.
+/// Bins of distances per doubling.
 const STEPS: f64 = 4.0;
 
 /// Emulates a client's cache.
 pub struct Estimator {
     /// What the client is believed to hold.
     held: BoundedLruMap<()>,
-    /// What it asked for of late, with the number of the request and whether it was held to have
-    /// been evicted since.
+    /// The recently requested blocks, with the number of the request, and whether the block was
+    /// inferred to be evicted since.
     asked: BoundedLruMap<(u64, bool)>,
     requests: u64,
-    /// Repeated reads by distance.
+    /// Repeated reads by distance in requests.
     distances: [f64; 160],
     confirmed: f64,
     refuted: f64,
@@ -41,7 +42,7 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// For a client whose cache is at most `most` blocks, at least 1.
+    /// For a client whose cache has at most `most` blocks, at least 1.
     pub fn new(most: u32, seed: u64) -> Self {
         let most = most.max(1);
         Self {
@@ -57,8 +58,7 @@ impl Estimator {
         }
     }
 
-    /// The client asks for a block or writes it. Appends the blocks that it must have evicted, as
-    /// far as can be told, to `evicted`.
+    /// Notes that the client reads or writes a block. Appends the inferred evictions to `evicted`.
     pub fn observe(&mut self, block: u64, is_write: bool, evicted: &mut Vec<u64>) {
         self.requests += 1;
         let before = self.asked.get(block);
@@ -111,13 +111,13 @@ impl Estimator {
         self.size
     }
 
-    /// Of the evictions inferred of late that showed right or wrong, the share that was right; 1
-    /// where nothing showed.
+    /// The share of recent inferred evictions that were right, of those that showed right or wrong;
+    /// 1 if none showed.
     pub fn precision(&self) -> f64 {
         share(self.confirmed, self.refuted)
     }
 
-    /// Of the evictions that showed of late, the share that had been inferred; 1 where none showed.
+    /// The share of recent evictions that showed which had been inferred; 1 if none showed.
     pub fn recall(&self) -> f64 {
         share(self.confirmed, self.late)
     }

@@ -1,16 +1,16 @@
-//! Placement at eviction: what a level does with a read, a write, and the news that the client
-//! evicted a block, under eviction-based and global placement.
+//! Placement at eviction: what a level does with reads, writes and evictions by the client, under
+//! eviction-based and global placement.
 //!
-//! What comes from where:
+//! Sources:
 //! * eviction-based placement: USENIX 2003 and TPDS 2004, section 6. A missed block goes to the
-//!   client and takes no room here; it comes when the client evicts it, from disk (`Reload`) or
-//!   from the client (`Demote`). With `OnHit::Move` a read that hits gives the block up.
-//! * a write updates the copy that is here. It neither places nor touches it, and no time passes
-//!   for the policy.
+//!   client and takes no room here. It is placed when the client evicts it, from disk (`Reload`) or
+//!   from the client (`Demote`). With `OnHit::Move` a read hit removes the block.
+//! * a write updates the copy here. It neither places nor touches the block, and the policy's time
+//!   does not advance.
 //! * the staging area and relative thresholds are ours.
 //!
-//! Not here: the blocks and their policy, which belong to the [level](super::Level), and who
-//! evicted what (`clients.rs`).
+//! Not here: the blocks and their policy, which belong to the [level](super::Level), and the
+//! knowledge of the clients (`clients.rs`).
 
 use std::sync::Arc;
 
@@ -22,23 +22,23 @@ use crate::hashed::{Frame, HashedCache, Resident, Served};
 use crate::placement::{Eviction, OnHit, PlacementError, Threshold, WayDown};
 use crate::policy::{Entry, Spec};
 
-/// What a counted reference met, and left.
+/// The result of a counted reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Referred {
-    /// Whether the data was here. If so, and the block had no frame, it was in the staging area.
+    /// Whether the data was here: in the cache, or without a frame in the staging area.
     pub hit: bool,
-    /// The frame that the block had. If it has it no longer, it is free from now on: deliver from
-    /// it before another block gets it.
+    /// The frame that the block had. If the block does not have it any more, the frame is free: use
+    /// its data before another block gets it.
     pub before: Option<Frame>,
     /// The frame that the block has now; to be filled if it had none before.
     pub now: Option<Frame>,
 }
 
 impl Referred {
-    /// Nothing was here, and nothing is.
+    /// The block was not here, and is not.
     pub(super) const NOTHING: Self = Self { hit: false, before: None, now: None };
 
-    /// Whether the block was here before, and whether it is now.
+    /// Whether the block was resident before, and whether it is now.
     pub(super) fn residence(&self) -> (bool, bool) {
         (self.before.is_some(), self.now.is_some())
     }
@@ -54,25 +54,26 @@ impl From<Served> for Referred {
 /// What to do about a block that the client evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// Nothing: it is here already, and has become the newest.
+    /// Nothing: the block is here already, and has become the newest.
     Resident,
-    /// It was placed in this frame; fill it from the staging area, which gave it up.
+    /// The block was placed in this frame. Fill the frame from the staging area, which gave the
+    /// block up.
     Staged(Frame),
-    /// Its data is needed: read it from disk when there is time, or take what the client sends, and
-    /// then call [`Level::arrived`](super::Level::arrived).
+    /// The data is needed: read it from disk when there is time, or take it from the client; then
+    /// call [`Level::arrived`](super::Level::arrived).
     Fetch,
-    /// Nothing: it is not worth a reload.
+    /// Nothing: the block is not worth a reload.
     Skip,
 }
 
-/// What placement at eviction counted, beside the [`Counts`](super::Counts) of its level.
+/// The counts of placement at eviction, beside the [`Counts`](super::Counts) of its level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     /// Evictions by the client that became known.
     pub known_evictions: u64,
-    /// Evictions that were foreseen, as too late to become known in time.
+    /// Evictions that were predicted, since they would become known too late.
     pub foreseen: u64,
-    /// Of those, blocks that were here.
+    /// Known or predicted evictions of blocks that were here already.
     pub already_here: u64,
     /// Blocks read from disk because the client evicted them.
     pub reloads: u64,
@@ -82,12 +83,12 @@ pub struct PlacementCounts {
     pub staged: u64,
     /// Reads served from the staging area; also among the read hits.
     pub staged_hits: u64,
-    /// Evicted blocks that were not worth a reload.
+    /// Evicted blocks that were not placed.
     pub skipped: u64,
 }
 
 impl PlacementCounts {
-    /// What two levels counted together.
+    /// The sums of two counts.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             known_evictions: self.known_evictions + other.known_evictions,
@@ -102,27 +103,27 @@ impl PlacementCounts {
     }
 }
 
-/// The rules of eviction-based placement at work, and what they go by.
+/// The state of eviction-based placement.
 pub(super) struct EvictionPlacement {
     rules: Eviction,
     mode: WriteMode,
-    /// How often the blocks of late were read or written; only where a threshold asks for it.
+    /// How often recent blocks were read or written; only if a threshold needs it.
     accesses: Option<BoundedLruMap<u8>>,
     staging: StagingArea,
     adaptive: Option<Adaptive>,
     placed: PlacementCounts,
 }
 
-/// Blocks whose accesses are remembered, times the capacity: the residents, and four times as many
-/// others as ghost memories have.
+/// Blocks whose accesses are remembered, as a multiple of the capacity: the residents, and four
+/// times as many others, as ghost lists have.
 const REMEMBERED: u32 = 5;
 
 impl EvictionPlacement {
-    /// For a level of `capacity` blocks with a policy. `seed` makes the indexes unpredictable for
-    /// clients that choose the block numbers; it changes nothing else.
+    /// For a level of `capacity` blocks with the policy `spec`. `seed` makes the indexes
+    /// unpredictable for clients that choose the block numbers; it changes nothing else.
     ///
     /// # Errors
-    /// The policy cannot be had.
+    /// The policy cannot be made.
     pub(super) fn new(
         spec: &Spec,
         capacity: u32,
@@ -144,7 +145,7 @@ impl EvictionPlacement {
         })
     }
 
-    /// The client asks for a block; `cold`: it is known that nobody referenced it before.
+    /// The client reads a block. `cold`: the block is known never to have been referenced before.
     pub(super) fn read(&mut self, cache: &mut HashedCache, block: u64, cold: bool) -> Referred {
         self.count_access(block);
         let staged = self.staging.holds(block);
@@ -169,7 +170,7 @@ impl EvictionPlacement {
         Referred { hit, before, now: None }
     }
 
-    /// A read while another client has the block too: what is here stays.
+    /// The client reads a block that another client has too: a copy here stays.
     pub(super) fn read_shared(
         &mut self,
         cache: &mut HashedCache,
@@ -182,7 +183,7 @@ impl EvictionPlacement {
         read
     }
 
-    /// The next block that is taken to have been evicted though nothing says so, and what to do.
+    /// The next block whose eviction is predicted, though not known, and what to do about it.
     #[inline]
     pub(super) fn foreseen(&mut self, cache: &mut HashedCache) -> Option<(u64, Down)> {
         let block = self.adaptive.as_mut()?.foreseen()?;
@@ -192,8 +193,7 @@ impl EvictionPlacement {
         Some((block, self.descend(cache, block, resident)))
     }
 
-    /// The client writes a block. A copy is to be updated, unless [`WriteMode::Invalidate`] has
-    /// given it up.
+    /// The client writes a block. Update the copy, unless [`WriteMode::Invalidate`] removed it.
     pub(super) fn write(&mut self, cache: &mut HashedCache, block: u64) -> Referred {
         cache.clear_evicted();
         self.count_access(block);
@@ -209,8 +209,8 @@ impl EvictionPlacement {
         Referred { hit, before, now: before }
     }
 
-    /// A reference of a client that says nothing of its evictions, and is served as if placement
-    /// were access-based.
+    /// A reference of a client that does not tell its evictions: it is served with access-based
+    /// placement.
     pub(super) fn access(
         &mut self,
         cache: &mut HashedCache,
@@ -222,7 +222,7 @@ impl EvictionPlacement {
             return self.write(cache, block);
         }
         self.count_access(block);
-        // Resident from now on, so its data need not be staged too.
+        // The block is resident from now on, so its data need not be staged too.
         let staged = self.staging.take(block) && !is_write;
         let found = cache.access(block);
         let hit = found.hit || staged;
@@ -236,14 +236,14 @@ impl EvictionPlacement {
         Referred { hit, before, now: Some(found.frame) }
     }
 
-    /// It became known that the client evicted a block: what to do.
+    /// An eviction by the client became known. Returns what to do.
     pub(super) fn evicted(&mut self, cache: &mut HashedCache, block: u64) -> Down {
         self.evicted_at(cache, block, None)
     }
 
-    /// Takes in that the client evicted many blocks, up to the first of which there is something
-    /// left to do: how many that are, and what to do about the last of them. `found`: where
-    /// [`HashedCache::find_all`] found each, which spares looking for it.
+    /// Handles evictions in order, up to the first that leaves the caller something to do. Returns
+    /// how many were handled, and what to do about the last of them. `found`: where
+    /// [`HashedCache::find_all`] found each block, which saves the look-up.
     pub(super) fn evicted_all(
         &mut self,
         cache: &mut HashedCache,
@@ -270,7 +270,7 @@ impl EvictionPlacement {
         None
     }
 
-    /// The client evicted blocks that are here: what that means beside their places in the cache.
+    /// Notes evictions of resident blocks, apart from their places in the cache.
     fn note_here(&mut self, blocks: &[u64]) {
         self.placed.known_evictions += blocks.len() as u64;
         self.placed.already_here += blocks.len() as u64;
@@ -313,7 +313,7 @@ impl EvictionPlacement {
         }
     }
 
-    /// The data of an evicted block is here, in which way.
+    /// Counts the arrival of an evicted block's data.
     pub(super) fn count_arrival(&mut self, way: WayDown) {
         match way {
             WayDown::Reload => self.placed.reloads += 1,
@@ -321,19 +321,19 @@ impl EvictionPlacement {
         }
     }
 
-    /// The client says that it keeps a block: an exclusive cache gives it up, with its history
-    /// kept. The frame that it had.
+    /// The client reports that it holds a block: an exclusive cache removes it and keeps its
+    /// history. Returns the frame that it had.
     pub(super) fn held(&self, cache: &mut HashedCache, block: u64) -> Option<Frame> {
         let gives_up = self.rules.on_hit == OnHit::Move;
         if gives_up { cache.take(block) } else { None }
     }
 
-    /// The data that was staged of a block is no longer good, or was never whole.
+    /// Removes the data of a block from the staging area, since it is stale or incomplete.
     pub(super) fn unstage(&mut self, block: u64) {
         self.staging.forget(block);
     }
 
-    /// The block is forgotten entirely (TRIM).
+    /// Forgets a block entirely (TRIM).
     pub(super) fn discard(&mut self, block: u64) {
         self.staging.forget(block);
         if let Some(adaptive) = &mut self.adaptive {
@@ -360,7 +360,7 @@ impl EvictionPlacement {
         }
     }
 
-    /// Forgets the counts: the end of a warm-up.
+    /// Resets the counts, at the end of a warm-up.
     pub(super) fn restart_counts(&mut self) {
         self.placed = PlacementCounts::default();
     }
@@ -370,25 +370,24 @@ impl EvictionPlacement {
         &self.placed
     }
 
-    /// Blocks that the staging area may hold at present, beside the capacity.
+    /// Blocks that the staging area may hold now, beside the capacity.
     pub(super) fn staging_blocks(&self) -> u32 {
         self.staging.size()
     }
 
-    /// The rules that it works by.
+    /// The rules of the placement.
     pub(super) fn rules(&self) -> &Eviction {
         &self.rules
     }
 
-    /// The level has another capacity. The staging area and the memory of accesses stay as they
-    /// were made.
+    /// Changes the capacity. The staging area and the memory of accesses keep their sizes.
     pub(super) fn resize(&mut self, capacity: u32) {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.resize(capacity);
         }
     }
 
-    /// The blocks are numbered anew, and these are their names: see
+    /// Sets the real numbers of renumbered blocks: see
     /// [`Level::number_blocks`](super::Level::number_blocks).
     pub(super) fn name_blocks(&mut self, names: Arc<[u64]>) {
         if let Some(adaptive) = &mut self.adaptive {
@@ -396,7 +395,7 @@ impl EvictionPlacement {
         }
     }
 
-    /// From now on evicted blocks come this way.
+    /// Sets how evicted blocks come down.
     pub(super) fn set_way_down(&mut self, down: WayDown) {
         self.rules.down = down;
     }

@@ -1,10 +1,11 @@
-//! A cache level: which blocks are resident, in which order they leave, when they come, and what is
-//! known of the clients above. The simulator, the server and the client's cache run this one type.
+//! A cache level: which blocks are resident, which are evicted next, when blocks are placed, and
+//! what is known of the clients above. The simulator, the server and the client's cache all run
+//! this type.
 //!
-//! A level is a state machine. It is told what happened: a request for a block, clients that
-//! evicted blocks, data that arrived. It answers what to do: which frame a block had and has now,
-//! what was [evicted](Level::evicted), and what is to be placed next
-//! ([`Level::next_placement`]). It does no I/O and has no clock; it alone counts.
+//! A level is a state machine. It receives events: a request for a block, evictions by clients,
+//! data that arrived. It answers what to do: which frame a block had and has now, what was
+//! [evicted](Level::evicted), and what to place next ([`Level::next_placement`]). It does no I/O
+//! and has no clock. All counting is done here.
 //!
 //! Its parts, each in a file of its own:
 //! * the index and the policy ([`HashedCache`]);
@@ -12,8 +13,8 @@
 //!   client (`eviction.rs`); or by a scheme of movement ([`RemoteLevel`]);
 //! * what is known of the clients (`clients.rs`), and of the cache below (`below.rs`).
 //!
-//! What can be asked of a level and changes nothing is in `queries.rs`. [`DenseLevel`] is a level
-//! with placement at the access whose blocks are numbered from 0: the inner loop of simulations.
+//! `queries.rs` has the calls that ask for state. [`DenseLevel`] is a level with placement at the
+//! access whose blocks are numbered from 0: the inner loop of simulations.
 
 mod adaptive;
 mod below;
@@ -69,24 +70,25 @@ pub use eviction::{Down, PlacementCounts, Referred};
 pub struct Level {
     blocks: Blocks,
     mode: WriteMode,
-    /// None: the level is told which evictions count, or there are none.
+    /// `None`: the caller says which evictions count, or there are none.
     clients: Option<Box<Clients>>,
-    /// None: nothing is known of the cache below.
+    /// `None`: nothing is known of the cache below.
     below: Option<Box<CacheBelow>>,
-    /// Blocks that clients evicted and that have not been placed yet.
+    /// Blocks that clients evicted, still to be placed.
     pending: Pending,
 }
 
-/// The resident blocks, and what decides when they come.
+/// The resident blocks, and what decides when they are placed.
 #[expect(clippy::large_enum_variant, reason = "most levels are of the large kind")]
 enum Blocks {
-    /// A policy says who leaves. Without a placement at eviction, blocks come at their access.
+    /// A policy chooses the victims. Without an `EvictionPlacement`, blocks are placed at their
+    /// access.
     Policy(HashedCache, Option<EvictionPlacement>),
-    /// A scheme of movement says both.
+    /// A scheme of movement decides both.
     Scheme(Box<RemoteLevel>),
 }
 
-/// Blocks to be placed, with where each was found, and how many of them have been.
+/// Blocks to be placed, where each was found, and how many of them are done.
 #[derive(Default)]
 struct Pending {
     blocks: Vec<u64>,
@@ -95,12 +97,12 @@ struct Pending {
 }
 
 impl Level {
-    /// An empty level of `capacity` blocks with a policy. Nothing is known of its clients but what
-    /// it is told: see [`knowing_clients`](Self::knowing_clients). `seed` makes the index
-    /// unpredictable for clients that choose the block numbers; it changes nothing else.
+    /// An empty level of `capacity` blocks with a policy. It knows of its clients only what it is
+    /// told: see [`knowing_clients`](Self::knowing_clients). `seed` makes the index unpredictable
+    /// for clients that choose the block numbers; it changes nothing else.
     ///
     /// # Errors
-    /// The placement does not go together with the policy, or the policy cannot be had.
+    /// The placement and the policy do not fit together, or the policy cannot be made.
     pub fn new(
         spec: &Spec,
         capacity: u32,
@@ -125,8 +127,8 @@ impl Level {
         Ok(Self::of(Blocks::Policy(cache, placement.transpose()?), mode))
     }
 
-    /// An empty level whose blocks come at their access, with any policy: one that is not in the
-    /// registry, too. `seed`: see [`new`](Self::new).
+    /// An empty level with placement at the access and any policy, even one that is not in the
+    /// registry. `seed`: see [`new`](Self::new).
     pub fn of_policy(policy: Box<dyn Policy>, mode: WriteMode, seed: u64) -> Self {
         Self::of(Blocks::Policy(HashedCache::new(policy, seed), None), mode)
     }
@@ -140,9 +142,9 @@ impl Level {
         Self { blocks, mode, clients: None, below: None, pending: Pending::default() }
     }
 
-    /// The blocks are numbered from 0 in the order of their first references, as in a simulation.
-    /// To be called before the first request. `names` are what blocks are called elsewhere: where
-    /// they are hashed or sampled, it is by these, so that a simulation does what a server does.
+    /// Declares that blocks are numbered from 0 in the order of their first references, as in a
+    /// simulation. Call it before the first request. `names` gives the real numbers; hashing and
+    /// sampling use them, so that a simulation does what a server does.
     pub fn number_blocks(&mut self, names: Option<Arc<[u64]>>) {
         if let Blocks::Policy(cache, placement) = &mut self.blocks {
             cache.number_blocks(names.clone());
@@ -152,8 +154,8 @@ impl Level {
         }
     }
 
-    /// The level judges by itself what clients say, emulates them, and keeps what a content-aware
-    /// policy wants to know. `awareness` is that of the policy.
+    /// Lets the level judge by itself what clients report, emulate them, and keep what a
+    /// content-aware policy needs. `awareness` is that of the policy.
     pub fn knowing_clients(
         mut self,
         awareness: Option<Awareness>,
@@ -165,10 +167,10 @@ impl Level {
         self
     }
 
-    /// The level knows of the cache below what `below` says, for a content-aware policy.
+    /// Gives the level a source of knowledge of the cache below, for a content-aware policy.
     ///
     /// # Errors
-    /// The policy to be emulated cannot be had.
+    /// The policy to be emulated cannot be made.
     pub fn knowing_below(mut self, below: &Below) -> Result<Self, SpecError> {
         self.below = Some(Box::new(CacheBelow::new(below, self.mode)?));
         Ok(self)
@@ -176,9 +178,9 @@ impl Level {
 
     // ---------------------------------------- requests
 
-    /// A client asks for a block or writes it. `cold` says whether it is known that nobody
-    /// referenced the block before; it is asked once, unless the block is resident. Then
-    /// [`next_placement`](Self::next_placement) is to be called until there is none.
+    /// A client reads or writes a block. `cold` is called at most once, if the block is not
+    /// resident: whether the block is known never to have been referenced before. Call
+    /// [`next_placement`](Self::next_placement) afterwards until it returns `None`.
     pub fn request(&mut self, request: &Request, cold: impl FnOnce() -> bool) -> Referred {
         let Request { block, is_write, .. } = *request;
         let (Blocks::Policy(cache, placement), Some(clients)) =
@@ -206,7 +208,7 @@ impl Level {
         referred
     }
 
-    /// A reference by the level's own placement, where it does not matter who asks. `cold`: see
+    /// A reference by the level's own placement, if it does not matter who makes it. `cold`: see
     /// [`request`](Self::request).
     pub fn reference(
         &mut self,
@@ -228,8 +230,8 @@ impl Level {
         }
     }
 
-    /// A reference of a client whose evictions do not become known: the block comes at its access,
-    /// whatever the placement.
+    /// A reference of a client whose evictions do not become known: the block is placed at its
+    /// access, whatever the placement.
     pub fn reference_by_access(&mut self, block: u64, is_write: bool, cold: bool) -> Referred {
         match &mut self.blocks {
             Blocks::Policy(cache, Some(placement)) => {
@@ -239,7 +241,7 @@ impl Level {
         }
     }
 
-    /// A read while another client has the block, too: what is here stays.
+    /// A read of a block that another client has too: a copy here stays.
     pub fn read_shared(&mut self, block: u64, cold: bool) -> Referred {
         match &mut self.blocks {
             Blocks::Policy(cache, Some(placement)) => placement.read_shared(cache, block, cold),
@@ -247,8 +249,8 @@ impl Level {
         }
     }
 
-    /// Notes that a block is delivered to a client or written by it, where
-    /// [`request`](Self::request) was not told: at a level of a scheme.
+    /// Notes that a block is delivered to a client or written by it. Only at a level of a scheme,
+    /// where [`request`](Self::request) is not called.
     pub fn delivered(&mut self, request: &Request) {
         let Some(deliveries) = self.deliveries_mut() else { return };
         let Request { block, is_write, is_whole, asker } = *request;
@@ -262,8 +264,8 @@ impl Level {
 
     // ---------------------------------------- what clients evict and say
 
-    /// A client says that it evicted blocks, in this order. Those that it held last are placed:
-    /// [`next_placement`](Self::next_placement) is to be called until there is none.
+    /// A client reports evictions, in this order. Blocks that no other client holds are to be
+    /// placed: call [`next_placement`](Self::next_placement) until it returns `None`.
     pub fn told_evicted(&mut self, gone: &[ClientEviction], sender: Sender) {
         let (Blocks::Policy(cache, placement), Some(clients)) =
             (&mut self.blocks, self.clients.as_deref_mut())
@@ -276,8 +278,8 @@ impl Level {
         self.pending.begin(placement.as_ref().map(|_| &*cache));
     }
 
-    /// A client says that it evicted one block: whether it held it last, as far as is known.
-    /// Nothing is placed.
+    /// A client reports one eviction. Returns whether, as far as known, no other client holds the
+    /// block. Places nothing.
     pub fn is_last_copy(&mut self, gone: ClientEviction, sender: Sender) -> bool {
         let (Blocks::Policy(cache, _), Some(clients)) =
             (&mut self.blocks, self.clients.as_deref_mut())
@@ -292,7 +294,7 @@ impl Level {
         is_last
     }
 
-    /// It is known that the client evicted a block that no other has: what to do.
+    /// The client evicted a block that no other client has. Returns what to do.
     pub fn client_evicted(&mut self, block: u64) -> Down {
         match &mut self.blocks {
             Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block),
@@ -300,8 +302,8 @@ impl Level {
         }
     }
 
-    /// The next block that is to be placed, and how. What that drives out says
-    /// [`evicted`](Self::evicted).
+    /// The next block to be placed, and how. [`evicted`](Self::evicted) then has the blocks evicted
+    /// for it.
     #[inline]
     pub fn next_placement(&mut self) -> Option<(u64, Down)> {
         let Blocks::Policy(cache, Some(placement)) = &mut self.blocks else { return None };
@@ -314,8 +316,8 @@ impl Level {
         Some((blocks[*done - 1], down))
     }
 
-    /// The data of an evicted block is here, in which way: places it. Not to be called if a client
-    /// has asked for the block again, or written it, since [`Down::Fetch`]. The block's frame.
+    /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call
+    /// it if a client has read or written the block since [`Down::Fetch`].
     pub fn arrived(&mut self, block: u64, way: WayDown) -> Option<Frame> {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
             placement.count_arrival(way);
@@ -323,8 +325,8 @@ impl Level {
         self.place(block)
     }
 
-    /// Makes a block resident that nobody asked for: no access, and no eviction of a client. Its
-    /// frame; none at a level of a scheme, where nobody but its neighbours brings blocks.
+    /// Places a block that no client requested or evicted. Counts no access. Returns its frame;
+    /// `None` at a level of a scheme, where only neighbours bring blocks.
     pub fn place(&mut self, block: u64) -> Option<Frame> {
         let Blocks::Policy(cache, _) = &mut self.blocks else { return None };
         let Found { hit, frame } = cache.place(block);
@@ -334,9 +336,9 @@ impl Level {
         Some(frame)
     }
 
-    /// A client says that it keeps a block: where a hit would give the copy up, this does. The
-    /// frame that the block had, if it has gone. Of a block that was neither delivered to the
-    /// client nor written by it, it cannot know, and nothing happens.
+    /// A client reports that it holds a block. If a hit would remove the copy, so does this report.
+    /// Returns the frame that the block had, if it was removed. A report of a block that was
+    /// neither delivered to the client nor written by it is ignored.
     pub fn told_held(&mut self, block: u64, sender: Sender) -> Option<Frame> {
         let (Blocks::Policy(cache, placement), Some(clients)) =
             (&mut self.blocks, self.clients.as_deref_mut())
@@ -347,10 +349,10 @@ impl Level {
         placement.as_ref().filter(|_| is_known)?.held(cache, block)
     }
 
-    /// A client published what it holds, or the cache below did.
+    /// Takes in a summary that a client, or the cache below, published.
     ///
     /// # Errors
-    /// The summary is of no use; nothing has changed. Ask for all of it anew.
+    /// The summary is unusable and nothing has changed. Request a whole one.
     pub fn told_content(&mut self, digest: &Digest) -> Result<(), Unusable> {
         let Blocks::Policy(cache, _) = &mut self.blocks else { return Err(Unusable::Malformed) };
         match (&mut self.clients, &mut self.below) {
@@ -360,16 +362,16 @@ impl Level {
         }
     }
 
-    /// Clients with caches of `above` blocks choose their victims by what this level holds; `None`:
-    /// no client does. While clients do, a content-aware policy here uses knowledge that is one
-    /// exchange old: else both sides could evict the last copy.
+    /// Sets whether clients choose their victims by what this level holds: `above` is the size of
+    /// their caches in blocks, or `None`. While clients do, a content-aware policy here uses
+    /// knowledge that is one exchange old: otherwise both sides could evict the last copy.
     pub fn followed_by(&mut self, above: Option<u32>) {
         if let (Blocks::Policy(cache, _), Some(clients)) = (&mut self.blocks, &mut self.clients) {
             clients.followed_by(cache, above);
         }
     }
 
-    /// A client's number goes to another, or the client has gone for good.
+    /// Forgets a client that has gone for good, or whose number is given to another one.
     pub fn forget_client(&mut self, client: u8) {
         let Some(clients) = &mut self.clients else { return };
         match &mut self.blocks {
@@ -382,7 +384,7 @@ impl Level {
         }
     }
 
-    /// A range of blocks changes other than by writing: nobody is known to have them.
+    /// A range changes by other means than writes: forgets who holds its blocks.
     pub fn range_changes(&mut self, blocks: &RangeInclusive<u64>) {
         if let Some(clients) = &mut self.clients {
             clients.forget_within(blocks);
@@ -391,69 +393,69 @@ impl Level {
 
     // ---------------------------------------- the cache below
 
-    /// A block is asked for below, or written there, and will be referenced when the reply is here.
+    /// Notes that a block is requested or written below; it is referenced when the reply is here.
     pub fn asks_below(&mut self, block: u64) {
         if let Some(below) = &mut self.below {
             below.asks(block);
         }
     }
 
-    /// A request that went below was answered; whether the cache there had the block, if that
-    /// shows.
+    /// Notes the answer to a request that went below. `hit`: whether the cache there had the block,
+    /// if known.
     pub fn answered_below(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
         if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
             below.answered(cache, block, is_write, hit);
         }
     }
 
-    /// What was asked for below did not come.
+    /// Notes that a block requested below did not come.
     pub fn failed_below(&mut self, block: u64) {
         if let Some(below) = &mut self.below {
             below.failed(block);
         }
     }
 
-    /// The cache below says that it holds a block now, or does not.
+    /// Notes that the cache below holds a block now, or no longer.
     pub fn told_below(&mut self, block: u64, holds: bool) {
         if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
             below.told(cache, block, holds);
         }
     }
 
-    /// What the cache below said is not all that there was: nothing is known any more.
+    /// Forgets what the cache below reported, since some reports were lost.
     pub fn lost_below(&mut self) {
         if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
             below.lost(cache);
         }
     }
 
-    /// What was found out about the cache below, where that was to be.
+    /// What was inferred about the cache below, with [`Below::Probed`].
     pub fn prober(&self) -> Option<&Prober> {
         self.below.as_deref()?.prober()
     }
 
     // ---------------------------------------- digests of what is delivered
 
-    /// Keeps digests of delivered blocks, too: for contents that clients hand over.
+    /// Also keeps digests of delivered blocks, for contents that clients hand over.
     pub fn keep_digests(&mut self) {
         if let Some(clients) = &mut self.clients {
             clients.deliveries = clients.deliveries.take().map(Deliveries::with_digests);
         }
     }
 
-    /// The digest of a block as it was last delivered or written; 0 if it is not known.
+    /// The digest of a block as last delivered or written; 0 if it is not known.
     pub fn digest(&self, block: u64) -> u64 {
         self.deliveries().map_or(0, |deliveries| deliveries.digest(block))
     }
 
-    /// What was delivered or written of a block has this digest; 0: it is not known.
+    /// Sets the digest of what was delivered or written of a block; 0: unknown.
     pub fn set_digest(&mut self, block: u64, digest: u64) {
         if let Some(deliveries) = self.deliveries_mut() {
             deliveries.set_digest(block, digest);
         }
     }
 
-    /// No digest is known any more; who holds what is.
+    /// Forgets all digests, but not who holds the blocks.
     pub fn forget_digests(&mut self) {
         if let Some(deliveries) = self.deliveries_mut() {
             deliveries.forget_digests();
@@ -470,7 +472,7 @@ impl Level {
 
     // ---------------------------------------- the blocks
 
-    /// Forgets a block entirely (TRIM, invalidation): the frame that it had.
+    /// Forgets a block entirely (TRIM, invalidation). Returns the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         let frame = match &mut self.blocks {
             Blocks::Policy(cache, placement) => {
@@ -488,7 +490,7 @@ impl Level {
         frame
     }
 
-    /// What is staged of a block is no longer good, or was never whole.
+    /// Removes the data of a block from the staging area, since it is stale or incomplete.
     pub fn unstage(&mut self, block: u64) {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
             placement.unstage(block);
@@ -503,7 +505,7 @@ impl Pending {
         self.done = 0;
     }
 
-    /// The blocks are to be placed in this cache; without one they are not.
+    /// Looks up the blocks that are to be placed in `cache`; without one, drops them.
     fn begin(&mut self, cache: Option<&HashedCache>) {
         self.done = 0;
         match cache {

@@ -1,4 +1,4 @@
-//! What can be asked of a level: which blocks it holds, what it is made of, what it counted.
+//! The state of a level: which blocks it holds, its parts, its counts.
 
 use super::eviction::EvictionPlacement;
 use super::{BelowCounts, Blocks, ClientCounts, Counts, Level, PlacementCounts};
@@ -7,7 +7,7 @@ use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, WayDown};
 
 impl Level {
-    /// What the last call drove out, in order.
+    /// What the last call evicted, in order.
     #[inline]
     pub fn evicted(&self) -> &[Evicted] {
         match &self.blocks {
@@ -25,7 +25,7 @@ impl Level {
         }
     }
 
-    /// Blocks that may be resident.
+    /// Capacity in blocks.
     pub fn capacity(&self) -> u32 {
         match &self.blocks {
             Blocks::Policy(cache, _) => cache.policy().capacity(),
@@ -33,7 +33,7 @@ impl Level {
         }
     }
 
-    /// Blocks that are resident.
+    /// Number of resident blocks.
     pub fn len(&self) -> u32 {
         match &self.blocks {
             Blocks::Policy(cache, _) => cache.policy().len(),
@@ -54,7 +54,7 @@ impl Level {
         }
     }
 
-    /// The resident blocks whose handles have numbers within a range, and the end of these numbers:
+    /// The resident blocks whose handle numbers are in a range, and the end of all handle numbers:
     /// see [`HashedCache::residents_within`].
     pub fn residents_within(&self, part: std::ops::Range<u32>) -> (Vec<(u64, Frame)>, u32) {
         match &self.blocks {
@@ -63,8 +63,8 @@ impl Level {
         }
     }
 
-    /// Reads what references to these blocks will need, best in this order, so that the processor
-    /// overlaps its waits for memory. The frames of those that are resident are appended to
+    /// Prefetches what references to these blocks will need, best if they come in this order, so
+    /// that the processor's cache misses overlap. The frames of resident blocks are appended to
     /// `frames`.
     pub fn prefetch(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
         if let Blocks::Policy(cache, _) = &mut self.blocks {
@@ -75,8 +75,8 @@ impl Level {
         }
     }
 
-    /// Changes the capacity, at least 1, while running: [`evicted`](Self::evicted) says what had to
-    /// go. Nothing happens at a level of a scheme.
+    /// Changes the capacity, at least 1, at run time. [`evicted`](Self::evicted) has the blocks
+    /// that had to go. Does nothing at a level of a scheme.
     pub fn resize(&mut self, capacity: u32) {
         if let Blocks::Policy(cache, placement) = &mut self.blocks {
             cache.resize(capacity);
@@ -88,7 +88,7 @@ impl Level {
 
     // ------------------------------------------------------------------ its parts
 
-    /// The blocks and their policy; none at a level of a scheme.
+    /// The blocks and their policy; `None` at a level of a scheme.
     pub fn cache(&self) -> Option<&HashedCache> {
         match &self.blocks {
             Blocks::Policy(cache, _) => Some(cache),
@@ -104,8 +104,8 @@ impl Level {
         }
     }
 
-    /// Whether blocks that are numbered anew should be [named](Self::number_blocks): the policy
-    /// hashes them, or the placement samples them.
+    /// Whether renumbered blocks need their [real numbers](Self::number_blocks): the policy hashes
+    /// them, or the placement samples them.
     pub fn needs_names(&self) -> bool {
         let samples = self.rules().is_some_and(|rules| rules.on_hit == OnHit::Adaptive);
         samples || self.cache().is_some_and(HashedCache::hashes_blocks)
@@ -119,7 +119,7 @@ impl Level {
         self.cache().is_some_and(HashedCache::is_aware)
     }
 
-    /// The level of a scheme of movement, if it is one.
+    /// The level of a scheme of movement, if this is one.
     pub fn scheme(&self) -> Option<&RemoteLevel> {
         match &self.blocks {
             Blocks::Policy(..) => None,
@@ -127,7 +127,7 @@ impl Level {
         }
     }
 
-    /// The level of a scheme of movement, for what its neighbours say.
+    /// Mutable access to the level of a scheme of movement, for messages of its neighbours.
     pub fn scheme_mut(&mut self) -> Option<&mut RemoteLevel> {
         match &mut self.blocks {
             Blocks::Policy(..) => None,
@@ -135,7 +135,7 @@ impl Level {
         }
     }
 
-    /// Goes on with the blocks and the policy of a saved level of the same kind and capacity.
+    /// Continues with the blocks and the policy of a saved level of the same kind and capacity.
     pub fn restore(&mut self, saved: HashedCache) {
         let Blocks::Policy(cache, _) = &mut self.blocks else { return };
         *cache = saved;
@@ -144,7 +144,7 @@ impl Level {
         }
     }
 
-    /// The rules of placement at eviction, if the level places blocks so.
+    /// The rules of placement at eviction, if the level uses it.
     pub fn rules(&self) -> Option<&Eviction> {
         match &self.blocks {
             Blocks::Policy(_, placement) => placement.as_ref().map(EvictionPlacement::rules),
@@ -152,14 +152,14 @@ impl Level {
         }
     }
 
-    /// From now on evicted blocks come this way.
+    /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
             placement.set_way_down(down);
         }
     }
 
-    /// Blocks that the staging area may hold at present, beside the capacity.
+    /// Blocks that the staging area may hold now, beside the capacity.
     pub fn staging_blocks(&self) -> u32 {
         match &self.blocks {
             Blocks::Policy(_, Some(placement)) => placement.staging_blocks(),
@@ -167,14 +167,14 @@ impl Level {
         }
     }
 
-    /// Blocks that the emulated clients are believed to hold; 0 where none are emulated.
+    /// Blocks that the emulated clients are believed to hold; 0 without an emulation.
     pub fn estimated_blocks(&self) -> u32 {
         self.clients.as_ref().map_or(0, |clients| clients.estimated_blocks())
     }
 
     // ------------------------------------------------------------------ counts
 
-    /// What was counted as at every level.
+    /// The usual counts of a level.
     pub fn counts(&self) -> &Counts {
         match &self.blocks {
             Blocks::Policy(cache, _) => cache.counts(),
@@ -182,7 +182,7 @@ impl Level {
         }
     }
 
-    /// What placement at eviction counted; all 0 without it.
+    /// The counts of placement at eviction; all 0 without it.
     pub fn placement_counts(&self) -> PlacementCounts {
         match &self.blocks {
             Blocks::Policy(_, Some(placement)) => *placement.counts(),
@@ -190,17 +190,17 @@ impl Level {
         }
     }
 
-    /// What was counted of the clients; all 0 where nothing is known of them.
+    /// The counts of the knowledge of clients; all 0 without any.
     pub fn client_counts(&self) -> ClientCounts {
         self.clients.as_ref().map(|clients| clients.counts()).unwrap_or_default()
     }
 
-    /// What was counted of the cache below; all 0 where nothing is known of it.
+    /// The counts of the knowledge of the cache below; all 0 without any.
     pub fn below_counts(&self) -> BelowCounts {
         self.below.as_ref().map(|below| below.counts()).unwrap_or_default()
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         if let Blocks::Policy(cache, placement) = &mut self.blocks {
             cache.restart_counts();

@@ -1,25 +1,25 @@
-//! The staging area: the blocks that clients wrote last, whose data the server still has. Half of
-//! what a database evicts it wrote a moment before, and what is staged needs no read from disk to
-//! be placed. The papers on eviction-based placement do not have this.
+//! The staging area: the blocks that clients wrote last, whose data the server still has. A
+//! database wrote half of its evicted blocks a moment before their eviction, and a staged block can
+//! be placed without a read from disk. The papers on eviction-based placement do not have this.
 //!
-//! It is a FIFO by the time of the last write. Where its size is learned, more names are remembered
-//! than blocks are held: how many writes ago the evicted blocks had been written says which size
-//! would have caught how many.
+//! It is a FIFO by the time of the last write. If its size is learned, it remembers more block
+//! numbers than it holds data. A histogram of how many writes ago the evicted blocks were written
+//! then shows how many each size would have served.
 
 use crate::bounded_lru_map::BoundedLruMap;
 use crate::placement::Staging;
 
-/// The size is the smallest that catches so much of what the largest would, in percent.
+/// The learned size is the smallest that serves this much of what the largest would, in percent.
 const WORTH: u64 = 90;
 
-/// What was written last.
+/// The staging area.
 pub(super) struct StagingArea {
-    /// With the number of the write.
+    /// The recently written blocks, each with the number of its write.
     written: BoundedLruMap<u64>,
     writes: u64,
-    /// Writes so long ago are no longer staged.
+    /// Only blocks whose last write is among this many writes are staged.
     size: u32,
-    /// Where the size is learned: evictions by how many writes ago, up to a power of two.
+    /// If the size is learned: evictions by how many writes ago, in bins up to powers of two.
     ages: Option<[u64; 33]>,
 }
 
@@ -30,7 +30,7 @@ impl StagingArea {
         Self { written: BoundedLruMap::new(max, seed), writes: 0, size: max, ages }
     }
 
-    /// A block was written.
+    /// Notes a write of a block.
     pub(super) fn write(&mut self, block: u64) {
         if self.written.max() == 0 {
             return;
@@ -44,7 +44,7 @@ impl StagingArea {
         }
     }
 
-    /// Whether the data of a block is here.
+    /// Whether the data of a block is staged.
     pub(super) fn holds(&self, block: u64) -> bool {
         let is_recent = |write| self.writes - write < u64::from(self.size);
         self.written.len() > 0 && self.written.get(block).is_some_and(is_recent)
@@ -55,7 +55,7 @@ impl StagingArea {
         self.written.len() == 0
     }
 
-    /// Takes a block out that the client evicted: whether its data was here.
+    /// Removes a block that the client evicted. Returns whether its data was staged.
     #[inline]
     pub(super) fn take(&mut self, block: u64) -> bool {
         self.written.len() > 0 && self.take_written(block)
@@ -70,14 +70,14 @@ impl StagingArea {
         age < u64::from(self.size)
     }
 
-    /// Forgets a block: somebody else has newer data, or it is gone.
+    /// Removes a block whose data is stale or discarded.
     pub(super) fn forget(&mut self, block: u64) {
         if self.written.len() > 0 {
             self.written.remove(block);
         }
     }
 
-    /// Most blocks that are held at present.
+    /// Most blocks that are staged now.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
@@ -89,7 +89,7 @@ impl StagingArea {
         for (bin, &count) in ages.iter().enumerate() {
             caught += count;
             if caught * 100 >= all * WORTH {
-                // With nothing to go by the size is the smallest.
+                // Without any evictions the size becomes the smallest.
                 self.size = (1_u32 << bin.min(31)).min(self.written.max());
                 break;
             }
@@ -134,7 +134,8 @@ mod tests {
             }
         }
         assert_eq!(area.size(), 8);
-        // The client slows down: names reach further than data, so that the size can follow.
+        // The client slows down. Block numbers are remembered longer than data, so the size can
+        // follow.
         let mut caught = 0;
         for block in 20_000..40_000 {
             area.write(block);

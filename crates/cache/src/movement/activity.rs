@@ -1,33 +1,33 @@
 //! How active a block is, by its last K moves between levels: the K-step hint value of Hint-K (Wu
 //! et al., 2010 and 2014), and a queue ordered by it.
 //!
-//! The papers' formula could not be had. Ours: the most recent move counts 1 if it was a demotion
-//! and 2 if it was a promotion, and each move before it half as much as the same move after it.
-//! Values are kept in whole parts of 2^-(K-1), of which there are less than 2^(K+1).
+//! The papers do not give the formula. Ours: the most recent move counts 1 if it was a demotion and
+//! 2 if it was a promotion; each older move counts half as much as the next newer one. Values are
+//! stored in units of 2^-(K-1) and are below 2^(K+1).
 
 use std::array;
 
 use crate::lists::Lists;
 
-/// Most moves that can be remembered: the values then fit in the bits of a word.
+/// Most moves that are remembered per block: the values then fit in the bits of a word.
 pub(super) const MAX_STEPS: u64 = 5;
 
-/// The last moves of a block: bits from the most recent up, 1 for a promotion, under a leading 1.
-/// 0 stands for no move, as 1 does.
+/// The last moves of a block, the most recent in the lowest bit: 1 for a promotion, 0 for a
+/// demotion, with a leading 1 above them. 0 and 1 both stand for no move.
 pub(super) type History = u8;
 
-/// Number of histories: those of [`MAX_STEPS`] moves have one bit more.
+/// Number of histories: a history of [`MAX_STEPS`] moves has one bit more than that.
 const HISTORIES: usize = 2 << MAX_STEPS;
 
-/// What the moves of a block come to, looked up: every history has a row in each table.
+/// Look-up tables for the value and the successors of every history.
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     k: u32,
-    /// Its value.
+    /// The value of each history.
     values: [u8; HISTORIES],
     /// The history after one more move, a demotion or a promotion.
     after: [[History; HISTORIES]; 2],
-    /// What is left of any byte as a history.
+    /// Each byte cut to a valid history.
     within: [History; 1 << History::BITS],
 }
 
@@ -61,7 +61,7 @@ impl Steps {
         }
     }
 
-    /// A history from elsewhere, with no more moves than are remembered here.
+    /// Cuts a history from elsewhere to the moves that are remembered here.
     #[inline(always)]
     pub(super) fn within(&self, history: History) -> History {
         self.within[usize::from(history)]
@@ -73,27 +73,28 @@ impl Steps {
         self.after[usize::from(is_promotion)][usize::from(history) % HISTORIES]
     }
 
-    /// The value in whole parts of 2^-(K-1).
+    /// The value in units of 2^-(K-1).
     #[inline(always)]
     pub(super) fn value(&self, history: History) -> u32 {
         self.values[usize::from(history) % HISTORIES].into()
     }
 
-    /// Number of possible values.
+    /// Number of possible values, 0 included.
     pub(super) fn values(&self) -> u32 {
         2 * ((1 << self.k) - 1) + 1
     }
 
-    /// The value as the specification writes it.
+    /// The value itself, a multiple of 2^-(K-1).
     pub(super) fn real(&self, history: History) -> f64 {
         f64::from(self.value(history)) / f64::from(1 << (self.k - 1))
     }
 }
 
-/// Blocks by value, and by recency among equals: a list for each value. With each block goes a
-/// `T`. What stands for a block is up to the owner: its entry, or its row in a table.
+/// Blocks ordered by value, and by recency among equals: one list for each value. Each block has a
+/// `T` attached. The owner chooses the number that stands for a block: its entry, or its row in a
+/// table.
 pub(super) struct ByActivity<T = ()> {
-    /// Front of each: used longest ago.
+    /// One list for each value. Front: least recently used.
     lists: Lists<T>,
     /// A bit for every list that is not empty.
     filled: u64,
@@ -101,30 +102,30 @@ pub(super) struct ByActivity<T = ()> {
 }
 
 impl<T: Copy + Default> ByActivity<T> {
-    /// For values below `values`.
+    /// Creates empty lists for values below `values`.
     pub(super) fn new(values: u32) -> Self {
         debug_assert!(values <= u64::BITS);
         Self { lists: Lists::new(values), filled: 0, len: 0 }
     }
 
-    /// Makes blocks below `blocks` valid.
+    /// Makes numbers below `blocks` valid.
     pub(super) fn grow(&mut self, blocks: u32) {
         self.lists.grow(blocks);
     }
 
-    /// Whether a block is here.
+    /// Whether a block is in a list.
     #[inline]
     pub(super) fn contains(&self, block: u32) -> bool {
         self.lists.linked(block)
     }
 
-    /// What goes with a block.
+    /// The `T` attached to a block.
     #[inline]
     pub(super) fn data(&self, block: u32) -> T {
         self.lists.data(block)
     }
 
-    /// What goes with a block, mutably.
+    /// Mutable access to the `T` attached to a block.
     #[inline]
     pub(super) fn data_mut(&mut self, block: u32) -> &mut T {
         self.lists.data_mut(block)
@@ -135,7 +136,7 @@ impl<T: Copy + Default> ByActivity<T> {
         self.len
     }
 
-    /// Puts a block in as the one used last of its value.
+    /// Inserts a block as the most recently used one of its value.
     #[inline]
     pub(super) fn push(&mut self, block: u32, value: u32) {
         self.lists.push_back(value, block);
@@ -143,7 +144,7 @@ impl<T: Copy + Default> ByActivity<T> {
         self.len += 1;
     }
 
-    /// Takes a block out of the list of its value.
+    /// Removes a block from the list of its value.
     #[inline]
     pub(super) fn remove(&mut self, block: u32, value: u32) {
         self.lists.remove(value, block);
@@ -151,30 +152,30 @@ impl<T: Copy + Default> ByActivity<T> {
         self.len -= 1;
     }
 
-    /// Makes a block the one used last of its value.
+    /// Makes a block the most recently used one of its value.
     #[inline]
     pub(super) fn renew(&mut self, block: u32, value: u32) {
         self.lists.move_to_back(value, block);
     }
 
-    /// The smallest value.
+    /// The smallest value of any block.
     #[inline]
     pub(super) fn least(&self) -> Option<u32> {
         (self.filled != 0).then(|| self.filled.trailing_zeros())
     }
 
-    /// The block of the smallest value that was used longest ago: the next victim.
+    /// The next victim: the least recently used block of the smallest value.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
         self.lists.front(self.least()?)
     }
 
-    /// The blocks of a value, used last first.
+    /// The blocks of a value, most recently used first.
     pub(super) fn newest_first(&self, value: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(self.lists.back(value), |&block| self.lists.prev(block))
     }
 
-    /// Next victim first.
+    /// All blocks, the next victim first.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.lists.count()).flat_map(|value| self.lists.iter(value))
     }

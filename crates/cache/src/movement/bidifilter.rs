@@ -1,16 +1,17 @@
-//! BiDiFilter: a frequency sketch decides which block goes down and which comes up (Eytan &
-//! Friedman, arXiv 2206.13367, 2022), for two levels. The rules are those of the authors' public
-//! simulator, by which what the paper says in words was confirmed.
+//! BiDiFilter: a frequency sketch decides which block is demoted and which is promoted (Eytan &
+//! Friedman, arXiv 2206.13367, 2022), for two levels. The rules were confirmed by the authors'
+//! public simulator.
 //!
-//! The upper level has a recent area, LRU, where every block comes first, and a frequent area, LRU.
-//! The lower one is a segmented LRU of a probation and a protected part. The oldest recent block
-//! goes to the frequent area as long as there is room; later it comes down into probation, and
-//! there it or the oldest of probation is dropped, whichever the sketch has seen less often. A
-//! block hit below changes places with the oldest frequent block if it was seen more often than
-//! that one; else it is served from where it is.
+//! The upper level has two LRU areas: the recent area, where every block enters, and the frequent
+//! area. The lower level is a segmented LRU with a probation and a protected part. The oldest
+//! recent block moves to the frequent area as long as that has room. After that it is demoted into
+//! probation. If the lower level is full, the sketch compares that block with the oldest block of
+//! probation, and the one seen less often is dropped. A block hit in the lower level is exchanged
+//! with the oldest frequent block if the sketch has seen it more often; otherwise it is served from
+//! the lower level.
 //!
-//! Invariants: a block is in one list; no area holds more than its size, protected and probation
-//! together no more than the lower level.
+//! Invariants: a block is in one list; no area holds more than its size; protected and probation
+//! together hold no more than the lower level.
 
 use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
@@ -52,7 +53,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
     let capacities = build.pair("bidifilter")?;
     let share = |of: u32, name: &str| (f64::from(of) * arguments.real(name)) as u32;
-    // A block comes first to the recent area, so that is never empty.
+    // Every block enters the recent area first, so that needs at least one place.
     let frequent = share(capacities[0], "frequent").min(capacities[0] - 1);
     let protected = share(capacities[1], "protected").min(capacities[1] - 1);
     let sketch = Sketch::new(arguments.word("sketch") == "exact", capacities[1]);
@@ -69,7 +70,7 @@ struct BiDiFilter {
     /// Most blocks of the frequent area and of the protected part.
     frequent: u32,
     protected: u32,
-    /// Front of each list: used longest ago.
+    /// Front of each list: least recently used.
     queues: ListQueues,
     sketch: Sketch,
 }

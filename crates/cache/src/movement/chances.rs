@@ -1,6 +1,6 @@
-//! The probabilities with which a cache passes blocks to those above it, as PROMOTE adapts them
-//! until a block's life in a cache is as long as in the cache above (Gill, FAST 2008, the section
-//! "Adapting probPromote"), and the coins that it tosses.
+//! The probabilities with which a cache passes blocks up, and the random draws that decide. PROMOTE
+//! adapts each probability until blocks live as long in this cache as in the cache above (Gill,
+//! FAST 2008, the section "Adapting probPromote").
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use undercroft_random::SplitMix64;
 use super::level::LevelConfig;
 use crate::policy::{Arguments, Kind, Parameter};
 
-/// How a probability is found.
+/// The option that selects adaptive or fixed probabilities.
 pub(super) const CHANCE: Parameter = Parameter {
     name: "probability",
     kind: Kind::Word(&["adaptive", "fixed"]),
@@ -17,7 +17,7 @@ pub(super) const CHANCE: Parameter = Parameter {
     help: "whether the probability of passing a block up adapts, or stays where it starts",
 };
 
-/// Where a probability starts.
+/// The option for the initial probability.
 pub(super) const START: Parameter = Parameter {
     name: "start",
     kind: Kind::Real(-1.0, 1.0),
@@ -26,13 +26,13 @@ pub(super) const START: Parameter = Parameter {
            down to the level, which is also the most that an adaptive one may become",
 };
 
-/// Share of a life that passes between two receipts, and by which a ratio must have come closer to
-/// its target since the last one for the probability to be left alone.
+/// The share of a lifetime that must pass between two receipts. Also the share by which the ratio
+/// must have approached its target since the last receipt for the probability to stay unchanged.
 const SHARE: f64 = 0.05;
 
-/// The probabilities of one cache.
+/// The probabilities of one cache, one for each cache above it.
 pub(super) struct Chances {
-    /// By the number of the cache above, with the blocks that it was introduced with.
+    /// Indexed by the number of the cache above; with the blocks given in its introduction.
     of: Vec<Option<(u64, Chance)>>,
     coins: Coins,
     seed: u64,
@@ -53,9 +53,9 @@ impl Chances {
         }
     }
 
-    /// Who stands above: blocks of all caches on the way of the cache of that number, and how many
-    /// caches these are. Where they are elsewhere, they draw from the streams of random numbers
-    /// before that of this one.
+    /// Introduces the cache above with the number `upper`. `blocks`: of all caches on its way.
+    /// `levels`: how many caches these are, if they run in other processes, else 0. Those caches
+    /// use the first `levels` streams of random numbers, so this one uses the next.
     pub(super) fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
         let at = usize::from(upper);
         if self.of.len() <= at {
@@ -74,23 +74,25 @@ impl Chances {
         self.of.get(usize::from(upper))?.as_ref().map(|(_, chance)| chance)
     }
 
-    /// Whether a block passes to the cache above of that number, as the adapted probability has it.
+    /// Draws whether a block passes to the cache `upper`, with its adapted probability.
     pub(super) fn passes(&mut self, upper: u16) -> bool {
         let Some(&Chance { probability, .. }) = self.above(upper) else { return false };
         self.coins.draw() < probability
     }
 
-    /// Whether a block passes by the bound of sizes, which does not adapt.
+    /// Draws whether a block passes to the cache `upper`, with the probability that the sizes give.
     pub(super) fn passes_by_size(&mut self, upper: u16) -> bool {
         let Some(&Chance { most, .. }) = self.above(upper) else { return false };
         self.coins.draw() < most
     }
 
-    /// The cache above of that number says its life: `lives` of that one and of this one in
-    /// references, 0 of one that is not full yet. It is heard so and so often in a life.
+    /// The cache above with the number `upper` reports its life. `lives`: of that cache and of this
+    /// one, in references; 0 for a cache that is not full yet. A report counts only if a twentieth
+    /// of this cache's life has passed since the last one that counted, and that life is longer
+    /// than half the capacity.
     ///
-    /// Who has no life yet is not heard (ours). Else a cache above that is empty would be taken
-    /// for one whose blocks die young, be sent less, and stay empty for ever.
+    /// A life of 0 is ignored (ours). Otherwise an empty cache above would look like one whose
+    /// blocks leave early. It would be sent fewer blocks, and stay empty.
     pub(super) fn hear(&mut self, upper: u16, now: u64, lives: [f64; 2]) {
         if let Some(Some((_, chance))) = self.of.get_mut(usize::from(upper)) {
             if self.is_adaptive {
@@ -99,12 +101,12 @@ impl Chances {
         }
     }
 
-    /// The probability for the first cache above, 0 where there is none.
+    /// The probability for the first cache above; 0 without one.
     pub(super) fn first(&self) -> f64 {
         self.of.iter().flatten().next().map_or(0.0, |(_, chance)| chance.probability)
     }
 
-    /// Checks that no probability is out of its bounds.
+    /// Checks that no probability is out of bounds.
     pub(super) fn validate(&self) -> Result<(), String> {
         for (_, Chance { probability, most, .. }) in self.of.iter().flatten() {
             if self.is_adaptive && !(0.0..=*most).contains(probability) {
@@ -120,14 +122,14 @@ impl Chances {
 struct Chance {
     probability: f64,
     most: f64,
-    /// Ratio of lives at the last receipt; none before the first.
+    /// Ratio of lives at the last receipt; `None` before the first.
     previous: Option<f64>,
     receipts: u64,
     last_receipt: u64,
 }
 
 impl Chance {
-    /// For a cache of `own` blocks below caches of `upper` blocks.
+    /// For a cache of `own` blocks below caches of `upper` blocks in all.
     fn new(start: f64, is_adaptive: bool, upper: u64, own: u32) -> Self {
         let upper = upper as f64;
         let most = upper / (upper + f64::from(own));
@@ -149,8 +151,8 @@ impl Chance {
         }
     }
 
-    /// Takes in a ratio of lives, upper / (upper + own). Every other receipt may change the
-    /// probability, unless the last change works already; the first one always does.
+    /// Handles a ratio of lives, upper / (upper + own). The first receipt changes the probability.
+    /// After that, every second receipt may change it, unless the ratio already approaches 1/2.
     fn adapt(&mut self, ratio: f64) -> bool {
         self.receipts += 1;
         let previous = self.previous.replace(ratio);
@@ -170,10 +172,10 @@ impl Chance {
     }
 }
 
-/// Numbers in [0, 1).
+/// Random numbers in [0, 1).
 struct Coins {
     stream: SplitMix64,
-    /// Numbers that are drawn before all others: for worked examples.
+    /// Numbers that are returned before random ones: for worked examples.
     script: VecDeque<f64>,
 }
 

@@ -1,11 +1,12 @@
-//! DEMOTE: a client sends the clean blocks that it gives up to the array below it (Wong & Wilkes,
-//! USENIX 2002), with the array's variants and the order of things of the authors' simulator,
+//! DEMOTE: a client sends the clean blocks that it evicts to the array below it (Wong & Wilkes,
+//! USENIX 2002). The array's variants and the order of steps are those of the authors' simulator,
 //! fscachesim.
 //!
-//! The first cache is LRU. A cache below it also keeps what is read through it, next to be ejected
-//! (`mrulru`, the paper's DEMOTE) or like anything else (`lru`), so the caches are nearly but not
-//! strictly exclusive. More than two levels are ours: what a cache in the middle ejects goes down
-//! in its turn if it had come there by a demotion; what was only read through it, the client has.
+//! The first cache is LRU. A cache below it also keeps blocks that are read through it, either at
+//! the eviction end (`mrulru`, the paper's DEMOTE) or as the newest (`lru`). So the caches are
+//! nearly but not strictly exclusive. More than two levels are ours: a block that a middle cache
+//! evicts is demoted further if it had been demoted to that cache; if it was only read through, the
+//! client has it.
 //!
 //! Invariants: no cache holds more than its capacity; a block is in one list of a cache at most.
 
@@ -63,7 +64,7 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
         "seg" => Array::Adaptive(Segments::new(topology.capacity(node), shape)),
         word => Array::Queue { queue: Lists::new(1), reads_leave_next: word == "mrulru" },
     };
-    // A cache that a client stands at is the client's own, and LRU.
+    // The first cache of a client is its own, and LRU.
     let is_first = |node| (0..topology.clients()).any(|c| topology.path(c)[0] == node);
     let caches = (0..topology.nodes()).map(|node| Cache {
         capacity: topology.capacity(node),
@@ -81,7 +82,7 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
 }
 
 enum Array {
-    /// Front: next to be ejected.
+    /// Front: next to be evicted.
     Queue {
         queue: Lists,
         reads_leave_next: bool,
@@ -93,7 +94,7 @@ struct Cache {
     capacity: u32,
     is_last: bool,
     array: Array,
-    /// Whether each block came to this cache by a demotion and was not read since.
+    /// Whether each block was demoted to this cache and not read since.
     came_down: Vec<bool>,
 }
 
@@ -101,7 +102,7 @@ struct Demote {
     topology: Topology,
     caches: Vec<Cache>,
     demote_first: bool,
-    /// What one reference ejected on its way, and from which cache.
+    /// Blocks that the current reference evicted, each with the position of its cache on the way.
     ejected: Vec<(usize, Entry)>,
 }
 
@@ -120,8 +121,8 @@ impl Cache {
         }
     }
 
-    /// A block is read through this cache, or comes down to it: what is ejected, and whether that
-    /// is to go down.
+    /// A block is read through this cache, or is demoted to it. Returns the block that is evicted
+    /// for it, and whether that one is to be demoted.
     fn bring(&mut self, entry: Entry, kind: Kind) -> Option<(Entry, bool)> {
         let ejected = match &mut self.array {
             Array::Queue { queue, reads_leave_next } => {
@@ -144,7 +145,7 @@ impl Cache {
         ejected.map(|entry| (entry, !self.is_last && self.came_down[entry as usize]))
     }
 
-    /// Next to be ejected first.
+    /// All blocks, the next to be evicted first.
     fn order(&self) -> Vec<Entry> {
         match &self.array {
             Array::Queue { queue, .. } => queue.iter(0).collect(),
@@ -154,8 +155,8 @@ impl Cache {
 }
 
 impl Demote {
-    /// Reads a block from the caches below the first: the one that had it. What the copies on its
-    /// way up drive out goes down when the block was read, so that it cannot drive that out.
+    /// Reads a block through the caches below the first. Returns the cache that had it. The blocks
+    /// that it evicts on its way are demoted after the read, so that they cannot evict it.
     fn read_below(
         &mut self,
         client: usize,
@@ -167,7 +168,7 @@ impl Demote {
         let mut ejected = std::mem::take(&mut self.ejected);
         for (i, &node) in self.topology.path(client).iter().enumerate().skip(1) {
             let had = self.caches[node].contains(entry);
-            // What the client writes does not come through here.
+            // A client's write does not pass through this cache.
             if had || !is_write {
                 match self.caches[node].bring(entry, Kind::Read) {
                     Some((gone, true)) => ejected.push((i, gone)),
@@ -191,7 +192,7 @@ impl Demote {
         found
     }
 
-    /// A block goes down to the `i`-th cache of a client.
+    /// Demotes a block to the `i`-th cache of a client.
     fn descend(&mut self, client: usize, i: usize, entry: Entry, moves: &mut Vec<Move>) {
         let node = self.topology.path(client)[i];
         let had = self.caches[node].contains(entry);
@@ -232,7 +233,7 @@ impl Scheme for Demote {
             self.descend(client, 1, entry, moves);
         }
         let found = self.read_below(client, entry, is_write, moves);
-        // A copy stays where it was found: what comes up is a copy too.
+        // The cache that had the block keeps it, so the first cache gets a copy.
         let came = if found.is_some() { Move::Copied } else { Move::Filled };
         moves.push(came(entry, first));
         if let (false, Some(entry)) = (self.demote_first, ejected) {
@@ -249,7 +250,7 @@ impl Scheme for Demote {
         self.caches[node].len()
     }
 
-    /// The ghosts of an adaptive array, at the two links and the number of a block each.
+    /// The ghosts of an adaptive array take two links and a block number each.
     fn overhead_bytes(&self, node: usize) -> u64 {
         match &self.caches[node].array {
             Array::Queue { .. } => 0,

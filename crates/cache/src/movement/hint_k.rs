@@ -1,10 +1,10 @@
 //! Hint-K: the last K moves of a block between levels say how active it is (Wu, He, Xie, Qin & Yang
-//! 2010 and 2014). A level gives up its least active block, the one used longest ago among equals;
-//! a block found below the first level moves one level up if it is more active than the least
-//! active block there. What is confirmed of the published rules, and what is ours, is said in
-//! `activity.rs` and in `docs/developer/algorithms.md`.
+//! 2010 and 2014). A level evicts its least active block, the least recently used among equals. A
+//! block found below the first level moves one level up if it is more active than the least active
+//! block there. `activity.rs` and `docs/developer/algorithms.md` say which rules are published and
+//! which are ours.
 //!
-//! Invariants: a block is in one cache at most; none holds more than its capacity.
+//! Invariants: a block is in at most one cache; no cache holds more than its capacity.
 
 use super::activity::{ByActivity, History, MAX_STEPS, Steps};
 use super::info::SchemeInfo;
@@ -34,7 +34,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     level: Some(|arguments, config| Box::new(HintK::new(arguments, config))),
 };
 
-/// A cache.
+/// A cache of Hint-K.
 struct HintK {
     capacity: u32,
     has_lower: bool,
@@ -42,7 +42,7 @@ struct HintK {
     blocks: ByActivity<Block>,
 }
 
-/// What is known of a resident block: its last moves, and whose it is.
+/// What is known of a resident block: its last moves, and its owner.
 #[derive(Clone, Copy, Default)]
 struct Block {
     history: History,
@@ -56,7 +56,7 @@ impl HintK {
         Self { capacity, has_lower, blocks: ByActivity::new(steps.values()), steps }
     }
 
-    /// Takes a block in: the least active one leaves for it.
+    /// Inserts a block. Returns the least active block if that is evicted for it.
     #[inline]
     fn insert(&mut self, entry: Entry, history: History, owner: u16) -> Option<Evicted> {
         let is_full = self.blocks.len() == self.capacity;
@@ -76,7 +76,7 @@ impl HintK {
         Evicted { entry, owner, load, exchanges: false, awaits: false }
     }
 
-    /// Takes a block out.
+    /// Removes a block.
     #[inline]
     fn take(&mut self, entry: Entry) -> Block {
         let block = self.blocks.data(entry);
@@ -140,7 +140,7 @@ impl SchemeLevel for HintK {
         self.blocks.len()
     }
 
-    /// A byte of history a block.
+    /// One byte of history for each block.
     fn overhead_bytes(&self) -> u64 {
         u64::from(self.capacity)
     }

@@ -1,26 +1,26 @@
-//! The index of a stack of levels: from the blocks of a trace to the entries by which the levels
-//! know them. Only blocks that some level holds or remembers have an entry, so what the levels keep
-//! by entry grows with their capacities and not with the number of blocks in the trace.
+//! The index of a stack of levels: maps the blocks of a trace to the entries that the levels use.
+//! Only blocks that some level holds or remembers have an entry. So the tables of the levels grow
+//! with their capacities, not with the number of blocks in the trace.
 //!
 //! Invariants (checked by [`Index::validate`]): a block with an entry is the block of that entry;
 //! every entry is in use or free.
 
 use crate::Entry;
 
-/// Instead of an entry: the block is not known.
+/// Marks a block without an entry.
 const NONE: Entry = Entry::MAX;
 
-/// Instead of the number of a cache: none holds the block.
+/// Marks a block that no cache holds.
 const NOWHERE: u8 = u8::MAX;
 
-/// Entries beyond those in use that are kept before all are looked through.
+/// [`Index::sweep`] looks for unused entries when there are this many beyond twice those in use.
 const SPARE_ENTRIES: usize = 1 << 10;
 
 #[derive(Default)]
 pub(super) struct Index {
-    /// By block.
+    /// The entry of each block.
     entries: Vec<Entry>,
-    /// By entry: the block, and the cache that holds it.
+    /// Of each entry: the block, and the cache that holds it.
     slots: Vec<(u32, u8)>,
     free: Vec<Entry>,
 }
@@ -31,23 +31,23 @@ impl Index {
         self.entries.resize(self.entries.len().max(blocks as usize), NONE);
     }
 
-    /// Number of blocks that may be asked for.
+    /// Number of blocks that are valid.
     pub(super) fn blocks(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// Number of entries so far, in use or not.
+    /// Number of entries ever made, in use or free.
     pub(super) fn len(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// The entry of a block that is known.
+    /// The entry of a block, if it has one.
     #[inline]
     pub(super) fn find(&self, block: u32) -> Option<Entry> {
         Some(self.entries[block as usize]).filter(|&entry| entry != NONE)
     }
 
-    /// The entry of a block: the one that it has, or a fresh one.
+    /// The entry of a block; a new one if it has none.
     #[inline]
     pub(super) fn enter(&mut self, block: u32) -> Entry {
         self.find(block).unwrap_or_else(|| {
@@ -73,21 +73,21 @@ impl Index {
         Some(self.slots[entry as usize].1).filter(|&node| node != NOWHERE).map(usize::from)
     }
 
-    /// The block of an entry has come to a cache, or has left the last one.
+    /// Sets the cache that holds the block of an entry; `None`: no cache holds it.
     #[inline]
     pub(super) fn set_home(&mut self, entry: Entry, node: Option<usize>) {
         self.slots[entry as usize].1 = node.map_or(NOWHERE, |node| node as u8);
     }
 
-    /// The block of an entry is not known any more.
+    /// Frees an entry, since no level knows its block any more.
     pub(super) fn free(&mut self, entry: Entry) {
         let block = self.block(entry);
         self.entries[block as usize] = NONE;
         self.free.push(entry);
     }
 
-    /// Frees the entries of blocks that are not known any more, when there are many beyond those
-    /// `used`: tables drop blocks without saying so.
+    /// Frees the entries of blocks that no level knows any more, when none is free and there are
+    /// many more than `used`. Levels drop blocks from their tables without notice.
     pub(super) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
         if !self.free.is_empty() || self.slots.len() < used.saturating_mul(2) + SPARE_ENTRIES {
             return;

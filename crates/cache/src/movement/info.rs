@@ -1,5 +1,5 @@
-//! What a scheme says of itself, and what it is made from: the types by which its file and the list
-//! of schemes in `registry.rs` know each other.
+//! The description of a scheme: the types that a scheme's file and the list of schemes in
+//! `registry.rs` share.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::level::{LevelConfig, SchemeLevel};
 use super::topology::Topology;
 use crate::policy::{Arguments, Parameter, SpecError};
 
-/// What a scheme is called, where it comes from, what can be set, and how it is made.
+/// The name, source, options and constructor of a scheme.
 pub struct SchemeInfo {
     /// Name on the command line.
     pub name: &'static str,
@@ -17,40 +17,40 @@ pub struct SchemeInfo {
     pub summary: &'static str,
     /// Publication.
     pub source: &'static str,
-    /// What can be set.
+    /// The options.
     pub parameters: &'static [Parameter],
-    /// Replacement policies that may be written at its levels: the scheme itself decides the order.
+    /// Replacement policies that its levels accept. The scheme itself decides the order of blocks.
     pub policies: &'static [&'static str],
-    /// Whether it takes two passes: the first makes the log of moves that the second needs.
+    /// Whether it needs two passes: the first logs the moves that the second uses.
     pub two_passes: bool,
     pub(super) build: fn(&Arguments, Build<'_>) -> Built,
-    /// Makes one level of it, of a scheme whose levels can be processes of their own.
+    /// Makes one level, if the levels of the scheme can run in processes of their own.
     pub(super) level: Option<BuildLevel>,
 }
 
-/// Start of the random numbers where nobody says another.
+/// The default seed of the random numbers.
 pub const DEFAULT_SEED: u64 = 42;
 
-/// How one level of a scheme is made.
+/// Makes one level of a scheme.
 pub(super) type BuildLevel = fn(&Arguments, LevelConfig<'_>) -> Box<dyn SchemeLevel>;
 
-/// A scheme, or why there is none.
+/// A scheme, or the reason why it could not be made.
 pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;
 
-/// What a scheme is made for.
+/// The arguments from which a scheme is made.
 #[derive(Clone)]
 pub struct Build<'a> {
     /// The caches and the clients.
     pub topology: &'a Topology,
-    /// Bytes of a block: tables may be a share of the bytes of a cache.
+    /// Bytes of a block; some tables take a share of a cache's bytes.
     pub block_bytes: u32,
-    /// Replacement policy written at the levels; see [`SchemeInfo::policies`].
+    /// Replacement policy of the levels; see [`SchemeInfo::policies`].
     pub policy: &'a str,
-    /// Start of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Numbers to be drawn before random ones: worked examples state theirs.
+    /// Numbers to use before random ones; worked examples state them.
     pub draws: &'a [f64],
-    /// What the first pass counted, for a scheme of two passes.
+    /// The moves that the first pass logged, for a scheme of two passes.
     pub log: Option<Arc<MoveLog>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Build<'a> {
         Err(SpecError(format!("placement {scheme} {what}")))
     }
 
-    /// For caches of LRU and blocks of 4096 bytes, with the [`DEFAULT_SEED`].
+    /// For LRU caches and blocks of 4096 bytes, with the [`DEFAULT_SEED`].
     pub fn new(topology: &'a Topology) -> Self {
         let seed = DEFAULT_SEED;
         Self { topology, block_bytes: 4096, policy: "lru", seed, draws: &[], log: None }

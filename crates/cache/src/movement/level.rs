@@ -1,101 +1,101 @@
-//! One level of a scheme, and what it and its neighbours say to each other. A level knows nothing
-//! else of them: it is asked for a block, lets an answer pass, takes in what comes down, and says
-//! what leaves it.
+//! One level of a scheme, and its messages to and from its neighbours. A level receives requests,
+//! answers on their way up, and blocks from above or below; it reports the blocks that leave it. It
+//! knows nothing else of its neighbours.
 //!
-//! A simulation stacks such levels up in one process (`stack.rs`). A server or a client runs one of
-//! them behind an index (`remote.rs`), and messages carry to other processes what is said here.
+//! A simulation stacks such levels in one process (`stack.rs`). A server or a client runs one of
+//! them behind an index (`remote.rs`); there, messages carry these types to other processes.
 //!
-//! Not here: what a level decides by (`hfa/`, `hint_k.rs`), and the data of the blocks.
+//! Not here: how a level decides (`hfa/`, `hint_k.rs`), and the data of the blocks.
 
 use super::Gauges;
 use crate::Entry;
 
-/// What a level tells the one below it with a request that it cannot serve.
+/// What a level tells the level below with a request that it cannot serve itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bid {
-    /// Whether it has a place that nobody would have to leave.
+    /// Whether it can take a block without an eviction.
     pub has_room: bool,
-    /// Activity of the least active block that could make room (Hint-K), if there is one.
+    /// Activity of the least active block that could be evicted (Hint-K), if there is one.
     pub least: Option<u32>,
     /// Its life (PROMOTE): references between the last uses of its newest and its oldest block; 0
     /// while it is not full.
     pub life: u64,
 }
 
-/// The level above that asks for a block. A client asks without one.
+/// The level above that asks for a block. A client's own request has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Upper {
-    /// Which of the levels above, where there are several.
+    /// Number of that level among the levels directly above.
     pub(super) number: u16,
-    /// What it says with the request.
+    /// What that level says with the request.
     pub(super) bid: Bid,
 }
 
-/// What is known of a block where it comes from, and goes with it to another level.
+/// What goes with a block when it moves to another level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Hint frequency: F of HFA.
     pub frequency: f64,
-    /// The last moves of the block as Hint-K remembers them, 0 of none.
+    /// The last moves of the block as Hint-K remembers them; 0 without any.
     pub history: u8,
 }
 
-/// A reference to a block that the levels below have answered, on the block's way up.
+/// A reference that a level below or the disk has served; its block is on the way up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing {
     /// The block.
     pub(super) entry: Entry,
-    /// Whether it is written, and not read.
+    /// Whether the reference is a write.
     pub(super) is_write: bool,
-    /// The level above that asks for it; none: a client does.
+    /// The level above that asks for the block; `None`: a client.
     pub(super) upper: Option<u16>,
-    /// Whose it is: the number of the client, as far as that is known.
+    /// The number of the client that owns the block, as far as known.
     pub(super) owner: u16,
 }
 
 /// What an answer says of its block on the way up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pass {
-    /// It comes from the disk, or was written, and nobody keeps it yet.
+    /// The block comes from the disk or was written; no cache keeps it yet.
     Fresh {
-        /// F of the block at the nearest level below: whether a block may come up in exchange for
-        /// this one later.
+        /// F of the block at the nearest level below: it says whether a block may come up later in
+        /// exchange for this one.
         nearest: f64,
     },
-    /// A cache below gave it up.
+    /// A cache below gave the block up.
     Moved {
         /// What goes with it.
         load: Load,
         /// F of the block at the nearest level below.
         nearest: f64,
     },
-    /// A cache below keeps it.
+    /// A cache below keeps the block.
     Kept,
 }
 
-/// A block that left a level, not upwards.
+/// A block that left a level, but not upwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Evicted {
     /// The block.
     pub(super) entry: Entry,
-    /// Whose it is.
+    /// Number of the client that owns the block.
     pub(super) owner: u16,
-    /// What goes with it one level down; none: it is gone.
+    /// What goes with the block one level down; `None`: it is dropped.
     pub(super) load: Option<Load>,
-    /// Whether the levels below may send blocks up for what comes down.
+    /// Whether the levels below may send a block up in exchange.
     pub(super) exchanges: bool,
-    /// Whether it may come to that at the next level.
+    /// Whether such an exchange may happen at the next level.
     pub(super) awaits: bool,
 }
 
-/// A block that goes one level up, unasked for, in exchange for one that came down.
+/// A block that goes one level up, unrequested, in exchange for one that came down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Promoted {
     /// The block.
     pub(super) entry: Entry,
-    /// Whose it is: it goes up the way to there.
+    /// Number of the client that owns the block. The block goes up on that client's way.
     pub(super) owner: u16,
-    /// What goes with it.
+    /// What goes with the block.
     pub(super) load: Load,
 }
 
@@ -104,71 +104,71 @@ pub(super) struct Promoted {
 pub(super) struct Demoted {
     /// The block.
     pub(super) entry: Entry,
-    /// Whose it is.
+    /// Number of the client that owns the block.
     pub(super) owner: u16,
-    /// What came with it.
+    /// What came with the block.
     pub(super) load: Load,
-    /// Whether a block may go up for it.
+    /// Whether a block may go up in exchange.
     pub(super) exchanges: bool,
 }
 
-/// What a level is made for.
+/// The arguments from which a level is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LevelConfig<'a> {
-    /// Blocks that it may hold.
+    /// Capacity in blocks.
     pub(super) capacity: u32,
     /// Bytes of a block.
     pub(super) block_bytes: u32,
     /// Whether there may be levels above it.
     pub(super) has_upper: bool,
-    /// Whether a level is below, and not the disk.
+    /// Whether a level is below; if not, the disk is.
     pub(super) has_lower: bool,
-    /// Blocks of all levels on the longest way of a client through it.
+    /// Blocks of all levels on the longest way of a client through this one.
     pub(super) way_blocks: u64,
-    /// Start of its random numbers.
+    /// Seed of its random numbers.
     pub(super) seed: u64,
-    /// Numbers to be drawn before random ones.
+    /// Numbers to use before random ones.
     pub(super) draws: &'a [f64],
 }
 
-/// One level of a scheme. It knows blocks by entries, of which it is given no more than it and its
-/// neighbours hold and remember.
+/// One level of a scheme. Blocks are named by entries. Their number is bounded by what the level
+/// and its neighbours hold and remember.
 ///
-/// Contract, checked by the tests of this crate: a block that the level is told to take is here
-/// afterwards; at most one block leaves at a call. Time is references of clients, wherever they are
-/// served.
+/// Contract, checked by the tests of this crate: a block that the level is told to take is resident
+/// afterwards; at most one block leaves in a call. Time counts the references of clients, wherever
+/// they are served.
 pub(super) trait SchemeLevel: Send {
     /// Makes entries below `entries` valid.
     fn grow(&mut self, entries: u32);
 
-    /// References begin, all of which but the last are over at once.
+    /// Begins `references` references. All but the last are over at once.
     fn begin_references(&mut self, references: u64) {
         let _ = references;
     }
 
-    /// The last reference is over, if that was not known yet.
+    /// Ends the last reference, unless that was done already.
     fn end_reference(&mut self) {}
 
-    /// What it says to the level below with a request.
+    /// What the level says to the level below with a request.
     fn bid(&self) -> Bid;
 
-    /// A level above asks for a block, which may be here or not.
+    /// A level above asks for a block, which may be resident here or not.
     fn hear(&mut self, upper: Upper) {
         let _ = upper;
     }
 
-    /// Who stands above: blocks of all caches on the way of the level of that number, its own
-    /// included, and how many caches these are.
+    /// Introduces the level above with the number `upper`. `blocks`: of all caches on its way, its
+    /// own included; `levels`: how many caches these are.
     fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
         let _ = (upper, blocks, levels);
     }
 
-    /// Blocks of all levels on the way through this one; heard only before the first reference.
+    /// Sets the blocks of all levels on the way through this one; only before the first reference.
     fn measure_way(&mut self, blocks: u64) {
         let _ = blocks;
     }
 
-    /// A reference to a block that is here, by a client or through a level above.
+    /// Serves a reference to a resident block, by a client or through a level above.
     fn serve(
         &mut self,
         entry: Entry,
@@ -176,17 +176,16 @@ pub(super) trait SchemeLevel: Send {
         upper: Option<Upper>,
     ) -> (Pass, Option<Evicted>);
 
-    /// The block of a reference that was not served here comes up. If it stays, `Kept` is said
-    /// further up.
+    /// The block of a reference that was not served here comes up. Returns what is said further up;
+    /// that is `Kept` if the block stays here.
     fn pass(&mut self, passing: Passing, pass: Pass) -> (Pass, Option<Evicted>);
 
-    /// A block comes down from a level above. If a hotness is answered,
-    /// [`exchange`](Self::exchange) is to be called with it when the evicted block has been dealt
-    /// with.
+    /// A block comes down from a level above. If a hotness is returned, call
+    /// [`exchange`](Self::exchange) with it after the evicted block has been dealt with.
     fn demoted(&mut self, demoted: Demoted) -> (Option<f64>, Option<Evicted>);
 
-    /// The block that goes up for one that came down as hot as that, if `rises` says that the level
-    /// of its owner is above.
+    /// Returns the block that goes up in exchange for `entry`, which came down with this `hotness`.
+    /// `rises` says whether a level above is on the way of an owner.
     fn exchange(
         &mut self,
         entry: Entry,
@@ -197,46 +196,46 @@ pub(super) trait SchemeLevel: Send {
         None
     }
 
-    /// A block comes up from below that nobody here has asked for.
+    /// A block comes up from below that no level here asked for.
     fn exchanged(&mut self, promoted: Promoted) -> Option<Evicted>;
 
-    /// Forgets that a block is here: nobody has its content any more.
+    /// Removes a block whose content is no longer valid anywhere.
     fn discard(&mut self, entry: Entry);
 
-    /// Whether a block is here.
+    /// Whether a block is resident.
     fn holds(&self, entry: Entry) -> bool;
 
-    /// Whether anything is remembered of a block that is not here.
+    /// Whether anything is remembered of a block that is not resident.
     fn remembers(&self, entry: Entry) -> bool {
         let _ = entry;
         false
     }
 
-    /// Most blocks of which something is remembered that are not here.
+    /// Most non-resident blocks that are remembered.
     fn remembered_max(&self) -> u32 {
         0
     }
 
-    /// Number of blocks that are here.
+    /// Number of resident blocks.
     fn len(&self) -> u32;
 
-    /// Its parts, where it has such.
+    /// Its parts, if the scheme has such.
     fn gauges(&self) -> Option<Gauges> {
         None
     }
 
-    /// As [`Scheme::overhead_bytes`](super::Scheme::overhead_bytes).
+    /// See [`Scheme::overhead_bytes`](super::Scheme::overhead_bytes).
     fn overhead_bytes(&self) -> u64;
 
-    /// The moves that were counted here, where they are kept: (block, slot).
+    /// The logged moves as (block, slot), if they are logged.
     fn take_log(&mut self) -> Option<Vec<(Entry, u64)>> {
         None
     }
 
-    /// As [`Scheme::describe`](super::Scheme::describe), with the blocks that `block` names.
+    /// See [`Scheme::describe`](super::Scheme::describe); `block` maps an entry to its block.
     fn describe(&self, block: &dyn Fn(Entry) -> u32) -> Vec<(&'static str, String)>;
 
-    /// Recounts everything.
+    /// Recounts everything and checks the invariants.
     ///
     /// # Errors
     /// Says which invariant does not hold.

@@ -1,11 +1,11 @@
 //! PROMOTE: exclusive caching without demotions (Gill, FAST 2008). A reply carries one bit,
-//! promoteHint, on its way up; each cache tosses a coin, passes the block on, or owns it and clears
-//! the bit. What a cache drives out is gone. The probabilities adapt (`chances.rs`).
+//! promoteHint, on its way up. Each cache makes a random choice: it passes the block on, or owns it
+//! and clears the bit. Evicted blocks are dropped. The probabilities adapt (`chances.rs`).
 //!
-//! Levels of LRU are here, levels of ARC in `promote_arc.rs`. A write updates the owner's copy, or
-//! is owned by the first cache (ours: the paper evaluates reads only).
+//! This file has the LRU levels; `promote_arc.rs` has the ARC levels. A write updates the owner's
+//! copy, or the first cache becomes the owner (ours: the paper evaluates reads only).
 //!
-//! Invariants: a block is in one cache at most; none holds more than its capacity.
+//! Invariants: a block is in at most one cache; no cache holds more than its capacity.
 
 use super::chances::{CHANCE, Chances, START};
 use super::info::{Build, SchemeInfo};
@@ -44,11 +44,11 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
 
 struct Promote {
     topology: Topology,
-    /// A list a cache; front: used longest ago.
+    /// One list for each cache. Front: least recently used.
     queues: ListQueues,
-    /// When each block was used last.
+    /// The time of the last use of each block.
     last: Vec<u64>,
-    /// Of each cache.
+    /// The probabilities of each cache.
     chances: Vec<Chances>,
     /// References so far.
     now: u64,
@@ -69,7 +69,8 @@ impl Promote {
         moves.push(came);
     }
 
-    /// References between the last uses of the newest and the oldest block of a full cache.
+    /// References between the last uses of the newest and the oldest block of a cache; 0 while it
+    /// is not full.
     fn life(&self, node: usize) -> f64 {
         if self.queues.len(node as u32) < self.topology.capacity(node) {
             return 0.0;
@@ -79,13 +80,13 @@ impl Promote {
         (used(newest) - used(oldest)) as f64
     }
 
-    /// Whether the coin of a cache says that a block goes to the cache above it.
+    /// Draws whether a block passes from a cache to the cache above.
     fn passes(&mut self, node: usize, above: usize) -> bool {
         self.chances[node].passes(above as u16)
     }
 
-    /// A request goes down through the first so many caches of a client's way: each says its life
-    /// to the next.
+    /// A request goes down through the first `asked` caches on a client's way. Each reports its
+    /// life to the next.
     fn tell_lives(&mut self, client: usize, asked: usize) {
         for i in 1..asked {
             let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
@@ -154,7 +155,7 @@ impl Scheme for Promote {
         Some(Gauges { probability: self.chances[node].first(), ..Gauges::default() })
     }
 
-    /// The time of each block's last use, in four bytes.
+    /// The time of each block's last use, in 4 bytes.
     fn overhead_bytes(&self, node: usize) -> u64 {
         4 * u64::from(self.topology.capacity(node))
     }

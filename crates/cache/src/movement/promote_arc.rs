@@ -1,13 +1,14 @@
 //! PROMOTE over levels of ARC (Gill, FAST 2008, the section "PROMOTE-ARC"). Request and reply carry
-//! a second bit, T2hint: some cache on the way knows the block, as a resident or as a ghost. The
-//! owner takes the block into T2 if it is set, else into T1.
+//! a second bit, T2hint: a cache on the way knows the block, as a resident or as a ghost. The owner
+//! puts the block into T2 if the bit is set, else into T1.
 //!
-//! A block bound for T1 is passed up with the probability that the sizes give, one bound for T2
-//! with the adapted one, which compares the lives of T2, each divided by T2's share of its cache.
-//! Ours, where the paper is silent: a cache that remembers a block as a ghost moves its target when
-//! the request passes, owner or not; the ghost goes when the block comes back to that cache.
+//! A block bound for T1 is passed up with the probability that the sizes give. A block bound for T2
+//! is passed up with the adapted probability, which compares the lives of T2, each divided by T2's
+//! share of its cache. Ours, where the paper is silent: a cache that has the block as a ghost
+//! adapts its target when the request passes, whether it becomes the owner or not; the ghost is
+//! removed when the block comes back to that cache.
 //!
-//! Invariants: those of each directory; a block is resident in one cache at most.
+//! Invariants: those of each directory; a block is resident in at most one cache.
 
 use super::chances::Chances;
 use super::{Gauges, Move, Scheme, Topology};
@@ -19,7 +20,7 @@ pub(super) struct PromoteArc {
     topology: Topology,
     directories: Vec<Directory>,
     last: Vec<u64>,
-    /// Of each cache.
+    /// The probabilities of each cache.
     chances: Vec<Chances>,
     now: u64,
     out: Evictions,
@@ -33,7 +34,7 @@ impl PromoteArc {
         Self { topology, directories, last: Vec::new(), chances, now: 0, out: Evictions::new() }
     }
 
-    /// The life of T2 by its share of the cache: what the whole cache's would be.
+    /// The life of T2 divided by its share of the cache: an estimate for the whole cache.
     fn life(&mut self, node: usize) -> f64 {
         let directory = &mut self.directories[node];
         if !directory.is_full() {
@@ -46,8 +47,8 @@ impl PromoteArc {
         if life == 0 { 0.0 } else { life as f64 / share }
     }
 
-    /// A request goes down through the first so many caches of a client's way: each says its life
-    /// to the next.
+    /// A request goes down through the first `asked` caches on a client's way. Each reports its
+    /// life to the next.
     fn tell_lives(&mut self, client: usize, asked: usize) {
         for i in 1..asked {
             let (above, node) = (self.topology.path(client)[i - 1], self.topology.path(client)[i]);
@@ -56,7 +57,7 @@ impl PromoteArc {
         }
     }
 
-    /// Whether a cache keeps a block of which it may be the owner.
+    /// Draws whether the `i`-th cache of a client keeps a block that it may own.
     fn keeps(&mut self, client: usize, i: usize, is_known: bool) -> bool {
         if i == 0 {
             return true;
@@ -67,7 +68,7 @@ impl PromoteArc {
         !passes
     }
 
-    /// Makes a block resident in T1 or T2, as ARC's cases II to IV do.
+    /// Makes a block resident in T1 or T2, following ARC's cases II to IV.
     fn own(&mut self, node: usize, entry: Entry, list: u32, moves: &mut Vec<Move>) {
         let directory = &mut self.directories[node];
         let ghosts = directory.lists.list_of(entry);
@@ -75,7 +76,7 @@ impl PromoteArc {
         if ghosts.is_some() {
             directory.lists.remove(entry);
         } else if directory.lists.len(T1) == directory.capacity {
-            // T1 alone fills the cache: its victim is not remembered.
+            // T1 fills the whole cache, so its victim leaves no ghost.
             let victim = directory.lists.pop(T1);
             moves.extend(victim.map(|victim| Move::Dropped(victim, node)));
         } else {
@@ -97,8 +98,8 @@ impl PromoteArc {
         self.last[entry as usize] = self.now;
     }
 
-    /// The place on a client's way of the cache that has a block, and whether any on the way down
-    /// to it knows the block. Caches that remember it move their targets.
+    /// Returns the position, on a client's way, of the cache that has a block, and whether any
+    /// cache down to it knows the block. Caches that have it as a ghost adapt their targets.
     fn look(&mut self, client: usize, entry: Entry) -> (Option<usize>, bool) {
         let mut is_known = false;
         for (i, &node) in self.topology.path(client).iter().enumerate() {
@@ -173,7 +174,7 @@ impl Scheme for PromoteArc {
         Some(Gauges { probability: self.chances[node].first(), ..Gauges::default() })
     }
 
-    /// ARC's ghosts, as many as blocks, at 16 bytes; the time of each block's last use at 4.
+    /// One ghost of 16 bytes and one time of 4 bytes for each block.
     fn overhead_bytes(&self, node: usize) -> u64 {
         (16 + 4) * u64::from(self.topology.capacity(node))
     }

@@ -34,7 +34,7 @@ pub fn schemes_with_levels() -> String {
     }
 }
 
-/// A scheme as a person chose it: its name and the value of every option.
+/// A scheme as configured: its name and the value of every option.
 #[derive(Clone)]
 pub struct SchemeSpec {
     info: &'static SchemeInfo,
@@ -42,12 +42,12 @@ pub struct SchemeSpec {
 }
 
 impl SchemeSpec {
-    /// Whether there is a scheme of that name.
+    /// Whether a scheme has this name.
     pub fn is_known(name: &str) -> bool {
         schemes().iter().any(|info| info.name == name)
     }
 
-    /// The scheme.
+    /// The description of the scheme.
     pub fn info(&self) -> &'static SchemeInfo {
         self.info
     }
@@ -60,7 +60,7 @@ impl SchemeSpec {
     /// Makes one level.
     ///
     /// # Errors
-    /// The scheme decides for all levels at once.
+    /// The scheme decides for all levels at once, so its levels cannot be made alone.
     pub(super) fn level(&self, config: LevelConfig<'_>) -> Result<Box<dyn SchemeLevel>, SpecError> {
         match self.info.level {
             Some(level) => Ok(level(&self.arguments, config)),
@@ -76,7 +76,7 @@ impl SchemeSpec {
     /// Makes the scheme.
     ///
     /// # Errors
-    /// The options, the policy or the topology do not go with the scheme.
+    /// The options, the policy or the topology do not fit the scheme.
     pub fn build(&self, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
         let Self { info, arguments } = self;
         if !info.policies.contains(&build.policy) {

@@ -1,5 +1,5 @@
-//! One level of a scheme behind a hashed index: what a server or a client runs whose neighbours are
-//! other processes. It counts as the simulator counts that level.
+//! One level of a scheme behind a hashed index, for a server or a client whose neighbours are other
+//! processes. Its counts are those of the same level in the simulator.
 //!
 //! Messages of neighbours are not trusted: numbers out of range are clamped.
 //!
@@ -16,69 +16,69 @@ use crate::handles::{Handles, Slot};
 use crate::policy::SpecError;
 use crate::{Counts, Entry, Frame};
 
-/// Most references that may pass at once: a neighbour that says more is not believed.
+/// Most references in one step. Larger numbers from a neighbour are clamped.
 const STEP_MAX: u64 = 1 << 20;
 
-/// Largest hint frequency.
+/// Largest hint frequency that is accepted.
 const FREQUENCY_MAX: f64 = 1e9;
 
-/// Blocks that came and went over the links, as the simulator counts them.
+/// Blocks that came and went over the links, counted as in the simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Blocks that came from above, with their data.
     pub demotions_in: u64,
     /// Blocks that came from below to stay.
     pub promotions_in: u64,
-    /// Of those, blocks that nobody had asked for.
+    /// The part of `promotions_in` that no request asked for.
     pub exchanges_in: u64,
     /// Blocks that went up.
     pub promotions_out: u64,
 }
 
-/// A block that left a level downwards, or for good.
+/// A block that left a level downwards, or was dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvictedBlock {
     /// The block.
     pub block: u64,
-    /// What goes with it one level down; none: it goes nowhere.
+    /// What goes with the block one level down; `None`: it is dropped.
     pub load: Option<Load>,
-    /// Whether the levels below may send blocks up for what comes down.
+    /// Whether the levels below may send a block up in exchange.
     pub exchanges: bool,
-    /// Whether it may come to that at the next level: then nothing should be asked there before
-    /// it has answered.
+    /// Whether such an exchange may happen at the next level. Then send that level no request
+    /// before it has answered.
     pub awaits: bool,
 }
 
-/// A block that goes up in exchange.
+/// A block that goes up in exchange for one that came down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PromotedBlock {
     /// The block.
     pub block: u64,
-    /// Where its data lies until the next call.
+    /// Where its data is until the next call.
     pub frame: Frame,
-    /// What goes with it.
+    /// What goes with the block.
     pub load: Load,
-    /// Whose it is.
+    /// Number of the client that owns the block.
     pub owner: u16,
 }
 
-/// What came of a reference.
+/// The result of a reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lookup {
     /// The frame that the block had.
     pub before: Option<Frame>,
-    /// The frame that it has now.
+    /// The frame that the block has now.
     pub now: Option<Frame>,
-    /// What is said further up; none if the block is not here, and the level below is to be asked.
+    /// What is said further up; `None` if the block is not resident: then ask the level below.
     pub pass: Option<Pass>,
 }
 
-/// Who makes a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Requester {
-    /// A level above, with what it says; none: a client.
+    /// What the level above says with the request; `None`: a client sends it.
     pub upper: Option<Bid>,
-    /// Whose the block is: the number of the level above or of the client.
+    /// Number of the level above or of the client; the block belongs to it.
     pub owner: u16,
 }
 
@@ -87,22 +87,22 @@ pub struct RemoteLevel {
     level: Box<dyn SchemeLevel>,
     capacity: u32,
     handles: Handles,
-    /// References so far. The last one stays open: what comes later may belong to it.
+    /// References so far. The last one stays open, since later calls may belong to it.
     now: u64,
     counts: Counts,
     links: LinkCounts,
-    /// What left in the last call, with the frame that it had.
+    /// What the last call evicted, with the frame that it had.
     evicted: Vec<crate::Evicted>,
     left: Option<EvictedBlock>,
 }
 
 impl RemoteLevel {
-    /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below, and
-    /// not the disk. `seed` is the start of the random numbers, the same at all levels, as a
-    /// simulation has it; `hash_seed` makes the index unpredictable, and changes nothing else.
+    /// A level of `capacity` blocks of `block_bytes`. `has_lower`: whether a level is below; if
+    /// not, the disk is. `seed` starts the random numbers and is equal at all levels, as in a
+    /// simulation. `hash_seed` makes the index unpredictable; it changes nothing else.
     ///
     /// # Errors
-    /// The scheme's levels do not run apart from each other.
+    /// The levels of the scheme cannot run apart from each other.
     pub fn new(
         scheme: &SchemeSpec,
         capacity: u32,
@@ -132,27 +132,28 @@ impl RemoteLevel {
         })
     }
 
-    /// Who stands above: blocks of all caches on the way of the level of that number, and how many
-    /// caches these are. `below`: blocks of all caches below.
+    /// Introduces the level above with the number `upper`. `blocks`: of all caches on its way;
+    /// `levels`: how many caches these are; `below`: blocks of all caches below this one.
     pub fn introduce(&mut self, upper: u16, blocks: u64, levels: u16, below: u64) {
         self.measure_way(blocks.saturating_add(below));
         self.level.introduce(upper, blocks, levels);
     }
 
-    /// Nobody stands above that has said so: a client asks itself. `below` as before.
+    /// No level above was introduced: clients ask directly. `below`: blocks of all caches below
+    /// this one.
     pub fn stand_alone(&mut self, below: u64) {
         self.measure_way(below);
     }
 
-    /// So many blocks are above and below.
+    /// Sets the blocks of all other levels, above and below.
     fn measure_way(&mut self, others: u64) {
         if self.now == 0 {
             self.level.measure_way(others.saturating_add(self.capacity.into()));
         }
     }
 
-    /// So many references have been made above since this was called last, wherever they were
-    /// served; the last of them is the one that what follows belongs to.
+    /// `references` references were made above since the last call, wherever they were served. The
+    /// calls that follow belong to the last of them.
     pub fn pass_time(&mut self, references: u64) {
         let references = references.min(STEP_MAX).max(u64::from(self.now == 0));
         self.now += references;
@@ -164,12 +165,13 @@ impl RemoteLevel {
         self.now
     }
 
-    /// What goes along with a request to the level below.
+    /// What goes with a request to the level below.
     pub fn bid(&self) -> Bid {
         self.level.bid()
     }
 
-    /// A counted reference. `cold` is asked on a miss: whether nobody referenced the block before.
+    /// Serves a counted reference. `cold` is called on a miss: whether the block was never
+    /// referenced before.
     pub fn reference(
         &mut self,
         block: u64,
@@ -201,15 +203,15 @@ impl RemoteLevel {
         Lookup { before: Some(before), now, pass: Some(pass) }
     }
 
-    /// A write of a block that a level above holds: it passes through.
+    /// Counts a write of a block that a level above holds; it passes through.
     pub fn passes_write(&mut self) {
         self.start();
         self.open_first();
         self.count(true, false);
     }
 
-    /// The block of a reference that was not served here comes up: what is said further up, and its
-    /// frame if it stays.
+    /// The block of a reference that was not served here comes up. Returns what is said further up,
+    /// and the frame of the block if it stays here.
     pub fn arrive(
         &mut self,
         block: u64,
@@ -235,9 +237,9 @@ impl RemoteLevel {
         (further, Some(self.handles.give_frame(entry)))
     }
 
-    /// A block comes down from a level above: its frame, and how hot it is if
-    /// [`exchange`](Self::exchange) is to be called with that when what left for it has been dealt
-    /// with. None if it is here already.
+    /// A block comes down from a level above. Returns its frame, and a hotness if
+    /// [`exchange`](Self::exchange) is to be called with it after the evicted block has been dealt
+    /// with. `None` if the block is resident already.
     pub fn demoted(
         &mut self,
         block: u64,
@@ -257,10 +259,10 @@ impl RemoteLevel {
         Some((self.handles.give_frame(entry), hotness))
     }
 
-    /// The block that goes up for one that came down as hot as that.
+    /// The block that goes up in exchange for `block`, which came down with this `hotness`.
     pub fn exchange(&mut self, block: u64, hotness: f64) -> Option<PromotedBlock> {
         self.start();
-        // A block that is not known any more is not the one that goes up either.
+        // A block that is no longer known cannot be the one that goes up.
         let entry = self.handles.find(block).unwrap_or(Entry::MAX);
         let Promoted { entry, owner, load } = self.level.exchange(entry, hotness, &|_| true)?;
         self.links.promotions_out += 1;
@@ -270,7 +272,7 @@ impl RemoteLevel {
         Some(PromotedBlock { block, frame, load, owner })
     }
 
-    /// A block comes up in exchange: its frame; none if it is here already.
+    /// A block comes up in exchange. Returns its frame; `None` if it is resident already.
     pub fn exchanged(&mut self, block: u64, owner: u16, load: Load) -> Option<Frame> {
         self.start();
         self.open_first();
@@ -285,7 +287,7 @@ impl RemoteLevel {
         Some(self.handles.give_frame(entry))
     }
 
-    /// Forgets that a block is here: the frame that it had.
+    /// Removes a block. Returns the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
         self.start();
         let entry = self.find_held(block)?;
@@ -296,47 +298,47 @@ impl RemoteLevel {
         Some(frame)
     }
 
-    /// What left in the last call, downwards or for good.
+    /// What the last call evicted, downwards or for good.
     pub fn left(&self) -> Option<EvictedBlock> {
         self.left
     }
 
-    /// What left in the last call, downwards or for good, with the frame that it had.
+    /// What the last call evicted, downwards or for good, with the frame that it had.
     pub fn evicted(&self) -> &[crate::Evicted] {
         &self.evicted
     }
 
-    /// The frame of a block that is here.
+    /// The frame of a resident block.
     pub fn frame(&self, block: u64) -> Option<Frame> {
         self.handles.frame(self.handles.find(block)?)
     }
 
-    /// The blocks that are here, with their frames.
+    /// The resident blocks with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
         self.residents_within(0..self.handles())
     }
 
-    /// As [`HashedCache::residents_within`](crate::HashedCache::residents_within).
+    /// See [`HashedCache::residents_within`](crate::HashedCache::residents_within).
     pub fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
         self.handles.residents_within(part)
     }
 
-    /// As [`HashedCache::handles`](crate::HashedCache::handles).
+    /// See [`HashedCache::handles`](crate::HashedCache::handles).
     pub fn handles(&self) -> u32 {
         self.handles.count()
     }
 
-    /// Blocks that it may hold.
+    /// Capacity in blocks.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Blocks that it holds.
+    /// Number of resident blocks.
     pub fn len(&self) -> u32 {
         self.level.len()
     }
 
-    /// Whether it holds none.
+    /// Whether no block is resident.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -346,12 +348,12 @@ impl RemoteLevel {
         &self.counts
     }
 
-    /// What came and went over the links.
+    /// Blocks that came and went over the links.
     pub fn link_counts(&self) -> LinkCounts {
         self.links
     }
 
-    /// Its parts, where the scheme has such.
+    /// Its parts, if the scheme has such.
     pub fn gauges(&self) -> Option<Gauges> {
         self.level.gauges()
     }
@@ -361,7 +363,7 @@ impl RemoteLevel {
         self.left = None;
     }
 
-    /// The first reference begins by itself.
+    /// Begins the first reference, if none has begun.
     fn open_first(&mut self) {
         if self.now == 0 {
             self.pass_time(1);
@@ -379,7 +381,7 @@ impl RemoteLevel {
         }
     }
 
-    /// Carries out what left.
+    /// Frees the frame of an evicted block and notes the eviction.
     fn settle(&mut self, evicted: Option<Evicted>) {
         let Some(Evicted { entry, load, exchanges, awaits, .. }) = evicted else { return };
         let Slot { block, frame } = self.handles.slot(entry);
@@ -390,7 +392,7 @@ impl RemoteLevel {
         self.drop_if_unknown(entry);
     }
 
-    /// The handle of a block: the one that it has, or a fresh one.
+    /// The handle of a block; a new one if it has none.
     fn enter(&mut self, block: u64) -> Entry {
         let used = self.capacity as usize + self.level.remembered_max() as usize;
         let level = &self.level;
@@ -400,7 +402,7 @@ impl RemoteLevel {
         entry
     }
 
-    /// The handle of a block that is here.
+    /// The handle of a resident block.
     fn find_held(&self, block: u64) -> Option<Entry> {
         self.handles.find(block).filter(|&entry| self.level.holds(entry))
     }
@@ -421,13 +423,13 @@ impl RemoteLevel {
     }
 }
 
-/// What a neighbour said, as far as it can be.
+/// Clamps what a neighbour says of a block to valid ranges.
 fn sound_load(load: Load) -> Load {
     Load { frequency: sound_frequency(load.frequency), ..load }
 }
 
 fn sound_frequency(frequency: f64) -> f64 {
-    // Not a number is none.
+    // NaN becomes 0.
     if frequency > 0.0 { frequency.min(FREQUENCY_MAX) } else { 0.0 }
 }
 

@@ -1,11 +1,11 @@
-//! A queue in ten segments that finds out where read blocks and where demoted blocks are to enter:
-//! the adaptive array of Wong & Wilkes (USENIX 2002, section 4), with the details of the authors'
+//! A queue in ten segments that learns where read blocks and where demoted blocks should enter: the
+//! adaptive array of Wong & Wilkes (USENIX 2002, section 4), with the details of the authors'
 //! simulator.
 //!
-//! Two ghost caches as large as the array, of blocks without data, simulate an array that keeps
-//! only what was read and one that keeps only what was demoted. A read that one of them would have
-//! served counts for it. A new block enters the segment that the share of its kind names; a hit
-//! goes to the protected end.
+//! Two ghost caches as large as the array hold blocks without data. One simulates an array that
+//! keeps only read blocks, the other an array that keeps only demoted blocks. Each counts the reads
+//! that it would have served. A new block enters the segment given by the share of its kind in
+//! these counts; a hit moves a block to the protected end.
 //!
 //! Invariants: no segment holds more than its size; a block is in one segment at most.
 
@@ -15,7 +15,7 @@ use crate::lists::Lists;
 
 const SEGMENTS: usize = 10;
 
-/// What came to the array.
+/// How a block came to the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -25,13 +25,13 @@ pub(super) enum Kind {
 /// How the segments and the entry points are chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Each segment twice the size of the one before, instead of all alike.
+    /// Each segment is twice the size of the one before; otherwise all have one size.
     pub(super) exponential: bool,
-    /// The better kind enters at the protected end, instead of both by their share.
+    /// The better kind enters at the protected end; otherwise both enter by their share.
     pub(super) normalised: bool,
 }
 
-/// The queue: segment 0 is next to be ejected; the front of a segment leaves it first.
+/// The queue. Segment 0 is evicted first; the front of a segment leaves it first.
 pub(super) struct Segments {
     queues: ListQueues,
     sizes: [u32; SEGMENTS],
@@ -39,7 +39,7 @@ pub(super) struct Segments {
     ghosts: [Ghosts; 2],
 }
 
-/// A cache of blocks without data.
+/// A ghost cache: blocks without data.
 struct Ghosts {
     capacity: u32,
     recency: Lists,
@@ -74,7 +74,7 @@ impl Ghosts {
 impl Segments {
     pub(super) fn new(capacity: u32, shape: Shape) -> Self {
         let parts = (1_u64 << SEGMENTS) - 1;
-        // Blocks of the first `n` segments; rounding leaves the last one the rest.
+        // Blocks of the first `n` segments; the last segment gets the rounding remainder.
         let until = |n: usize| {
             let share = if shape.exponential {
                 u64::from(capacity) * ((1 << n) - 1) / parts
@@ -101,18 +101,18 @@ impl Segments {
         (0..SEGMENTS as u32).map(|segment| self.queues.len(segment)).sum()
     }
 
-    /// Segment in which a new block of a kind enters.
+    /// The segment in which a new block of a kind enters.
     fn entrance(&self, kind: Kind) -> usize {
         let [read, demoted] = [self.ghosts[0].hits, self.ghosts[1].hits];
         let own = if kind == Kind::Read { read } else { demoted };
         let whole = if self.shape.normalised { read.max(demoted) } else { read + demoted };
-        // A share of a part of nothing: the first segment that has room for a block at all.
+        // Very small arrays have empty segments: use the first one that can hold a block.
         let first = self.sizes.iter().position(|&size| size > 0).unwrap_or(0);
         let segment = SEGMENTS as u64 * own / whole;
         (segment as usize).clamp(first, SEGMENTS - 1)
     }
 
-    /// A block comes by a read or a demotion: what it drives out.
+    /// A block comes by a read or a demotion. Returns the block that is evicted for it.
     pub(super) fn bring(&mut self, entry: Entry, kind: Kind) -> Option<Entry> {
         if kind == Kind::Read {
             self.ghosts.iter_mut().for_each(|ghosts| ghosts.read(entry));
@@ -128,8 +128,8 @@ impl Segments {
         ejected
     }
 
-    /// Puts a block at the newest end of a segment; what is too much in one goes to the next
-    /// lower.
+    /// Puts a block at the newest end of a segment. If the segment is over its size, its front
+    /// moves to the next lower segment, and so on.
     fn put(&mut self, entry: Entry, segment: usize) -> Option<Entry> {
         let mut falling = Some(entry);
         for i in (0..=segment).rev() {
@@ -142,7 +142,7 @@ impl Segments {
         falling
     }
 
-    /// Next to be ejected first.
+    /// All blocks, the next to be evicted first.
     pub(super) fn order(&self) -> Vec<Entry> {
         (0..SEGMENTS as u32).flat_map(|segment| self.queues.iter(segment)).collect()
     }

@@ -1,7 +1,7 @@
-//! The levels of a scheme stacked up in one process: what one level says reaches the other at once.
-//! What each decides is its own business (`level.rs`).
+//! The levels of a scheme stacked in one process: each message of a level reaches the other at
+//! once. How a level decides is in its own file (`level.rs`).
 //!
-//! Invariants (checked by [`Stack::validate`]): those of the index, which names the one cache that
+//! Invariants (checked by [`Stack::validate`]): those of the index, which names the only cache that
 //! holds a block, and those of the levels.
 
 use std::hint::black_box;
@@ -12,23 +12,23 @@ use super::level::{Demoted, Evicted, LevelConfig, Pass, Passing, SchemeLevel, Up
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
 use crate::{Entry, Reference};
 
-/// Instead of a place on a client's way: the cache is not on it.
+/// Marks a cache that is not on a client's way.
 const ELSEWHERE: u8 = u8::MAX;
 
-/// Entries that become valid at once.
+/// Number of entries that the levels make valid in one step.
 const GROWTH: u32 = 1 << 10;
 
 pub(super) struct Stack<L> {
     topology: Topology,
     levels: Vec<L>,
-    /// The place of each cache on the way of each client, from 0; a row for each client.
+    /// The position of each cache on the way of each client, from 0; one row for each client.
     steps: Vec<u8>,
     index: Index,
-    /// Most blocks that the levels hold and remember.
+    /// Most blocks that the levels hold and remember together.
     known_max: usize,
 }
 
-/// What each cache of a topology is made for.
+/// The arguments for each cache of a topology.
 pub(super) fn level_configs<'a>(build: &Build<'a>) -> Vec<LevelConfig<'a>> {
     let topology = build.topology;
     let blocks = |client: usize| -> u64 {
@@ -47,7 +47,7 @@ pub(super) fn level_configs<'a>(build: &Build<'a>) -> Vec<LevelConfig<'a>> {
     (0..topology.nodes()).map(config).collect()
 }
 
-/// A stack of levels, each made by `level` from its number and what it is made for.
+/// Makes a stack of levels; `level` makes each from its number and its arguments.
 pub(super) fn stack<'a, L: SchemeLevel + 'static>(
     build: &Build<'a>,
     mut level: impl FnMut(usize, LevelConfig<'a>) -> L,
@@ -58,7 +58,7 @@ pub(super) fn stack<'a, L: SchemeLevel + 'static>(
     for above in 0..topology.nodes() {
         if let Some(node) = topology.below(above) {
             let blocks = topology.capacity_down_to(above);
-            // The random numbers are the caches' own, by their place in the topology.
+            // Each cache has its own random numbers, by its number in the topology.
             levels[node].introduce(above as u16, blocks, 0);
         }
     }
@@ -74,7 +74,7 @@ pub(super) fn stack<'a, L: SchemeLevel + 'static>(
 }
 
 impl<L: SchemeLevel> Stack<L> {
-    /// The entry of a block that is referenced.
+    /// The entry of a block that is referenced; a new one if it has none.
     fn enter(&mut self, block: u32) -> Entry {
         let Self { index, levels, .. } = self;
         index.sweep(self.known_max, |entry| levels.iter().any(|level| level.remembers(entry)));
@@ -86,7 +86,7 @@ impl<L: SchemeLevel> Stack<L> {
         entry
     }
 
-    /// A block has left the last cache.
+    /// Handles a block that no cache holds any more.
     fn drop_block(&mut self, entry: Entry) {
         self.index.set_home(entry, None);
         if !self.levels.iter().any(|level| level.remembers(entry)) {
@@ -94,7 +94,8 @@ impl<L: SchemeLevel> Stack<L> {
         }
     }
 
-    /// A block has left a cache: it goes down as far as it goes, and what comes up for it goes up.
+    /// Handles a block that left a cache: demotes it, with all that follows, and makes the
+    /// exchange.
     fn evict(&mut self, mut node: usize, mut evicted: Evicted, moves: &mut Vec<Move>) {
         loop {
             let Evicted { entry, owner, load, exchanges, .. } = evicted;
@@ -117,9 +118,9 @@ impl<L: SchemeLevel> Stack<L> {
         }
     }
 
-    /// A block came down to a cache as hot as that: what goes up for it.
+    /// Makes the exchange for a block that came down to a cache with this hotness.
     fn exchange(&mut self, below: usize, entry: Entry, hotness: f64, moves: &mut Vec<Move>) {
-        // It goes back to where it came from, which another client may be above.
+        // The promoted block goes to its owner's cache, which may be another client's.
         let topology = &self.topology;
         let above = |owner: u16| {
             let path = topology.path(owner.into());
@@ -136,8 +137,8 @@ impl<L: SchemeLevel> Stack<L> {
         }
     }
 
-    /// Asks the caches of a client from its own down for a block, which the one at `place` has, if
-    /// any: what that one answers, and what leaves it.
+    /// Asks the caches on a client's way for a block, from the client's own down to the one at
+    /// `place`. Returns that one's answer and what it evicts; `None` without a `place`.
     fn ask(
         &mut self,
         client: usize,
@@ -179,7 +180,7 @@ impl<L: SchemeLevel> Scheme for Stack<L> {
         let step = |node: usize| self.steps[client * self.levels.len() + node];
         let mut place = found.map(step);
         if let (Some(node), Some(ELSEWHERE)) = (found, place) {
-            // It is another client's, who must not share it: that one loses it.
+            // The block is in another client's cache, but is not shared: that cache drops it.
             self.levels[node].discard(entry);
             self.index.set_home(entry, None);
             moves.push(Move::Dropped(block, node));

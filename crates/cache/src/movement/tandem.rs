@@ -1,22 +1,25 @@
-//! Tandem, our own scheme, for two levels: the distance of its last two references decides whether
-//! a block is kept at all, its frequency decides where. Almost nothing goes down.
+//! Tandem, our own scheme, for two levels: the distance between a block's last two references
+//! decides whether it is kept at all; its frequency decides at which level. Blocks are rarely
+//! demoted.
 //!
-//! One directory of LIRS (`policy/lirs.rs`) stands for all blocks that the two levels keep between
-//! them, and hears of every reference. The upper level is a small window, LRU, and the main area.
-//! A block that is kept is in exactly one of two places: in the main area, or below. The window has
-//! copies: of what was read lately and is not in the main area. So what leaves the window costs
-//! nothing, since the level below has it still, or it is not worth keeping.
+//! One LIRS directory (`policy/lirs.rs`) covers all blocks that the two levels keep, and sees every
+//! reference. The upper level has a small LRU window and the main area. A kept block is in exactly
+//! one of two places: the main area, or the level below. The window has copies of blocks that were
+//! read recently and are not in the main area. So a block can leave the window at no cost: either
+//! the level below still has it, or it is not worth keeping.
 //!
-//! Only what leaves the window may come into the main area, and only if a sketch has seen it more
-//! often, by a margin, than the block used longest ago there. Those two change places: the data of
-//! the one is above already, and the other goes down. That is the only demotion there is. The
-//! margin is there because each costs a round trip, as much as one hit more above gains.
+//! Only a block that leaves the window can enter the main area, and only if a sketch has seen it
+//! more often, by a margin, than the least recently used block there. The two are then exchanged:
+//! the data of the first is in the upper level already, and the second is demoted. There is no
+//! other demotion. The margin exists because a demotion costs a round trip, as much as one more hit
+//! in the upper level gains.
 //!
-//! The directory is the client's. It tells the level below, with each request, whether to keep the
-//! block that is read and the name of the one that leaves for it.
+//! The directory is kept by the client. With each request it tells the level below whether to keep
+//! the block that is read, and which block to evict for it.
 //!
-//! Invariants: the main area holds blocks of the directory only, and the window none of those; no
-//! area holds more than its size; what the directory has and the main area has not fits below.
+//! Invariants: every block in the main area is in the directory, and none of them is in the window;
+//! no area holds more than its size; the blocks that are in the directory but not in the main area
+//! fit below.
 
 use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
@@ -63,7 +66,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
     let [upper, lower] = build.pair("tandem")?;
-    // What is read is kept above at least until the next one.
+    // The window keeps a block at least until the next read.
     let window = ((f64::from(upper) * arguments.real("window")) as u32).max(1);
     let main = upper - window;
     let Some(kept) = main.checked_add(lower) else {
@@ -88,14 +91,14 @@ const WINDOW: u32 = 0;
 const MAIN: u32 = 1;
 
 struct Tandem {
-    /// Most blocks of the window, of the main area and of the level below.
+    /// Sizes in blocks of the window, the main area and the level below.
     window: u32,
     main: u32,
     lower: u32,
     margin: u8,
-    /// Has what is kept in the main area or below.
+    /// The blocks that are kept, in the main area or below.
     directory: Box<dyn Policy>,
-    /// The upper level. Front of each list: used longest ago.
+    /// The upper level. Front of each list: least recently used.
     queues: ListQueues,
     sketch: Sketch,
     out: Evictions,
@@ -106,8 +109,8 @@ impl Tandem {
         self.directory.contains(entry) && !self.queues.is_in(MAIN, entry)
     }
 
-    /// Tells the directory of a block that comes from below or from the disk; what it gives up for
-    /// that leaves the place where it was kept.
+    /// Adds to the directory a block that comes from below or from the disk. The block that the
+    /// directory evicts for it leaves its place.
     fn keep(&mut self, entry: Entry, moves: &mut Vec<Move>) {
         self.out.clear();
         self.directory.access(entry, &mut self.out);
@@ -121,10 +124,10 @@ impl Tandem {
         }
     }
 
-    /// The oldest block of the window gives up its copy there, or comes into the main area.
+    /// The oldest block of the window is dropped from it, or moves to the main area.
     fn leave_window(&mut self, moves: &mut Vec<Move>) {
         let Some(oldest) = self.queues.pop(WINDOW) else { return };
-        // Without a main area, and where the directory has given it up, there is no way in.
+        // It stays out if there is no main area, or if the directory has evicted it.
         if self.directory.contains(oldest) && self.make_room_for(oldest, moves) {
             self.queues.push(MAIN, oldest);
         } else {
@@ -132,8 +135,8 @@ impl Tandem {
         }
     }
 
-    /// Whether the main area takes a block of the window; then the level below has given it up,
-    /// and has what had to leave for it.
+    /// Whether the main area takes a block of the window. If so, the level below gives that block
+    /// up, and receives the block that it replaces.
     fn make_room_for(&mut self, entry: Entry, moves: &mut Vec<Move>) -> bool {
         if self.queues.len(MAIN) < self.main {
             moves.push(Move::Dropped(entry, 1));
@@ -167,7 +170,7 @@ impl Scheme for Tandem {
         let is_kept = self.directory.contains(entry);
         if let Some(list) = self.queues.list_of(entry) {
             self.queues.renew(list, entry);
-            // A copy in the window that is no longer kept is not worth sending down.
+            // A window copy that the directory no longer keeps is not added again.
             if is_kept {
                 self.out.clear();
                 self.directory.touch(entry, &mut self.out);
@@ -207,8 +210,9 @@ impl Scheme for Tandem {
         (node == 0).then_some(main)
     }
 
-    /// The directory and the sketch are the client's: a second pair of links for each block that is
-    /// kept, two pairs for each of twice as many ghosts, and 8 bytes a block of the lower level.
+    /// The client has the directory and the sketch: a second pair of links for each block that is
+    /// kept, two pairs for each of twice as many ghosts, and 8 bytes for each block of the lower
+    /// level.
     fn overhead_bytes(&self, node: usize) -> u64 {
         let kept = u64::from(self.directory.capacity());
         let sketch = 8 * u64::from(self.lower).next_power_of_two();

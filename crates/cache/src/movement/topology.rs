@@ -1,28 +1,29 @@
-//! Which caches there are, which stands above which, and who the clients are.
+//! The caches of a hierarchy, their order, and the clients.
 
 use std::fmt;
 
 /// A cache of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Blocks that it may hold, at least 1.
+    /// Capacity in blocks, at least 1.
     pub capacity: u32,
-    /// The cache that serves what this one misses; none: the disk does.
+    /// The cache that serves its misses; `None`: the disk.
     pub below: Option<usize>,
 }
 
-/// Caches in a forest: every cache above one other or above the disk, every client at one cache.
+/// Caches in a forest: every cache is above one other or above the disk, every client is at one
+/// cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
-    /// Of each client: the caches from its own down to the last above the disk.
+    /// For each client: the caches from its own down to the last above the disk.
     paths: Vec<Vec<usize>>,
 }
 
-/// Most caches of a topology: a byte names a queue of one (PROMOTE), and a cache has up to four.
+/// Most caches of a topology. A byte names a queue of one (PROMOTE), and a cache has up to four.
 pub const MAX_NODES: usize = 31;
 
-/// A topology that cannot be: says what is wrong and what would be right.
+/// Why a topology is not valid; says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyError(String);
 
@@ -35,7 +36,7 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// Levels one below the other, the client at the first.
+    /// Levels one below the other, with one client at the first.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
@@ -48,7 +49,8 @@ impl Topology {
     /// Caches, and the cache of each client.
     ///
     /// # Errors
-    /// There are none or too many, one has no room, one is below itself, or none such exists.
+    /// There is no cache or no client, or there are too many; a cache has no capacity or is below
+    /// itself; or a number names no cache.
     pub fn new(nodes: Vec<Node>, clients: &[usize]) -> Result<Self, TopologyError> {
         let wrong = |what: String| Err(TopologyError(what));
         let clients_fit = (1..=usize::from(u16::MAX)).contains(&clients.len());
@@ -101,12 +103,12 @@ impl Topology {
         self.nodes[node].capacity
     }
 
-    /// The cache below a cache.
+    /// The cache directly below a cache; `None`: the disk.
     pub fn below(&self, node: usize) -> Option<usize> {
         self.nodes[node].below
     }
 
-    /// The caches right above a cache.
+    /// The caches directly above a cache.
     pub fn uppers(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.nodes.len()).filter(move |&i| self.nodes[i].below == Some(node))
     }
@@ -121,8 +123,8 @@ impl Topology {
         self.paths.iter().all(|path| path.len() == self.nodes.len())
     }
 
-    /// Blocks of a cache and of those on one way above it: `above` is the cache directly above.
-    /// Where several stand above that one, the largest way counts.
+    /// Blocks of the cache `above` and of the caches on one way above it. Of several ways, the one
+    /// with the most blocks counts.
     pub fn capacity_down_to(&self, above: usize) -> u64 {
         let most = self.uppers(above).map(|i| self.capacity_down_to(i)).max().unwrap_or(0);
         most + u64::from(self.nodes[above].capacity)

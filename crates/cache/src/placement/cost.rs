@@ -1,29 +1,30 @@
-//! How evicted blocks come down, by cost: whether the client sends them or the server reads them
-//! from disk again. The papers compare the two on systems with a fast and a slow network; that the
-//! choice is made while running, and by this rule, is ours.
+//! Chooses by cost how evicted blocks come down: the client sends them, or the server reads them
+//! from disk again. The papers compare the two on systems with a fast and a slow network. The
+//! choice at run time, and its rule, are ours.
 //!
-//! No clock is here: the user says what a period was like.
+//! This module has no clock: the caller reports the load of each period.
 
 use super::rules::WayDown;
 
-/// The other way must cost less than this share of the present one.
+/// The other way must cost less than this share of the current way.
 const LEAD: f64 = 0.8;
 
-/// What a period was like.
+/// The load of a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Size of a block in bytes.
     pub block_bytes: u32,
-    /// What the link from the clients could have carried besides, in bytes a second.
+    /// Unused bandwidth of the link from the clients, in bytes per second.
     pub free_bytes_per_s: f64,
     /// Time that a disk takes to read a block, in microseconds.
     pub reload_us: f64,
-    /// Share of the time, from 0 to 1, in which the disks had no demand to serve.
+    /// Share of the period, from 0 to 1, in which the disks served no demand.
     pub idle_share: f64,
 }
 
 impl Load {
-    /// What a demotion and a reload cost in microseconds; infinite where there is nothing left.
+    /// The costs of a demotion and of a reload in microseconds; infinite if the link or the disks
+    /// are busy.
     pub fn costs_us(&self) -> (f64, f64) {
         let demotion = f64::from(self.block_bytes) / self.free_bytes_per_s.max(0.0) * 1e6;
         let reload = self.reload_us / self.idle_share.clamp(0.0, 1.0);
@@ -31,7 +32,7 @@ impl Load {
     }
 }
 
-/// Chooses between `Demote` and `Reload`, period by period.
+/// Chooses between `Demote` and `Reload` for each period.
 #[derive(Clone, Copy, Debug)]
 pub struct WayByCost {
     way: WayDown,
@@ -39,15 +40,15 @@ pub struct WayByCost {
 }
 
 impl Default for WayByCost {
-    /// Begins with reloads, which ask nothing of the client.
+    /// Starts with reloads, which cost the client nothing.
     fn default() -> Self {
         Self { way: WayDown::Reload, changes: 0 }
     }
 }
 
 impl WayByCost {
-    /// The way for the next period, after one that was like this. It changes only if the other
-    /// way is a fifth cheaper.
+    /// Chooses the way for the next period from the load of the last one. It changes only if the
+    /// other way is a fifth cheaper.
     pub fn review(&mut self, load: &Load) -> WayDown {
         let (demotion, reload) = load.costs_us();
         let next = match self.way {
@@ -60,12 +61,12 @@ impl WayByCost {
         next
     }
 
-    /// The way at present.
+    /// The current way.
     pub fn way(&self) -> WayDown {
         self.way
     }
 
-    /// How often it changed.
+    /// Number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(at(8e6 / 11.0, 1.0), WayDown::Reload);
         assert_eq!(at(8e6 / 7.0, 1.0), WayDown::Reload);
         assert_eq!(at(8e6 / 11.0, 0.1), WayDown::Demote);
-        // Neither has anything left: it stays as it is. Then the disks have, then the link.
+        // Neither has capacity left: no change. Then the disks have some, then the link.
         assert_eq!(at(0.0, 0.0), WayDown::Demote);
         assert_eq!(at(-1.0, 0.5), WayDown::Reload);
         assert_eq!(at(0.0, 0.0), WayDown::Reload);

@@ -1,7 +1,8 @@
-//! Placement below a client's cache: the choices that a person has, and what the user of a level
-//! needs to carry them out: a queue of blocks to be read back, and the choice of the way down.
+//! Placement below a client's cache: the configurable choices, a queue of blocks to be read back,
+//! and the choice between reload and demotion by cost.
 //!
-//! Not here: the [level](crate::Level) that places, and policies, which say what gives way.
+//! Not here: the [level](crate::Level), which places blocks, and the policies, which choose
+//! victims.
 
 mod cost;
 #[cfg(test)]

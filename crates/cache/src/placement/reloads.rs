@@ -1,12 +1,12 @@
-//! The reload queue of USENIX 2003: blocks that the client evicted and that are to be read back
-//! when the disk has nothing better to do. It is perfectly right not to do a reload, so the queue
-//! is bounded, and what it holds goes as soon as it is of no use.
+//! The reload queue of USENIX 2003: blocks that the client evicted, to be read back when the disk
+//! is idle. A reload may always be left out. So the queue is bounded, and drops a block once its
+//! reload would be of no use.
 //!
-//! Only the names and their order are here: no clock, and no I/O. When the disk has time, and
-//! whether a block was asked for while its reload was under way, is the business of the user.
+//! This module has no clock and does no I/O; it only orders block numbers. The caller knows when
+//! the disk is idle, and whether a block was requested while its reload was under way.
 //!
-//! Invariant (checked by [`ReloadQueue::validate`]): every block that was queued is still here, or
-//! was dropped for one reason, or was issued.
+//! Invariant (checked by [`ReloadQueue::validate`]): every queued block is still in the queue, was
+//! dropped for one reason, or was issued.
 
 use crate::bounded_lru_map::BoundedLruMap;
 
@@ -16,27 +16,27 @@ pub struct ReloadQueue {
     counts: ReloadCounts,
 }
 
-/// What became of the blocks that were to be reloaded.
+/// What happened to the blocks that were to be reloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadCounts {
     /// Blocks that entered the queue.
     pub queued: u64,
-    /// Blocks that did not, since they were in it.
+    /// Blocks that were in the queue already.
     pub duplicates: u64,
-    /// Dropped: the client asked for the block again, and has it now.
+    /// Dropped: the client asked for the block again, and has it.
     pub demanded: u64,
-    /// Dropped: the block was written, so that what is on disk is out of date or about to be.
+    /// Dropped: the block was written, so its data on disk is stale or about to be.
     pub written: u64,
     /// Dropped: the block was discarded.
     pub discarded: u64,
-    /// Dropped: the queue was full, and this was the oldest.
+    /// Dropped: the queue was full, and this block was the oldest.
     pub overflowed: u64,
-    /// Handed out to be read.
+    /// Blocks that were handed out to be read.
     pub issued: u64,
 }
 
 impl ReloadCounts {
-    /// What two queues counted together.
+    /// The sums of two counts.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             queued: self.queued + other.queued,
@@ -51,13 +51,13 @@ impl ReloadCounts {
 }
 
 impl ReloadQueue {
-    /// An empty queue for `max` blocks; 0 lets all go at once. `seed` makes the index
+    /// An empty queue for `max` blocks; with 0 it drops every block at once. `seed` makes the index
     /// unpredictable for clients that choose the block numbers; it changes nothing else.
     pub fn new(max: u32, seed: u64) -> Self {
         Self { waiting: BoundedLruMap::new(max, seed), counts: ReloadCounts::default() }
     }
 
-    /// A block is to be reloaded, after those that wait already. One that waits keeps its place.
+    /// Appends a block to the queue. A block that is queued already keeps its place.
     pub fn push(&mut self, block: u64) {
         if self.waiting.get(block).is_some() {
             self.counts.duplicates += 1;
@@ -71,22 +71,22 @@ impl ReloadQueue {
         self.waiting.touch(block);
     }
 
-    /// The client asks for a block: it has it from now on.
+    /// Drops a block that the client asks for.
     pub fn drop_demanded(&mut self, block: u64) {
         self.counts.demanded += self.remove(block);
     }
 
-    /// A block is written.
+    /// Drops a block that is written.
     pub fn drop_written(&mut self, block: u64) {
         self.counts.written += self.remove(block);
     }
 
-    /// A block is gone.
+    /// Drops a block that is discarded.
     pub fn drop_discarded(&mut self, block: u64) {
         self.counts.discarded += self.remove(block);
     }
 
-    /// A range of blocks is gone, or about to change.
+    /// Drops all blocks of a range that is discarded or about to change.
     pub fn discard_within(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
         let before = self.len();
         self.waiting.retain(|block| !blocks.contains(&block));
@@ -104,12 +104,12 @@ impl ReloadQueue {
         Some(block)
     }
 
-    /// Number of blocks that wait.
+    /// Number of queued blocks.
     pub fn len(&self) -> u32 {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,7 +119,7 @@ impl ReloadQueue {
         &self.counts
     }
 
-    /// Starts counting anew after a warm-up: what waits counts as queued.
+    /// Restarts the counts after a warm-up; blocks still in the queue count as queued.
     pub fn restart_counts(&mut self) {
         self.counts = ReloadCounts { queued: self.len().into(), ..ReloadCounts::default() };
     }
@@ -127,7 +127,7 @@ impl ReloadQueue {
     /// Checks the invariant in the head of this file.
     ///
     /// # Errors
-    /// Says what does not add up.
+    /// Says which counts do not add up.
     pub fn validate(&self) -> Result<(), String> {
         self.waiting.check()?;
         let counts = &self.counts;

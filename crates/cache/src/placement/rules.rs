@@ -1,20 +1,20 @@
-//! The placements by name, with their options: what a person chooses, read from text and written
-//! back as text. What they do is in `lower.rs`.
+//! The placements by name, with their options, and their text form. `level/eviction.rs` carries
+//! them out.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::movement::schemes;
 
-/// When blocks come to the levels below the first, and go.
+/// When blocks enter and leave the levels below the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Placement {
-    /// A missed block comes at its access. Each level works for itself.
+    /// A missed block is placed at its access. Each level works on its own.
     #[default]
     Access,
-    /// One server below clients: a block comes when the client evicted it (USENIX 2003).
+    /// One server below clients: a block is placed when the client evicts it (USENIX 2003).
     Eviction(Eviction),
-    /// The levels together hold each block once: an evicted block goes one level down with its
+    /// The levels together hold each block once: an evicted block moves one level down with its
     /// data (TPDS 2004, section 6).
     Global(Order),
 }
@@ -22,38 +22,38 @@ pub enum Placement {
 /// The options of eviction-based placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Eviction {
-    /// What a read that hits does to the copy.
+    /// What a read hit does to the copy.
     pub on_hit: OnHit,
-    /// Which evicted blocks are worth bringing in.
+    /// Which evicted blocks are worth placing.
     pub threshold: Threshold,
-    /// How an evicted block comes; at the beginning, where that is chosen by cost.
+    /// How an evicted block comes down; with `by_cost`, only at the start.
     pub down: WayDown,
-    /// Whether the way down is chosen by cost while running, which takes a user with a clock.
+    /// Whether the way down is chosen by cost at run time; the caller then needs a clock.
     pub by_cost: bool,
-    /// Blocks written last whose data is kept beside the cache, so that they can be placed without
-    /// being read from disk.
+    /// How many of the last written blocks keep their data beside the cache. They can be placed
+    /// without a read from disk.
     pub staging: Staging,
-    /// Whether an evicted block is placed before or after the read that drove it out is served.
+    /// Whether an evicted block is placed before or after the read that evicted it is served.
     pub order: Order,
 }
 
-/// What a read that hits does to the copy in the cache.
+/// What a read hit does to the copy in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHit {
-    /// It goes: the client has the block now. The levels are exclusive.
+    /// The copy is removed, since the client has the block now. The levels are exclusive.
     Move,
-    /// It stays, and counts as used.
+    /// The copy stays and counts as used.
     Keep,
-    /// How long it stays is learned.
+    /// The cache learns how long the copy stays.
     Adaptive,
 }
 
 /// Which evicted blocks are worth a reload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Threshold {
-    /// Those that the client has asked for or written at least so often.
+    /// Those that the client has read or written at least this many times.
     Accesses(u32),
-    /// Those with at least so many times the accesses of the block that would have to go.
+    /// Those with at least this many times the accesses of the block that would be evicted.
     Relative(f64),
 }
 
@@ -66,17 +66,17 @@ pub enum WayDown {
     Demote,
 }
 
-/// How many blocks the staging area holds.
+/// The size of the staging area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Staging {
-    /// So many; 0: there is none.
+    /// This many blocks; 0: no staging area.
     Blocks(u32),
-    /// As many as turn out to be worth it, up to an eighth of the cache.
+    /// Learned, up to an eighth of the cache.
     Auto,
 }
 
 impl Staging {
-    /// Most blocks that are staged beside a cache of so many.
+    /// The largest size of the staging area of a cache of `capacity` blocks.
     pub fn most(self, capacity: u32) -> u32 {
         match self {
             Self::Blocks(blocks) => blocks,
@@ -85,13 +85,14 @@ impl Staging {
     }
 }
 
-/// The largest share of the cache that is staged where the size is learned: one part in so many.
+/// A learned staging area takes at most the cache's capacity divided by this.
 const STAGED_SHARE: u32 = 8;
 
-/// The order of the two things that a miss of the client brings: its read, and the evicted block.
+/// Order of the two actions at a miss of the client: its read, and the placement of its evicted
+/// block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The read is served first, so that it cannot lose its block to the evicted one.
+    /// The read is served first, so that the evicted block cannot evict the block that is read.
     #[default]
     ReadFirst,
     /// The evicted block is placed first, as in the simulator fscachesim.
@@ -111,7 +112,7 @@ impl Default for Eviction {
     }
 }
 
-/// A placement that cannot be had as asked: says what is wrong and what would be right.
+/// Why a placement is not possible; says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementError(pub(crate) String);
 
@@ -133,12 +134,12 @@ impl Placement {
         }
     }
 
-    /// Whether the way down is chosen by cost, which takes a clock.
+    /// Whether the way down is chosen by cost; the caller then needs a clock.
     pub fn is_by_cost(&self) -> bool {
         matches!(self, Self::Eviction(eviction) if eviction.by_cost)
     }
 
-    /// Whether a policy can stand at a level below the first; `name` is the policy's.
+    /// Checks that the policy called `name` can run at a level below the first.
     ///
     /// # Errors
     /// It cannot; the message says why.
@@ -246,13 +247,13 @@ impl Eviction {
     }
 }
 
-/// Most blocks of a staging area.
+/// Largest size of a staging area in blocks.
 const MAX_STAGING: u32 = 1 << 24;
 
 impl FromStr for Threshold {
     type Err = PlacementError;
 
-    /// `32`, or `1.5x` for a relative one.
+    /// Reads `32` (accesses) or `1.5x` (relative).
     fn from_str(text: &str) -> Result<Self, PlacementError> {
         let factor = text.strip_suffix('x').map(str::parse::<f64>);
         let parsed = match factor {

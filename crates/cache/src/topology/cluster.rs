@@ -1,15 +1,15 @@
-//! Several clients above one or more servers. Each client has a cache of its own, whose evictions
-//! are known exactly; what is evicted goes to the server that the block belongs to.
+//! Several clients above one or more servers. Each client has its own cache, whose evictions are
+//! known exactly. An evicted block goes to the server that it belongs to.
 //!
-//! From TPDS 2004, sections 6 and 9, where not marked as ours:
-//! * with data in common, a block is placed below when the *last* client that held it evicts it;
-//! * a read that misses at the server while another client holds the block is served by that
-//!   client where clients serve each other: the one with the smallest number (ours). Where they
-//!   do not, a hit leaves the copy at the server as long as another client holds the block (ours);
-//! * a write is seen by all who hold the block at once, and takes nothing away from them (ours).
+//! From TPDS 2004, sections 6 and 9, unless marked as ours:
+//! * if clients share data, a block is placed below when the *last* client that holds it evicts it;
+//! * with `peer_fetch`, a read that misses at the server while another client holds the block is
+//!   served by that client; of several, by the one with the smallest number (ours). Without
+//!   `peer_fetch`, a hit leaves the copy at the server while another client holds the block (ours);
+//! * all clients that hold a block see a write to it at once, and keep the block (ours).
 //!
-//! [`Cluster::reference`] does everything at once. The steps that it is made of are public, for
-//! users in whose world things take time.
+//! [`Cluster::reference`] does a whole reference at once. Its steps are public for callers that
+//! model time.
 
 use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};
@@ -19,7 +19,7 @@ use crate::placement::{Order, Placement, PlacementError, WayDown};
 use crate::policy::{Context, Spec};
 use crate::reference::WriteMode;
 
-/// A client's cache as asked for.
+/// The configuration of a client's cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
     /// Replacement policy.
@@ -28,14 +28,14 @@ pub struct Client {
     pub capacity: u32,
 }
 
-/// What holds for all clients and servers.
+/// Rules for all clients and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterRules {
     /// Whether equal block numbers of different clients are the same block.
     pub shares_data: bool,
-    /// Whether clients serve each other what the servers miss. Only where they share data.
+    /// Whether clients serve each other's reads that miss at the server. Only if they share data.
     pub peer_fetch: bool,
-    /// What writes do at the clients; the servers have their own.
+    /// The write mode of the clients; the servers have their own.
     pub write_mode: WriteMode,
 }
 
@@ -48,20 +48,20 @@ pub enum Source {
     Server(usize),
     /// The client with this number.
     Peer(usize),
-    /// Nobody had it.
+    /// The disk.
     Disk,
 }
 
-/// Where one client's reads were served below its own cache, and what became of its evictions.
+/// Where a client's reads were served below its own cache, and what happened to its evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterCounts {
-    /// Reads that a server had.
+    /// Reads that hit at a server.
     pub server_hits: u64,
-    /// Reads that another client had, and the server had not.
+    /// Reads that missed at the server and were served by another client.
     pub peer_hits: u64,
-    /// Reads that nobody had.
+    /// Reads from disk.
     pub disk_reads: u64,
-    /// Blocks that it evicted while another client held them: no place is taken below.
+    /// Evicted blocks that another client held, so that they were not placed below.
     pub not_last: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Cluster {
     servers: Vec<Server>,
     home: Home,
     rules: ClusterRules,
-    /// Where data is shared; elsewhere a block is at one client or at none.
+    /// Only if clients share data; otherwise at most one client holds a block.
     holders: Option<Holders>,
     order: Order,
     counts: Vec<ClusterCounts>,
@@ -82,12 +82,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Clients above servers. `home` says which server a block belongs to, always the same and
-    /// below their number; [`rendezvous`](super::rendezvous) will do.
+    /// Clients above servers. `home` maps a block to its server: always the same number, below the
+    /// number of servers; [`rendezvous`](super::rendezvous) is such a function.
     ///
     /// # Errors
-    /// There is no client, no server, or more than [`MAX_HOLDERS`] clients; a cache cannot be had
-    /// as asked for; or the rules contradict each other.
+    /// There is no client, no server, or more than [`MAX_HOLDERS`] clients; a cache cannot be made;
+    /// or the rules contradict each other.
     pub fn new(
         clients: &[Client],
         servers: &[ServerSpec],
@@ -137,15 +137,15 @@ impl Cluster {
         })
     }
 
-    /// Blocks are numbered from 0, as in a simulation: they are found without hashing, and memory
-    /// is taken for every number up to the largest. To be called before the first reference.
+    /// Declares that blocks are numbered from 0, as in a simulation: look-ups do not hash, and
+    /// memory grows with the largest number. Call it before the first reference.
     pub fn number_blocks(&mut self) {
         self.clients.iter_mut().for_each(|client| client.number_blocks(None));
         self.servers.iter_mut().for_each(Server::number_blocks);
     }
 
-    /// Serves one reference, everything at once: who had the block. `cold`: nobody referenced it
-    /// before.
+    /// Serves one reference at once. Returns who had the block. `cold`: the block was never
+    /// referenced before.
     pub fn reference(&mut self, client: usize, block: u64, is_write: bool, cold: bool) -> Source {
         let mut victims = std::mem::take(&mut self.victims);
         victims.clear();
@@ -180,8 +180,8 @@ impl Cluster {
         }
     }
 
-    /// The first step of a reference: the client's own cache. Whether it hit; the blocks that had
-    /// to go, and that no other client has, are appended to `victims`.
+    /// Step 1 of a reference: the client's own cache. Returns whether it hit. Evicted blocks that
+    /// no other client has are appended to `victims`.
     pub fn request(
         &mut self,
         client: usize,
@@ -211,7 +211,7 @@ impl Cluster {
         referred.hit
     }
 
-    /// The second step, of every write and of a read that missed: the servers and the peers. Never
+    /// Step 2, for every write and for a read that missed: the servers and the peers. Never returns
     /// [`Source::Own`].
     pub fn serve(&mut self, client: usize, block: u64, is_write: bool, cold: bool) -> Source {
         let home = self.home(block);
@@ -240,24 +240,25 @@ impl Cluster {
         }
     }
 
-    /// The third step, for each victim: what its server wants done.
+    /// Step 3, for each victim: returns what its server asks for.
     pub fn evicted(&mut self, client: usize, victim: u64) -> Down {
         let home = self.home(victim);
         self.servers[home].evicted(client, victim)
     }
 
-    /// Beside the third step: what a server foresees; see [`Server::foreseen`].
+    /// Along with step 3: an eviction that a server predicts; see [`Server::foreseen`].
     pub fn foreseen(&mut self, server: usize, client: usize) -> Option<(u64, Down)> {
         self.servers[server].foreseen(client)
     }
 
-    /// The last step, of what was to be fetched: it is here, and nobody asked for it meanwhile.
+    /// Step 4, for a block to be fetched: its data is here, and no client asked for it in the
+    /// meantime.
     pub fn arrived(&mut self, client: usize, block: u64) {
         let home = self.home(block);
         self.servers[home].arrived(client, block);
     }
 
-    /// Whether some client has a block; where data is not shared only `client` can.
+    /// Whether any client holds a block. If clients do not share data, only `client` is asked.
     pub fn is_held(&self, client: usize, block: u64) -> bool {
         match &self.holders {
             Some(holders) => holders.is_held(block),
@@ -270,17 +271,17 @@ impl Cluster {
         (self.home)(block)
     }
 
-    /// Whether victims are placed before or after the read that drove them out is served.
+    /// Whether victims are placed before or after the read that evicted them is served.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// From now on evicted blocks come to a server this way.
+    /// Sets how evicted blocks come down to a server.
     pub fn set_way_down(&mut self, server: usize, down: WayDown) {
         self.servers[server].set_way_down(down);
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.clients.iter_mut().for_each(Level::restart_counts);
         self.servers.iter_mut().for_each(Server::restart_counts);
@@ -297,12 +298,12 @@ impl Cluster {
         &self.servers
     }
 
-    /// What was counted for each client below its own cache.
+    /// The counts of each client, below its own cache.
     pub fn counts(&self) -> &[ClusterCounts] {
         &self.counts
     }
 
-    /// What all clients' caches counted, and all servers'.
+    /// The summed counts of all clients' caches, and of all servers.
     pub fn level_counts(&self) -> (Counts, Counts) {
         let clients = self.clients.iter().map(|client| *client.counts());
         let servers = self.servers.iter().map(Server::counts);
@@ -310,7 +311,7 @@ impl Cluster {
         (clients.fold(Counts::default(), add), servers.fold(Counts::default(), add))
     }
 
-    /// What the placement counted at all servers.
+    /// The summed placement counts of all servers.
     pub fn placement_counts(&self) -> PlacementCounts {
         let none = PlacementCounts::default();
         self.servers.iter().fold(none, |sum, server| sum.plus(&server.placement_counts()))

@@ -1,30 +1,30 @@
 //! Levels that cooperate: a first level, whose evictions are known exactly, above one or more
-//! [`Level`]s; or a single lower level, told of evictions from outside. This is the order in
-//! which the global operations of TPDS 2004, section 6, take place; blocks are entries, numbered
-//! densely, and everything that a level asks for happens at once.
+//! [`Level`]s; or a single lower level that is told of evictions from outside. The order of steps
+//! is that of the global operations of TPDS 2004, section 6. Blocks are entries, numbered densely.
+//! Everything that a level asks for happens at once.
 
 use crate::level::{Down, Level, Referred};
 use crate::placement::{Order, PlacementError, WayDown};
 use crate::policy::{Entry, Policy};
 use crate::reference::{Reference, WriteMode};
 
-/// A block that came to a lower level or left it, or did not come. Levels count from 0, the first.
+/// A move of a block to or from a lower level, or a decision against it. Level 0 is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// The level above evicted it, and this level took it, with the data that was sent.
+    /// The level above evicted the block, and this level took it with the data that was sent.
     Demoted(Entry, usize),
-    /// This level read it from disk.
+    /// This level read the block from disk.
     Reloaded(Entry, usize),
-    /// This level had its data in the staging area.
+    /// This level had the block's data in the staging area.
     Staged(Entry, usize),
-    /// This level did not think it worth a reload.
+    /// This level found the block not worth a reload.
     Skipped(Entry, usize),
-    /// The level drove it out, to nowhere.
+    /// This level evicted the block, and no level took it.
     Dropped(Entry, usize),
 }
 
 impl Move {
-    /// The block that moved, or did not.
+    /// The block of the move.
     fn entry(self) -> Entry {
         let (Self::Demoted(entry, _)
         | Self::Reloaded(entry, _)
@@ -41,17 +41,17 @@ pub struct Hierarchy {
     top: Option<Level>,
     lower: Vec<Level>,
     order: Order,
-    /// Whether the first level says what it evicts.
+    /// Whether the first level reports its evictions.
     tells: bool,
-    /// Whether the first level says to the one below it what it holds.
+    /// Whether the first level tells the level below what it holds.
     informs: bool,
-    /// Whether the lower levels place at the access for the time being.
+    /// Whether the lower levels currently place at the access.
     access_based: bool,
-    /// Blocks met so far: a block is cold exactly if its number is not below.
+    /// Blocks seen so far. A block is cold if its number is not below this.
     known: Entry,
     moves: Vec<Move>,
     victims: Vec<Entry>,
-    /// Blocks that came to a lower level or went in the last call, where the first level asks.
+    /// Blocks that entered or left a lower level in the last call, for a content-aware first level.
     changed: Vec<Entry>,
 }
 
@@ -103,23 +103,25 @@ impl Hierarchy {
         })
     }
 
-    /// The first level does not say what it evicts: see [`client_evicted`](Self::client_evicted).
+    /// Stops the first level from reporting its evictions: see
+    /// [`client_evicted`](Self::client_evicted).
     pub fn silence_client(&mut self) {
         self.tells = false;
     }
 
-    /// The level below the first one, which is content-aware, learns exactly what that holds.
+    /// Tells the level below the first one, which is content-aware, exactly what the first one
+    /// holds.
     pub fn inform_lower(&mut self) {
         self.informs = true;
     }
 
-    /// From now on the lower levels place at the access, or no longer: what is to be done where the
-    /// client's evictions are not known well enough.
+    /// Switches placement at the access on or off for the lower levels. Use it while the client's
+    /// evictions are not known well enough.
     pub fn set_access_based(&mut self, access_based: bool) {
         self.access_based = access_based;
     }
 
-    /// Serves one reference: the level that had the block, if any did.
+    /// Serves one reference. Returns the level that had the block, if any.
     pub fn reference(&mut self, reference: Reference) -> Option<usize> {
         self.moves.clear();
         let entry = reference.entry();
@@ -152,7 +154,7 @@ impl Hierarchy {
         found
     }
 
-    /// Says to a content-aware first level what the levels below hold now.
+    /// Tells a content-aware first level what the levels below hold now.
     fn tell_top(&mut self) {
         let Some(top) = self.top.as_mut().filter(|top| top.is_content_aware()) else {
             self.changed.clear();
@@ -167,14 +169,15 @@ impl Hierarchy {
         }
     }
 
-    /// The first level holds a block now, or does not: the level below learns it if it is to.
+    /// Tells the level below, if it is informed, whether the first level holds a block.
     fn inform(&mut self, entry: Entry, holds: bool) {
         if let (true, Some(cache)) = (self.informs, self.lower[0].cache_mut()) {
             cache.neighbour_holds(entry.into(), holds);
         }
     }
 
-    /// Sends a read down to the level that has the block, a write to all: the first that had it.
+    /// Sends a read down to the first level that has the block, a write to all levels. Returns the
+    /// first level that had it.
     fn refer_below(&mut self, reference: Reference, cold: bool) -> Option<usize> {
         let (block, is_write) = (reference.entry().into(), reference.is_write());
         let mut found = None;
@@ -195,7 +198,7 @@ impl Hierarchy {
         found
     }
 
-    /// It became known that the client above the first lower level evicted a block.
+    /// Places a block whose eviction by the client above became known.
     pub fn client_evicted(&mut self, entry: Entry) {
         self.moves.clear();
         self.descend(entry);
@@ -211,8 +214,8 @@ impl Hierarchy {
         self.victims = victims;
     }
 
-    /// Places a block that left the level above the first lower one, and what that drives out in
-    /// the levels below. A level drives out one block at most for one that it places.
+    /// Places a block that left the level above the first lower one, and then its victims in the
+    /// levels below. A level evicts at most one block for one that it places.
     fn descend(&mut self, entry: Entry) {
         let above = usize::from(self.top.is_some());
         let mut coming = Some(entry);
@@ -229,8 +232,8 @@ impl Hierarchy {
         }
     }
 
-    /// Places what the lower level takes to have been evicted. Only one that reloads does so, and
-    /// that is the last.
+    /// Places the blocks whose eviction the lower level predicts. Only a level that reloads
+    /// predicts, and it is the last one.
     fn place_foreseen(&mut self) {
         let depth = usize::from(self.top.is_some());
         let level = &mut self.lower[0];
@@ -240,12 +243,12 @@ impl Hierarchy {
         }
     }
 
-    /// What the last call moved, in order.
+    /// The moves of the last call, in order.
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.top.iter_mut().chain(&mut self.lower).for_each(Level::restart_counts);
     }
@@ -261,8 +264,8 @@ impl Hierarchy {
     }
 }
 
-/// Does at once what a level wants done about an evicted block: what that drove out, if anything.
-/// `None`: the block did not come.
+/// Does at once what a level asks for about an evicted block. Returns the block that was evicted
+/// for it, if any; the outer `None`: the block was not placed.
 fn carry_out(
     level: &mut Level,
     entry: Entry,

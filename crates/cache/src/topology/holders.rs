@@ -1,35 +1,35 @@
-//! Which clients hold which blocks, where several share data: what the last-copy rule of TPDS 2004
-//! goes by. A block that a client evicts while another has it needs no place below.
+//! Which clients hold which blocks, if several clients share data. The last-copy rule of TPDS 2004
+//! needs it: a block that a client evicts while another client has it needs no place below.
 //!
-//! Memory is what the clients hold and no more: a block that nobody has is not here.
+//! Only blocks that some client holds take memory.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Most clients of a cluster: a bit each.
+/// Most clients of a cluster: one bit for each.
 pub const MAX_HOLDERS: usize = 64;
 
-/// The clients that are believed to hold each block. Clients are numbered from 0.
+/// The clients that are believed to hold each block, numbered from 0.
 pub struct Holders {
     held: HashMap<u64, u64, FixedState>,
 }
 
 impl Holders {
-    /// Nobody holds anything. `seed` makes the index unpredictable for clients that choose the
-    /// block numbers; it changes nothing else.
+    /// An empty map. `seed` makes the index unpredictable for clients that choose the block
+    /// numbers; it changes nothing else.
     pub fn new(seed: u64) -> Self {
         Self { held: HashMap::with_hasher(FixedState::with_seed(seed)) }
     }
 
-    /// A client has a block from now on.
+    /// Notes that a client holds a block.
     ///
     /// # Panics
-    /// `client` is not below [`MAX_HOLDERS`]; so for all methods.
+    /// `client` is not below [`MAX_HOLDERS`]. This holds for all methods.
     pub fn add(&mut self, client: usize, block: u64) {
         *self.held.entry(block).or_default() |= bit(client);
     }
 
-    /// A client has a block no longer: whether nobody has it now.
+    /// Notes that a client no longer holds a block. Returns whether no client holds it now.
     pub fn remove(&mut self, client: usize, block: u64) -> bool {
         let Some(held) = self.held.get_mut(&block) else { return true };
         *held &= !bit(client);
@@ -46,17 +46,17 @@ impl Holders {
         (others != 0).then(|| others.trailing_zeros() as usize)
     }
 
-    /// Whether some client has a block.
+    /// Whether any client holds a block.
     pub fn is_held(&self, block: u64) -> bool {
         self.held.contains_key(&block)
     }
 
-    /// Number of blocks that some client holds.
+    /// Number of blocks that clients hold.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether nobody holds anything.
+    /// Whether no client holds any block.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -1,13 +1,13 @@
-//! How much of a cache each of several clients gets, by marginal benefit. TPDS 2004 names the
-//! method; the rule is ours. For each client a list of names, in order of use and twice as long as
-//! its part, says which reads a slightly larger part would have caught, and which ones it would
-//! lose were it slightly smaller. From time to time a slice goes from the client that would lose
-//! least to the one that would gain most.
+//! Divides a cache among several clients by marginal benefit. TPDS 2004 names the method; the rule
+//! is ours. Each client has a list of block numbers in order of use, twice as long as its part. The
+//! list shows which reads a slightly larger part would have served, and which a slightly smaller
+//! one would lose. From time to time a slice moves from the client that would lose least to the one
+//! that would gain most.
 //!
 //! Invariants (checked by [`Marginal::validate`]):
 //! 1. the parts add up to the capacity, and none is smaller than a slice;
-//! 2. a list is no longer than twice its part, and no band holds a name while one before it in the
-//!    list has room.
+//! 2. a list is no longer than twice its part, and a band holds blocks only if all earlier bands
+//!    are full.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -15,35 +15,35 @@ use hashbrown::HashMap;
 use crate::lists::Lists;
 use crate::placement::PlacementError;
 
-/// The cache is divided into so many slices; one moves at a time.
+/// Number of slices of the cache; one moves at a time.
 const SLICES: u32 = 64;
 
 /// The gain must be larger than the loss by this factor.
 const LEAD: f64 = 1.1;
 
-/// Bands of a list from the newest name on: all of the part but its last slice, its last slice, the
-/// slice below the part, the rest.
+/// Bands of a list, newest block first: the part without its last slice, its last slice, the slice
+/// below the part, the rest.
 const BANDS: u32 = 4;
 const LAST_SLICE: u32 = 1;
 const NEXT_SLICE: u32 = 2;
 
-/// Blocks to move from one part to another.
+/// A move of blocks from one part to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
     /// The part that becomes smaller.
     pub from: usize,
     /// The part that becomes larger.
     pub to: usize,
-    /// By so many blocks.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
-/// The parts of a cache, and what each would gain and lose.
+/// The parts of a cache, with the gain and loss of each.
 pub struct Marginal {
     parts: Vec<Part>,
     capacity: u32,
     slice: u32,
-    /// References since the last look.
+    /// References since the last decision.
     references: u32,
     moved: u64,
 }
@@ -56,7 +56,7 @@ struct Part {
 }
 
 impl Marginal {
-    /// A cache of `capacity` blocks in equal parts; the first ones get what is left over.
+    /// A cache of `capacity` blocks in equal parts; the first parts get the remainder.
     ///
     /// # Errors
     /// There are fewer blocks than parts, or more parts than slices.
@@ -72,8 +72,8 @@ impl Marginal {
         Ok(Self { parts, capacity, slice, references: 0, moved: 0 })
     }
 
-    /// A read of a part's client arrives. `stays`: a block that is here stays, as the newest; if
-    /// not it goes up.
+    /// Counts a read of a part's client. `stays`: a block that is in the part stays and becomes the
+    /// newest; otherwise it moves up.
     pub fn read(&mut self, part: usize, block: u64, stays: bool) {
         let part = &mut self.parts[part];
         match part.names.remove(block) {
@@ -87,18 +87,18 @@ impl Marginal {
         }
     }
 
-    /// A block is placed in a part, or used there.
+    /// Notes that a block was placed or used in a part.
     pub fn placed(&mut self, part: usize, block: u64) {
         self.parts[part].names.push(block);
     }
 
-    /// A block is gone.
+    /// Removes a block.
     pub fn discard(&mut self, part: usize, block: u64) {
         self.parts[part].names.remove(block);
     }
 
-    /// To be called after each reference: after as many as the cache holds blocks, what to move.
-    /// The parts here have their new sizes then.
+    /// Call it after each reference. Once per as many references as the cache has blocks it may
+    /// return blocks to move; the parts here then have their new sizes already.
     pub fn tick(&mut self) -> Option<Shift> {
         self.references += 1;
         if self.references < self.capacity {
@@ -122,7 +122,7 @@ impl Marginal {
     }
 
     fn choose(&self) -> Option<Shift> {
-        // Of equals the first.
+        // Of equals, the first wins.
         let to = (0..self.parts.len()).rev().max_by_key(|&i| self.parts[i].gain)?;
         let can_give = |&i: &usize| i != to && self.parts[i].size >= 2 * self.slice;
         let from = (0..self.parts.len()).filter(can_give).min_by_key(|&i| self.parts[i].loss)?;
@@ -135,12 +135,12 @@ impl Marginal {
         self.parts.iter().map(|part| part.size)
     }
 
-    /// The blocks of a slice, the least that a part has.
+    /// Blocks of a slice, which is the smallest size of a part.
     pub fn slice(&self) -> u32 {
         self.slice
     }
 
-    /// Blocks moved from part to part so far.
+    /// Blocks moved between parts so far.
     pub fn moved(&self) -> u64 {
         self.moved
     }
@@ -158,7 +158,7 @@ impl Marginal {
     }
 }
 
-/// `capacity` blocks in equal parts; the first ones get what is left over.
+/// `capacity` blocks in equal parts; the first parts get the remainder.
 ///
 /// # Errors
 /// There are fewer blocks than parts.
@@ -171,12 +171,12 @@ pub(super) fn equal_parts(parts: usize, capacity: u32) -> Result<Vec<u32>, Place
     Ok((0..count).map(|i| capacity / count + u32::from(i < capacity % count)).collect())
 }
 
-/// Names of blocks in order of use, in bands, so that a name's band says about how deep it lies.
+/// Block numbers in order of use, in bands: the band of a block says how deep in the list it is.
 struct Names {
     slots: HashMap<u64, u32, FixedState>,
     blocks: Vec<u64>,
     free: Vec<u32>,
-    /// One list a band, the newest at the front; the payload is the band.
+    /// One list for each band, newest block first; the payload is the band.
     bands: Lists<u32>,
     room: [u32; BANDS as usize],
 }
@@ -197,7 +197,7 @@ impl Names {
         self.settle();
     }
 
-    /// Takes a name out: the band where it was.
+    /// Removes a block. Returns its band.
     fn remove(&mut self, block: u64) -> Option<u32> {
         let slot = self.slots.remove(&block)?;
         let band = self.bands.data(slot);
@@ -207,7 +207,7 @@ impl Names {
         Some(band)
     }
 
-    /// Makes a block the newest.
+    /// Makes a block the newest; inserts it if necessary.
     fn push(&mut self, block: u64) {
         self.remove(block);
         let slot = match self.free.pop() {
@@ -227,8 +227,8 @@ impl Names {
         self.settle();
     }
 
-    /// Moves names across the borders of the bands until every band is full before the next one
-    /// has any. What has no room in the last one is dropped.
+    /// Moves blocks between bands until each band is full before the next one has any. Drops the
+    /// blocks that do not fit in the last band.
     fn settle(&mut self) {
         for band in 0..BANDS {
             while self.bands.len(band) > self.room[band as usize] {

@@ -1,11 +1,11 @@
-//! Levels that work together in one process, where everything that a level asks for can be done at
-//! once: what a simulation drives, and what tests hold servers and clients against.
+//! Levels that work together in one process, so that everything a level asks for happens at once.
+//! Simulations drive them; tests compare servers and clients with them.
 //!
 //! * [`Hierarchy`]: levels one below the other, under eviction-based and global placement.
-//! * [`Pair`]: two levels with placement at the access, of which either or both are content-aware.
+//! * [`Pair`]: two levels with placement at the access, of which one or both are content-aware.
 //! * [`Cluster`]: several clients above one or more [servers](Server).
 //!
-//! Not here: levels of a scheme of movement ([`movement`](crate::movement)), and time.
+//! Not here: the levels of a scheme of movement ([`movement`](crate::movement)), and time.
 
 mod cluster;
 mod hierarchy;

@@ -1,8 +1,9 @@
-//! Two levels with access-based placement, of which either or both are content-aware: what each is
-//! told of the other, when, and how often what it believed was wrong.
+//! Two levels with access-based placement, of which one or both are content-aware: what each level
+//! learns of the other, and when, and how often its beliefs are wrong.
 //!
-//! The order of things at a request that goes down: it carries what the upper level publishes; the
-//! lower level serves it and says what came and went; only then the upper level chooses a victim.
+//! Order of a request that goes down: the request carries what the upper level publishes; the lower
+//! level serves it and reports what it took in and gave up; only then the upper level chooses a
+//! victim.
 
 use crate::content::{
     Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Neighbour, Simulated, Source, SourceCounts,
@@ -14,42 +15,43 @@ use crate::marks::Marks;
 use crate::policy::{Awareness, Context, Entry, Knows, Policy, Spec, SpecError};
 use crate::reference::{Reference, WriteMode};
 
-/// What a content-aware level counted beside its [`Counts`].
+/// The counts of a content-aware level beside its [`Counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AwareCounts {
     /// Evictions of blocks that the neighbour was believed to hold.
     pub held: u64,
-    /// Of those, blocks that the neighbour had held when it last said anything, and held no longer.
+    /// The part of `held` that the neighbour held at its last report, but no longer.
     pub stale: u64,
-    /// Of those, blocks that it had not held then either: false positives, wrong emulation.
+    /// The part of `held` that the neighbour did not hold at its last report either: false
+    /// positives or wrong emulation.
     pub mistaken: u64,
-    /// What knowing cost.
+    /// The cost of the knowledge.
     pub source: SourceCounts,
 }
 
-/// A level and what it knows of the other.
+/// A level and its knowledge of the other one.
 struct Half {
     level: DenseLevel,
-    /// The block of the last reference, whether it was here before, and whether it is now.
+    /// The block of the last reference; whether it was resident before, and whether it is now.
     last: (Entry, bool, bool),
-    /// Only of a content-aware level.
+    /// `Some` only for a content-aware level.
     neighbour: Option<Neighbour>,
     counts: AwareCounts,
 }
 
-/// An upper and a lower level.
+/// An upper level above a lower level.
 pub struct Pair {
     upper: Half,
     lower: Half,
 }
 
 impl Pair {
-    /// An upper level above a lower one, as policies and sizes in blocks. Blocks are numbered from
-    /// 0 in the order of their first references; `names` are those of all of them, for policies
-    /// that hash blocks.
+    /// An upper level above a lower one, each with policy and size in blocks. Blocks are numbered
+    /// from 0 in the order of their first references; `names` gives the real numbers of all blocks,
+    /// for policies that hash them.
     ///
     /// # Errors
-    /// A policy cannot be had, or a summary of more hash functions than bits a block is asked for.
+    /// A policy cannot be made, or a summary is to have more hash functions than bits per block.
     pub fn new(
         levels: [(&Spec, u32); 2],
         mode: WriteMode,
@@ -80,7 +82,7 @@ impl Pair {
         Ok(Self { upper, lower })
     }
 
-    /// Serves one reference: the level that had the block, 0 or 1, if either did.
+    /// Serves one reference. Returns the level that had the block, 0 or 1, if any.
     pub fn reference(&mut self, reference: Reference) -> Option<usize> {
         let (entry, is_write) = (reference.entry(), reference.is_write());
         let (upper, lower) = (&mut self.upper, &mut self.lower);
@@ -103,7 +105,7 @@ impl Pair {
         found
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         for half in [&mut self.upper, &mut self.lower] {
             half.level.restart_counts();
@@ -112,17 +114,17 @@ impl Pair {
         }
     }
 
-    /// The policies, the upper level's first. Their entries are the blocks.
+    /// The policies, the upper level's first. Their entries are the block numbers.
     pub fn policies(&self) -> [&dyn Policy; 2] {
         [&self.upper, &self.lower].map(|half| half.level.policy())
     }
 
-    /// What was counted as at every level, the upper level's first.
+    /// The usual counts, the upper level's first.
     pub fn counts(&self) -> [Counts; 2] {
         [&self.upper, &self.lower].map(|half| *half.level.counts())
     }
 
-    /// What a content-aware level counted, the upper level's first.
+    /// The counts of content-aware levels, the upper level's first.
     pub fn aware_counts(&self) -> [Option<AwareCounts>; 2] {
         [&self.upper, &self.lower].map(|half| {
             let neighbour = half.neighbour.as_ref()?;
@@ -139,7 +141,7 @@ impl Pair {
     }
 }
 
-/// What an upper level knows of the lower.
+/// The upper level's knowledge of the lower one.
 fn below(
     awareness: &Awareness,
     (spec, capacity): (&Spec, u32),
@@ -153,7 +155,7 @@ fn below(
     })
 }
 
-/// What a lower level knows of the upper; with more care where `both` go by what they know.
+/// The lower level's knowledge of the upper one; more cautious if `both` levels are content-aware.
 fn above(
     awareness: &Awareness,
     capacity: u32,
@@ -197,27 +199,27 @@ impl Half {
         was_here
     }
 
-    /// Sees what the neighbour's last reference made come and go there.
+    /// Takes in what the neighbour's last reference brought there and evicted.
     fn see(&mut self, other: &Self) {
         let Some(neighbour) = &mut self.neighbour else { return };
         let (entry, was_here, is_here) = other.last;
-        // One that was refused was never here.
+        // A block that was refused was never resident.
         let gone = other.level.evicted().filter(|&gone| was_here || gone != entry);
         gone.for_each(|gone| neighbour.set(&mut self.level, gone.into(), false));
-        // Invalidated: a reference to what is here evicts nothing.
+        // The residence changed: the block came, or a write invalidated it.
         if was_here != is_here {
             neighbour.set(&mut self.level, entry.into(), is_here);
         }
     }
 
-    /// A message comes from the neighbour, with what it has to publish.
+    /// A message from the neighbour arrives, with what it publishes.
     fn receive(&mut self, other: &Self) {
         if let Some(neighbour) = &mut self.neighbour {
             neighbour.exchange(&mut self.level, &|| other.level.blocks());
         }
     }
 
-    /// The lower level has served a request of the upper.
+    /// Notes that the lower level has served a request of the upper one.
     fn served(&mut self, entry: Entry, is_write: bool, hit: bool) {
         if let Some(neighbour) = &mut self.neighbour {
             neighbour.served(&mut self.level, entry.into(), is_write, Some(hit), 0);
@@ -226,8 +228,8 @@ impl Half {
 }
 
 impl AwareCounts {
-    /// Counts the eviction of a block if the neighbour is believed to hold it, and whether that is
-    /// true.
+    /// Counts the eviction of a block that the neighbour is believed to hold, and whether that
+    /// belief is true.
     fn count(&mut self, source: Option<&dyn Source>, gone: Entry, neighbour: &Half) {
         let Some(source) = source.filter(|source| source.holds(gone.into())) else { return };
         self.held += 1;

@@ -1,8 +1,8 @@
-//! The cache of one server below several clients: one for all of them, or divided among them where
-//! they have no data in common. And which of several servers a block belongs to.
+//! The cache of one server below several clients: shared by all of them, or divided among them if
+//! they share no data. Also the map from blocks to servers.
 //!
-//! What each part does with a read, a write and an eviction is in `level/`; how the sizes of the
-//! parts are found in `marginal.rs`.
+//! `level/` has what a part does with a read, a write and an eviction; `marginal.rs` computes the
+//! sizes of the parts.
 
 use undercroft_random::hash;
 
@@ -16,25 +16,25 @@ use crate::reference::WriteMode;
 /// How a server's cache is divided among the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Division {
-    /// Not at all: replacement decides who has how much.
+    /// Not divided: the replacement policy decides how much each client has.
     #[default]
     Shared,
-    /// In equal parts that stay.
+    /// In equal parts of fixed size.
     Equal,
-    /// In parts that follow the marginal benefit (TPDS 2004 names the method; the rule is ours).
+    /// In parts sized by marginal benefit (TPDS 2004 names the method; the rule is ours).
     Benefit,
 }
 
-/// What a server's cache is to be like.
+/// The configuration of a server's cache.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// Replacement policy, of each part.
+    /// Replacement policy of each part.
     pub policy: Spec,
-    /// Size in blocks, of all parts together.
+    /// Total size of the parts in blocks.
     pub capacity: u32,
-    /// When blocks come and go.
+    /// When blocks enter and leave.
     pub placement: Placement,
-    /// What writes do.
+    /// What writes do to the copy.
     pub write_mode: WriteMode,
     /// Whether each client has a part of its own.
     pub division: Division,
@@ -42,20 +42,20 @@ pub struct ServerSpec {
 
 /// A server's cache below clients numbered from 0.
 pub struct Server {
-    /// One for all clients, or one for each.
+    /// One part for all clients, or one for each.
     parts: Vec<Level>,
     marginal: Option<Marginal>,
     is_access_based: bool,
-    /// Whether a write gives a copy up.
+    /// Whether a write removes the copy.
     invalidates: bool,
 }
 
 impl Server {
-    /// An empty cache below so many clients, at least 1. `seed` makes the indexes unpredictable
+    /// An empty cache below `clients` clients, at least 1. `seed` makes the indexes unpredictable
     /// for clients that choose the block numbers; it changes nothing else.
     ///
     /// # Errors
-    /// Policy and placement do not go together, the policy cannot be had, or there are fewer
+    /// Policy and placement do not fit together, the policy cannot be made, or there are fewer
     /// blocks than parts.
     pub fn new(spec: &ServerSpec, clients: usize, seed: u64) -> Result<Self, PlacementError> {
         let ServerSpec { capacity, write_mode, .. } = *spec;
@@ -82,8 +82,8 @@ impl Server {
         if self.parts.len() == 1 { 0 } else { client }
     }
 
-    /// A client asks for a block that it does not have. `is_shared`: another client holds it too,
-    /// so that a copy that is here stays. `cold`: it is known that nobody referenced it before.
+    /// A client reads a block that is not in its cache. `is_shared`: another client holds the block
+    /// too, so a copy here stays. `cold`: the block was never referenced before.
     pub fn read(&mut self, client: usize, block: u64, is_shared: bool, cold: bool) -> Referred {
         let at = self.part(client);
         let part = &mut self.parts[at];
@@ -104,7 +104,7 @@ impl Server {
         read
     }
 
-    /// A client writes a block: whether there was a copy.
+    /// A client writes a block. Returns whether there was a copy.
     pub fn write(&mut self, client: usize, block: u64, cold: bool) -> bool {
         let at = self.part(client);
         let part = &mut self.parts[at];
@@ -119,8 +119,8 @@ impl Server {
         hit
     }
 
-    /// After a read: the next block that is taken to have been evicted though nothing says so; see
-    /// [`Level::next_placement`].
+    /// To be called after a read: the next block whose eviction is predicted, though it is not
+    /// known; see [`Level::next_placement`].
     pub fn foreseen(&mut self, client: usize) -> Option<(u64, Down)> {
         let at = self.part(client);
         let (block, down) = self.parts[at].next_placement()?;
@@ -128,7 +128,7 @@ impl Server {
         Some((block, down))
     }
 
-    /// It became known that a client evicted a block, and that no other has it: what to do.
+    /// A client evicted a block that no other client has. Returns what to do.
     pub fn evicted(&mut self, client: usize, block: u64) -> Down {
         if self.is_access_based {
             return Down::Skip;
@@ -139,8 +139,8 @@ impl Server {
         down
     }
 
-    /// The data of an evicted block is here: places it. Not to be called if a client has asked for
-    /// the block again, or written it, since [`Down::Fetch`].
+    /// Places an evicted block, whose data is here. Do not call it if a client has read or written
+    /// the block since [`Down::Fetch`].
     pub fn arrived(&mut self, client: usize, block: u64) {
         let at = self.part(client);
         let way = self.parts[at].rules().map_or(WayDown::Reload, |rules| rules.down);
@@ -160,8 +160,8 @@ impl Server {
         }
     }
 
-    /// Moves blocks from part to part when it is time. The one that shrinks goes first, so that
-    /// there are never more blocks than the capacity.
+    /// Moves blocks between parts when it is time. The part that shrinks goes first, so that the
+    /// total never exceeds the capacity.
     fn tick(&mut self) {
         let Some(marginal) = &mut self.marginal else { return };
         let Some(shift) = marginal.tick() else { return };
@@ -171,33 +171,33 @@ impl Server {
         }
     }
 
-    /// From now on evicted blocks come this way.
+    /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
         self.parts.iter_mut().for_each(|part| part.set_way_down(down));
     }
 
-    /// Forgets the counts, not the content: the end of a warm-up.
+    /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.parts.iter_mut().for_each(Level::restart_counts);
     }
 
-    /// What was counted as at every level, by all parts.
+    /// The summed counts of all parts.
     pub fn counts(&self) -> Counts {
         self.parts.iter().fold(Counts::default(), |sum, part| sum.plus(part.counts()))
     }
 
-    /// What the placement counted, in all parts.
+    /// The summed placement counts of all parts.
     pub fn placement_counts(&self) -> PlacementCounts {
         let none = PlacementCounts::default();
         self.parts.iter().fold(none, |sum, part| sum.plus(&part.placement_counts()))
     }
 
-    /// The parts: one for all clients, or one for each.
+    /// The parts: one for all clients, or one for each client.
     pub fn parts(&self) -> &[Level] {
         &self.parts
     }
 
-    /// Blocks moved from part to part so far.
+    /// Blocks moved between parts so far.
     pub fn moved(&self) -> u64 {
         self.marginal.as_ref().map_or(0, Marginal::moved)
     }
@@ -217,9 +217,9 @@ impl Server {
     }
 }
 
-/// Which of so many servers, at least 1, a block belongs to where nothing else says it: the one
-/// whose hash with the block is the largest, so that one server more takes blocks from the others
-/// and moves none between them. The same on every machine.
+/// The server of a block by rendezvous hashing, for at least 1 server: the one whose hash with the
+/// block is the largest. An added server takes blocks from the others, and no block moves between
+/// those. The result is equal on every machine.
 pub fn rendezvous(block: u64, servers: usize) -> usize {
     let weight = |server: usize| hash(block ^ hash(server as u64 + 1));
     (0..servers).max_by_key(|&server| weight(server)).unwrap_or(0)

@@ -1,9 +1,9 @@
-//! The record of deliveries: by hand, and against a model that has no bounds.
+//! Tests of the record of deliveries: single cases, and a comparison with an unbounded model.
 
 use super::*;
 use crate::placement::random::random;
 
-/// Every client is connected.
+/// All clients are connected.
 const ALL: u64 = u64::MAX;
 
 #[test]
@@ -51,7 +51,7 @@ fn a_digest_is_known_until_its_block_changes_or_falls_out() {
     d.set_digest(5, 55);
     d.forget_digests();
     assert_eq!((d.digest(5), d.holders(5)), (0, bit(9)), "who holds it is known");
-    // Whoever takes its place does not take its digest.
+    // The block that takes its place must not take its digest.
     d.set_digest(5, 55);
     (1000..500_000).for_each(|block| d.read(block, 0, true, block, ALL));
     assert!((0..500_000).all(|block| d.digest(block) == 0));
@@ -93,11 +93,11 @@ fn memory_is_bounded_and_the_oldest_of_a_set_goes() {
     let most = LEAST_REMEMBERED as usize;
     assert!((most * 99 / 100..=most).contains(&kept), "{kept}");
     let recent = (980_000..1_000_000).filter(|&block| d.holders(block) == 1).count();
-    // Some sets get more than their share.
+    // Some sets get more blocks than others.
     assert!(recent > 19_400, "{recent}");
 }
 
-/// A client keeps what it uses most, and tells of all others that it drives them out.
+/// A client holds the blocks that it uses most, and reports the eviction of all others.
 #[test]
 fn what_a_client_holds_stays_known_however_long_ago_it_was_delivered() {
     let mut d = Deliveries::new(10, 1);
@@ -112,8 +112,7 @@ fn what_a_client_holds_stays_known_however_long_ago_it_was_delivered() {
     assert!((0..1000).all(|block| d.holders(block) == 1));
 }
 
-/// What the module says, with whole times and without bound: the holders, the last read and the
-/// digest of each block.
+/// The model: full times and no bound. For each block the holders, the last read and the digest.
 #[derive(Default)]
 struct Naive(std::collections::HashMap<u64, (u64, Option<u64>, u64)>);
 
@@ -129,15 +128,15 @@ impl Naive {
     }
 }
 
-/// Plays 300,000 steps of up to `most_us` each on few blocks, so that none is forgotten: how often
-/// a client was trusted less than the model does. It must never be trusted more.
+/// Plays 300,000 steps of up to `most_us` each on few blocks, so that none is replaced. Returns how
+/// often a hint was trusted less than by the model. No hint may be trusted more.
 fn distrusts(most_us: u64) -> u64 {
     let mut random = random();
     let (mut d, mut naive) = (Deliveries::new(10, 1).with_digests(), Naive::default());
     let (mut now_us, mut wary) = (0, 0);
     for step in 0..300_000 {
         now_us += random(most_us);
-        // Connections do not agree on the time to the last microsecond.
+        // Clocks of connections differ by some microseconds.
         let at_us = now_us.saturating_sub(random(3));
         let told_us = now_us.saturating_sub(random(most_us * 4));
         let (block, client) = (random(200), random(66) as u8 % (2 + random(65) as u8));
@@ -161,7 +160,7 @@ fn distrusts(most_us: u64) -> u64 {
                 if standing == Standing::Stale {
                     let before = naive.0[&block];
                     wary += u64::from(naive.evict(block, client, told_us, connected) != standing);
-                    // It was ignored: so it is by the model.
+                    // The hint was ignored; undo it in the model.
                     naive.0.insert(block, before);
                 } else {
                     assert_eq!(standing, naive.evict(block, client, told_us, connected), "{step}");
@@ -197,7 +196,7 @@ fn distrusts(most_us: u64) -> u64 {
 
 #[test]
 fn it_is_as_a_model_says_that_forgets_nothing() {
-    // A block is met again within seconds; within days.
+    // A block is used again within seconds; within days.
     assert_eq!(distrusts(10_000), 0);
     assert!(distrusts(1 << 32) > 0, "how long ago that is, is not known");
 }

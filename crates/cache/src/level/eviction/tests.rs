@@ -1,11 +1,11 @@
-//! What is done for many blocks at once is what happens to one after the other.
+//! Batches of evictions must have the effect of single ones.
 
 use crate::level::{ClientEviction, Down, Knowledge, Level, Referred, Sender, WriteMode};
 use crate::placement::random::random;
 use crate::placement::{Placement, WayDown};
 use crate::policy::{Spec, policies};
 
-/// What a user does about an evicted block.
+/// Does what a caller does about an evicted block.
 fn carry_out(level: &mut Level, block: u64, down: Down) -> Down {
     if down == Down::Fetch {
         level.arrived(block, WayDown::Reload);
@@ -13,7 +13,7 @@ fn carry_out(level: &mut Level, block: u64, down: Down) -> Down {
     down
 }
 
-/// Evictions told of together: what there was to do.
+/// Reports evictions together. Returns what there was to do.
 fn evict_together(level: &mut Level, blocks: &[u64]) -> Vec<Down> {
     let sender = Sender { client: 0, arrived_us: 0, connected: 1 };
     let gone = |&block: &u64| ClientEviction { block, evicted_us: 0 };
@@ -26,7 +26,7 @@ fn evict_together(level: &mut Level, blocks: &[u64]) -> Vec<Down> {
     downs
 }
 
-/// Two levels, of which one is told beforehand what is referenced, and of evictions together.
+/// Compares two levels: one prefetches and receives evictions in batches, the other does neither.
 fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
     let placement: Placement = placement.parse().unwrap();
     let spec = Spec::parse(policy).unwrap();
@@ -45,7 +45,7 @@ fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
             assert_eq!(downs, expected, "{policy}, step {step}");
         } else {
             together.prefetch(&blocks, &mut Vec::new());
-            // What comes may be something else.
+            // The event that follows may concern another block.
             if random(4) == 0 {
                 blocks.retain(|_| random(3) > 0);
                 blocks.push(random(100));

@@ -1,6 +1,6 @@
-//! The blocks of a cache: a row for each, in a table no larger than the cache. What is kept of
-//! resident blocks is kept by row, so that it lies close together, however many blocks there are:
-//! a block that comes gets the row that was left last, which the processor has at hand.
+//! The blocks of a cache: a table with a row for each, no larger than the cache. Data of resident
+//! blocks is indexed by row, so that it lies close together. A new block gets the row that was
+//! freed last, which is likely still in the processor's cache.
 //!
 //! Invariant (checked by [`Blocks::check`]): a row is the row of its block, or free.
 
@@ -12,31 +12,31 @@ use crate::Entry;
 /// Number of a row.
 pub(super) type Row = u32;
 
-/// Instead of a row: the block is not here.
+/// Marks a block without a row.
 const NONE: Row = Row::MAX;
 
-/// What is known of a block while it is here.
+/// What is known of a resident block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Block {
     pub(super) entry: Entry,
-    /// H of the paper, as stored.
+    /// The hotness H of the paper, as computed last.
     pub(super) hotness: f64,
-    /// Hits since it came, at most 65,535.
+    /// Hits since it came; saturates at 65,535.
     pub(super) hits: u16,
-    /// When it came, and when its hotness was found last, in references.
+    /// When it came, and when its hotness was last computed, in references.
     pub(super) loaded: u64,
     pub(super) updated: u64,
     /// Whether it is in Q1, and not in Q2.
     pub(super) in_q1: bool,
     /// Whether it came from another cache.
     pub(super) moved: bool,
-    /// Whether it would come into Q1 of the level below for the moves that are remembered there.
+    /// Whether the moves remembered at the level below would put the block into Q1 there.
     pub(super) may_be_hot_below: bool,
-    /// Its last moves, as Hint-K remembers them.
+    /// Its last moves; only H-HFA keeps them.
     pub(super) history: History,
-    /// Whose it is.
+    /// Its owner: the number of a client.
     pub(super) owner: u16,
-    /// Its place in Q1, where [`Hottest`](super::queues::Hottest) orders that.
+    /// Its place in the order of Q1; set where [`Hottest`](super::queues::Hottest) is used.
     pub(super) place: u64,
 }
 
@@ -69,13 +69,13 @@ impl Blocks {
         &self.rows
     }
 
-    /// The row of a block, if that is here.
+    /// The row of a block, if it is resident.
     #[inline(always)]
     pub(super) fn find(&self, entry: Entry) -> Option<Row> {
         Some(self.row_of[entry as usize]).filter(|&row| row != NONE)
     }
 
-    /// A block comes.
+    /// Adds a block and returns its row.
     #[inline(always)]
     pub(super) fn insert(&mut self, block: Block) -> Row {
         let row = self.free.pop().unwrap_or(self.rows.len() as Row);
@@ -87,7 +87,7 @@ impl Blocks {
         row
     }
 
-    /// A block leaves.
+    /// Removes a block and frees its row.
     #[inline(always)]
     pub(super) fn remove(&mut self, row: Row) -> Block {
         let block = self[row];

@@ -1,15 +1,15 @@
 //! A cache of HFA among its neighbours: what each variant does about a request, an answer, and a
 //! block that comes from above or below.
 //!
-//! * D-HFA, over DEMOTE: a block found below the first level moves there. What a level gives up
-//!   goes one level down. A block that comes down into a Q1 sends that queue's hottest block one
-//!   level up, if that one is hotter. The oracle is D-HFA told the moves to come: a first pass logs
-//!   them, a second one takes F from the log. No procedure is published; this one is an
-//!   approximation, not a bound.
-//! * P-HFA, over PROMOTE: a block on its way up is owned by the first cache that remembers enough
-//!   moves of it, else by the one whose coin says so. A block that a cache passes up counts there
-//!   as a move. What a cache drives out is gone. Writes are those of PROMOTE: they update the
-//!   owner's copy, or are owned by the first cache.
+//! * D-HFA, over DEMOTE: a block found below the first level moves to the first level. A block that
+//!   a level evicts goes one level down. When a block comes down into Q1, the hottest block of that
+//!   Q1 goes one level up if it is hotter than the new one. The oracle is D-HFA with knowledge of
+//!   future moves: a first pass logs the moves, and the second pass computes F from the log. No
+//!   procedure is published for it; this one is an approximation, not a bound.
+//! * P-HFA, over PROMOTE: a block on its way up stays in the first cache that remembers enough
+//!   moves of it, or else in the one whose random draw says so. A cache that passes a block up
+//!   counts that as a move. Evicted blocks are dropped. Writes work as in PROMOTE: they update the
+//!   owner's copy, or the first cache takes the block.
 //! * H-HFA, over Hint-K: a block found below the first level moves one level up if it is more
 //!   active than the least active block of the Q2 there.
 
@@ -23,7 +23,7 @@ use super::{Arrival, Base, Block, Hfa};
 use crate::Entry;
 
 impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
-    /// What goes with a block that is found here, if it moves up.
+    /// Removes a block that was hit here, if it moves up. Returns what goes with it.
     fn rise(&mut self, row: Row, is_write: bool, upper: Upper) -> Option<Load> {
         match self.base {
             Base::Demote => Some(self.give_up(row)),
@@ -50,7 +50,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let Passing { entry, is_write, upper, .. } = passing;
         let Some(upper) = upper else { return true };
         match self.base {
-            // It goes to the client's own cache.
+            // The block goes to the client's own cache.
             Base::Demote => false,
             Base::Promote if is_write => false,
             Base::Promote => {
@@ -61,25 +61,25 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
                 self.count_move(entry);
                 false
             }
-            // What moves goes one level up.
+            // A block that moves goes one level up only.
             Base::HintK => matches!(pass, Pass::Moved { .. }),
         }
     }
 
-    /// Whether the coin says that a block goes to the level above of that number.
+    /// Draws whether a block passes to the level above with the number `upper`.
     fn passes(&mut self, upper: u16) -> bool {
         self.chances.as_mut().is_some_and(|chances| chances.passes(upper))
     }
 
-    /// References between the last uses of the newest and the oldest block of Q2, which is what
-    /// PROMOTE manages; 0 while the cache is not full.
+    /// References between the last uses of the newest and the oldest block of Q2, which is the
+    /// queue that PROMOTE manages; 0 while the cache is not full.
     fn life(&self) -> u64 {
         let used = |row: Row| self.blocks[row].updated;
         let ends = self.q2.ends().filter(|_| self.is_full());
         ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
 
-    /// Finds the hotness of a block of a Q1 by recency anew, where it stands.
+    /// Recomputes the hotness of a block in Q1 without moving it. Only for a Q1 ordered by recency.
     fn refresh(&mut self, row: Row) {
         let hottest = self.hottest.as_mut().expect("D-HFA exchanges by hotness");
         hottest.remove(row, &self.blocks[row]);
@@ -96,7 +96,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
     fn grow(&mut self, entries: u32) {
         self.blocks.grow(entries);
         self.moves.grow(entries);
-        // A block comes before another one leaves for it.
+        // A new block gets its row before its victim frees one.
         let rows = entries.min(self.capacity.saturating_add(1));
         self.q1.grow(rows);
         self.q2.grow(rows);
@@ -113,7 +113,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
                 self.begin_slot();
                 references -= 1;
             }
-            // Nothing changes by itself within a slot.
+            // Within a slot, time alone changes nothing.
             let within = references.min(self.slot_end - self.now);
             self.now += within;
             references -= within;
@@ -197,8 +197,9 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         (is_due.then_some(hotness), evicted)
     }
 
-    /// The hottest block of Q1 goes up if it is hotter than the one that came down into Q1 was
-    /// then: what came up for that one's victim may have driven it out again.
+    /// Promotes the hottest block of Q1 if it is hotter than `hotness`, that of the demoted block
+    /// `entry` when it came. That block may have left again: the exchange for its own victim can
+    /// evict it.
     fn exchange(
         &mut self,
         entry: Entry,
@@ -206,7 +207,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         rises: &dyn Fn(u16) -> bool,
     ) -> Option<Promoted> {
         let hottest = self.hottest.as_ref()?;
-        // Where nothing is hot, the head comes first.
+        // If no block is hot, the head is the candidate.
         let first = hottest.first().or_else(|| self.q1.ends().map(|[newest, _]| newest))?;
         if self.now - self.blocks[first].updated > self.settings.period {
             self.refresh(first);
@@ -235,7 +236,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
     }
 
     fn remembers(&self, entry: Entry) -> bool {
-        // A log of moves is of all blocks.
+        // The log contains the moves of all blocks.
         self.log.is_some() || self.moves.knows(entry)
     }
 
@@ -252,8 +253,8 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         Some(Gauges { hot_blocks: self.q1.len(), hot_target: self.q1_max, probability })
     }
 
-    /// Of each block H, hits, when it came and when it was updated, flags; the table; Hint-K's
-    /// history.
+    /// For each block: H, hits, when it came and when H was computed, flags, and for Hint-K the
+    /// history. Then the table of moves.
     fn overhead_bytes(&self) -> u64 {
         let history = u64::from(self.base == Base::HintK);
         (8 + 2 + 4 + 4 + 2 + history) * u64::from(self.capacity) + self.moves.bytes()

@@ -1,7 +1,7 @@
-//! HFA: blocks that moved between levels lately, or are hit often, get a protected queue (Meng et
-//! al., JCST 2017). Here is what its variants have in common: how a block is received, hit and
+//! HFA: blocks that moved between levels recently, or are hit often, get a protected queue (Meng et
+//! al., JCST 2017). This file has what the variants share: how a block is received, hit and
 //! evicted, the hot queue Q1 and the base queue Q2, and the partition of the cache between them.
-//! `level.rs` says what each variant does about a request, an answer or a block of a neighbour.
+//! `level.rs` has what each variant does about a request, an answer or a block from a neighbour.
 //!
 //! | variant | over | Q1 | Q2 |
 //! | --- | --- | --- | --- |
@@ -9,15 +9,16 @@
 //! | P-HFA | PROMOTE | by hotness | by recency |
 //! | H-HFA | Hint-K | by hotness | by activity |
 //!
-//! The hotness of a block at a cache is H = F/(kT) + hits/t2: F sums its moves there in the last k
-//! slots of T references (`moves.rs`), hits are those since the block came t2 references ago. H is
-//! found when a block comes and at each hit, and stands until then ("lazy update"), but not longer
-//! than the k slots that it speaks of. The readings of the paper that are chosen here, and what
-//! they are worth, are in `docs/measurements/hierarchies.md`.
+//! The hotness of a block at a cache is H = F/(kT) + hits/t2. F is the sum of its moves there in
+//! the last k slots of T references (`moves.rs`); the hits are those since the block came, t2
+//! references ago. H is computed when a block comes and at each hit, and is valid until the next
+//! computation ("lazy update") or until its k slots are over. `docs/measurements/hierarchies.md`
+//! explains how unclear points of the paper are read here, and measures the effect.
 //!
 //! Invariants (checked by [`Hfa::validate`]): Q1 and Q2 together hold the resident blocks, no more
-//! than the capacity, Q1 no more than `q1_max`; the numbers of cold blocks in Q1, of hot blocks in
-//! Q2 and of hits in Q2 agree with the blocks there; every hot block is among those to expire.
+//! than the capacity; Q1 holds no more than `q1_max`; the numbers of cold blocks in Q1, of hot
+//! blocks in Q2 and of hits in Q2 agree with the blocks there; every hot block is in the list of
+//! hotness that expires.
 
 mod blocks;
 mod level;
@@ -39,7 +40,7 @@ use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
 pub use moves::MoveLog;
 pub(super) use options::{D_HFA, H_HFA, ORACLE, P_HFA};
 
-/// The scheme that a variant stands on.
+/// The scheme that a variant extends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
     Demote,
@@ -60,7 +61,7 @@ struct Arrival {
     moved: bool,
     /// What came with it.
     load: Load,
-    /// Whether it may drive the hottest block of the cache below up.
+    /// Whether the block that it evicts may be exchanged for the hottest block of the cache below.
     exchanges: bool,
     /// See [`Block::may_be_hot_below`].
     may_be_hot_below: bool,
@@ -70,12 +71,13 @@ struct Arrival {
 #[derive(Clone, Copy, Default)]
 struct SlotSum {
     blocks: u32,
-    /// The sum at the end of the slot, if the number does not change any more.
+    /// The sum at the end of the slot if the number stays as it is.
     sum: i64,
 }
 
 impl SlotSum {
-    /// A block comes or goes, or another one for it; so many references are left in the slot.
+    /// Updates the number when a block comes, goes, or is replaced; `left`: references left in the
+    /// slot.
     #[inline(always)]
     fn change(&mut self, comes: bool, goes: bool, left: u64) {
         let change = i32::from(comes) - i32::from(goes);
@@ -83,12 +85,12 @@ impl SlotSum {
         self.sum += i64::from(change) * left as i64;
     }
 
-    /// A slot of so many references begins.
+    /// Begins a slot of `period` references.
     fn begin_slot(&mut self, period: u64) {
         self.sum = i64::from(self.blocks) * period as i64;
     }
 
-    /// The mean number of blocks in a slot that is over.
+    /// The mean number of blocks during a finished slot.
     fn mean(&self, period: u64) -> f64 {
         self.sum as f64 / period as f64
     }
@@ -107,25 +109,26 @@ struct Hfa<Q1, Q2> {
     /// Blocks that Q1 may hold: c1 of the paper.
     q1_max: u32,
     moves: Moves,
-    /// The order in which D-HFA exchanges blocks of Q1; none where no cache is above.
+    /// The order in which D-HFA exchanges blocks of Q1; `None` without a cache above.
     hottest: Option<Hottest>,
-    /// Over PROMOTE: the probabilities with which blocks pass.
+    /// Over PROMOTE: the probabilities with which blocks pass up.
     chances: Option<Chances>,
-    /// Blocks in Q1 that are not hot, and blocks in Q2 that are: by these the partition changes
+    /// Blocks in Q1 that are not hot, and blocks in Q2 that are. The partition changes by these
     /// (section 3.4 of the paper).
     cold_in_q1: SlotSum,
     hot_in_q2: SlotSum,
     /// Blocks in Q2 by their number of hits.
     q2_hits: Vec<u32>,
-    /// Hot blocks by when their hotness was found.
+    /// Hot blocks, ordered by when their hotness was computed.
     expiring: Lists,
-    /// References so far; the slot of the last one, from 0, and the last one of that slot.
+    /// References so far; the number of the current slot, from 0; and the last reference of that
+    /// slot.
     now: u64,
     slot: u64,
     slot_end: u64,
     /// Whether the last reference of the slot is over.
     is_over: bool,
-    /// Moves of a first pass.
+    /// Logged moves, in the first pass of the oracle.
     log: Option<Vec<(Entry, u64)>>,
 }
 
@@ -147,7 +150,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             q2: Q2::new(&steps),
             q1_max: settings.first_q1_max(capacity),
             moves: Moves::Table(TOut::new(records, settings.k, settings.decay)),
-            // Only blocks with a cache above can be exchanged.
+            // Blocks can be exchanged only with a cache above.
             hottest: (base == Base::Demote && has_upper).then(Hottest::new),
             chances,
             cold_in_q1: SlotSum::default(),
@@ -163,8 +166,8 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// The cache `node` of the oracle: told the moves of a first pass, or, without these, the one
-    /// that logs them.
+    /// Makes this the oracle's cache `node`. With a log it uses the moves of a first pass; without
+    /// one it logs its own.
     fn with_log(mut self, log: Option<&MoveLog>, node: usize) -> Self {
         let Settings { k, decay, .. } = self.settings;
         match log {
@@ -189,7 +192,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.moves.frequency(entry, self.slot)
     }
 
-    /// A block comes to the cache: what leaves for it.
+    /// Admits a block. Returns the block that is evicted for it.
     fn receive(&mut self, arrival: Arrival) -> Option<Evicted> {
         let Arrival { entry, owner, moved, load, exchanges, may_be_hot_below } = arrival;
         let frequency = self.frequency(entry).max(load.frequency);
@@ -220,7 +223,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         victim.map(|victim| self.evict(victim, exchanges))
     }
 
-    /// A hit, after which the block stays: what leaves for it.
+    /// Counts a hit on a block that stays. Returns the block that is evicted, if any.
     fn hit(&mut self, row: Row) -> Option<Evicted> {
         self.take_out(row);
         let block = &mut self.blocks[row];
@@ -238,7 +241,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         None
     }
 
-    /// Finds H of a block anew, which is in no queue or in one that is not ordered by it.
+    /// Recomputes H of a block that is in no queue, or in a queue that is not ordered by H.
     #[inline(always)]
     fn find_hotness(&mut self, row: Row) {
         self.forget_expiry(row);
@@ -250,7 +253,8 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.note_expiry(row);
     }
 
-    /// Puts a block, which is in no queue, into Q1: the one that has to leave the cache for it.
+    /// Inserts a block, which is in no queue, into Q1. Returns the block that must leave the cache
+    /// for it.
     fn insert_into_q1(&mut self, row: Row) -> Option<Row> {
         if self.q1.len() < self.q1_max {
             let victim = self.make_room();
@@ -272,13 +276,13 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         victim
     }
 
-    /// Takes a block out of the queues if the cache is full.
+    /// If the cache is full, takes a victim out of its queue.
     #[inline(always)]
     fn make_room(&mut self) -> Option<Row> {
         if self.is_full() { self.take_victim() } else { None }
     }
 
-    /// Takes out of its queue what Q2, or Q1 where Q2 has nothing, gives up.
+    /// Takes the victim out of its queue: the tail of Q2, or of Q1 if Q2 is empty.
     #[inline(always)]
     fn take_victim(&mut self) -> Option<Row> {
         let victim = self.q2.tail().or_else(|| self.q1.tail())?;
@@ -286,7 +290,8 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         Some(victim)
     }
 
-    /// Puts a block, which is in no queue, into Q1, at the head or in the last place for it.
+    /// Inserts a block, which is in no queue, into Q1: at the head, or else in its last possible
+    /// place.
     #[inline(always)]
     fn push_q1(&mut self, row: Row, is_at_head: bool) {
         let left = self.left_in_slot();
@@ -303,7 +308,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// Puts a block, which is in no queue, into Q2.
+    /// Inserts a block, which is in no queue, into Q2.
     #[inline(always)]
     fn push_q2(&mut self, row: Row) {
         let left = self.left_in_slot();
@@ -318,7 +323,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.q2.push(row, block);
     }
 
-    /// Takes a block out of its queue; it is still resident then.
+    /// Removes a block from its queue; it stays resident.
     #[inline(always)]
     fn take_out(&mut self, row: Row) {
         let (left, block) = (self.left_in_slot(), &self.blocks[row]);
@@ -335,12 +340,12 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// Fewest hits of a block in Q2.
+    /// The smallest number of hits of any block in Q2.
     fn fewest_q2_hits(&self) -> u16 {
         self.q2_hits.iter().position(|&blocks| blocks > 0).unwrap_or(0) as u16
     }
 
-    /// A block that is in no queue leaves the cache downwards, or for good.
+    /// Evicts a block that is in no queue: to the level below, or for good.
     #[inline(always)]
     fn evict(&mut self, row: Row, exchanges: bool) -> Evicted {
         let Block { entry, owner, moved, history, may_be_hot_below, .. } = self.leave(row);
@@ -354,7 +359,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         Evicted { entry, owner, load: Some(Load { frequency, history }), exchanges, awaits }
     }
 
-    /// The cache gives a block up to one above it: what goes with it.
+    /// Gives a block to a cache above. Returns what goes with it.
     #[inline(always)]
     fn give_up(&mut self, row: Row) -> Load {
         self.take_out(row);
@@ -362,27 +367,27 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         Load { frequency: self.depart(entry, moved), history: self.after_move(history, true) }
     }
 
-    /// A block that is in no queue is not here any more.
+    /// Makes a block, which is in no queue, non-resident.
     #[inline(always)]
     fn leave(&mut self, row: Row) -> Block {
         self.forget_expiry(row);
         self.blocks.remove(row)
     }
 
-    /// The last moves of a block after one more; only Hint-K remembers them.
+    /// The history of a block after one more move; only Hint-K keeps histories.
     #[inline(always)]
     fn after_move(&self, history: History, is_promotion: bool) -> History {
         if self.base == Base::HintK { self.steps.push(history, is_promotion) } else { history }
     }
 
-    /// A block leaves the cache for another one: F, which goes with it. A stay that began with a
-    /// move is a move of the slot in which it ends.
+    /// A block leaves for another cache. Returns its F, which goes with it. If the block had moved
+    /// here, that move counts in the slot in which the block leaves.
     #[inline(always)]
     fn depart(&mut self, entry: Entry, moved: bool) -> f64 {
         if moved { self.count_move(entry) } else { self.frequency(entry) }
     }
 
-    /// A block has moved: F with that.
+    /// Counts a move of a block. Returns its F, this move included.
     #[inline(always)]
     fn count_move(&mut self, entry: Entry) -> f64 {
         if let Some(log) = &mut self.log {
@@ -391,14 +396,14 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.moves.count(entry, self.slot)
     }
 
-    /// References that are not over in the slot.
+    /// References left in the slot, the current one included.
     #[inline(always)]
     fn left_in_slot(&self) -> u64 {
         self.slot_end - self.now + 1
     }
 
-    /// The last reference of a slot is over: Q1 gives up as many places as it had cold blocks, and
-    /// gets as many as there were hot ones in Q2.
+    /// Ends a slot: Q1 shrinks by the mean number of its cold blocks, and grows by the mean number
+    /// of hot blocks in Q2.
     #[cold]
     fn end_slot(&mut self) {
         if std::mem::replace(&mut self.is_over, true) {
@@ -421,7 +426,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// The first reference of a slot begins.
+    /// Begins a slot, with its first reference.
     #[cold]
     fn begin_slot(&mut self) {
         self.end_slot();
@@ -435,8 +440,8 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.expire();
     }
 
-    /// Moves hot blocks from the head of Q2 to the tail of Q1 while there is room for them and Q2
-    /// has more than its share.
+    /// Moves hot blocks from the head of Q2 to the tail of Q1 while Q1 has room and Q2 has more
+    /// than its share.
     fn move_hot_up(&mut self) {
         let room = self.q1_max - self.q1.len();
         let over = self.q2.len().saturating_sub(self.capacity - self.q1_max);
@@ -450,7 +455,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// The hotness of a block was found just now: it is over after k slots.
+    /// Notes that the hotness of a block was computed now; it expires after k slots.
     #[inline(always)]
     fn note_expiry(&mut self, row: Row) {
         if self.settings.expires && self.blocks[row].is_hot() {
@@ -458,7 +463,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// The hotness of a block is about to change.
+    /// Forgets the expiry of a block whose hotness is about to change.
     #[inline(always)]
     fn forget_expiry(&mut self, row: Row) {
         if self.settings.expires && self.blocks[row].is_hot() {
@@ -466,9 +471,9 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// A slot begins: hotness that was found k slots ago or earlier is over.
+    /// Begins a slot: hotness that was computed k slots ago or earlier expires.
     fn expire(&mut self) {
-        // The last reference of the last slot that is that long ago, from 1; 0: there is none.
+        // The last reference whose hotness expires, counted from 1; 0: no reference is that old.
         let last = (self.slot + 1).saturating_sub(self.settings.k) * self.settings.period;
         while let Some(row) = self.expiring.front(0) {
             if self.blocks[row].updated > last {
@@ -479,7 +484,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         }
     }
 
-    /// A block is no longer hot.
+    /// Makes a block cold.
     fn cool(&mut self, row: Row) {
         let left = self.left_in_slot();
         let block = &mut self.blocks[row];

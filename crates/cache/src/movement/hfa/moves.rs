@@ -1,23 +1,23 @@
-//! What a cache knows of the moves of blocks that left it: T_out, the table of its own moves (HFA,
-//! section 3.1), or, for the oracle, the moves that a first pass logged.
+//! What a cache knows of the moves of blocks: T_out, the table of its own moves (HFA, section 3.1),
+//! or, for the oracle, the moves that a first pass logged.
 //!
-//! A record of T_out is (block, slot, number of moves) and takes 24 bytes; there are as many as fit
-//! in a small share of the cache. A full table drops the records of slots that do not count any
-//! more, and then, of the oldest slot, the record with the fewest moves, inserted first among
-//! equals.
+//! A record of T_out is (block, slot, number of moves) and takes 24 bytes. The table takes a small
+//! share of the cache's bytes. A full table first drops the records of slots that no longer count.
+//! After that it drops, from the oldest slot, the record with the fewest moves, and among equals
+//! the one inserted first.
 //!
-//! The frequency F of a block is the sum of its moves in the last k slots, those of each slot worth
-//! delta times those of the slot after it.
+//! The frequency F of a block is the sum of its moves in the last k slots. A move counts delta
+//! times as much as one in the next slot.
 //!
 //! Invariants (checked by [`TOut::validate`]): the records of a block are a chain, newest slot
 //! first; a record of one move is in `once`, any other in `more`. The oldest record of a chain is
-//! dropped before the others, since the order of dropping begins with the slot.
+//! dropped before the others, since older slots are dropped first.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::Entry;
 
-/// Bytes of a record: block, slot, count, and the links that find them.
+/// Bytes of a record: block, slot, count and links.
 pub(super) const RECORD_BYTES: u64 = 24;
 
 const NONE: u32 = u32::MAX;
@@ -26,26 +26,26 @@ const NONE: u32 = u32::MAX;
 struct Record {
     entry: Entry,
     slot: u64,
-    /// Moves; 0 of a record that is not in use.
+    /// Number of moves; 0 in an unused record.
     count: u32,
-    /// How many records had been made when this one was: its age.
+    /// Its age: the number of records made before it.
     number: u64,
-    /// The block's record of an earlier slot.
+    /// The block's record of the next older slot.
     earlier: u32,
 }
 
-/// The table of one cache.
+/// T_out of one cache.
 pub(super) struct TOut {
     slots: u64,
-    /// Worth of a move by its age in slots, as far back as moves count.
+    /// Weight of a move by its age in slots; older moves have none.
     weights: Vec<f64>,
     max: usize,
     records: Vec<Record>,
     free: Vec<u32>,
     /// The newest record of each block, by entry.
     newest: Vec<u32>,
-    /// Records of one move by age, as (number, record). One that came to more moves stays here
-    /// until it is met at the front.
+    /// Records of one move by age, as (number, record). A record that got more moves is removed
+    /// only when it reaches the front.
     once: VecDeque<(u64, u32)>,
     /// Records of more moves, as (slot, count, number, record).
     more: BTreeSet<(u64, u32, u64, u32)>,
@@ -53,7 +53,7 @@ pub(super) struct TOut {
 }
 
 impl TOut {
-    /// At most `max` records; moves count for `slots` slots. With 0 of either it holds nothing.
+    /// At most `max` records; moves count for `slots` slots. If either is 0 the table stays empty.
     pub(super) fn new(max: u32, slots: u64, decay: f64) -> Self {
         Self {
             slots,
@@ -88,25 +88,25 @@ impl TOut {
         std::iter::successors(self.newest(entry), earlier)
     }
 
-    /// F of the paper: moves in the last slots, earlier ones less.
+    /// F of the paper: the weighted sum of the moves in the last slots.
     #[inline(always)]
     fn frequency(&self, entry: Entry, slot: u64) -> f64 {
         let mut sum = 0.0;
         for record in self.chain(entry) {
-            // Those that are too old to count have no weight.
+            // Older records have no weight.
             let Some(weight) = self.weights.get((slot - record.slot) as usize) else { break };
             sum += weight * f64::from(record.count);
         }
         sum
     }
 
-    /// Whether any move of a block counts.
+    /// Whether any recent move of a block is recorded.
     #[inline(always)]
     fn remembers(&self, entry: Entry, slot: u64) -> bool {
         self.newest(entry).is_some_and(|record| slot - record.slot < self.slots)
     }
 
-    /// One more move of a block: F with that.
+    /// Records a move of a block. Returns its F, this move included.
     fn count(&mut self, entry: Entry, slot: u64) -> f64 {
         if self.newest(entry).is_some_and(|record| record.slot == slot) {
             self.count_again(self.newest[entry as usize]);
@@ -145,7 +145,7 @@ impl TOut {
         self.once.push_back((number, id));
     }
 
-    /// A full table drops what is too old to count, or else the record that goes first.
+    /// Makes room in a full table: drops a record that no longer counts, or else the next victim.
     fn make_room(&mut self, slot: u64) {
         if self.len() < self.max {
             return;
@@ -159,7 +159,7 @@ impl TOut {
         }
     }
 
-    /// The record that goes first.
+    /// The record that is dropped next.
     fn first(&mut self) -> Option<u32> {
         while let Some(&(number, id)) = self.once.front() {
             let record = &self.records[id as usize];
@@ -177,7 +177,7 @@ impl TOut {
         }
     }
 
-    /// Drops the first record of all, which is the oldest of its block.
+    /// Drops a record, which must be the oldest of its block.
     fn drop_record(&mut self, id: u32) {
         let Record { entry, slot, count, number, .. } = self.records[id as usize];
         if count == 1 {
@@ -201,7 +201,7 @@ impl TOut {
         }
     }
 
-    /// (block, slot, count), by slot and block.
+    /// All records as (block, slot, count), ordered by slot and block.
     fn entries(&self, block: &dyn Fn(Entry) -> u32) -> Vec<(u32, u64, u32)> {
         let used = self.records.iter().filter(|record| record.count > 0);
         let mut all: Vec<_> = used.map(|r| (block(r.entry), r.slot, r.count)).collect();
@@ -240,14 +240,14 @@ impl TOut {
     }
 }
 
-/// The moves that a first pass counted, of every cache.
+/// The moves that a first pass logged, for all caches.
 #[derive(Clone, Debug, Default)]
 pub struct MoveLog {
-    /// (block, slot) of each move, a list for each cache.
+    /// (block, slot) of each move, one list for each cache.
     pub(in super::super) moves: Vec<Vec<(Entry, u64)>>,
 }
 
-/// The moves of one cache in a first pass: what the oracle has instead of T_out.
+/// The logged moves of one cache: the oracle uses them in place of T_out.
 pub(super) struct Foreseen {
     slots: u64,
     decay: f64,
@@ -258,7 +258,7 @@ pub(super) struct Foreseen {
 impl Foreseen {
     pub(super) fn new(log: &MoveLog, node: usize, slots: u64, decay: f64) -> Self {
         let mut moves: Vec<Vec<(u64, u32)>> = Vec::new();
-        // The log is in the order of time.
+        // The log is in order of time.
         for &(entry, slot) in log.moves.get(node).into_iter().flatten() {
             if moves.len() <= entry as usize {
                 moves.resize(entry as usize + 1, Vec::new());
@@ -271,7 +271,7 @@ impl Foreseen {
         Self { slots, decay, moves }
     }
 
-    /// Moves in this slot and those to come, later ones less.
+    /// The weighted sum of the moves in this slot and later ones.
     fn frequency(&self, entry: Entry, slot: u64) -> f64 {
         let Some(moves) = self.moves.get(entry as usize) else { return 0.0 };
         let coming = &moves[moves.partition_point(|&(s, _)| s < slot)..];
@@ -280,7 +280,7 @@ impl Foreseen {
     }
 }
 
-/// Where F comes from.
+/// The source of F.
 pub(super) enum Moves {
     Table(TOut),
     Foreseen(Foreseen),
@@ -303,7 +303,7 @@ impl Moves {
         }
     }
 
-    /// One more move of a block: F with that.
+    /// Records a move of a block. Returns its F, this move included.
     pub(super) fn count(&mut self, entry: Entry, slot: u64) -> f64 {
         match self {
             Self::Table(table) => table.count(entry, slot),
@@ -311,7 +311,7 @@ impl Moves {
         }
     }
 
-    /// Whether any move of a block counts.
+    /// Whether any recent move of a block is recorded.
     #[inline(always)]
     pub(super) fn remembers(&self, entry: Entry, slot: u64) -> bool {
         match self {
@@ -320,7 +320,7 @@ impl Moves {
         }
     }
 
-    /// Whether there is any record of a block, old or not.
+    /// Whether a block has any record, old or not.
     pub(super) fn knows(&self, entry: Entry) -> bool {
         match self {
             Self::Table(table) => table.newest(entry).is_some(),
@@ -328,7 +328,7 @@ impl Moves {
         }
     }
 
-    /// Most blocks of which there are records.
+    /// Most blocks that can have records.
     pub(super) fn max(&self) -> u32 {
         match self {
             Self::Table(table) => table.max as u32,
@@ -336,7 +336,7 @@ impl Moves {
         }
     }
 
-    /// Bytes that a server would need for it.
+    /// Bytes that a server needs for it.
     pub(super) fn bytes(&self) -> u64 {
         let records = match self {
             Self::Table(table) => table.max,
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(count(4, 3), [(4, 3, 1)], "older than two slots");
     }
 
-    /// The table as the head of this file says it, entry by entry.
+    /// A plain model of the table.
     #[derive(Default)]
     struct Plain {
         /// (slot, count, when inserted, block).

@@ -139,11 +139,12 @@ pub(super) struct Settings {
     pub(super) steps: u64,
     pub(super) rises_by_hits: bool,
     hot_share: f64,
-    /// References in which a move counts: kT of the paper; where none counts, no end of them.
+    /// References for which a move counts: kT of the paper; infinite if no move counts.
     span: f64,
 }
 
-/// Most references of a slot where that is not given, and blocks of a client's caches for each.
+/// Without the option `period` a slot has one reference for each `PERIOD_BLOCKS` blocks of the
+/// caches on a client's way, at most `PERIOD_MAX`.
 const PERIOD_MAX: u64 = 1000;
 const PERIOD_BLOCKS: u64 = 10;
 
@@ -152,7 +153,7 @@ fn auto_period(way_blocks: u64) -> u64 {
 }
 
 impl Settings {
-    /// `way_blocks`: those of all caches on a client's way.
+    /// `way_blocks`: blocks of all caches on a client's way.
     pub(super) fn new(base: Base, arguments: &Arguments, way_blocks: u64) -> Self {
         let k = arguments.integer("k");
         let period = arguments.integer_or_word("period");
@@ -175,7 +176,7 @@ impl Settings {
         settings
     }
 
-    /// Blocks of all caches on a client's way, where the period follows them.
+    /// Sets the blocks of all caches on a client's way, for a period that depends on them.
     pub(super) fn measure_way(&mut self, blocks: u64) {
         if self.has_auto_period {
             self.period = auto_period(blocks);
@@ -188,7 +189,7 @@ impl Settings {
         self.span = if self.k == 0 { f64::INFINITY } else { span };
     }
 
-    /// Blocks that Q1 may hold at the start.
+    /// The initial limit of Q1 in blocks.
     pub(super) fn first_q1_max(&self, capacity: u32) -> u32 {
         if self.k == 0 || capacity < 2 || self.hot_share == 0.0 {
             return 0;
@@ -196,7 +197,7 @@ impl Settings {
         ((f64::from(capacity) * self.hot_share) as u32).clamp(1, capacity - 1)
     }
 
-    /// H of the paper, equation 3. Without a hot queue nothing is hot.
+    /// H of the paper, equation 3; 0 without a hot queue.
     #[inline(always)]
     pub(super) fn hotness(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
         let moves = frequency / self.span;

@@ -1,8 +1,8 @@
-//! The orders of HFA's queues: by recency, by hotness, and by the activity of Hint-K. The tail of a
-//! queue gives way first.
+//! The orders of HFA's queues: by recency, by hotness, and by the activity of Hint-K. Blocks leave
+//! a queue at its tail.
 //!
-//! A queue does not keep what it orders a block by; it is told at each call, and that must not
-//! change while the block is in the queue, other than by [`Queue::cool`].
+//! A queue does not store the values that it orders by. Each call passes them in, and they must not
+//! change while the block is in the queue, except by [`Queue::cool`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,42 +13,42 @@ use crate::heap::Heap;
 use crate::lists::Lists;
 
 pub(super) trait Queue: Send + 'static {
-    /// An empty queue, where Hint-K remembers so many moves.
+    /// Creates an empty queue; `steps` has the number of moves that Hint-K remembers.
     fn new(steps: &Steps) -> Self;
 
-    /// Makes entries below `entries` valid.
+    /// Makes rows below `rows` valid.
     fn grow(&mut self, rows: u32);
 
     /// Number of blocks.
     fn len(&self) -> u32;
 
-    /// Puts a block where it belongs, ahead of its equals; by recency: at the head.
+    /// Inserts a block in order, ahead of its equals; in a queue by recency at the head.
     fn push(&mut self, row: Row, block: &Block);
 
-    /// Puts a block in the last place that there is for it.
+    /// Inserts a block in order, behind its equals; in a queue by recency at the tail.
     fn push_last(&mut self, row: Row, block: &Block);
 
-    /// Takes a block out.
+    /// Removes a block.
     fn remove(&mut self, row: Row, block: &Block);
 
-    /// The hotness of a block falls to 0: the block stands where it would if it had come so.
+    /// Sets the hotness of a block to 0 and moves it to the matching place.
     fn cool(&mut self, row: Row, block: &Block);
 
-    /// The block that gives way next.
+    /// The block at the tail: the next to leave.
     fn tail(&self) -> Option<Row>;
 
-    /// Up to `count` blocks that are hot at all, from the head on.
+    /// Up to `count` hot blocks, starting at the head.
     fn hot_from_head(&self, blocks: &[Block], count: usize) -> Vec<Row>;
 
-    /// All blocks from the tail on.
+    /// All blocks, starting at the tail.
     fn tail_first(&self) -> Vec<Row>;
 
-    /// The newest and the oldest block of a queue by recency.
+    /// The newest and the oldest block; only in a queue by recency.
     fn ends(&self) -> Option<[Row; 2]> {
         None
     }
 
-    /// Activity of the tail, in a queue by activity.
+    /// Activity of the block at the tail; only in a queue by activity.
     fn least(&self) -> Option<u32> {
         None
     }
@@ -57,7 +57,7 @@ pub(super) trait Queue: Send + 'static {
     fn check(&self, blocks: &[Block]) -> Result<(), String>;
 }
 
-/// By recency.
+/// A queue ordered by recency.
 pub(super) struct ByRecency {
     /// Front: the tail.
     list: Lists,
@@ -117,24 +117,24 @@ impl Queue for ByRecency {
     }
 }
 
-/// By falling hotness, the newest ahead among equals. Most blocks have no hotness: these are a
-/// list, at the end of the tail.
+/// A queue ordered by hotness, and by recency among equals. Most blocks have hotness 0; they are in
+/// a list that forms the tail.
 pub(super) struct ByHotness {
     /// Front: the tail.
     cold: Lists,
-    /// The least hot first.
+    /// Ordered by rising hotness.
     hot: Heap<u128>,
     pushed: u64,
 }
 
-/// A key by which a heap orders by rising hotness, and by `turn` among equals. Numbers that are not
-/// negative are in the order of their bits.
+/// A heap key: orders by rising hotness, and by `turn` among equals. The bit patterns of
+/// non-negative floats have the order of their values.
 fn key(hotness: f64, turn: u64) -> u128 {
     u128::from(hotness.to_bits()) << 64 | u128::from(turn)
 }
 
 impl ByHotness {
-    /// Hot blocks from the tail on.
+    /// Hot blocks, starting at the tail.
     fn sorted(&self) -> Vec<(u128, Row)> {
         let mut hot: Vec<_> = self.hot.iter().collect();
         hot.sort_unstable();
@@ -211,12 +211,12 @@ impl Queue for ByHotness {
     }
 }
 
-/// By the activity of Hint-K, and by recency among equals.
+/// A queue ordered by the activity of Hint-K, and by recency among equals.
 pub(super) struct ByHistory {
     order: ByActivity,
     steps: Steps,
-    /// Blocks of each value that are hot. They were used lately, so they are near the newest end of
-    /// their value, behind which there may be many thousands that are not.
+    /// The number of hot blocks of each value. Hot blocks were used recently, so they are near the
+    /// newest end of their value's list. Many thousands of cold blocks may follow.
     hot: Vec<u32>,
 }
 
@@ -286,17 +286,17 @@ impl Queue for ByHistory {
     }
 }
 
-/// The blocks of a queue by recency, ordered by hotness besides: D-HFA exchanges the hottest block
-/// of Q1, the one nearest the head among equals.
+/// Orders the hot blocks of a queue by recency a second time, by hotness: D-HFA exchanges the
+/// hottest block of Q1, and among equals the one nearest the head.
 pub(super) struct Hottest {
-    /// By falling hotness, and from the head on among equals; of blocks that are hot at all.
+    /// Hot blocks only, by falling hotness, and from the head on among equals.
     heap: Heap<u128>,
-    /// Places given out last at each end of the queue.
+    /// The places given out last at the two ends of the queue.
     head: u64,
     tail: u64,
 }
 
-/// The place of a block that is neither the newest nor the oldest.
+/// The place between both ends, where numbering starts.
 const MIDDLE: u64 = 1 << 63;
 
 impl Hottest {
@@ -308,12 +308,12 @@ impl Hottest {
         self.heap.grow(rows);
     }
 
-    /// The hottest block; none is hot at all if there is none.
+    /// The hottest block; `None` if no block is hot.
     pub(super) fn first(&self) -> Option<Row> {
         self.heap.first().map(|(_, row)| row)
     }
 
-    /// A block came to the head of the queue, or to its tail.
+    /// Adds a block that came to the head or the tail of the queue.
     pub(super) fn push(&mut self, row: Row, block: &mut Block, is_at_head: bool) {
         let place = if is_at_head { &mut self.head } else { &mut self.tail };
         *place = if is_at_head { *place - 1 } else { *place + 1 };
@@ -321,14 +321,14 @@ impl Hottest {
         self.insert(row, block);
     }
 
-    /// A block left the queue, or its hotness is about to change.
+    /// Removes a block that left the queue, or whose hotness is about to change.
     pub(super) fn remove(&mut self, row: Row, block: &Block) {
         if block.is_hot() {
             self.heap.remove(row);
         }
     }
 
-    /// The hotness of a block has changed, where the block stands.
+    /// Adds a block again after its hotness changed; its place stays.
     pub(super) fn insert(&mut self, row: Row, block: &Block) {
         if block.is_hot() {
             self.heap.push(!key(block.hotness, !block.place), row);
@@ -347,11 +347,11 @@ mod tests {
 
     const BLOCKS: u32 = 60;
 
-    /// What a queue orders a block by, and the rank among equals: a cold block that was put last
-    /// stands behind all others.
+    /// What a queue orders by, and the rank among equals: a cold block that was put last ranks
+    /// behind all others.
     type Key = (u64, i64);
 
-    /// Drives a queue beside a sorted list; `key` says what a queue of its kind orders by.
+    /// Drives a queue beside a sorted list; `key` returns what this kind of queue orders by.
     fn agrees_with_a_sorted_list<Q: Queue>(
         key: impl Fn(&Steps, &Block) -> u64,
         cools_in_place: bool,
@@ -359,7 +359,7 @@ mod tests {
         let steps = Steps::new(2);
         let (mut ours, mut blocks) = (Q::new(&steps), vec![Block::default(); BLOCKS as usize]);
         ours.grow(BLOCKS);
-        // From the tail on.
+        // Starting at the tail.
         let mut model: Vec<(Key, Row)> = Vec::new();
         let (mut x, mut turn, mut most) = (5_u64, 0, 0);
         for step in 0..20_000 {
