@@ -1,5 +1,5 @@
-//! The blocks used last, so and so many, in order of their use, with something known of each: a
-//! hashed index over an arena. Memory grows to the bound and no further.
+//! A bounded number of blocks in order of their last use, each with a value: a hashed index over an
+//! arena. Memory grows up to the bound.
 //!
 //! Invariants (checked by [`BoundedLruMap::check`]): the index and the order hold the same slots,
 //! at most `max`; every other slot is free.
@@ -14,19 +14,19 @@ use crate::lists::Lists;
 
 const ORDER: u32 = 0;
 
-/// A bounded map from blocks to `T` that drops what was used longest ago.
+/// A bounded map from blocks to `T` that drops the least recently used block.
 pub(crate) struct BoundedLruMap<T> {
     index: HashTable<u32>,
     slots: Vec<(u64, T)>,
     free: Vec<u32>,
-    /// Front: used longest ago.
+    /// Front: least recently used.
     order: Lists,
     hasher: FixedState,
     max: u32,
 }
 
 impl<T: Copy + Default> BoundedLruMap<T> {
-    /// Room for `max` blocks; 0 holds none.
+    /// An empty map for at most `max` blocks; with 0 it stays empty.
     pub(crate) fn new(max: u32, seed: u64) -> Self {
         Self {
             index: HashTable::new(),
@@ -53,13 +53,13 @@ impl<T: Copy + Default> BoundedLruMap<T> {
         self.index.find(hash, |&slot| self.slots[slot as usize].0 == block).copied()
     }
 
-    /// What is known of a block, which is not used by that.
+    /// The value of `block`; this does not count as a use.
     pub(crate) fn get(&self, block: u64) -> Option<T> {
         self.find(block).map(|slot| self.slots[slot as usize].1)
     }
 
-    /// Makes a block the one used last, new ones with the default: what is known of it, to change.
-    /// `None` if there is room for none.
+    /// Makes a block the most recently used; a new block gets the default value. Returns mutable
+    /// access to the value; `None` if `max` is 0.
     pub(crate) fn touch(&mut self, block: u64) -> Option<&mut T> {
         if self.max == 0 {
             return None;
@@ -96,12 +96,12 @@ impl<T: Copy + Default> BoundedLruMap<T> {
         Some(&mut self.slots[slot as usize].1)
     }
 
-    /// Mutable access to what is known of a block; its rank does not change.
+    /// Mutable access to the value of `block`; its rank does not change.
     pub(crate) fn get_mut(&mut self, block: u64) -> Option<&mut T> {
         self.find(block).map(|slot| &mut self.slots[slot as usize].1)
     }
 
-    /// Takes a block out: what was known of it.
+    /// Removes a block. Returns its value.
     pub(crate) fn remove(&mut self, block: u64) -> Option<T> {
         let hash = self.hasher.hash_one(block);
         let slots = &self.slots;
@@ -112,19 +112,19 @@ impl<T: Copy + Default> BoundedLruMap<T> {
         Some(self.slots[slot as usize].1)
     }
 
-    /// Takes out all blocks but those that are to stay.
+    /// Removes all blocks for which `stays` is false.
     pub(crate) fn retain(&mut self, stays: impl Fn(u64) -> bool) {
         let all = self.order.iter(ORDER).map(|slot| self.slots[slot as usize].0);
         let gone: Vec<u64> = all.filter(|&block| !stays(block)).collect();
         gone.into_iter().for_each(|block| _ = self.remove(block));
     }
 
-    /// The block used longest ago, and what is known of it.
+    /// The least recently used block and its value.
     pub(crate) fn oldest(&self) -> Option<(u64, T)> {
         self.order.front(ORDER).map(|slot| self.slots[slot as usize])
     }
 
-    /// Takes out the block used longest ago.
+    /// Removes the least recently used block. Returns it and its value.
     pub(crate) fn pop_oldest(&mut self) -> Option<(u64, T)> {
         let (block, _) = self.oldest()?;
         self.remove(block).map(|known| (block, known))

@@ -1,14 +1,14 @@
 //! The client content table: which block is in which buffer of a client, learned from the buffer
-//! address of each of its reads and writes. A new block at an old address means that the client
-//! evicted the old one (USENIX 2003, section 4; TPDS 2004, section 6). The client is not changed.
+//! address of each read and write. A new block at a known address means that the client evicted the
+//! old one (USENIX 2003, section 4; TPDS 2004, section 6). The client's program is not changed.
 //!
-//! A *slot* is a range of one block's length in a client's memory. Slots never overlap, so in each
-//! stretch of that length at most one begins: the table is indexed by client and stretch, and a
-//! new range can overlap the slots of three stretches only. While all slots lie alike within their
-//! stretches, which is the case for every database met so far, it is one look-up.
+//! A *slot* is a range of one block's length in a client's memory. Slots never overlap, so at most
+//! one slot begins in each aligned stretch of that length. The table is indexed by client and
+//! stretch, and a new range can overlap the slots of three stretches only. If all slots have the
+//! same offset in their stretches, as in every database examined so far, one look-up is enough.
 //!
-//! What the table cannot see: blocks that move inside the client, frames that are freed without
-//! being used again (until [`Cct::unmap`]), clients that copy through bounce buffers. See
+//! The table cannot see blocks that move inside the client, frames that are freed without reuse
+//! (until [`Cct::unmap`]), and clients that copy through bounce buffers. See
 //! `docs/user/cooperation.md`.
 //!
 //! Invariants (checked by [`Cct::check`]): the index holds every slot in use under its client and
@@ -24,20 +24,20 @@ use hashbrown::HashTable;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
     /// Those into which a single block has been read. Other buffers (doublewrite areas, page
-    /// compression, private ones) leave the table as it is.
+    /// compression, private buffers) do not change the table.
     #[default]
     Read,
-    /// All.
+    /// All addresses.
     Any,
 }
 
-/// What the table counted.
+/// The counts of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CctCounts {
     /// Evictions reported.
     pub reported: u64,
     /// Evictions that showed only when the client read the block again: too late to report. Counted
-    /// with [`Frames::Read`] alone, where a block has one frame.
+    /// only with [`Frames::Read`], where a block has one frame.
     pub late: u64,
     /// Requests from or to buffers that are no frames.
     pub no_frame: u64,
@@ -45,25 +45,25 @@ pub struct CctCounts {
     pub overflowed: u64,
 }
 
-/// In a slot: no block is known to be there.
+/// Marks a slot that holds no known block.
 const NO_BLOCK: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     address: u64,
-    /// The stretch that it begins in: a division saved with each look-up.
+    /// The stretch in which the slot begins; it saves a division in each look-up.
     stretch: u64,
     block: u64,
     client: u32,
-    /// Other slots with the same block.
+    /// Links to other slots with the same block.
     prev: u32,
     next: u32,
     /// Whether the slot was used since the hand last passed it.
     used: bool,
 }
 
-/// The table. Blocks are any numbers below 2^64 - 1 that the user gives them, over all disks.
+/// The table. Block numbers are below 2^64 - 1; the caller numbers the blocks of all disks.
 pub struct Cct {
     block_bytes: u64,
     frames: Frames,
@@ -74,7 +74,7 @@ pub struct Cct {
     by_place: HashTable<u32>,
     /// The first slot of each (client, block).
     by_block: HashTable<u32>,
-    /// Where every slot lies in its stretch, while they all lie alike; meaningless without slots.
+    /// The offset of every slot in its stretch, while all have the same; meaningless without slots.
     phase: Option<u64>,
     /// Where the search for a slot to forget begins.
     hand: u32,
@@ -103,8 +103,8 @@ impl Cct {
         }
     }
 
-    /// A client reads `blocks`, one after the other, into its memory at `address`, which is that of
-    /// the first block's first byte. Appends the blocks that the client holds no more to `evicted`.
+    /// A client reads `blocks`, one after the other, into its memory; `address` is that of the
+    /// first byte. Appends the blocks that the client no longer holds to `evicted`.
     pub fn read(
         &mut self,
         client: u32,
@@ -115,8 +115,8 @@ impl Cct {
         self.io(client, address, blocks, true, evicted);
     }
 
-    /// A client writes `blocks` from its memory at `address`: the buffers hold them afterwards, if
-    /// they are frames.
+    /// A client writes `blocks` from its memory at `address`. The buffers that are frames hold
+    /// these blocks afterwards. Appends the blocks that the client no longer holds to `evicted`.
     pub fn write(
         &mut self,
         client: u32,
@@ -138,7 +138,7 @@ impl Cct {
         let is_single = blocks.len() == 1;
         let mut at = address;
         if is_single && self.frames == Frames::Read {
-            // The usual case: what one block displaced has no other slot.
+            // The usual case: a block displaced by a single block has no other slot.
             for block in blocks {
                 self.one(client, at, block, is_read, true);
             }
@@ -154,7 +154,7 @@ impl Cct {
         self.report(client, evicted);
     }
 
-    /// One block at one address. What this displaces waits in `unlinked`.
+    /// Handles one block at one address. Displaced blocks are collected in `unlinked`.
     fn one(&mut self, client: u32, address: u64, block: u64, is_read: bool, is_single: bool) {
         if block == NO_BLOCK || address > u64::MAX - self.block_bytes {
             return;
@@ -168,7 +168,7 @@ impl Cct {
         if let Some(slot) = known {
             self.slots[slot as usize].used = true;
             if self.slots[slot as usize].block == block {
-                // Read into the frame where it was: it had left and comes back.
+                // The block is read into its old frame: it had been evicted, which shows only now.
                 self.counts.late += u64::from(is_read && self.frames == Frames::Read);
                 return;
             }
@@ -187,12 +187,12 @@ impl Cct {
         if old != NO_BLOCK {
             self.unlinked.push(old);
         }
-        // With `Frames::Read` the block is in no slot now: nothing to look for.
+        // With `Frames::Read` the block is in no slot now, so there is no need to look.
         let first = if self.frames == Frames::Any { self.first_slot(client, block) } else { None };
         self.link(slot, block, first);
     }
 
-    /// Reports every block that was displaced and has no slot left, once, in the order of slots.
+    /// Reports each displaced block that has no slot left, once, in the order of slots.
     fn report(&mut self, client: u32, evicted: &mut Vec<u64>) {
         if self.unlinked.is_empty() {
             return;
@@ -200,7 +200,7 @@ impl Cct {
         let from = evicted.len();
         for i in 0..self.unlinked.len() {
             let block = self.unlinked[i];
-            // Few blocks are displaced at once: a scan is the quickest way to tell doubles.
+            // Few blocks are displaced at once, so a scan is the fastest way to find duplicates.
             if self.first_slot(client, block).is_none() && !self.unlinked[..i].contains(&block) {
                 evicted.push(block);
             }
@@ -209,8 +209,8 @@ impl Cct {
         self.counts.reported += (evicted.len() - from) as u64;
     }
 
-    /// The client's memory in `range` is gone, or is used for something else: appends the blocks
-    /// that it held nowhere else to `evicted`, in order of their addresses.
+    /// The client's memory in `range` was freed or is used for something else. Appends the blocks
+    /// that the client held only there to `evicted`, in order of their addresses.
     pub fn unmap(&mut self, client: u32, range: std::ops::Range<u64>, evicted: &mut Vec<u64>) {
         let overlaps = |slot: &Slot| {
             slot.client == client
@@ -226,7 +226,7 @@ impl Cct {
         self.report(client, evicted);
     }
 
-    /// Forgets a client without reporting what it held: it is gone, or has begun anew.
+    /// Forgets a client that has gone or restarted, without reporting what it held.
     pub fn forget(&mut self, client: u32) {
         let of_client = |s: &u32| self.slots[*s as usize].client == client;
         let gone: Vec<_> = self.by_place.iter().copied().filter(of_client).collect();
@@ -262,7 +262,7 @@ impl Cct {
         content
     }
 
-    /// What was counted.
+    /// The counts of the table.
     pub fn counts(&self) -> &CctCounts {
         &self.counts
     }
@@ -318,7 +318,7 @@ impl Cct {
         }
     }
 
-    /// A slot without a block at an address where there is none, and which nothing overlaps.
+    /// Adds a slot without a block at an address that no slot overlaps.
     fn add(&mut self, client: u32, address: u64) -> u32 {
         if self.by_place.len() == self.max_slots as usize {
             self.forget_one();
@@ -345,13 +345,13 @@ impl Cct {
         slot
     }
 
-    /// Forgets the next slot that was not used since the last search for one.
+    /// Forgets the next slot, from the hand on, that was not used since the last search.
     fn forget_one(&mut self) {
         loop {
             let at = self.hand % self.slots.len() as u32;
             self.hand = at + 1;
             let slot = &mut self.slots[at as usize];
-            // All slots of the arena are in use when the table is full.
+            // The table is full, so all slots of the arena are in use.
             if !std::mem::take(&mut slot.used) {
                 self.counts.overflowed += 1;
                 self.unlink(at);
@@ -361,7 +361,7 @@ impl Cct {
         }
     }
 
-    /// Takes a slot out of the table; its block, if any, waits to be reported.
+    /// Removes a slot; its block, if any, is collected in `unlinked`.
     fn remove(&mut self, slot: u32) {
         let old = self.unlink(slot);
         if old != NO_BLOCK {
@@ -375,14 +375,14 @@ impl Cct {
         }
     }
 
-    /// Puts a block into a slot that has none; `first` is the first of those that it has already.
+    /// Puts a block into an empty slot. `first`: the first slot that has the block already, if any.
     fn link(&mut self, slot: u32, block: u64, first: Option<u32>) {
         let client = self.slots[slot as usize].client;
         let hash = self.hash_block(client, block);
         self.slots[slot as usize].block = block;
         match first {
             Some(first) => {
-                // Behind the first, which the index names.
+                // Insert behind the first slot, which the index refers to.
                 let next = self.slots[first as usize].next;
                 self.slots[slot as usize].prev = first;
                 self.slots[slot as usize].next = next;
@@ -400,7 +400,7 @@ impl Cct {
         }
     }
 
-    /// Takes the block out of a slot, which stays: the block, or `NO_BLOCK`.
+    /// Removes the block from a slot, but keeps the slot. Returns the block, or `NO_BLOCK`.
     fn unlink(&mut self, slot: u32) -> u64 {
         let Slot { block, client, prev, next, .. } = self.slots[slot as usize];
         if block == NO_BLOCK {
@@ -429,7 +429,7 @@ impl Cct {
     /// Checks the invariants in the head of this file.
     ///
     /// # Errors
-    /// Says which does not hold.
+    /// Says which invariant does not hold.
     pub fn check(&self) -> Result<(), String> {
         let used: Vec<_> = self.by_place.iter().map(|&s| (s, self.slots[s as usize])).collect();
         if used.len() + self.free.len() != self.slots.len() || used.len() > self.max_slots as usize

@@ -1,10 +1,9 @@
-//! What a level counts, and how a reference is counted: one piece of code for the inner loop of
-//! simulations and all other levels, so that their numbers cannot differ. What is counted is said
-//! in `docs/developer/algorithms.md`.
+//! The counts of a level, and the rules of counting. Simulations and all other levels share this
+//! code, so their numbers cannot differ. `docs/developer/algorithms.md` defines the counts.
 
 use crate::reference::WriteMode;
 
-/// What happened at one level. Hits are decided on residence before the reference changes anything.
+/// The counts of one level. A reference is a hit if its block is resident before the reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Blocks read.
@@ -17,19 +16,19 @@ pub struct Counts {
     pub write_hits: u64,
     /// Reads of blocks that the trace had never referenced before: misses for every policy.
     pub cold_reads: u64,
-    /// Blocks that replacement drove out.
+    /// Blocks evicted by replacement.
     pub evictions: u64,
-    /// Blocks met so far, where blocks are numbered by first touch: marks a reference as cold.
+    /// Blocks seen so far, if blocks are numbered by first reference: larger numbers are cold.
     pub known: u32,
 }
 
 impl Counts {
-    /// Starts counting anew after a warm-up, without forgetting which blocks are known.
+    /// Restarts the counts after a warm-up, but keeps which blocks are known.
     pub fn restart(&mut self) {
         *self = Self { known: self.known, ..Self::default() };
     }
 
-    /// What two caches counted together.
+    /// The sums of two counts.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             reads: self.reads + other.reads,
@@ -42,13 +41,13 @@ impl Counts {
         }
     }
 
-    /// Read hits / reads: the hit ratio of the papers. 0 where nothing was read.
+    /// Read hits / reads: the hit ratio of the papers. 0 without reads.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }
     }
 }
 
-/// What a stretch of references came to.
+/// The counts of a batch of references.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     reads: u64,
@@ -58,12 +57,12 @@ pub(crate) struct Tally {
     cold_reads: u64,
     /// Blocks that writes made resident.
     admitted_by_writes: u64,
-    /// Residents that writes invalidated, which is no eviction.
+    /// Residents invalidated by writes; these are no evictions.
     dropped: u64,
 }
 
 impl Tally {
-    /// Takes one reference into account; `cold`: the block was never referenced before.
+    /// Counts one reference. `cold`: the block was never referenced before.
     #[inline(always)]
     pub(crate) fn add(&mut self, is_write: bool, hit: bool, cold: bool, mode: WriteMode) {
         if is_write {
@@ -78,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Adds the stretch to `counts`, given how many blocks were resident before and after it.
+    /// Adds the batch to `counts`, given the numbers of residents before and after it.
     #[inline(always)]
     pub(crate) fn count(&self, resident_before: u64, resident_after: u64, counts: &mut Counts) {
         let admitted = self.reads - self.read_hits + self.admitted_by_writes;

@@ -1,10 +1,11 @@
-//! From blocks to the handles that a policy or a level knows them by, and to the frames of those
-//! that are here. Blocks have any numbers and are found by hashing; or, in a simulation, they are
-//! numbered from 0, and a block is its own handle.
+//! Maps blocks to the handles by which a policy or a level knows them, and to the frames of
+//! resident blocks. Blocks are any numbers and are found by hashing; or, in a simulation, they are
+//! numbered from 0 and each is its own handle.
 //!
 //! Invariants (checked by [`Handles::validate`]):
-//! 1. a handle has a frame exactly if its block is here, and no two share one; none is lost;
-//! 2. frames are below the largest number of them that there ever was.
+//! 1. a handle has a frame exactly if its block is resident; no two share a frame, and none is
+//!    lost;
+//! 2. frames are below the largest number of frames there ever was.
 
 use std::hash::BuildHasher;
 
@@ -14,13 +15,13 @@ use hashbrown::hash_table::Entry as Place;
 
 use crate::{Entry, Frame};
 
-/// Instead of a frame: the block is not here.
+/// Marks a block that is not resident.
 const NO_FRAME: Frame = u32::MAX;
 
-/// Handles beyond those in use that are kept before all are looked through.
+/// [`Handles::sweep`] looks for unused handles when there are this many beyond twice those in use.
 const SPARE_HANDLES: usize = 1 << 10;
 
-/// A block, and where its data lies if it is here.
+/// A block, and its frame if it is resident.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) block: u64,
@@ -30,7 +31,7 @@ pub(crate) struct Slot {
 /// The index.
 #[derive(Clone)]
 pub(crate) struct Handles {
-    /// None: a block is its own handle.
+    /// `None`: a block is its own handle.
     table: Option<HashTable<Entry>>,
     slots: Vec<Slot>,
     free_entries: Vec<Entry>,
@@ -40,7 +41,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// With so many frames. `seed` makes the index unpredictable, and changes nothing else.
+    /// An empty index with `frames` frames. `seed` makes it unpredictable; it changes nothing else.
     pub(crate) fn new(frames: u32, seed: u64) -> Self {
         Self {
             table: Some(HashTable::new()),
@@ -52,7 +53,7 @@ impl Handles {
         }
     }
 
-    /// For blocks numbered from 0, each its own handle.
+    /// An empty index for blocks numbered from 0, each its own handle.
     pub(crate) fn dense(frames: u32) -> Self {
         Self { table: None, ..Self::new(frames, 0) }
     }
@@ -62,12 +63,12 @@ impl Handles {
         self.table.is_none()
     }
 
-    /// Handles so far, in use or not.
+    /// Number of handles ever made, in use or free.
     pub(crate) fn count(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// So many frames from now on, if that is more than there are.
+    /// Raises the number of frames to `frames`, if that is more.
     pub(crate) fn grow_frames(&mut self, frames: u32) {
         self.free_frames.extend((self.frames..frames).rev());
         self.frames = self.frames.max(frames);
@@ -88,7 +89,7 @@ impl Handles {
         Some(self.slot(entry).frame).filter(|&frame| frame != NO_FRAME)
     }
 
-    /// Blocks that have frames, and these, of handles with numbers in a range.
+    /// The resident blocks with their frames, of handles whose numbers are in a range.
     pub(crate) fn residents_within(&self, part: std::ops::Range<u32>) -> Vec<(u64, Frame)> {
         let end = part.end.min(self.count()) as usize;
         let part = self.slots.get(part.start as usize..end).unwrap_or_default();
@@ -96,7 +97,7 @@ impl Handles {
         resident.map(|slot| (slot.block, slot.frame)).collect()
     }
 
-    /// The frame of a block that was found there before, unless that has changed since.
+    /// The frame of a block at a handle found before, unless the handle has changed since.
     #[inline]
     pub(crate) fn frame_of(&self, block: u64, entry: Entry) -> Option<Frame> {
         self.frame(entry).filter(|_| self.slot(entry).block == block)
@@ -113,14 +114,14 @@ impl Handles {
         (block < self.slots.len() as u64).then_some(block as Entry)
     }
 
-    /// Appends where each of these blocks is known. In two passes, so that the processor waits for
-    /// many places of one kind at once: the table's, and then those of the blocks that it names.
+    /// Appends the handle of each of these blocks, if it has one. Two passes overlap the
+    /// processor's cache misses: first those of the table, then those of the slots.
     pub(crate) fn find_all(&self, blocks: &[u64], found: &mut Vec<Option<Entry>>) {
         let Some(table) = &self.table else {
             return found.extend(blocks.iter().map(|&block| self.find_dense(block)));
         };
         let start = found.len();
-        // What the table names first is mostly the block, and is looked at when it is near.
+        // The first candidate of the table is usually the right one; the second pass checks it.
         let likely = |&block| table.find(self.hasher.hash_one(block), |_| true).copied();
         found.extend(blocks.iter().map(likely));
         for (&block, found) in blocks.iter().zip(&mut found[start..]) {
@@ -130,7 +131,7 @@ impl Handles {
         }
     }
 
-    /// The handle of a block: the one that it has, or a fresh one, and whether it is that.
+    /// The handle of a block, and whether it is new.
     #[inline]
     pub(crate) fn enter(&mut self, block: u64) -> (Entry, bool) {
         let (slots, hasher) = (&mut self.slots, &self.hasher);
@@ -165,8 +166,8 @@ impl Handles {
         }
     }
 
-    /// Frees the handles of blocks that are not known any more, when there are many beyond those
-    /// `used`: tables drop blocks without saying so.
+    /// Frees the handles of blocks that are not known any more, when there are many more than
+    /// `used`. Levels drop blocks from their tables without notice.
     pub(crate) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
         if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
             return;
@@ -181,7 +182,7 @@ impl Handles {
         });
     }
 
-    /// The frame of a block that is here, given now if it has none yet.
+    /// The frame of a resident block; gives it one if it has none yet.
     #[inline]
     pub(crate) fn give_frame(&mut self, entry: Entry) -> Frame {
         let slot = &mut self.slots[entry as usize];
@@ -191,7 +192,7 @@ impl Handles {
         slot.frame
     }
 
-    /// A block is not here any more: the frame that it had.
+    /// Makes a block non-resident. Returns the frame that it had.
     pub(crate) fn release(&mut self, entry: Entry) -> Option<Frame> {
         let frame = std::mem::replace(&mut self.slots[entry as usize].frame, NO_FRAME);
         if frame == NO_FRAME {
@@ -201,7 +202,7 @@ impl Handles {
         Some(frame)
     }
 
-    /// A block is not known any more. True if it was.
+    /// Frees the handle of a block that is not known any more. True if a handle was freed.
     pub(crate) fn drop_handle(&mut self, entry: Entry) -> bool {
         let Some(table) = &mut self.table else { return false };
         let hash = self.hasher.hash_one(self.slots[entry as usize].block);
@@ -211,7 +212,7 @@ impl Handles {
         true
     }
 
-    /// Checks the invariants; `held` blocks are here, those of which `is_here` says so.
+    /// Checks the invariants; `held` blocks are resident, those for which `is_here` is true.
     pub(crate) fn validate(
         &self,
         held: u32,

@@ -1,8 +1,8 @@
-//! A heap over entry handles whose keys can change: what LRU-K, LRFU and HFA order by.
+//! A heap of entry handles with changeable keys, for LRU-K, LRFU and HFA.
 //!
-//! Keys and entries lie side by side in the heap, so that sifting reads one array; `at` finds an
-//! entry. Every item has up to four below it: half as many steps as with two, and each step writes
-//! to a place of `at` that may be anywhere. Smallest key first.
+//! Keys and entries are adjacent in the heap, so that sifting reads one array; `at` finds an entry.
+//! Each item has up to four children. That halves the number of steps, each of which writes to a
+//! random place of `at`. Smallest key first.
 //!
 //! Invariants (checked by [`Heap::check`]):
 //! 1. no item's key is smaller than its parent's;
@@ -12,7 +12,7 @@ use crate::Entry;
 
 const ABSENT: u32 = u32::MAX;
 
-/// Items right below each.
+/// Children per item.
 const BELOW: usize = 4;
 
 /// A set of entries, each with a key that can change.
@@ -59,14 +59,14 @@ impl<K: PartialOrd + Copy> Heap<K> {
         self.rise(at);
     }
 
-    /// Gives a present entry another key.
+    /// Changes the key of an entry that is in the heap.
     pub(crate) fn update(&mut self, key: K, entry: Entry) {
         let at = self.at[entry as usize] as usize;
         let old = std::mem::replace(&mut self.items[at].0, key);
         if key < old { self.rise(at) } else { self.sink(at) }
     }
 
-    /// Takes a present entry out.
+    /// Removes an entry that is in the heap.
     pub(crate) fn remove(&mut self, entry: Entry) {
         let at = self.at[entry as usize] as usize;
         self.at[entry as usize] = ABSENT;

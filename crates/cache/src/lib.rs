@@ -1,18 +1,18 @@
-//! The engine: a cache level as a state machine without I/O, clock, thread or randomness that is
-//! not seeded. The simulator counts its answers; the server executes them.
+//! The engine: a cache level as a state machine without I/O, clock, threads or unseeded randomness.
+//! The simulator counts its answers; the server executes them.
 //!
-//! * [`policy`]: the replacement policies, one file a published algorithm, over plain [`Entry`]
-//!   handles. In the dense world of a simulation a handle *is* the renumbered block.
+//! * [`policy`]: the replacement policies, one file for each published algorithm, over plain
+//!   [`Entry`] handles. In a simulation a handle *is* the renumbered block.
 //! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame
 //!   slots.
 //! * [`Level`]: a cache level, in simulations, servers and clients.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`movement`]: schemes that move blocks between the levels of a hierarchy by hints.
-//! * [`placement`]: the rules by which a level below a client's cache places what it evicts.
+//! * [`placement`]: the rules by which a level below a client's cache places evicted blocks.
 //! * [`topology`]: levels that work together in one process.
 //!
-//! Trace formats, stores and protocols do not live here.
+//! Not here: trace formats, stores and protocols.
 #![forbid(unsafe_code)]
 
 mod bounded_lru_map;

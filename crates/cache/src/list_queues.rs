@@ -1,9 +1,9 @@
-//! Any number of lists of entries, of which an entry is in one at most: what the schemes that move
-//! blocks between levels are made of. They are linked, so that both ends of each can be read.
-//! [`Queues`](crate::policy) of policies are faster, and four at most.
+//! Any number of lists of entries, each entry in at most one, for the schemes that move blocks
+//! between levels. The lists are linked, so both ends of each can be read. The
+//! [`Queues`](crate::policy) of policies are faster, but at most four.
 //!
-//! Invariants (checked by [`ListQueues::check`]): an entry is linked exactly if it says that it is
-//! in some list, and in the list that it names.
+//! Invariants (checked by [`ListQueues::check`]): an entry is linked exactly if it names a list,
+//! and then it is in that list.
 
 use crate::Entry;
 use crate::lists::Lists;
@@ -67,14 +67,14 @@ impl ListQueues {
         self.lists.iter(list)
     }
 
-    /// Puts an entry that is in no list at the newest end of `list`.
+    /// Inserts an entry, which is in no list, at the newest end of `list`.
     #[inline(always)]
     pub(crate) fn push(&mut self, list: u32, entry: Entry) {
         self.lists.push_back(list, entry);
         self.list[entry as usize] = list as u8;
     }
 
-    /// Takes the oldest entry out of `list`.
+    /// Removes the oldest entry of `list`.
     #[inline(always)]
     pub(crate) fn pop(&mut self, list: u32) -> Option<Entry> {
         let oldest = self.lists.pop_front(list)?;
@@ -82,7 +82,7 @@ impl ListQueues {
         Some(oldest)
     }
 
-    /// Takes an entry out of whichever list it is in.
+    /// Removes an entry from its list.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entry: Entry) {
         if let Some(list) = self.list_of(entry) {

@@ -1,12 +1,12 @@
-//! Doubly linked lists over entry handles, in one arena: what nearly every policy is made of.
+//! Doubly linked lists over entry handles, in one arena; used by many policies.
 //!
-//! A node is two 32-bit links and a payload of the policy's choice. Every list is a ring closed by
-//! a sentinel node, so that linking and unlinking never branch on "is there a neighbour". The
-//! sentinels stand at the front of the arena and the node of entry `e` at `e + number of lists`.
+//! A node has two 32-bit links and a payload chosen by the policy. Each list is a ring closed by a
+//! sentinel node, so linking and unlinking need no branch for missing neighbours. The sentinels are
+//! at the start of the arena; the node of entry `e` is at `e + number of lists`.
 //!
 //! Invariants (checked by [`Lists::check`]):
-//! 1. walking a list forward and backward meets the same entries, `len(list)` of them;
-//! 2. an entry is in at most one list; one that is in none has `next == UNLINKED`.
+//! 1. forward and backward traversal of a list visit the same entries, `len(list)` of them;
+//! 2. an entry is in at most one list; an entry in no list has `next == UNLINKED`.
 
 use crate::Entry;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -21,7 +21,7 @@ struct Node<T> {
     data: T,
 }
 
-/// A fixed number of lists over entries `0..entries`, with a payload of type `T` an entry.
+/// A fixed number of lists over entries `0..entries`, with a payload of type `T` for each entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists<T = ()> {
     nodes: Vec<Node<T>>,
@@ -137,7 +137,7 @@ impl<T: Copy + Default> Lists<T> {
         self.lens[list as usize] += 1;
     }
 
-    /// Takes `entry` out of `list`, which it must be in.
+    /// Removes `entry` from `list`; it must be in that list.
     #[inline(always)]
     pub(crate) fn remove(&mut self, list: u32, entry: Entry) {
         let node = self.node_of(entry) as usize;
@@ -180,7 +180,7 @@ impl<T: Copy + Default> Lists<T> {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
     }
 
-    /// Saves or loads `list`, with what `data` does for each payload.
+    /// Saves or loads `list`; `data` saves or loads each payload.
     pub(crate) fn save_load(
         &mut self,
         list: u32,
@@ -195,7 +195,7 @@ impl<T: Copy + Default> Lists<T> {
         Ok(())
     }
 
-    /// A value that depends on the node of `entry`: reading it early brings the node near.
+    /// A value that depends on the node of `entry`. Reading it early prefetches the node.
     #[inline(always)]
     pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
         self.nodes[self.node_of(entry) as usize].next

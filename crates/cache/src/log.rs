@@ -1,24 +1,21 @@
-//! A log of uses: entries in the order of their last use, of which each use is written at the end,
-//! and what was written for the entry before does not count any more.
+//! A log of uses: entries in the order of their last use. Each use is written at the end, and makes
+//! the entry's older slot stale.
 //!
-//! Beside a linked list, whose entries have four scattered places that a use changes, this has one:
-//! where in which log the entry stands. That is not kept here but with what else is known of an
-//! entry ([`Places`]), so that several logs can share it: an entry that moves from the middle of
-//! one order to the back of another is one scattered write. What comes to the front is found by
-//! reading the log in order, some entries at a time, without a branch for each: which of them still
-//! count, nobody can foretell.
+//! In a linked list, a use changes four scattered places; here it changes one: the entry's place,
+//! which says in which slot of which log it is. The place is stored with the other data of the
+//! entry ([`Places`]), so several logs can share it: moving an entry from the middle of one order
+//! to the back of another is one scattered write. The front is found by reading the log in order,
+//! several slots at a time, without a branch for each, since it is unpredictable which slots are
+//! stale.
 //!
-//! What does not count any more is closed up now and then, from the end of the log on toward its
-//! front, in small steps: nobody waits for the whole of a large log, as a client of a server would.
+//! Stale slots are compacted from time to time, from the end of the log toward its front, in small
+//! steps. So no client of a server waits for the compaction of a whole large log.
 //!
-//! A log can be searched from the front on for an entry of some kind, again and again. Entries
-//! enter at the back only, so what was passed in vain needs no second look until it leaves or
-//! becomes of that kind: a cursor stays where the last search ended, and a window costs no more
-//! than what comes into it. Where gaps are closed the cursor is compared once with each position
-//! that moves.
-//!
-//! Invariants (checked by [`Log::check`]), where a slot counts if the entry in it is placed there:
-//! 1. `len` slots count from position `oldest` to `end`, which is at most the log's length; that no
+//! A log can be searched repeatedly, from the front on, for an entry of some kind. Entries enter at
+//! the back only. So an entry that did not match needs no second look until it leaves or starts to
+//! match: a cursor stays where the last search ended, and a search window costs one look per new
+//! entry. Compaction compares the cursor once with each position that moves.
+//! Invariants (checked by [`Log::check`]), where a slot counts if its entry's place is this slot:
 //!    others do is for who owns the places to check, by counting them;
 //! 2. those before position `scanned` are in `coming`, from `next` on, in order;
 //! 3. while gaps are closed, nothing between the positions `left` and `right` counts;
@@ -26,37 +23,36 @@
 
 use crate::Entry;
 
-/// Where entries are.
+/// The places of entries.
 pub(crate) trait Places {
-    /// Slots that a log may have at most, a power of two: more could not be told apart.
+    /// Most slots of a log, a power of two: more could not be told apart.
     const SLOTS: u32;
 
     /// Whether an entry is in a slot of the log of `list`.
     fn is_at(&self, entry: Entry, list: u32, slot: u32) -> bool;
 
-    /// Says that it is there, and nowhere else.
+    /// Makes a slot the place of an entry.
     fn put(&mut self, entry: Entry, list: u32, slot: u32);
 
-    /// Says that an entry is in another slot, if it is in the slot `from`: was it? Without a
-    /// branch.
+    /// Changes the place of an entry to another slot if it is in the slot `from`. Returns whether
+    /// it was. Branch-free.
     fn shift(&mut self, entry: Entry, list: u32, from: u32, to: u32) -> bool;
 }
 
-/// Positions that are looked at together for what comes to the front.
+/// Positions that are read together to find the front.
 const AHEAD: u32 = 32;
 
-/// Positions that are closed up together, and after how many uses the next are. It begins when
-/// three quarters of the log are used, and has to end before the last one is.
+/// Positions that are compacted in one step, and the number of uses between steps. Compaction
+/// begins when three quarters of the log are used, and must end before the last slot is.
 const STEPS: u32 = 32;
 const PAUSE: u32 = 8;
 
-/// One order, with something to keep for each mention of an entry. The front is what was put there
-/// longest ago.
+/// One order, with a value for each use. The front is the entry used longest ago.
 #[derive(Clone, Debug)]
 pub(crate) struct Log<D = ()> {
-    /// The name under which [`Places`] know this log.
+    /// The number by which [`Places`] know this log.
     list: u32,
-    /// The least number of slots for each entry, 2 at least.
+    /// Least number of slots per entry, at least 2.
     spread: u32,
     /// A power of two of slots, at least `AHEAD`; position `p` is in slot `p % slots`.
     slots: Vec<(Entry, D)>,
@@ -64,25 +60,25 @@ pub(crate) struct Log<D = ()> {
     oldest: u32,
     scanned: u32,
     end: u32,
-    /// Where `end` will be when room has to be made, or thought to be made.
+    /// The value of `end` at which room is made, or checked for, next.
     limit: u32,
-    /// Slots with entries that counted when they were looked at, `next..found` of them.
+    /// Slots with entries that counted when they were read; `next..found` are still to be used.
     coming: [(u32, Entry); AHEAD as usize],
     next: usize,
     found: usize,
-    /// Gaps are being closed: those from `right` on are, and `left` is the next to look at.
+    /// Compaction is running: the slots from `right` on have no gaps, and `left` is read next.
     closing: bool,
     left: u32,
     right: u32,
-    /// Where the next search goes on, and how many entries are in front of that.
+    /// Where the next search continues, and how many entries are in front of that.
     cursor: u32,
     searched: u32,
     len: u32,
 }
 
 impl<D: Copy + Default> Log<D> {
-    /// An empty log, which [`Places`] know as `list`. It has from `spread` slots an entry to twice
-    /// as many: 2 where few entries leave but from the front, 4 where most do.
+    /// An empty log, which [`Places`] know as `list`. It has from `spread` to twice `spread` slots
+    /// per entry: 2 if entries leave mostly at the front, 4 if most leave elsewhere.
     pub(crate) fn new(list: u32, spread: u32) -> Self {
         Self {
             list,
@@ -114,14 +110,14 @@ impl<D: Copy + Default> Log<D> {
         position & (self.slots.len() as u32 - 1)
     }
 
-    /// Whether the entry in a slot is placed there: the entry, if so.
+    /// The entry in a slot, if the slot counts.
     #[inline(always)]
     fn counts(&self, places: &impl Places, slot: u32) -> Option<Entry> {
         let entry = self.slots[slot as usize].0;
         places.is_at(entry, self.list, slot).then_some(entry)
     }
 
-    /// Puts an entry that is placed nowhere at the back.
+    /// Inserts an entry, which has no place, at the back.
     #[inline(always)]
     pub(crate) fn push(&mut self, places: &mut impl Places, entry: Entry, data: D) {
         self.append(places, entry, data);
@@ -146,14 +142,14 @@ impl<D: Copy + Default> Log<D> {
         self.end = self.end.wrapping_add(1);
     }
 
-    /// Removes the entry in a slot: it is placed nowhere, or will be elsewhere in a moment.
+    /// Removes the entry in a slot. The caller clears or changes its place.
     #[inline(always)]
     pub(crate) fn remove(&mut self, slot: u32) {
         self.leave_search(slot);
         self.len -= 1;
     }
 
-    /// Takes the front out.
+    /// Removes the front and returns it.
     #[inline(always)]
     pub(crate) fn pop(&mut self, places: &impl Places) -> Option<Entry> {
         let (slot, oldest) = self.front_slot(places)?;
@@ -185,8 +181,8 @@ impl<D: Copy + Default> Log<D> {
         }
     }
 
-    /// The back. Where the last entries left it is read further: amortised, since what does not
-    /// count is given up, unless gaps are being closed.
+    /// The back. It reads past stale slots at the end, and gives them up unless compaction is
+    /// running: amortised constant time.
     pub(crate) fn back(&mut self, places: &impl Places) -> Option<Entry> {
         let unscanned = self.end.wrapping_sub(self.scanned);
         let behind = |i| self.end.wrapping_sub(i);
@@ -203,22 +199,22 @@ impl<D: Copy + Default> Log<D> {
         newest.or_else(|| coming.into_iter().find(counting).map(|&(_, entry)| entry))
     }
 
-    /// The front, with what is kept for it.
+    /// The front with its value.
     #[inline(always)]
     pub(crate) fn front_with(&mut self, places: &impl Places) -> Option<(Entry, D)> {
         self.front_slot(places).map(|(slot, _)| self.slots[slot as usize])
     }
 
-    /// True if what was in a slot may have been the front. The caller must then ask for the new
-    /// front at once: by that one the next is told.
+    /// True if the removed slot may have been the front. The caller must then call
+    /// [`front`](Self::front), which skips removed slots.
     #[inline(always)]
     pub(crate) fn may_be_front(&self, slot: u32) -> bool {
         self.next == self.found || self.coming[self.next].0 == slot
     }
 
-    /// Moves an entry of this log to the back, or puts one there in the place of the front, which
-    /// was just asked for. Which of the two is unpredictable, and is no branch. The one or the
-    /// other is placed nowhere already. Not for a log that is searched.
+    /// Moves an entry of this log to the back, or inserts an entry there in place of the front,
+    /// which the caller just asked for. Branch-free, since the case is unpredictable. The caller
+    /// has already cleared the place that becomes free. Not for a log that is searched.
     #[inline(always)]
     pub(crate) fn replace_front(
         &mut self,
@@ -232,8 +228,8 @@ impl<D: Copy + Default> Log<D> {
         self.append(places, entry, data);
     }
 
-    /// The first entry that `is_wanted` among the first `window`, or among all if there are fewer.
-    /// Goes on where the last search ended: see [`search_again_from`](Self::search_again_from).
+    /// The first entry that `is_wanted` among the first `window` entries. Continues where the last
+    /// search ended: see [`search_again_from`](Self::search_again_from).
     pub(crate) fn search(
         &mut self,
         places: &impl Places,
@@ -252,8 +248,8 @@ impl<D: Copy + Default> Log<D> {
         None
     }
 
-    /// The entry in a slot is wanted from now on: if it was passed in vain, the next search begins
-    /// with it.
+    /// The entry in a slot matches from now on: if a search has passed it, the next search begins
+    /// there.
     pub(crate) fn search_again_from(&mut self, places: &impl Places, slot: u32) {
         if self.is_searched(slot) {
             let from = self.oldest.wrapping_add(self.distance(slot));
@@ -264,17 +260,17 @@ impl<D: Copy + Default> Log<D> {
         }
     }
 
-    /// Positions from the oldest to that of a slot.
+    /// Number of positions from the oldest to that of a slot.
     fn distance(&self, slot: u32) -> u32 {
         self.slot(slot.wrapping_sub(self.oldest))
     }
 
-    /// Whether the entry in a slot was passed in vain.
+    /// Whether a search has passed the entry in a slot.
     fn is_searched(&self, slot: u32) -> bool {
         self.distance(slot) < self.cursor.wrapping_sub(self.oldest)
     }
 
-    /// The entry in a slot is about to leave it.
+    /// Updates the search before the entry in a slot leaves it.
     #[inline(always)]
     fn leave_search(&mut self, slot: u32) {
         if self.searched > 0 {
@@ -287,7 +283,7 @@ impl<D: Copy + Default> Log<D> {
         self.searched -= u32::from(self.is_searched(slot));
     }
 
-    /// Looks for what counts in the next positions; all found before is used up.
+    /// Reads the next positions for slots that count; all found before must be used up.
     #[inline(always)]
     fn look_ahead(&mut self, places: &impl Places) {
         if self.cursor.wrapping_sub(self.oldest) < self.scanned.wrapping_sub(self.oldest) {
@@ -313,7 +309,7 @@ impl<D: Copy + Default> Log<D> {
         counting.map(|slot| self.slots[slot as usize])
     }
 
-    /// Closes some gaps, if it is time; or writes all into a longer log, where too many slots
+    /// Compacts some slots, if it is time; or rewrites the log into a longer one, if too many slots
     /// count.
     fn make_room(&mut self, places: &mut impl Places) {
         if self.closing || self.used() >= self.enough() {
@@ -328,30 +324,30 @@ impl<D: Copy + Default> Log<D> {
         self.limit = self.end.wrapping_add(until.saturating_sub(self.used()).max(1));
     }
 
-    /// Positions used before gaps are closed.
+    /// Number of used positions at which compaction begins.
     fn enough(&self) -> u32 {
         let slots = self.slots.len() as u32;
         slots - slots / 4
     }
 
-    /// Positions to be looked at.
+    /// Number of used positions.
     fn used(&self) -> u32 {
         self.end.wrapping_sub(self.oldest)
     }
 
-    /// Whether closing gaps would not do: there are few, or none is left to write to.
+    /// Whether compaction is not enough: too few slots are stale, or no slot is left to write to.
     fn is_short<P: Places>(&self, _: &P) -> bool {
         let slots = self.slots.len() as u32;
         let is_dense = u64::from(self.spread) * u64::from(self.len) > u64::from(slots);
         self.used() == slots || (is_dense && slots < P::SLOTS)
     }
 
-    /// Closes some gaps.
+    /// Makes one step of compaction.
     fn close_some(&mut self, places: &mut impl Places) {
         if !self.closing {
             (self.closing, self.left, self.right) = (true, self.end, self.end);
         }
-        // Before `scanned` only what is in `coming` counts.
+        // Before `scanned` only the slots in `coming` count.
         let unscanned = self.end.wrapping_sub(self.scanned);
         let to_look_at = unscanned.saturating_sub(self.end.wrapping_sub(self.left));
         for _ in 0..to_look_at.min(STEPS) {
@@ -360,7 +356,7 @@ impl<D: Copy + Default> Log<D> {
             }
             self.left = self.left.wrapping_sub(1);
             let from = self.slot(self.left);
-            // In the last gap, if there is one, is room: no branch for whether it is needed.
+            // Write to the last gap in any case; this avoids a branch for whether the slot counts.
             let to = self.slot(self.right.wrapping_sub(1));
             let mention = self.slots[from as usize];
             self.slots[to as usize] = mention;
@@ -377,20 +373,20 @@ impl<D: Copy + Default> Log<D> {
         self.end.wrapping_sub(position) > self.end.wrapping_sub(other)
     }
 
-    /// Moves what is in `coming` up to the rest. Where that was looked at already there is nothing
-    /// left to close.
+    /// Ends compaction: moves the slots in `coming` next to the rest. If `coming` was read from
+    /// positions that are compacted already, there is nothing to do.
     fn close_last(&mut self, places: &mut impl Places) {
         self.closing = false;
         if self.is_before(self.right, self.scanned) {
             return;
         }
-        // What was searched before that stays so: the rest of it is behind the cursor.
+        // The searched part stays searched: the rest of it is behind the cursor.
         let (begin, searched) = (self.oldest, self.cursor.wrapping_sub(self.oldest));
         if searched <= self.scanned.wrapping_sub(begin) {
             self.cursor = self.right;
         }
         (self.scanned, self.oldest) = (self.right, self.right);
-        // Those that do not count any more go: their slots will be used again.
+        // Drop the slots that no longer count, since they will be reused.
         let mut next = self.found;
         for i in (self.next..self.found).rev() {
             let (slot, entry) = self.coming[i];
@@ -406,7 +402,7 @@ impl<D: Copy + Default> Log<D> {
         self.next = next;
     }
 
-    /// Moves what is in a slot to a position: its slot.
+    /// Moves the content of a slot to a position. Returns the new slot.
     fn put(&mut self, places: &mut impl Places, from: u32, position: u32) -> u32 {
         let slot = self.slot(position);
         let mention = self.slots[from as usize];
@@ -415,11 +411,11 @@ impl<D: Copy + Default> Log<D> {
         slot
     }
 
-    /// Makes the log as long as it has to be, without gaps.
+    /// Rewrites the log without gaps, at the length that it needs.
     #[cold]
     fn rewrite<P: Places>(&mut self, places: &mut P) {
         let order: Vec<(Entry, D)> = self.iter(places).collect();
-        // Among those in front of the cursor may be the one that is about to leave.
+        // The entry that is about to leave may be in front of the cursor.
         let passed =
             (0..self.cursor.wrapping_sub(self.oldest)).map(|i| self.oldest.wrapping_add(i));
         self.cursor =

@@ -1,4 +1,4 @@
-//! The order of entries by their last use, as one log: what LRU is.
+//! The order of entries by their last use, as one log; used by LRU.
 
 use crate::Entry;
 use crate::log::{Log, Places};
@@ -32,7 +32,7 @@ impl Places for Slots {
     }
 }
 
-/// The order of entries `0..entries`. The front is the one used longest ago.
+/// The order of entries `0..entries`. Front: least recently used.
 #[derive(Clone, Debug)]
 pub(crate) struct LruOrder {
     log: Log,
@@ -40,7 +40,7 @@ pub(crate) struct LruOrder {
 }
 
 impl LruOrder {
-    /// Nothing in order, over no entries yet.
+    /// An empty order over no entries.
     pub(crate) fn new() -> Self {
         Self { log: Log::new(0, 4), places: Slots(Vec::new()) }
     }
@@ -62,7 +62,7 @@ impl LruOrder {
         self.places.0[entry as usize] != NOWHERE
     }
 
-    /// A value that depends on where `entry` is: reading it early brings that near.
+    /// A value that depends on the place of `entry`. Reading it early prefetches that place.
     #[inline(always)]
     pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
         self.places.0[entry as usize]
@@ -76,14 +76,14 @@ impl LruOrder {
         self.log.renew(&mut self.places, slot, entry, ());
     }
 
-    /// Puts an entry that is not in the order at its back.
+    /// Inserts an entry, which is not in the order, at its back.
     #[inline(always)]
     pub(crate) fn push_back(&mut self, entry: Entry) {
         debug_assert!(!self.contains(entry));
         self.log.push(&mut self.places, entry, ());
     }
 
-    /// Takes an entry out of the order.
+    /// Removes an entry from the order.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entry: Entry) {
         debug_assert!(self.contains(entry));
@@ -100,21 +100,21 @@ impl LruOrder {
         self.log.search(&self.places, window, is_wanted)
     }
 
-    /// See [`Log::search_again_from`]; nothing to do for an entry that is not in the order.
+    /// See [`Log::search_again_from`]; does nothing for an entry that is not in the order.
     pub(crate) fn search_again_from(&mut self, entry: Entry) {
         if self.contains(entry) {
             self.log.search_again_from(&self.places, self.places.0[entry as usize]);
         }
     }
 
-    /// The front, ready to be taken by [`replace_front`](Self::replace_front).
+    /// The front; it may then be replaced by [`replace_front`](Self::replace_front).
     #[inline(always)]
     pub(crate) fn front(&mut self) -> Option<Entry> {
         self.log.front(&self.places)
     }
 
-    /// A use of `entry`, if it is in the order; if not, it takes the place of `front`, which was
-    /// just asked for: see [`Log::replace_front`].
+    /// Moves `entry` to the back if it is in the order; otherwise inserts it there in place of
+    /// `front`, which [`front`](Self::front) just returned: see [`Log::replace_front`].
     #[inline(always)]
     pub(crate) fn replace_front(&mut self, front: Entry, entry: Entry) {
         let is_in = self.contains(entry);
@@ -128,7 +128,7 @@ impl LruOrder {
         self.log.iter(&self.places).map(|(entry, ())| entry)
     }
 
-    /// Checks the log, and that nobody else says to be in it.
+    /// Checks the log, and that no other entry claims a slot in it.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.log.check(&self.places)?;
         let placed = self.places.0.iter().filter(|&&slot| slot != NOWHERE).count() as u32;
@@ -141,7 +141,7 @@ impl LruOrder {
 mod tests {
     use super::LruOrder;
 
-    /// All operations at random, with positions that wrap around on the way.
+    /// All operations at random, with positions that wrap around.
     #[test]
     fn agrees_with_a_list() {
         let mut x = 5_u64;
@@ -159,7 +159,7 @@ mod tests {
             let mut model: Vec<u32> = Vec::new();
             for step in 0..24_000 {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                // Few entries in some stretches: hits, and a log that fills with what is stale.
+                // Few entries in some phases: many hits, and a log that fills with stale slots.
                 let range = [entries, capacity as u32, 3][step / 1000 % 3];
                 let entry = (x >> 33) as u32 % range.max(3);
                 let held = model.iter().position(|&e| e == entry);

@@ -1,11 +1,11 @@
-//! The one way in which a cache is told what its neighbour holds.
+//! The interface by which a cache is told what its neighbour holds.
 
-/// A cache whose content-aware policy is told what the neighbour holds.
+/// A cache whose content-aware policy marks the blocks that the neighbour holds.
 pub(crate) trait Marks {
-    /// The neighbour holds a block from now on, or no longer.
+    /// Marks whether the neighbour holds a block.
     fn mark(&mut self, block: u64, holds: bool);
 
-    /// As [`mark`](Self::mark), mostly of the block of the last reference.
+    /// See [`mark`](Self::mark); faster for the block of the last reference.
     #[inline]
     fn mark_last(&mut self, block: u64, holds: bool) {
         self.mark(block, holds);

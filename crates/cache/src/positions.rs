@@ -1,10 +1,10 @@
-//! A set of positions in a trace that knows its largest member: a bit a position, with summary
-//! levels of a bit a word above. What OPT orders by.
+//! A set of positions in a trace with fast access to its largest member, used by OPT: one bit for
+//! each position, and summary levels above with one bit for each word.
 
 /// A set over `0..len`. Inserting, removing and finding the largest cost a few word operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
-    /// `levels[0]` has a bit a position; a bit of each further level says that a word below is not
+    /// Level 0 has one bit for each position. A bit of a higher level says that a word below is not
     /// zero. The last level is a single word.
     levels: Vec<Vec<u64>>,
 }

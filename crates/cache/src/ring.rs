@@ -1,10 +1,10 @@
-//! A queue of entries in one array, each with a small mark: for policies whose entries enter at the
-//! back only.
+//! A queue of entries in one array, each with a small mark, for policies whose entries enter only
+//! at the back.
 //!
-//! A hand that goes along the queue reads neighbouring memory, marks and entries alike, where a
-//! linked list touches the nodes of scattered entries. While the queue is as long as the array, an
-//! entry that passes from front to back, as under the hand of a clock, stays where it is: the queue
-//! is a circle then. An entry that is removed from the middle leaves a gap, which is skipped.
+//! A hand that scans the queue reads adjacent memory, marks and entries alike; in a linked list it
+//! would read scattered nodes. While the queue fills the array, it is a circle: an entry that moves
+//! from front to back, as under the hand of a clock, keeps its slot. An entry removed from the
+//! middle leaves a gap, which is skipped.
 //!
 //! Invariants (checked by [`Ring::check`]):
 //! 1. `slots[at[e]]` is `e` for an entry in the queue; the mark of its slot is not `GAP`;
@@ -25,16 +25,16 @@ pub(crate) struct Ring {
     marks: Vec<u8>,
     /// Slot of each entry, or `NOWHERE`.
     at: Vec<u32>,
-    /// The first slot of the queue, and how many there are to its end, gaps included.
+    /// The first slot of the queue, and the number of slots to its end, gaps included.
     front: usize,
     used: usize,
     len: u32,
-    /// How often entries got other slots other than by passing to the back.
+    /// How often entries changed slots, other than by moving from front to back.
     renumbered: u32,
 }
 
 impl Ring {
-    /// An empty queue over no entries yet.
+    /// An empty queue over no entries.
     pub(crate) fn new() -> Self {
         let (slots, marks, at) = (Vec::new(), Vec::new(), Vec::new());
         Self { slots, marks, at, front: 0, used: 0, len: 0, renumbered: 0 }
@@ -56,7 +56,7 @@ impl Ring {
         self.at[entry as usize] != NOWHERE
     }
 
-    /// A value that depends on where `entry` is: reading it early brings that near.
+    /// A value that depends on the place of `entry`. Reading it early prefetches that place.
     #[inline(always)]
     pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
         self.at[entry as usize]
@@ -81,7 +81,7 @@ impl Ring {
         self.marks[self.slot_of(entry)]
     }
 
-    /// Mark of a slot, to change: not to 0.
+    /// Mutable access to the mark of a slot. It must not become 0.
     #[inline(always)]
     pub(crate) fn mark_in(&mut self, slot: usize) -> &mut u8 {
         &mut self.marks[slot]
@@ -92,7 +92,7 @@ impl Ring {
         if slot >= self.slots.len() { slot - self.slots.len() } else { slot }
     }
 
-    /// Puts an entry that is not in the queue at its back, with a mark that is not 0.
+    /// Inserts an entry, which is not in the queue, at its back, with a nonzero mark.
     #[inline(always)]
     pub(crate) fn push_back(&mut self, entry: Entry, mark: u8, most: u32) {
         debug_assert!(!self.contains(entry));
@@ -120,12 +120,12 @@ impl Ring {
         Some(self.front)
     }
 
-    /// Slots from the front to a slot.
+    /// Number of slots from the front to a slot.
     pub(crate) fn distance(&self, slot: usize) -> usize {
         if slot >= self.front { slot - self.front } else { slot + self.slots.len() - self.front }
     }
 
-    /// Another number whenever slots that were kept mean nothing any more.
+    /// Changes whenever slot numbers that a caller kept become invalid.
     pub(crate) fn numbering(&self) -> u32 {
         self.renumbered
     }
@@ -168,7 +168,7 @@ impl Ring {
         }
     }
 
-    /// Takes an entry that is in the queue out of it.
+    /// Removes an entry from the queue.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entry: Entry) {
         let slot = self.slot_of(entry);
@@ -188,8 +188,8 @@ impl Ring {
         slots.filter(|&slot| self.marks[slot] != GAP).map(|slot| self.slots[slot])
     }
 
-    /// Closes the gaps, and makes the array longer: four times as long as the queue where entries
-    /// leave from its middle, so that this is seldom, else as long as it may become at `most`.
+    /// Closes the gaps, and makes the array longer: four times the length of the queue if entries
+    /// leave from its middle, so that this is rare; otherwise up to the maximum `most`.
     #[cold]
     fn make_room(&mut self, most: u32) {
         self.renumbered = self.renumbered.wrapping_add(1);
@@ -244,8 +244,8 @@ impl Ring {
 mod tests {
     use super::Ring;
 
-    /// Fewer removals from the middle in some stretches than in others, so that it is a circle now
-    /// and then.
+    /// Phases with fewer and with more removals from the middle, so that the queue is sometimes a
+    /// circle.
     #[test]
     fn agrees_with_a_list() {
         let mut x = 11_u64;

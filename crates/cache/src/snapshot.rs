@@ -1,18 +1,18 @@
-//! What a policy remembers, as bytes and back: a policy that is saved and loaded goes on exactly as
-//! if it had not been interrupted.
+//! Saves and loads the state of a policy as bytes. A policy that is saved and loaded continues
+//! exactly as if it had not been interrupted.
 //!
-//! A policy describes its memory once, in [`Policy::save_load`]: each step writes a value while
-//! saving and reads it while loading, so the two cannot differ. Only what decides something is
-//! saved; what follows from it (sums, sections, hints) is found again.
+//! A policy describes its state once, in [`Policy::save_load`]: each step writes a value while
+//! saving and reads it while loading, so the two cannot differ. Only state that affects decisions
+//! is saved; derived values (sums, sections, hints) are recomputed.
 //!
-//! Bytes may come from anywhere. While loading, every number is read with the range it must be in,
-//! a list cannot be longer than there are entries, and no entry may be in two of them; what is
-//! wrong in a way that only the whole shows is found by [`Policy::validate`], which must be called
-//! afterwards. The first error ends loading, and the policy is then not to be used.
+//! Bytes may be untrusted. While loading, every number is checked against its range, a list cannot
+//! be longer than the number of entries, and no entry may be in two lists. Errors that only the
+//! whole state shows are found by [`Policy::validate`], which must be called afterwards. The first
+//! error ends loading, and the policy must then not be used.
 //!
-//! Whole numbers are LEB128. Handles differ from one life to the next, so that entries are written
-//! as numbers of their own, residents first; which block each stands for is the business of
-//! [`HashedCache`](crate::HashedCache).
+//! Integers are LEB128. Handles change between runs of a program, so entries are written as numbers
+//! of their own, residents first. [`HashedCache`](crate::HashedCache) saves which block each number
+//! stands for.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -21,10 +21,10 @@ use crate::Entry;
 #[cfg(doc)]
 use crate::Policy;
 
-/// Logical clocks and counters of uses stay below this; sums of a few do not overflow then.
+/// Logical clocks and counters of uses stay below this, so that sums of a few do not overflow.
 pub(crate) const CLOCK_MAX: u64 = 1 << 60;
 
-/// A number that no entry has.
+/// Marks a handle without a number.
 const NONE: u32 = u32::MAX;
 
 /// Why a snapshot was not loaded, or could not be saved.
@@ -32,7 +32,7 @@ const NONE: u32 = u32::MAX;
 pub struct SnapshotError(pub(crate) String);
 
 impl SnapshotError {
-    /// An error for the reason that `what` says.
+    /// An error with the reason `what`.
     #[cold]
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
@@ -49,28 +49,28 @@ impl std::error::Error for SnapshotError {}
 
 type Result<T, E = SnapshotError> = std::result::Result<T, E>;
 
-/// What a policy remembers, being saved or being loaded: see [`Policy::save_load`].
+/// The state of a policy while it is saved or loaded: see [`Policy::save_load`].
 ///
 /// Each method takes a value that is written while saving, and replaced by the one that is read
 /// while loading.
 pub struct Snapshot<'a> {
-    /// What is still to be read; none while saving.
+    /// The bytes still to be read; `None` while saving.
     input: Option<&'a [u8]>,
     output: Vec<u8>,
     /// Saving: the number of each handle, or `NONE`.
     numbers: Vec<u32>,
     /// Saving: the handles in the order of their numbers.
     order: Vec<Entry>,
-    /// Loading: the entries that there are; their numbers are their handles.
+    /// Loading: the number of entries; their numbers are their handles.
     entries: u32,
     /// Loading: which of them were in a list.
     listed: Vec<bool>,
-    /// One above the last number: where runs go on.
+    /// The last number plus one: the next number of a run.
     next: u32,
 }
 
 impl<'a> Snapshot<'a> {
-    /// To save a policy with handles below `handles` and these residents.
+    /// Starts saving a policy with handles below `handles` and these residents.
     pub(crate) fn saving(handles: usize, residents: Vec<Entry>) -> Self {
         let mut numbers = vec![NONE; handles];
         for (number, &entry) in (0..).zip(&residents) {
@@ -81,24 +81,25 @@ impl<'a> Snapshot<'a> {
         Self { input: None, output, numbers, order: residents, entries: 0, listed, next: 0 }
     }
 
-    /// To load a policy that knows entries below `entries` from what [`saved`](Self::saved) gave.
+    /// Starts loading a policy that knows entries below `entries`, from bytes of
+    /// [`saved`](Self::saved).
     pub(crate) fn loading(bytes: &'a [u8], entries: u32) -> Self {
         let (numbers, order, output) = Default::default();
         let listed = vec![false; entries as usize];
         Self { input: Some(bytes), output, numbers, order, entries, listed, next: 0 }
     }
 
-    /// The bytes that were saved, and the handles in the order of their numbers.
+    /// The saved bytes, and the handles in the order of their numbers.
     pub(crate) fn saved(self) -> (Vec<u8>, Vec<Entry>) {
         (self.output, self.order)
     }
 
-    /// What is left to read.
+    /// The bytes that are not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.input.unwrap_or(&[])
     }
 
-    /// Whether values are read, not written. What follows from others must be computed then.
+    /// Whether values are being loaded. Derived values must then be recomputed.
     pub fn is_loading(&self) -> bool {
         self.input.is_some()
     }
@@ -106,7 +107,7 @@ impl<'a> Snapshot<'a> {
     /// A whole number.
     ///
     /// # Errors
-    /// It is not in `range`; or nothing is left to read, which every method answers with an error.
+    /// It is not in `range`, or no bytes are left. All methods fail if no bytes are left.
     pub fn number<N>(&mut self, value: &mut N, range: RangeInclusive<N>) -> Result<()>
     where
         N: Copy + PartialOrd + Into<u64> + TryFrom<u64> + fmt::Debug,
@@ -127,7 +128,7 @@ impl<'a> Snapshot<'a> {
     /// A clock that counts references or uses.
     ///
     /// # Errors
-    /// It is beyond 2^60, which no clock reaches that counted from 0.
+    /// It is above 2^60, which no clock that starts at 0 reaches.
     pub fn clock(&mut self, value: &mut u64) -> Result<()> {
         self.number(value, 0..=CLOCK_MAX)
     }
@@ -135,7 +136,7 @@ impl<'a> Snapshot<'a> {
     /// 64 bits, in 8 bytes.
     ///
     /// # Errors
-    /// Nothing is left to read.
+    /// No bytes are left.
     pub fn word(&mut self, value: &mut u64) -> Result<()> {
         match &mut self.input {
             None => self.output.extend_from_slice(&value.to_le_bytes()),
@@ -161,10 +162,10 @@ impl<'a> Snapshot<'a> {
             .ok_or_else(|| SnapshotError(format!("{value} is not within {range:?}")))
     }
 
-    /// Yes or no.
+    /// A truth value.
     ///
     /// # Errors
-    /// Neither of the two is read.
+    /// The byte is neither 0 nor 1.
     pub fn flag(&mut self, value: &mut bool) -> Result<()> {
         let mut bit = u8::from(*value);
         self.number(&mut bit, 0..=1)?;
@@ -197,7 +198,7 @@ impl<'a> Snapshot<'a> {
         Ok(())
     }
 
-    /// An entry that the policy knows, or none.
+    /// An entry that the policy knows, or `None`.
     ///
     /// # Errors
     /// There is no such entry.
@@ -212,20 +213,20 @@ impl<'a> Snapshot<'a> {
         Ok(())
     }
 
-    /// A list of `len` entries in their order. While loading they come back, to be put where they
-    /// belong; while saving nothing does. An entry can be in one list only.
+    /// A list of `len` entries in order. While loading it returns them, for the caller to insert;
+    /// while saving it returns nothing. An entry can be in one list only.
     ///
     /// # Errors
-    /// There is no such entry, or it is there twice.
+    /// There is no such entry, or it is listed twice.
     pub fn entries(&mut self, len: u32, saved: impl Iterator<Item = Entry>) -> Result<Vec<Entry>> {
         let list = self.entries_with(len, saved.map(|entry| (entry, ())), |_, ()| Ok(()))?;
         Ok(list.into_iter().map(|(entry, ())| entry).collect())
     }
 
-    /// A list of `len` entries as [`entries`](Self::entries), and `data` of each.
+    /// A list of `len` entries like [`entries`](Self::entries), with `data` for each.
     ///
     /// # Errors
-    /// There is no such entry, or it is there twice; or an error of `data`.
+    /// There is no such entry, or it is listed twice; or `data` fails.
     pub fn entries_with<T: Default>(
         &mut self,
         len: u32,
@@ -255,12 +256,12 @@ impl<'a> Snapshot<'a> {
         Ok(loaded)
     }
 
-    /// The entries of all lists so far may be in lists again: for a policy that orders them twice.
+    /// Allows entries of the lists so far in further lists: for a policy that orders them twice.
     pub fn list_again(&mut self) {
         self.listed.fill(false);
     }
 
-    /// Numbers of which neighbours mostly follow one another.
+    /// Numbers most of which follow their predecessor by one.
     pub(crate) fn run(&mut self, before: &mut u64, value: &mut u64) -> Result<()> {
         let mut step = fold(value.wrapping_sub(before.wrapping_add(1)));
         self.number(&mut step, 0..=u64::MAX)?;
@@ -296,7 +297,7 @@ fn too_short() -> SnapshotError {
     SnapshotError("it ends too early".into())
 }
 
-/// A difference with its sign in the lowest bit: small ones of either sign become small numbers.
+/// Moves the sign of a difference into the lowest bit: small differences become small numbers.
 fn fold(difference: u64) -> u64 {
     let signed = difference as i64;
     (signed << 1 ^ signed >> 63) as u64

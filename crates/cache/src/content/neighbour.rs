@@ -1,7 +1,7 @@
-//! What one cache knows of the content of the cache next to it. The cache says what it does itself
-//! and what it hears; the marks of its content-aware policy follow.
+//! What one cache knows of the content of the cache next to it. The cache reports its own changes
+//! and what it hears of the neighbour; this updates the marks of its content-aware policy.
 //!
-//! Not here: what the knowledge comes from ([`Source`]), and which neighbour it is.
+//! Not here: where the knowledge comes from ([`Source`]), and which neighbour it is.
 
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
@@ -11,60 +11,60 @@ use crate::marks::Marks;
 /// Knowledge of the content of one neighbour.
 #[derive(Default)]
 pub(crate) struct Neighbour {
-    /// None: the policy's marks are all that is known.
+    /// `None`: the marks of the policy are all the knowledge.
     source: Option<Box<dyn Source>>,
     news: News,
     counts: NeighbourCounts,
 }
 
-/// What knowing the neighbour came to.
+/// The counts of the knowledge of a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NeighbourCounts {
     /// Evictions of blocks that the neighbour was believed to hold.
     pub(crate) held_evictions: u64,
-    /// Summaries that could not be used: damaged, too large, or one before was lost.
+    /// Summaries that were unusable: damaged, too large, or an earlier one was lost.
     pub(crate) summaries_unusable: u64,
-    /// What knowing cost.
+    /// The cost of the knowledge.
     pub(crate) source: SourceCounts,
 }
 
 impl Neighbour {
-    /// Knowledge that comes from `source`; with none, from [`set`](Self::set) alone.
+    /// Knowledge from `source`; without one, only from [`set`](Self::set).
     pub(crate) fn new(source: Option<Box<dyn Source>>) -> Self {
         Self { source, ..Self::default() }
     }
 
-    /// What the knowledge comes from.
+    /// The source of the knowledge.
     pub(crate) fn source(&self) -> Option<&dyn Source> {
         self.source.as_deref()
     }
 
-    /// From now on the knowledge comes from another source, whose counts are added to those so far.
+    /// Changes the source, and adds the counts of the old one to those so far.
     pub(crate) fn change_source(&mut self, source: Option<Box<dyn Source>>) {
         self.counts = self.counts();
         self.source = source;
     }
 
-    /// From now on the knowledge comes from another source, and is counted anew.
+    /// Replaces the source, and drops the counts of the old one.
     pub(crate) fn replace_source(&mut self, source: Box<dyn Source>) {
         self.source = Some(source);
     }
 
-    /// Tells the policy what the source knows of every resident block.
+    /// Updates the marks of all resident blocks.
     pub(crate) fn learn_all(&mut self, cache: &mut impl Marks) {
         self.news.all = true;
         self.learn(cache);
     }
 
-    /// Tells the policy what is new.
+    /// Updates the marks of the blocks with news.
     fn learn(&mut self, cache: &mut impl Marks) {
         if let Some(source) = &self.source {
             self.news.tell(source.as_ref(), cache);
         }
     }
 
-    /// A message of the neighbour arrives, which can carry something. `content` gives all that the
-    /// neighbour holds, where that can be known.
+    /// Notes a message of the neighbour, which can carry a publication. `content` returns all that
+    /// the neighbour holds, if that can be known.
     pub(crate) fn exchange(&mut self, cache: &mut impl Marks, content: &dyn Fn() -> Vec<u64>) {
         if let Some(source) = &mut self.source {
             source.exchange(content, &mut self.news);
@@ -72,9 +72,9 @@ impl Neighbour {
         }
     }
 
-    /// The cache served a counted reference to a block, and said what that drove out. `holds`: what
-    /// the neighbour is known to hold of the block where there is no source; none if nothing new is
-    /// known.
+    /// Notes a counted reference. `was_here`, `is_here`: whether the block was resident before, and
+    /// is now. `holds`: whether the neighbour holds the block, if that is new; used only without a
+    /// source.
     pub(crate) fn referenced(
         &mut self,
         cache: &mut impl Marks,
@@ -97,7 +97,7 @@ impl Neighbour {
         }
     }
 
-    /// Takes in what the last call of the cache evicted.
+    /// Notes what the last call of the cache evicted.
     pub(crate) fn evicted(&mut self, cache: &HashedCache) {
         for gone in cache.evicted() {
             self.counts.held_evictions += u64::from(gone.held);
@@ -107,7 +107,7 @@ impl Neighbour {
         }
     }
 
-    /// The cache placed a block that was not resident. `holds`: as for
+    /// Notes that the cache placed a block that was not resident. `holds`: see
     /// [`referenced`](Self::referenced).
     pub(crate) fn placed(&mut self, cache: &mut impl Marks, block: u64, holds: bool) {
         let mut known = holds;
@@ -118,15 +118,15 @@ impl Neighbour {
         cache.mark(block, known);
     }
 
-    /// The cache gave a block up.
+    /// Notes that the cache gave a block up.
     pub(crate) fn discarded(&mut self, block: u64) {
         if let Some(source) = &mut self.source {
             source.own(block, false);
         }
     }
 
-    /// The lower of both caches served a request of the upper: whether it had the block, if that
-    /// is known. `moved`: so many blocks came to the neighbour or went by it that nobody names.
+    /// Notes that the lower of both caches served a request of the upper one. `hit`: whether it had
+    /// the block, if known. `moved`: how many unnamed blocks came to the neighbour or left it.
     pub(crate) fn served(
         &mut self,
         cache: &mut impl Marks,
@@ -142,7 +142,7 @@ impl Neighbour {
         }
     }
 
-    /// The neighbour holds a block from now on, or no longer.
+    /// Notes that the neighbour holds a block now, or no longer.
     pub(crate) fn set(&mut self, cache: &mut impl Marks, block: u64, holds: bool) {
         match &mut self.source {
             None => return cache.mark(block, holds),
@@ -152,10 +152,10 @@ impl Neighbour {
         self.learn(cache);
     }
 
-    /// The neighbour published what it holds.
+    /// Takes in what the neighbour published.
     ///
     /// # Errors
-    /// The publication is of no use; nothing has changed.
+    /// The publication is unusable; nothing has changed.
     pub(crate) fn heard(
         &mut self,
         cache: &mut impl Marks,
@@ -168,7 +168,7 @@ impl Neighbour {
         result
     }
 
-    /// One of several neighbours has gone. True if a source has taken it in.
+    /// Forgets one of several neighbours, which has gone. True if there is a source.
     pub(crate) fn forget(&mut self, cache: &mut impl Marks, from: u8) -> bool {
         let Some(source) = &mut self.source else { return false };
         source.forget(from, &mut self.news);
@@ -176,14 +176,14 @@ impl Neighbour {
         true
     }
 
-    /// The cache goes on with the blocks of a saved one.
+    /// Continues with the blocks of a saved cache.
     pub(crate) fn restored(&mut self, cache: &impl Marks) {
         if let Some(source) = &mut self.source {
             cache.blocks().into_iter().for_each(|block| source.own(block, true));
         }
     }
 
-    /// Forgets the counts: the end of a warm-up.
+    /// Resets the counts, at the end of a warm-up.
     pub(crate) fn restart_counts(&mut self) {
         self.counts = NeighbourCounts::default();
         if let Some(source) = &mut self.source {

@@ -1,12 +1,12 @@
-//! Gray-box probing: what a cache below is like, from nothing but the requests that it was sent and
-//! how long its replies took (after Arpaci-Dusseau & Arpaci-Dusseau, SOSP 2001, who look at
-//! operating systems so; the procedure is ours).
+//! Gray-box probing: infers policy and size of a cache below from the requests that it was sent and
+//! the times of its replies (after Arpaci-Dusseau & Arpaci-Dusseau, SOSP 2001, who do so for
+//! operating systems; the procedure is ours).
 //!
-//! [`Prober`] keeps what was asked for of late, and replays it to emulations of several policies
-//! and sizes (`search.rs`): the one that foretells the replies best is taken for the cache. That
-//! costs a bounded number of steps a request, at any time.
+//! [`Prober`] keeps the recent requests and replays them to emulations of several policies and
+//! sizes (`search.rs`). The emulation that predicts the replies best is the result. Each request
+//! costs a bounded number of steps.
 //!
-//! Not here: which replies were fast (`latencies.rs`), asking on purpose (`undercroft probe`).
+//! Not here: which replies were fast (`latencies.rs`), and active probing (`undercroft probe`).
 
 use std::collections::VecDeque;
 
@@ -16,16 +16,16 @@ use super::source::News;
 use crate::policy::Spec;
 use crate::reference::WriteMode;
 
-/// Requests that are kept.
+/// Number of requests that are kept.
 const HISTORY: usize = 1 << 16;
 
-/// Requests before the first search; each later one waits for as many as there were.
+/// Requests before the first search. The number doubles for each later search.
 const FIRST_SEARCH: usize = 1 << 13;
 
-/// Steps of emulations at each request, at most.
+/// Most emulation steps at each request.
 const STEPS_A_REQUEST: u32 = 64;
 
-/// Finds out what a cache below is like.
+/// Infers policy and size of a cache below.
 pub struct Prober {
     mode: WriteMode,
     history: VecDeque<Request>,
@@ -37,7 +37,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Nothing is known yet. Writes do to the cache below what `mode` says.
+    /// Creates a prober without knowledge. `mode`: what writes do at the cache below.
     pub fn new(mode: WriteMode) -> Self {
         Self {
             mode,
@@ -50,7 +50,7 @@ impl Prober {
         }
     }
 
-    /// A request was answered; whether it was a hit, if that showed.
+    /// Notes an answered request. `hit`: whether it was a hit, if known.
     pub fn request(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
         self.note(block, is_write, hit);
         if self.search.is_none() && self.seen >= self.next_search {
@@ -63,8 +63,8 @@ impl Prober {
         }
     }
 
-    /// Notes an answered request as [`request`](Self::request) does, but concludes nothing before
-    /// [`conclude`](Self::conclude) is called.
+    /// Notes an answered request like [`request`](Self::request), but leaves the search to
+    /// [`conclude`](Self::conclude).
     pub fn note(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
         self.seen += 1;
         if self.history.len() == HISTORY {
@@ -80,7 +80,7 @@ impl Prober {
             let spec = Spec::parse(found.policy).ok()?;
             Copy::new(&spec, found.blocks, self.mode, None).ok()
         });
-        // It has what came of all that is remembered.
+        // Bring the emulation to the state after all remembered requests.
         self.copy = copy.map(|mut copy| {
             let mut news = News::default();
             for request in &self.history {
@@ -91,8 +91,8 @@ impl Prober {
         });
     }
 
-    /// Looks for the answer now, however long that takes: what the cache below seems to be. None if
-    /// too few replies could be told apart.
+    /// Searches now, however long it takes. Returns what the cache below seems to be; `None` if too
+    /// few replies were known hits or misses.
     pub fn conclude(&mut self) -> Option<&Candidate> {
         if let Some(mut search) = Search::new(&self.history, self.mode) {
             while !search.step(u32::MAX) {}
@@ -102,12 +102,12 @@ impl Prober {
         self.found.as_ref()
     }
 
-    /// What was found last.
+    /// The result of the last search.
     pub fn found(&self) -> Option<&Candidate> {
         self.found.as_ref()
     }
 
-    /// An emulation of what was found, once.
+    /// Takes the emulation of the result out; `None` the second time.
     pub(crate) fn take_copy(&mut self) -> Option<Copy> {
         self.copy.take()
     }
@@ -125,8 +125,9 @@ mod tests {
         HashedCache::new(spec.build(&Context::new(blocks)).expect(text), 0)
     }
 
-    /// Requests of a client with a cache, of blocks some of which are asked for more than others;
-    /// what a cache below makes of them, with one reply in `wrong_one_in` taken for the other kind.
+    /// Sends the requests of a client with a cache, some of whose blocks are used more than others,
+    /// to a cache below. One reply in `wrong_one_in` is mistaken for the other kind. Returns what
+    /// the prober infers.
     fn probed(policy: &str, blocks: u32, wrong_one_in: u64) -> Candidate {
         let (mut upper, mut lower) = (cache("lru", 200), cache(policy, blocks));
         let mut prober = Prober::new(WriteMode::Allocate);
@@ -171,7 +172,7 @@ mod tests {
         }
         let found = probed("lru", 700, 10);
         assert!((650..750).contains(&found.blocks) && found.policy == "lru", "{found:?}");
-        // It holds all that there is.
+        // The cache holds all blocks.
         let found = probed("lru", 5000, 1000);
         assert!(found.is_least, "{found:?}");
     }

@@ -1,4 +1,4 @@
-//! The search for the policy and size that foretell the replies of a cache best.
+//! The search for the policy and size that predict the replies of a cache best.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,28 +7,28 @@ use super::source::News;
 use crate::policy::Spec;
 use crate::reference::WriteMode;
 
-/// Policies that a cache below is taken to have. One that has another is taken for the one that
-/// does most alike.
+/// Policies that the cache below may have. A cache with another policy is taken for the most
+/// similar one.
 pub(super) const POLICIES: [&str; 5] = ["lru", "fifo", "clock", "2q", "mq"];
 
-/// Replies by which an emulation is judged: the last of these.
+/// An emulation is judged by this many of the last replies.
 const JUDGED: usize = 4096;
 
-/// A policy is certain if it foretells so much more than the best of another.
+/// A policy is certain if it predicts this much more than the best of the other policies.
 const CERTAIN: f64 = 0.02;
 
-/// A size is exact enough if the search has it within this share.
+/// The search stops when it has a size within this share.
 const EXACT: f64 = 0.005;
 
 /// The smallest size looked at, in blocks.
 const BLOCKS_MIN: u32 = 4;
 
-/// A request and what came of it.
+/// A request and its result.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) block: u64,
     pub(super) is_write: bool,
-    /// Whether it was a hit, if that showed.
+    /// Whether it was a hit, if known.
     pub(super) hit: Option<bool>,
 }
 
@@ -39,11 +39,11 @@ pub struct Candidate {
     pub policy: &'static str,
     /// Its size in blocks.
     pub blocks: u32,
-    /// Share of the last replies that such a cache would have given.
+    /// Share of the last replies that such a cache would have given too.
     pub agreement: f64,
-    /// Whether no other policy comes near.
+    /// Whether no other policy comes close.
     pub is_certain: bool,
-    /// Whether all sizes from this on would have given the same replies: it has so much at least.
+    /// Whether all larger sizes would have given the same replies: then `blocks` is a lower bound.
     pub is_least: bool,
 }
 
@@ -57,26 +57,26 @@ struct Trial {
     news: News,
 }
 
-/// The search for the best emulation of what is in a history: powers of two first, then, for each
-/// policy, the golden section between the neighbours of its best.
+/// The search for the best emulation of a history: first all powers of two, then, for each policy,
+/// a golden section search between the neighbours of its best power.
 pub(super) struct Search {
     history: Vec<Request>,
-    /// Requests before it are not judged.
+    /// Requests before this one are not judged.
     judged_from: usize,
     judged: u32,
     mode: WriteMode,
     trial: Option<Trial>,
-    /// Powers of two that are yet to be tried.
+    /// Powers of two that are still to be tried.
     coarse: Vec<(usize, u32)>,
     /// Agreements, by policy and size.
     scores: Vec<(usize, u32, u32)>,
-    /// What is left to narrow, once the powers of two are tried.
+    /// Ranges of sizes to narrow, after the powers of two.
     sections: Vec<Section>,
     is_fine: bool,
     largest: u32,
 }
 
-/// The sizes between which the best of a policy lies.
+/// A range of sizes that contains the best of a policy.
 struct Section {
     policy: usize,
     from: u32,
@@ -84,7 +84,7 @@ struct Section {
 }
 
 impl Search {
-    /// None if too few replies could be told apart, or all were alike.
+    /// `None` if too few replies were known hits or misses, or none was a hit.
     pub(super) fn new(history: &VecDeque<Request>, mode: WriteMode) -> Option<Self> {
         let history: Vec<Request> = history.iter().copied().collect();
         let is_judged = |r: &Request| !r.is_write && r.hit.is_some();
@@ -93,7 +93,7 @@ impl Search {
             left -= usize::from(is_judged(request));
             left == 0
         });
-        // The beginning only warms emulations up.
+        // The first requests only warm up the emulations.
         let judged_from = from.unwrap_or(0).max(history.len() / 4);
         let judged = history[judged_from..].iter().filter(|r| is_judged(r)).count() as u32;
         let fast = history[judged_from..].iter().filter(|r| r.hit == Some(true)).count();
@@ -120,7 +120,7 @@ impl Search {
         })
     }
 
-    /// Goes on for so many steps: whether it is over.
+    /// Continues for a number of steps. Returns whether the search is over.
     pub(super) fn step(&mut self, steps: u32) -> bool {
         let mut left = steps;
         while left > 0 {
@@ -146,7 +146,7 @@ impl Search {
         false
     }
 
-    /// Chooses the next emulation; false if there is nothing left to try.
+    /// Begins the next emulation; false if none is left.
     fn begin_trial(&mut self) -> bool {
         if let Some((policy, blocks)) = self.coarse.pop() {
             return self.try_this(policy, blocks);
@@ -179,7 +179,7 @@ impl Search {
         self.trial.is_some()
     }
 
-    /// The neighbours of the best power of two of a policy.
+    /// The range between the neighbours of the best power of two of a policy.
     fn section(&self, policy: usize) -> Option<Section> {
         let best = self.best_of(policy)?.0;
         Some(Section {
@@ -219,7 +219,7 @@ impl Search {
     pub(super) fn result(&self) -> Option<Candidate> {
         let best = |policy: usize| self.best_of(policy).map(|(b, right)| (right, policy, b));
         let mut all: Vec<_> = (0..POLICIES.len()).filter_map(best).collect();
-        // The policy that comes first in the list among equals.
+        // Among equals, the policy that is first in the list.
         all.sort_by_key(|&(right, policy, _)| (std::cmp::Reverse(right), policy));
         let (right, policy, blocks) = *all.first()?;
         let share = |right: u32| f64::from(right) / f64::from(self.judged);

@@ -1,5 +1,5 @@
-//! A simulated neighbour that publishes summaries: both sides of them in one place, and what is
-//! true beside what is believed.
+//! A simulated neighbour that publishes summaries. It has both sides of the publications, and the
+//! truth to compare beliefs with.
 
 use super::blocks::Blocks;
 use super::bloom::Shape;
@@ -8,19 +8,19 @@ use super::source::{News, Source, SourceCounts};
 use super::summary::{Body, Publisher};
 use crate::policy::Awareness;
 
-/// A simulated neighbour that publishes, and what has been understood of it.
+/// A simulated neighbour that publishes, and what is known from its publications.
 pub(crate) struct Simulated {
     publisher: Publisher,
     heard: Heard,
-    /// What was held at the last publication, and what came and went since, to tell what is stale
-    /// from what was never true.
+    /// The content at the last publication, and the changes since: these tell a stale belief from
+    /// one that was never true.
     held: Blocks,
     since: Vec<(u64, bool)>,
     counts: SourceCounts,
 }
 
 impl Simulated {
-    /// A neighbour of `capacity` blocks, in a world of `blocks`.
+    /// A neighbour of `capacity` blocks; block numbers are below `blocks`.
     pub(crate) fn new(awareness: &Awareness, capacity: u32, is_old: bool, blocks: u32) -> Self {
         let Awareness { filter_bits, hashes, publish, .. } = *awareness;
         Self {

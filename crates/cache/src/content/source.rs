@@ -1,4 +1,4 @@
-//! The one interface behind which it is known what the neighbour holds, whatever it is known from.
+//! The interface of all knowledge of what a neighbour holds.
 
 use super::bloom::Shape;
 use super::summary::{Publication, Unusable};
@@ -7,25 +7,25 @@ use crate::marks::Marks;
 /// A publication of one of several neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Which of them: a number of the user's own.
+    /// Which neighbour: a number chosen by the caller.
     pub from: u8,
     /// The shape of its filter.
     pub shape: Shape,
-    /// What it says.
+    /// The content of the publication.
     pub publication: Publication,
 }
 
-/// What changed in what is known.
+/// Changes of the knowledge.
 #[derive(Clone, Debug, Default)]
 pub struct News {
     /// Blocks, and whether the neighbour holds them now.
     pub blocks: Vec<(u64, bool)>,
-    /// Anything may have changed: ask about every block that matters.
+    /// Anything may have changed: ask about every resident block.
     pub all: bool,
 }
 
 impl News {
-    /// Tells the policy of a cache, and is none any more.
+    /// Passes the news to the policy of a cache, and clears them.
     #[inline]
     pub(super) fn tell(&mut self, source: &dyn Source, cache: &mut impl Marks) {
         if std::mem::take(&mut self.all) {
@@ -40,25 +40,25 @@ impl News {
     }
 }
 
-/// What knowing cost, and how good it looked.
+/// The cost of the knowledge, and how good it seemed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// Bytes that the neighbour sent for it.
+    /// Bytes that the neighbour sent for the knowledge.
     pub bytes: u64,
-    /// Messages that it sent; of exact knowledge, which rides on other messages, none.
+    /// Messages that the neighbour sent; 0 for exact knowledge, which is part of other messages.
     pub publications: u64,
-    /// Those of them that were whole filters.
+    /// Messages that were whole filters.
     pub whole: u64,
-    /// Replies or requests that were foretold by an emulation.
+    /// Replies or requests that an emulation predicted.
     pub predictions: u64,
-    /// Those of them that came as foretold.
+    /// Predictions that came true.
     pub confirmed: u64,
-    /// Requests at which an emulation was not trusted.
+    /// Requests while an emulation was not trusted.
     pub distrusted: u64,
 }
 
 impl SourceCounts {
-    /// What two sources cost together.
+    /// The sums of two costs.
     pub(super) fn plus(&self, other: &Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
@@ -71,42 +71,41 @@ impl SourceCounts {
     }
 }
 
-/// What a cache knows of its neighbour. Blocks are numbers; the neighbour is the one cache above or
-/// below.
+/// What a cache knows of its neighbour, the one cache above or below. Blocks are given by number.
 pub trait Source: Send {
-    /// The neighbour took a block in. A source that is not told ignores it.
+    /// Notes that the neighbour took a block in. Sources that learn otherwise ignore it.
     fn came(&mut self, block: u64, news: &mut News);
 
-    /// The neighbour gave a block up.
+    /// Notes that the neighbour gave a block up.
     fn went(&mut self, block: u64, news: &mut News);
 
-    /// So many blocks came to the neighbour or went that nobody names.
+    /// Notes that `blocks` unnamed blocks came to the neighbour or left it.
     fn moved(&mut self, blocks: u64) {
         let _ = blocks;
     }
 
-    /// The cache that asks took a block in itself (or gave it up). A source may want to know, so
-    /// that its news can be about such blocks alone.
+    /// Notes that this cache took a block in, or gave it up. A source can limit its news to such
+    /// blocks.
     fn own(&mut self, block: u64, came: bool) {
         let _ = (block, came);
     }
 
-    /// There is a message on its way from the neighbour, which can carry something. `content` gives
-    /// all that the neighbour holds.
+    /// Notes a message from the neighbour, which can carry a publication. `content` returns all
+    /// that the neighbour holds.
     fn exchange(&mut self, content: &dyn Fn() -> Vec<u64>, news: &mut News) {
         let _ = (content, news);
     }
 
-    /// A request of the upper of both caches was served by the lower: whether that had the block,
-    /// if it is known.
+    /// Notes that the lower of both caches served a request of the upper one. `hit`: whether it had
+    /// the block, if known.
     fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         let _ = (block, is_write, hit, news);
     }
 
-    /// A neighbour has published something. `own` gives all blocks of the cache that asks.
+    /// Takes in a publication of a neighbour. `own` returns all blocks of this cache.
     ///
     /// # Errors
-    /// It is of no use, or this source does not listen.
+    /// The publication is unusable, or this source takes none.
     fn heard(
         &mut self,
         digest: &Digest,
@@ -117,18 +116,17 @@ pub trait Source: Send {
         Err(Unusable::Malformed)
     }
 
-    /// A neighbour that published has gone.
+    /// Forgets a neighbour that has gone.
     fn forget(&mut self, from: u8, news: &mut News) {
         let _ = (from, news);
     }
 
-    /// Share of the blocks that a neighbour's filter, as full as it is now, takes for the
-    /// neighbour's though they are not; none without a filter.
+    /// The current share of false positives of a neighbour's filter; `None` without a filter.
     fn false_positives(&self) -> Option<f64> {
         None
     }
 
-    /// Whether an emulation foretells so little that it is not used.
+    /// Whether an emulation is not used because it predicts too little.
     fn is_distrusted(&self) -> bool {
         false
     }
@@ -136,13 +134,13 @@ pub trait Source: Send {
     /// Whether the neighbour is believed to hold a block.
     fn holds(&self, block: u64) -> bool;
 
-    /// Whether a block that is believed to be held was, when the neighbour last said anything: then
-    /// the belief is stale, else it is mistaken.
+    /// Whether the neighbour held a block at its last report. If so, a wrong belief about the block
+    /// is stale, otherwise it is mistaken.
     fn was_held(&self, block: u64) -> bool;
 
-    /// What it cost since the counts were last restarted.
+    /// The cost since the counts were last restarted.
     fn counts(&self) -> SourceCounts;
 
-    /// Forgets the counts: the end of a warm-up.
+    /// Resets the counts, at the end of a warm-up.
     fn restart_counts(&mut self);
 }

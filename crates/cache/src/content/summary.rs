@@ -1,19 +1,19 @@
-//! A Bloom summary of a cache's content on its way to the neighbour: whole once, and then the bits
-//! that changed, so often that the neighbour is not far behind and so seldom that it costs little.
+//! A Bloom summary of a cache's content, as sent to the neighbour: the whole filter first, then the
+//! bits that changed. The period between publications balances the neighbour's delay against the
+//! bytes sent.
 //!
-//! A publication has an epoch and a number. A follower that misses one notices it by the number and
-//! asks for the whole filter. A new epoch has another seed, and begins when the counts of the
-//! filter have saturated. What a publication says can make a policy choose another victim, and
-//! nothing else.
+//! A publication has an epoch and a sequence number. A receiver that misses one notices it by the
+//! number, and asks for the whole filter. A new epoch has another seed; it begins when counts of
+//! the filter have saturated. A wrong publication can only make a policy choose another victim.
 
 use super::bloom::{CountingFilter, Filter, Shape};
 
-/// What is sent.
+/// A message of a publishing cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Another one for each filter that was made anew; the seed of the hash functions.
+    /// Changes when the filter is rebuilt; the seed of the hash functions.
     pub epoch: u8,
-    /// One more for each publication.
+    /// Increases by one with each publication.
     pub sequence: u32,
     /// The content.
     pub body: Body,
@@ -24,30 +24,30 @@ pub struct Publication {
 pub enum Body {
     /// All bits.
     Whole(Vec<u8>),
-    /// The positions, ascending, of the bits that are not what they were: the first, and from each
-    /// to the next the distance less one, as LEB128.
+    /// The positions of the changed bits, ascending, as LEB128: the first position, then for each
+    /// next one the distance less one.
     Changes(Vec<u8>),
 }
 
 impl Publication {
-    /// Bytes on the wire: epoch, number, kind and length take 12.
+    /// Bytes of the message: epoch, number, kind and length take 12.
     pub fn bytes(&self) -> u64 {
         let (Body::Whole(body) | Body::Changes(body)) = &self.body;
         12 + body.len() as u64
     }
 }
 
-/// The side that publishes.
+/// The publishing side.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     filter: CountingFilter,
     published: Filter,
-    /// A bit for each position that is not what it was when it was last published: to look through
-    /// all of them costs less than to sort those that flipped.
+    /// One bit for each position that changed since it was last published. A scan of all words is
+    /// cheaper than sorting the changed positions.
     flipped: Vec<u64>,
     /// Blocks that came or went since the last publication.
     events: u64,
-    /// So many are worth one.
+    /// The number of these blocks that makes a publication due.
     period: u64,
     epoch: u8,
     sequence: u32,
@@ -55,7 +55,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// For an empty cache of `capacity` blocks; a publication is due after the share `publish` of
+    /// For an empty cache of `capacity` blocks. A publication is due when the share `publish` of
     /// them has come or gone.
     pub fn new(bits_per_block: u32, hashes: u32, capacity: u32, publish: f64) -> Self {
         let shape = Shape::new(bits_per_block, hashes, capacity, 0);
@@ -71,31 +71,31 @@ impl Publisher {
         }
     }
 
-    /// A block came.
+    /// Notes that a block came.
     pub fn came(&mut self, block: u64) {
         self.filter.insert(block, |position| flip(&mut self.flipped, position));
         self.events += 1;
     }
 
-    /// A block went.
+    /// Notes that a block went.
     pub fn went(&mut self, block: u64) {
         self.filter.remove(block, |position| flip(&mut self.flipped, position));
         self.events += 1;
     }
 
-    /// Whether there is enough to tell.
+    /// Whether a publication is due.
     pub fn is_due(&self) -> bool {
         self.events >= self.period
     }
 
-    /// The neighbour misses something: the next publication is whole, and due.
+    /// Makes the next publication due, and whole: the neighbour missed one.
     pub fn ask_for_whole(&mut self) {
         self.is_whole_due = true;
         self.events = self.events.max(self.period);
     }
 
-    /// What there is to tell now. `content` is asked for all blocks of the cache where the filter
-    /// has to be made anew.
+    /// Makes a publication. `content` is called if the filter must be rebuilt, and returns all
+    /// blocks of the cache.
     pub fn publish(&mut self, content: impl FnOnce() -> Vec<u64>) -> Publication {
         if self.filter.is_saturated() {
             self.make_anew(&content());
@@ -113,7 +113,7 @@ impl Publisher {
         Publication { epoch: self.epoch, sequence: self.sequence, body }
     }
 
-    /// Brings what is published up to date: the changes, coded.
+    /// Updates the published bits. Returns the changes, encoded.
     fn take_changes(&mut self) -> Vec<u8> {
         let mut coded = Vec::new();
         let mut next = 0;
@@ -140,52 +140,52 @@ impl Publisher {
         self.is_whole_due = true;
     }
 
-    /// The content of all publications so far, as a whole filter of the last number.
+    /// The state after all publications so far, as a whole filter with the last number.
     pub fn whole(&self) -> Publication {
         let body = Body::Whole(self.published.bytes().to_vec());
         Publication { epoch: self.epoch, sequence: self.sequence, body }
     }
 
-    /// What a follower has that missed nothing.
+    /// The filter of a receiver that missed nothing.
     pub fn published(&self) -> &Filter {
         &self.published
     }
 }
 
-/// Why a publication was of no use.
+/// Why a publication was unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// One before it was lost: ask for the whole filter.
+    /// An earlier one was lost: ask for the whole filter.
     Lost,
-    /// It is not of such a filter.
+    /// It does not fit the filter.
     Malformed,
 }
 
-/// The side that is told.
+/// The receiving side.
 #[derive(Clone, Debug)]
 pub struct Follower {
     filter: Filter,
-    /// Epoch and number of what was applied last.
+    /// Epoch and number of the last applied publication.
     at: Option<(u8, u32)>,
     /// The bits that the last publication changed, if it was not a whole filter.
     changed: Vec<u32>,
 }
 
 impl Follower {
-    /// Of a cache of `capacity` blocks, of which nothing is known yet.
+    /// For a cache of `capacity` blocks; nothing is known yet.
     pub fn new(bits_per_block: u32, hashes: u32, capacity: u32) -> Self {
         Self::of_shape(Shape::new(bits_per_block, hashes, capacity, 0))
     }
 
-    /// Of a cache that publishes filters of this shape, of which nothing is known yet.
+    /// For a cache that publishes filters of this shape; nothing is known yet.
     pub fn of_shape(shape: Shape) -> Self {
         Self { filter: Filter::new(shape), at: None, changed: Vec::new() }
     }
 
-    /// Takes a publication in.
+    /// Applies a publication.
     ///
     /// # Errors
-    /// It could not be used; the filter is then as it was.
+    /// The publication is unusable; the filter is unchanged.
     pub fn apply(&mut self, publication: &Publication) -> Result<(), Unusable> {
         let Publication { epoch, sequence, body } = publication;
         match body {
@@ -208,17 +208,17 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether the neighbour seems to hold a block.
+    /// Whether the neighbour may hold a block.
     pub fn holds(&self, block: u64) -> bool {
         self.filter.holds(block)
     }
 
-    /// The positions that the last publication changed; none of a whole filter.
+    /// The positions that the last publication changed; empty after a whole filter.
     pub fn changed(&self) -> &[u32] {
         &self.changed
     }
 
-    /// The neighbour's bits as far as they are known.
+    /// The neighbour's bits as far as known.
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
@@ -236,7 +236,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
     out.push(number as u8);
 }
 
-/// The positions that were coded, all below `bits`; none if they are not.
+/// Decodes positions; `None` if they are malformed or not all below `bits`.
 fn positions(mut coded: &[u8], bits: u32) -> Option<Vec<u32>> {
     let mut positions = Vec::new();
     let mut next = 0_u64;
@@ -249,7 +249,7 @@ fn positions(mut coded: &[u8], bits: u32) -> Option<Vec<u32>> {
             if byte < 0x80 {
                 break;
             }
-            // No position needs more than five bytes.
+            // A position takes at most five bytes.
             if shift >= 28 {
                 return None;
             }

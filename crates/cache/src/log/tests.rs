@@ -1,22 +1,22 @@
-//! Several logs beside several lists, searched now and then, and what tests of a log need.
+//! Compares several logs with lists, with some searches; and helpers for tests of logs.
 
 use super::{Entry, Log, Places};
 
 impl<D> Log<D> {
-    /// Lets the positions of an empty log begin elsewhere: near the end, they wrap around soon.
+    /// Starts the positions of an empty log at `position`; near the maximum they wrap around soon.
     pub(crate) fn start_at(&mut self, position: u32) {
         (self.oldest, self.scanned, self.end, self.limit) =
             (position, position, position, position);
         self.cursor = position;
     }
 
-    /// Whether gaps are being closed.
+    /// Whether compaction is running.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }
 }
 
-/// Lists and slots in full, few of which are allowed.
+/// Lists and slots in full; only a few slots are allowed.
 struct Seats(Vec<Option<(u32, u32)>>);
 
 impl Places for Seats {
@@ -39,8 +39,8 @@ impl Places for Seats {
     }
 }
 
-/// Entries that move between three logs at random; in some stretches nearly all are in one, which
-/// becomes as long as it may and holds up to all but one of its slots.
+/// Entries move between three logs at random. In some phases nearly all are in one log, which
+/// reaches its largest length and holds up to all but one of its slots.
 #[test]
 fn several_agree_with_lists() {
     let mut x = 7_u64;
@@ -73,7 +73,7 @@ fn several_agree_with_lists() {
                 model[from].remove(at);
                 let was_front = logs[from].may_be_front(slot);
                 assert!(was_front || at > 0);
-                // What is still placed there while gaps are closed does no harm.
+                // A stale place in the same log is harmless during compaction.
                 if from == to && x >> 40 & 1 == 0 {
                     logs[to].renew(&mut seats, slot, entry, x);
                     model[to].push((entry, x));
@@ -89,7 +89,8 @@ fn several_agree_with_lists() {
                 logs[to].push(&mut seats, entry, x);
                 model[to].push((entry, x));
             }
-            // What becomes wanted is told, and what is found is mostly not wanted any more.
+            // Some entries start to match, which the log is told; most that were found stop
+            // matching.
             if x >> 44 & 3 == 0 {
                 if let Some((list, slot)) = seats.0[entry as usize].filter(|_| x >> 30 & 3 == 0) {
                     is_wanted[entry as usize] = true;

@@ -1,15 +1,15 @@
-//! ARC: two LRU lists, of blocks referenced once (T1) and more often (T2) lately, with a ghost list
-//! behind each (B1, B2). A reference to a ghost says which of the two should have been larger, and
-//! moves the target size `p` of T1.
+//! ARC: two LRU lists, of blocks recently referenced once (T1) and more often (T2), with a ghost
+//! list behind each (B1, B2). A reference to a ghost shows which of the two lists should have been
+//! larger, and changes the target size `p` of T1.
 //!
-//! The paper's `p` is a real number, and so is ours. Many implementations, among them those that
-//! published comparisons use, cut the step |B2|/|B1| to a whole number: `step=whole`.
+//! As in the paper, `p` is a real number. Many implementations, also some used in published
+//! comparisons, round the step |B2|/|B1| down to an integer: `step=whole`.
 //!
-//! Content-aware (`ca=yes`): the victims are looked at in the order in which REPLACE would choose
-//! them with `p` as it is. Whichever goes, it becomes a ghost of the list that it was in.
+//! Content-aware (`ca=yes`): victims are examined in the order in which REPLACE would choose them
+//! with the current `p`. The chosen one becomes a ghost of the list that it was in.
 //!
-//! Deviations: nothing is replaced while there is room (`take` and `discard` leave some, the paper
-//! knows neither); where T2 has nothing to give, T1 gives.
+//! Deviations: nothing is replaced while there is room (`take` and `discard` make room; the paper
+//! has neither); if T2 is empty, T1 gives the victim.
 //!
 //! Invariants: those of the directory.
 
@@ -68,7 +68,7 @@ impl Arc {
         if t1_gives { T1 } else { T2 }
     }
 
-    /// How many T1 would give, one after another, before T2 would.
+    /// How many victims in a row T1 would give before T2 gives one.
     fn excess(&self, for_b2: bool) -> u32 {
         let Directory { p, lists, .. } = &self.directory;
         let keeps = p.floor() as u32;
@@ -82,7 +82,7 @@ impl Arc {
         if self.directory.lists.is_content_aware() && self.replace_held(for_b2, out) {
             return;
         }
-        // Which of the two it is is unpredictable: better an index than a branch.
+        // The choice between the two lists is unpredictable: an index is better than a branch.
         let list = self.victim_list(for_b2);
         self.directory.lists.evict(list, ghosts_of(list), out);
     }
@@ -115,7 +115,7 @@ impl Arc {
         self.directory.lists.push(if ghosts.is_some() { T2 } else { T1 }, entry);
     }
 
-    /// T1 alone fills the cache and B1 is empty: its victim is not remembered.
+    /// T1 fills the whole cache and B1 is empty: evicts from T1 without leaving a ghost.
     #[cold]
     fn drop_from_t1(&mut self, out: &mut Evictions) {
         let lists = &mut self.directory.lists;

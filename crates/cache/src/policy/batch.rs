@@ -1,12 +1,12 @@
-//! What takes several calls of a policy, compiled once for each policy; above all the inner loop of
-//! simulations, which drives it through a stretch of references.
+//! Operations of several policy calls, compiled once for each policy. The most important one is the
+//! inner loop of simulations, which runs a policy over a batch of references.
 
 use super::{Evictions, Policy};
 use crate::counts::{Counts, Tally};
 use crate::reference::{Entry, Reference, WriteMode};
 
-/// What takes several calls of a policy. Implemented once, for all policies, and compiled for each:
-/// so it costs one dynamic call.
+/// Operations of several policy calls. One implementation covers all policies and is compiled for
+/// each, so an operation costs one dynamic call.
 pub trait Batch {
     /// References every element of `refs` in order: the simulator's inner loop. Misses and all
     /// writes are appended to `below`, the stream of the level under a write-through level.
@@ -18,8 +18,8 @@ pub trait Batch {
         below: Option<&mut Vec<Reference>>,
     );
 
-    /// Makes one reference, as [`replay`](Self::replay): whether its entry was resident before, and
-    /// whether it is now.
+    /// Makes one reference like [`replay`](Self::replay). Returns whether its entry was resident
+    /// before, and whether it is now.
     fn serve(
         &mut self,
         reference: Reference,
@@ -28,12 +28,12 @@ pub trait Batch {
         out: &mut Evictions,
     ) -> (bool, bool);
 
-    /// [Places](Policy::place) one after the other of these, which are resident, up to the first
-    /// that evicts something or drops a ghost: how many that are.
+    /// [Places](Policy::place) these resident entries in order, up to the first that evicts
+    /// something or drops a ghost. Returns how many were placed.
     fn place_all(&mut self, entries: &[Entry], out: &mut Evictions) -> usize;
 
-    /// [Prefetches](Policy::prefetch) those of many that there are: one after the other, so that
-    /// the processor overlaps its waits for memory.
+    /// [Prefetches](Policy::prefetch) those of `entries` that are known, one after the other, so
+    /// that the processor's cache misses overlap.
     fn prefetch_all(&self, entries: &[Option<Entry>]) -> u32;
 }
 
@@ -73,7 +73,7 @@ impl<P: Policy> Batch for P {
     }
 }
 
-/// Makes one reference: true on a hit, decided before anything changes.
+/// Makes one reference. True on a hit, which is decided before anything changes.
 #[inline(always)]
 pub(crate) fn refer<P: Policy + ?Sized>(
     policy: &mut P,
@@ -85,7 +85,7 @@ pub(crate) fn refer<P: Policy + ?Sized>(
     if is_write { write(policy, entry, mode, out) } else { policy.access(entry, out) }
 }
 
-/// Out of the way of reads, which are what the loop is laid out for.
+/// A separate function, so that the loop is laid out for reads.
 fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Evictions) -> bool {
     match mode {
         WriteMode::Allocate => p.access(e, out),
@@ -98,8 +98,8 @@ fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Evi
     }
 }
 
-/// References that are brought near together before they are served: enough for the processor to
-/// overlap their cache misses, few enough to stay near until used. Measured: 16 to 64 are alike.
+/// References that are prefetched together before they are served: enough for their cache misses to
+/// overlap, few enough to stay in the processor's cache. Measured: 16 to 64 perform alike.
 const BATCH: usize = 32;
 
 /// See [`Batch::replay`].
@@ -110,7 +110,7 @@ fn replay<P: Policy + ?Sized>(
     counts: &mut Counts,
     below: Option<&mut Vec<Reference>>,
 ) {
-    // The common cases get loops of their own, without a test a reference.
+    // The common cases have loops of their own, without tests for each reference.
     let only_reads = !refs.iter().any(|r| r.is_write());
     match (below, only_reads) {
         (None, true) => run::<P, true, false>(policy, refs, mode, counts, &mut Vec::new()),
@@ -129,7 +129,7 @@ fn run<P: Policy + ?Sized, const ONLY_READS: bool, const KEEP: bool>(
 ) {
     let mut out = Evictions::new();
     let resident_before = u64::from(policy.len());
-    // A local, which stays in registers.
+    // A local variable, so that it stays in registers.
     let mut tally = Tally::default();
     let mut known = counts.known;
     let mut start = 0;

@@ -1,13 +1,13 @@
 //! CAR: ARC with clocks in place of its two LRU lists, so that a hit only sets a bit.
 //!
-//! The hand of each clock is the front of its list. A page of T1 that was referenced since it came
-//! moves to T2 when the hand meets it. Pages leave T1 and T2 for the ghost lists B1 and B2, whose
-//! hits move the target size `p` of T1 as in ARC.
+//! The hand of each clock is the front of its list. When the hand of T1 meets a page that was
+//! referenced since it came, the page moves to T2. Pages leave T1 and T2 for the ghost lists B1 and
+//! B2, whose hits change the target size `p` of T1 as in ARC.
 //!
-//! Deviation: the directory is kept within its bounds at every miss of an unknown page and not only
-//! when the cache is full, since `take` makes ghosts while it makes room.
+//! Deviation: the directory is kept within its bounds at every miss of an unknown page, not only
+//! when the cache is full, since `take` makes ghosts and room at once.
 //!
-//! Invariants: those of the directory; the reference bit of what is not resident is clear.
+//! Invariants: those of the directory; the reference bit of a non-resident page is clear.
 
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
 use super::registry::PolicyInfo;
@@ -35,7 +35,7 @@ struct Car {
 }
 
 impl Car {
-    /// Whether T1, with `t1` pages, has its turn under the hand.
+    /// Whether the next victim is searched in T1, which has `t1` pages.
     #[inline(always)]
     fn takes_t1(&self, t1: u32) -> bool {
         f64::from(t1) >= self.directory.p.max(1.0)
@@ -124,9 +124,8 @@ impl Policy for Car {
         self.referenced[entry as usize] = false;
     }
 
-    /// Turns the hands without moving anything: T1 gives referenced pages to T2 until one is not
-    /// or T1 is down to its target; then T2's hand goes around, over those pages last. O(capacity)
-    /// at worst.
+    /// Simulates the hands: T1 gives referenced pages to T2 until one is unreferenced or T1 is down
+    /// to its target; then T2's hand goes around, over those pages last. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
         if !self.directory.is_full() {
             return None;

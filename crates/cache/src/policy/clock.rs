@@ -1,9 +1,9 @@
 //! CLOCK: FIFO in which a referenced block gets another turn.
 //!
-//! The ring is kept in its list form: the hand is the front, and passing an entry moves it to the
-//! back. A new block enters just behind the hand with its counter at 0 (libCacheSim does the
-//! same; others start at 1). With `bits` above 1 (generalised CLOCK) a hit counts up to
-//! 2^bits - 1 and the hand counts down.
+//! The ring is kept as a list: the hand is the front, and an entry that the hand passes moves to
+//! the back. A new block enters just behind the hand with counter 0, as in libCacheSim; others
+//! start at 1. With `bits` above 1 (generalised CLOCK) a hit counts up to 2^bits - 1, and the hand
+//! counts down.
 //!
 //! Invariants: an entry is in the ring exactly if it is resident; its mark there is 1 + its
 //! counter.
@@ -35,31 +35,31 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     capacity: u32,
-    /// Mark of an entry whose counter is full.
+    /// Mark of an entry whose counter is at its maximum.
     max: u8,
     /// Front: at the hand.
     ring: Ring,
-    /// Of CLOCK-CA, with the search for what it holds.
+    /// For CLOCK-CA: the knowledge of the neighbour, with the search for a victim that it holds.
     neighbour: Option<Neighbour>,
     search: Search,
 }
 
 impl Clock {
-    /// With counters of `bits` bits, at most 7.
+    /// `bits`: size of a counter, at most 7.
     pub(super) fn new(capacity: u32, bits: u32, neighbour: Option<Neighbour>) -> Self {
         let (ring, search) = (Ring::new(), Search::default());
         Self { capacity, max: 1 << bits, ring, neighbour, search }
     }
 
-    /// The first that the hand would not spare, and that the neighbour holds, found by looking at
-    /// all again. O(capacity) at worst.
+    /// The first entry with a clear counter that the neighbour holds, found by a full scan.
+    /// O(capacity) at worst.
     fn would_prefer(&self) -> Option<Entry> {
         let neighbour = self.neighbour.as_ref()?;
         let mut window = self.ring.iter().take(neighbour.window() as usize);
         window.find(|&entry| self.ring.mark(entry) == 1 && neighbour.has(entry))
     }
 
-    /// An entry leaves from where it is; the hand stays.
+    /// Removes an entry from its place; the hand does not move.
     fn leave(&mut self, entry: Entry) {
         if self.neighbour.is_some() {
             self.search.leaves(&self.ring, entry);
@@ -76,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// Evicts the first unmarked entry from the hand: how many it has passed.
+    /// Evicts the first unmarked entry from the hand on. Returns how many entries the hand passed.
     #[inline(always)]
     fn turn_hand(&mut self, out: &mut Evictions) -> u32 {
         let mut passed = 0;
@@ -95,7 +95,7 @@ impl Clock {
         passed
     }
 
-    /// Out of the way of what happens without a neighbour.
+    /// A separate function, to keep the code without a neighbour small.
     #[inline(never)]
     fn evict_held_first(&mut self, out: &mut Evictions) {
         let Some(neighbour) = &self.neighbour else { return };
@@ -155,8 +155,8 @@ impl Policy for Clock {
         }
     }
 
-    /// The first entry from the hand among those with the lowest counter: each turn of the hand
-    /// takes one from every counter. O(capacity) at worst.
+    /// The first entry, from the hand on, among those with the lowest counter: each turn of the
+    /// hand decrements every counter. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
         if self.len() < self.capacity {
             return None;

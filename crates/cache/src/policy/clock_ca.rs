@@ -1,22 +1,23 @@
-//! CLOCK-CA: CLOCK, but of the blocks from the hand on, as far as the window goes, the first goes
-//! whose bit is clear and that the neighbouring cache holds too. Where there is no such block, or
-//! it is the one that CLOCK would evict, it is CLOCK.
+//! CLOCK-CA: CLOCK that first examines a window of blocks from the hand on, and evicts the first
+//! whose bit is clear and that the neighbouring cache holds too. Without such a block, or if CLOCK
+//! would evict that block anyway, it does what CLOCK does.
 //!
-//! The poster says "also for CLOCK" and no more; the rest is ours. A block that is found is taken
-//! from its place: the hand stays and no bit is cleared. A hand that went there would pass all that
-//! came before and give it another turn, though nobody referenced it, and would come to rest among
-//! the newest blocks, which the neighbour holds; so the window is counted in places, too, and
-//! not in blocks whose bit is clear. What else was tried, and what it costs, is in
-//! `docs/measurements/content-aware.md`.
+//! The poster says "also for CLOCK" and no more; the rest is ours. The block is removed from its
+//! place: the hand stays and no bit is cleared. If the hand moved there, it would give another turn
+//! to all unreferenced blocks on its way, and would stop among the newest blocks, which the
+//! neighbour holds. For the same reason the window is counted in places, not in blocks whose bit is
+//! clear. `docs/measurements/content-aware.md` has the alternatives that were tried, and their
+//! costs.
 //!
-//! The ring and its hand are CLOCK's (`clock.rs`). Here is the search, which goes on where it
-//! ended, so that a window costs no more than what comes into it. What was passed in vain needs no
-//! second look: bits are cleared by the hand alone, which comes from the front; entries enter
-//! behind all others; and who becomes held is told here.
+//! The ring and its hand are those of CLOCK (`clock.rs`). This file has the search. It continues
+//! where it ended, so that its cost depends only on the blocks that enter the window. Blocks that
+//! did not match need no second look: only the hand clears bits, and it comes from the front;
+//! entries enter behind all others; and the search is told which blocks the neighbour starts to
+//! hold.
 //!
-//! Invariants (checked by [`Search::check`]), unless the ring was renumbered: of the first
-//! `vain.count` entries from the hand on none is held with its bit clear; the bits of the first
-//! `set.count` are set; each goes up to the slot `last`.
+//! Invariants (checked by [`Search::check`]), unless the ring was renumbered: among the first
+//! `vain.count` entries from the hand on, none is held with its bit clear; the bits of the first
+//! `set.count` entries are set; the slot `last` of each is that of its last entry.
 
 use super::Entry;
 use super::clock::Clock;
@@ -39,11 +40,11 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 /// Mark of an entry whose bit is clear.
 const CLEAR: u8 = 1;
 
-/// Entries from the hand on that need no second look.
+/// A run of entries from the hand on that need no second look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     count: u32,
-    /// Slot of the last of them, or where it was. Means nothing if there are none.
+    /// Slot of its last entry, or the former slot of that; meaningless if the run is empty.
     last: usize,
 }
 
@@ -52,7 +53,7 @@ impl Looked {
         self.count > 0 && ring.distance(slot) <= ring.distance(self.last)
     }
 
-    /// Slot of the first entry that they are not.
+    /// Slot of the first entry behind the run.
     fn next(self, ring: &mut Ring) -> Option<usize> {
         if self.count == 0 { ring.front() } else { ring.after(self.last) }
     }
@@ -62,7 +63,7 @@ impl Looked {
     }
 }
 
-/// How far was looked.
+/// The state of the search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     vain: Looked,
@@ -71,8 +72,8 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// The entry to evict from its place; none if there is none within the window, or if the hand
-    /// would evict it next.
+    /// The entry to evict from its place; `None` if the window has none, or if the hand would evict
+    /// it next.
     pub(super) fn prefer(&mut self, ring: &mut Ring, neighbour: &Neighbour) -> Option<Entry> {
         if self.numbering != ring.numbering() {
             *self = Self { numbering: ring.numbering(), ..Self::default() };
@@ -99,7 +100,7 @@ impl Search {
         }
     }
 
-    /// An entry of the ring is about to leave its place.
+    /// Notes that an entry of the ring is about to leave its place.
     pub(super) fn leaves(&mut self, ring: &Ring, entry: Entry) {
         let slot = ring.slot_of(entry);
         for looked in [&mut self.vain, &mut self.set] {
@@ -109,13 +110,13 @@ impl Search {
         }
     }
 
-    /// The hand passed so many entries, of which it evicted the last.
+    /// Notes that the hand passed `entries` entries and evicted the last of them.
     pub(super) fn hand_passed(&mut self, entries: u32) {
         self.vain.count = self.vain.count.saturating_sub(entries);
         self.set = Looked::default();
     }
 
-    /// The neighbour holds an entry of the ring from now on.
+    /// Notes that the neighbour holds an entry of the ring now.
     pub(super) fn learns(&mut self, ring: &Ring, entry: Entry) {
         if ring.mark(entry) == CLEAR && self.vain.covers(ring, ring.slot_of(entry)) {
             self.vain = Looked::default();

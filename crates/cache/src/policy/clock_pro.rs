@@ -1,15 +1,16 @@
-//! CLOCK-Pro: LIRS with clocks. Pages are hot or cold by reuse distance; a cold page is in test
-//! for a while after it was put into the list, also when it is evicted meanwhile, and becomes hot
-//! if it is referenced in that time. Hits only set a bit.
+//! CLOCK-Pro: LIRS with clocks. Pages are hot or cold by reuse distance. A cold page is in test for
+//! a while after it was put into the list, even if it is evicted meanwhile; if it is referenced in
+//! that time, it becomes hot. A hit only sets a bit.
 //!
-//! The list form: instead of three hands on a ring, "the matching page nearest the tail" of one
-//! list, and what a hand passes goes to the head (a widely copied program with three hands can
-//! recurse without end). Two facts keep this cheap. Hot pages and cold ones enter at the head and
-//! nowhere else, so each kind has a list of its own, and the time at which a page was put there
-//! tells how the two interleave. And a cold page can cease to be resident or in test where it
-//! stands, but it becomes so at the head only: the hand for it passes every page once.
+//! The list form: in place of three hands on a ring, "the matching page nearest the tail" of one
+//! list; a page that a hand passes goes to the head. (A widely copied program with three hands can
+//! recurse without end.) Two facts keep this cheap. Hot and cold pages enter only at the head, so
+//! each kind has a list of its own, and the time at which a page was put there gives the order
+//! between the lists. A cold page can stop being resident or in test anywhere, but it starts so
+//! only at the head: the hand for it passes every page once.
 //!
-//! `cold_target` (the paper's m_c) grows when a test is passed, and shrinks when one ends in vain.
+//! `cold_target` (the paper's m_c) grows when a page passes its test, and shrinks when a test
+//! fails.
 //!
 //! Invariants:
 //! 1. `|hot|` is at most the capacity - `cold_target`, hot and resident cold pages together at most
@@ -48,7 +49,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-/// Bits of a page's `state`; 0 is a page that nothing is known of.
+/// Bits of a page's `state`; 0: an unknown page.
 const RESIDENT: u8 = 1;
 const REFERENCED: u8 = 2;
 const IN_TEST: u8 = 4;
@@ -61,11 +62,11 @@ struct ClockPro {
     cold_target: u32,
     /// Number of non-resident pages.
     ghosts: u32,
-    /// Counts the pages put at the head.
+    /// Number of times that a page was put at the head.
     time: u64,
-    /// Position in `cold` from where to look for the resident page nearest the tail.
+    /// Position in `cold` where the search for the resident page nearest the tail begins.
     cold_hand: u64,
-    /// Position in `cold` from where to look for the page in test nearest the tail.
+    /// Position in `cold` where the search for the page in test nearest the tail begins.
     test_hand: u64,
     /// The pages with the time at which they were put at the head. The front is the tail of the
     /// paper, the back its head.
@@ -96,7 +97,7 @@ impl ClockPro {
         self.cold_target = (self.cold_target + 1).min(self.capacity - 1).max(1);
     }
 
-    /// Puts a page that is in no list at the head.
+    /// Puts a page, which is in no list, at the head.
     #[inline(always)]
     fn put(&mut self, state: u8, entry: Entry) {
         self.time += 1;
@@ -111,7 +112,7 @@ impl ClockPro {
         self.at[entry as usize] = list.push(entry, self.time);
     }
 
-    /// Takes a page out of the list, if it is there.
+    /// Removes a page from its list, if it is in one.
     #[inline(always)]
     fn pull(&mut self, entry: Entry) {
         let slot = self.at[entry as usize];
@@ -133,7 +134,7 @@ impl ClockPro {
         found.map(|(_, page, _)| page)
     }
 
-    /// Moves the hand to the first page in test: that page, and when it was put there.
+    /// Moves the hand to the first page in test. Returns that page, and when it was put there.
     #[inline(always)]
     fn seek_test(&mut self) -> Option<(Entry, u64)> {
         let found = self.cold.find(self.test_hand, |entry| self.is(IN_TEST, entry));
@@ -169,8 +170,8 @@ impl ClockPro {
         }
     }
 
-    /// Leaves a cold page in test where it stands, non-resident. One test ends if there are too
-    /// many such pages.
+    /// Makes a cold page in test non-resident, where it is. If there are too many such pages, one
+    /// test ends.
     fn make_ghost(&mut self, page: Entry) {
         self.state[page as usize] = IN_TEST;
         self.ghosts += 1;
@@ -197,7 +198,7 @@ impl ClockPro {
     }
 
     /// FIT: makes hot pages cold while there are too many. RUN_HOT takes the hot page nearest the
-    /// tail, and on its way ends the tests of the cold pages that it passes.
+    /// tail, and ends the tests of the cold pages that it passes.
     fn fit_hot(&mut self) {
         while self.hot.len() > self.hot_limit() {
             let Some((page, put_at)) = self.hot.front() else { return };
@@ -234,7 +235,7 @@ impl ClockPro {
         self.report(out);
     }
 
-    /// Reports the pages that were dropped and have not become resident since.
+    /// Reports the dropped pages that did not become resident again.
     #[inline(always)]
     fn report(&mut self, out: &mut Evictions) {
         for ghost in self.dropped.drain(..) {
@@ -245,7 +246,7 @@ impl ClockPro {
         }
     }
 
-    /// Lets go of the non-resident pages beyond the capacity; no test has failed by that.
+    /// Drops the non-resident pages beyond the capacity; that is not a failed test.
     fn trim_ghosts(&mut self) {
         let mut position = 0;
         while self.ghosts > self.capacity {
@@ -318,8 +319,8 @@ impl Policy for ClockPro {
         self.pull(entry);
     }
 
-    /// The first unreferenced page at the cold hand. If there is none a copy is played on, since
-    /// the pages that are spared may make others cold first: O(entries), and rare.
+    /// The first unreferenced page at the cold hand. Without one it continues on a copy, since the
+    /// spared pages may first turn others cold: O(entries), and rare.
     fn victim(&self) -> Option<Entry> {
         if self.len() < self.capacity {
             return None;
@@ -349,7 +350,7 @@ impl Policy for ClockPro {
         self.report(out);
     }
 
-    /// Cold pages, then hot ones, from the tail.
+    /// Cold pages, then hot ones, each from the tail.
     fn residents(&self) -> Vec<Entry> {
         let pages = self.cold.iter().chain(self.hot.iter()).map(|(entry, _)| entry);
         pages.filter(|&entry| self.contains(entry)).collect()
@@ -360,7 +361,7 @@ impl Policy for ClockPro {
         self.at[entry as usize] ^ u32::from(self.state[entry as usize])
     }
 
-    /// The hands start over: what they have passed they do not look for.
+    /// The hands restart: the pages that they have passed do not match anyway.
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         snapshot.number(&mut self.cold_target, 1..=self.capacity)?;
         snapshot.clock(&mut self.time)?;

@@ -1,16 +1,15 @@
 //! Content awareness: of the next victims of a policy, the first that the neighbouring cache holds
-//! goes. Its copy is only a round trip away, while the last copy costs a disk read.
+//! is evicted. That copy is only a round trip away, while a last copy costs a disk read.
 //!
-//! Here are the parameters of such policies and what they know of the neighbour. The order in which
-//! their entries would leave is each policy's own, and searched there: [`Queues`](super::queues)
-//! and [`LruOrder`](crate::lru_order) go on where the last search ended. How it becomes known what
-//! the neighbour holds is in `content/`.
+//! This file has the parameters of such policies and their knowledge of the neighbour. Each policy
+//! searches its own order of eviction: [`Queues`](super::queues) and [`LruOrder`](crate::lru_order)
+//! continue where the last search ended. `content/` has the sources of the knowledge.
 
 use super::Entry;
 use super::registry::{Argument, Arguments, Kind, Parameter, Spec, SpecError};
 use crate::content::bloom::Shape;
 
-/// Makes a policy that can be content-aware so.
+/// The parameter that makes a policy content-aware.
 pub(super) const CA: Parameter = Parameter {
     name: "ca",
     kind: Kind::Word(&["no", "yes"]),
@@ -18,7 +17,7 @@ pub(super) const CA: Parameter = Parameter {
     help: "content-aware: evicts first what the neighbouring cache holds too",
 };
 
-/// How far the policy looks.
+/// The parameter for the size of the search window.
 pub(super) const ALPHA: Parameter = Parameter {
     name: "alpha",
     kind: Kind::Real(0.0, 1.0),
@@ -27,7 +26,7 @@ pub(super) const ALPHA: Parameter = Parameter {
            the capacity",
 };
 
-/// Where it is known from.
+/// The parameter for the source of the knowledge.
 pub(super) const KNOWS: Parameter = Parameter {
     name: "knows",
     kind: Kind::Word(&["exact", "bloom", "emulation"]),
@@ -35,7 +34,7 @@ pub(super) const KNOWS: Parameter = Parameter {
     help: "content-aware: how it is known what the neighbour holds",
 };
 
-/// Size of a Bloom summary.
+/// The parameter for the size of a Bloom summary.
 pub(super) const FILTER_BITS: Parameter = Parameter {
     name: "filter-bits",
     kind: Kind::Integer(1, 64),
@@ -43,7 +42,7 @@ pub(super) const FILTER_BITS: Parameter = Parameter {
     help: "bits of the neighbour's Bloom summary, times the neighbour's capacity",
 };
 
-/// Hash functions of a Bloom summary.
+/// The parameter for the number of hash functions of a Bloom summary.
 pub(super) const HASHES: Parameter = Parameter {
     name: "hashes",
     kind: Kind::Integer(1, 16),
@@ -51,7 +50,7 @@ pub(super) const HASHES: Parameter = Parameter {
     help: "hash functions of the summary, no more than filter-bits",
 };
 
-/// How often knowledge is exchanged.
+/// The parameter for the frequency of exchanges.
 pub(super) const PUBLISH: Parameter = Parameter {
     name: "publish",
     kind: Kind::Real(0.0001, 1.0),
@@ -59,19 +58,18 @@ pub(super) const PUBLISH: Parameter = Parameter {
     help: "blocks that came or went before the next summary, share of the neighbour's capacity",
 };
 
-/// What a content-aware policy is told.
+/// The interface by which a content-aware policy learns what the neighbour holds.
 pub trait ContentAware {
-    /// The neighbouring cache holds `entry` from now on, or no longer. Said of an entry that is
-    /// unknown here too: it may be about to come.
+    /// Notes whether the neighbouring cache holds `entry`. Called also for entries that are unknown
+    /// here, since they may be about to come.
     fn neighbour_holds(&mut self, entry: Entry, holds: bool);
 
-    /// Whether it was last said that the neighbouring cache holds `entry`. An entry that has been
-    /// evicted keeps that until something else is said.
+    /// Whether the neighbouring cache holds `entry`, by the last note. An evicted entry keeps its
+    /// note until the next one.
     fn neighbour_has(&self, entry: Entry) -> bool;
 }
 
-/// What the neighbouring cache holds, as far as was said, and how many victims are looked at for
-/// it.
+/// What the neighbouring cache holds, as far as known, and how many victims are examined.
 #[derive(Clone, Debug)]
 pub(crate) struct Neighbour {
     alpha: f64,
@@ -80,15 +78,15 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Of a cache of `capacity` entries, of whose next victims the share `alpha` is looked at, and
-    /// one at least.
+    /// For a cache of `capacity` entries. The share `alpha` of its next victims is examined, at
+    /// least one.
     pub(crate) fn new(alpha: f64, capacity: u32) -> Self {
         let mut neighbour = Self { alpha, window: 1, holds: Vec::new() };
         neighbour.resize(capacity);
         neighbour
     }
 
-    /// Of a policy with the parameter `ca`: none if it says no.
+    /// For a policy with the parameter `ca`; `None` if that is `no`.
     pub(super) fn of(arguments: &Arguments, capacity: u32) -> Option<Self> {
         let is_aware = arguments.word("ca") == "yes";
         is_aware.then(|| Self::new(arguments.real("alpha"), capacity))
@@ -104,7 +102,7 @@ impl Neighbour {
         self.window = ((self.alpha * f64::from(capacity)).ceil() as u32).max(1);
     }
 
-    /// Number of next victims that are looked at.
+    /// Number of next victims that are examined.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
@@ -120,40 +118,40 @@ impl Neighbour {
         !std::mem::replace(&mut self.holds[entry as usize], holds) && holds
     }
 
-    /// The first within the window that the neighbour holds, of entries in the order in which they
-    /// would leave.
+    /// The first entry within the window that the neighbour holds; `victims` are in order of
+    /// eviction.
     pub(crate) fn first_held(&self, victims: impl Iterator<Item = Entry>) -> Option<Entry> {
         victims.take(self.window as usize).find(|&entry| self.has(entry))
     }
 }
 
-/// Where a content-aware cache knows from what its neighbour holds.
+/// The source of a content-aware cache's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knows {
-    /// The neighbour says at once what comes and goes.
+    /// The neighbour reports at once what it takes in and gives up.
     Exact,
     /// The neighbour publishes a Bloom filter from time to time.
     Bloom,
-    /// The neighbour is emulated by its policy and size, which are given.
+    /// The neighbour is emulated with its policy and size, which are configured.
     Emulation,
 }
 
-/// How a content-aware policy is to be told what its neighbour holds.
+/// How a content-aware policy learns what its neighbour holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Awareness {
-    /// Share of the capacity that is looked at.
+    /// Size of the search window as a share of the capacity.
     pub alpha: f64,
-    /// Where the knowledge comes from.
+    /// The source of the knowledge.
     pub knows: Knows,
-    /// Bits of a Bloom summary, times the neighbour's capacity.
+    /// Bits of a Bloom summary for each block of the neighbour's capacity.
     pub filter_bits: u32,
     /// Hash functions of a Bloom summary.
     pub hashes: u32,
-    /// Blocks that came or went between two exchanges, share of the neighbour's capacity.
+    /// Blocks that come or go between two exchanges, as a share of the neighbour's capacity.
     pub publish: f64,
 }
 
-/// As the parameters of a policy are by default.
+/// The defaults of the parameters of a policy.
 impl Default for Awareness {
     fn default() -> Self {
         Self { alpha: 0.5, knows: Knows::Exact, filter_bits: 8, hashes: 4, publish: 0.01 }
@@ -161,17 +159,17 @@ impl Default for Awareness {
 }
 
 impl Awareness {
-    /// Share of the blocks which the Bloom summary of a full neighbour of `capacity` blocks holds
-    /// wrongly, by the formula; `None` where there is no summary.
+    /// Share of false positives of the Bloom summary of a full neighbour of `capacity` blocks, by
+    /// the formula; `None` without a summary.
     pub fn false_positives(&self, capacity: u32) -> Option<f64> {
         let shape = Shape::new(self.filter_bits, self.hashes, capacity, 0);
         (self.knows == Knows::Bloom).then(|| shape.false_positives(capacity))
     }
 
-    /// Whether a summary can be had as it is asked for.
+    /// Checks the size of the summary.
     ///
     /// # Errors
-    /// It has more hash functions than bits a block.
+    /// It has more hash functions than bits per block.
     pub fn check(&self) -> Result<(), SpecError> {
         let Self { knows, filter_bits, hashes, .. } = *self;
         if knows == Knows::Bloom && hashes > filter_bits {
@@ -188,7 +186,7 @@ impl Awareness {
         ((self.publish * f64::from(capacity)).ceil() as u64).max(1)
     }
 
-    /// How the policy of a spec is to be told; `None` if it does not ask.
+    /// The awareness of the policy of a spec; `None` if the policy is not content-aware.
     pub fn of(spec: &Spec) -> Option<Self> {
         let value = |name| spec.arguments().find(|(n, _)| *n == name).map(|(_, value)| value);
         let is_off = value("ca") == Some(Argument::Word("no"));

@@ -1,5 +1,5 @@
-//! The directory that ARC and CAR share: resident lists T1 (referenced once lately) and T2 (more
-//! often), the ghost list of each, B1 and B2, and the target size `p` of T1.
+//! The directory that ARC and CAR share: resident lists T1 (recently referenced once) and T2 (more
+//! often), their ghost lists B1 and B2, and the target size `p` of T1.
 //!
 //! Invariants (checked by [`Directory::validate`]): `|T1| + |T2|` and `|T1| + |B1|` are at most the
 //! capacity, all four lists together at most twice; 0 <= p <= capacity.
@@ -31,9 +31,9 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// With four empty lists.
+    /// Creates four empty lists.
     pub(crate) fn new(capacity: u32, neighbour: Option<Neighbour>) -> Self {
-        // Entries leave T1 and T2 from everywhere, the ghost lists mostly from the front.
+        // Entries leave T1 and T2 from anywhere, the ghost lists mostly from the front.
         Self { capacity, p: 0.0, lists: Queues::new([4, 4, 2, 2], neighbour) }
     }
 
@@ -57,7 +57,7 @@ impl Directory {
         self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
     }
 
-    /// Moves `p` for a reference to an entry of the list `ghosts`, which is still in it.
+    /// Changes `p` for a reference to an entry that is still in the list `ghosts`.
     pub(crate) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
         let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
         let ratio = if ghosts == B1 { b2 / b1 } else { b1 / b2 };
@@ -69,11 +69,11 @@ impl Directory {
         };
     }
 
-    /// Makes room in the directory, by a ghost at most, for an entry that it does not know. Not to
-    /// be called when T1 alone fills the capacity.
+    /// Makes room in the directory for an unknown entry, by dropping at most one ghost. Do not call
+    /// it when T1 alone fills the capacity.
     #[inline(always)]
     pub(crate) fn make_room_for_unknown(&mut self, out: &mut Evictions) {
-        // Nearly always one of the two must go, and which is unpredictable: no branch.
+        // Nearly always one of the two lists must drop a ghost, unpredictably which: no branch.
         let is_once_full = self.lists.len(T1) + self.lists.len(B1) == self.capacity;
         if is_once_full | (self.total() == 2 * u64::from(self.capacity)) {
             self.lists.forget(if is_once_full { B1 } else { B2 }, out);
@@ -88,7 +88,7 @@ impl Directory {
         }
     }
 
-    /// Takes on another capacity. Where this leaves too many resident, the policy replaces them and
+    /// Changes the capacity. If too many entries are then resident, the policy replaces them, and
     /// calls [`fit`](Self::fit) after each.
     pub(crate) fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
@@ -97,7 +97,7 @@ impl Directory {
         self.fit(out);
     }
 
-    /// Drops ghosts until the lists are within their bounds, as far as ghosts can help.
+    /// Drops ghosts until the lists are within their bounds, as far as that helps.
     pub(crate) fn fit(&mut self, out: &mut Evictions) {
         let c = self.capacity;
         while self.lists.len(B1) > 0 && self.lists.len(T1) + self.lists.len(B1) > c {
@@ -151,7 +151,7 @@ mod tests {
             }
             directory.adapt(B1, whole_steps);
             assert_eq!(directory.p, up);
-            // 2/3 is below the least step, which is 1.
+            // 2/3 is below the smallest step, which is 1.
             directory.adapt(B2, whole_steps);
             assert_eq!(directory.p, down);
         }

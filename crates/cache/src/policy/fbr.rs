@@ -1,23 +1,23 @@
 //! FBR: frequency-based replacement with short-term locality factored out.
 //!
-//! The residents are a recency stack. References to its *new* section, at the top, are taken for
-//! one use and not counted; the victim is the least counted block of the *old* section, at the
-//! bottom, so that a block has time to earn its count; among equals the one nearest the bottom.
-//! Counts above `cmax` do not compete: if all old blocks have such, the bottom of the stack goes.
-//! When the mean count exceeds `amax` all counts are halved.
+//! The residents are a recency stack. References to its *new* section, at the top, are not counted,
+//! since they are taken for one use. The victim is the block with the smallest count in the *old*
+//! section, at the bottom, so that a block has time to earn its count; among equals it is the one
+//! nearest the bottom. Counts above `cmax` do not compete: if all old blocks have such counts, the
+//! bottom of the stack is evicted. When the mean count exceeds `amax`, all counts are halved.
 //!
 //! Robinson & Devarakonda forget evicted blocks; TPDS 2004 (section 7.1) extends the policy by a
-//! memory of their counts. We round halves up, so that counts stay at least 1 (the public
-//! implementations round down), and do not age the remembered counts. The paper's own section
+//! memory of their counts. When halving we round up, so that counts stay at least 1 (the public
+//! implementations round down), and do not halve the remembered counts. The paper's own section
 //! sizes could not be confirmed; the defaults are those of the public `fbr_cache`.
 //!
-//! Both sections are known by the block where they end, and the old blocks of each count up to
-//! `cmax` are chained in stack order, so that every step is O(1), the choice of the victim
-//! O(cmax), and ageing O(capacity) now and then.
+//! The last block of the new and the first of the old section are known, and the old blocks of each
+//! count up to `cmax` are chained in stack order. So every step is O(1), except the choice of the
+//! victim, O(cmax), and halving, O(capacity) from time to time.
 //!
 //! Invariants:
-//! 1. the first `n_new` of the stack (all, if there are fewer) are marked new, the last `n_old`
-//!    old; `last_new` is the lowest new and `first_old` the highest old block;
+//! 1. the first `n_new` blocks of the stack (all, if there are fewer) are marked new, the last
+//!    `n_old` old; `last_new` is the lowest new and `first_old` the highest old block;
 //! 2. an old block with a count up to `cmax` is in the chain of its count, whose front is nearest
 //!    the bottom of the stack; no other block is in any chain;
 //! 3. `sum` is the sum of the residents' counts, each at least 1;
@@ -85,7 +85,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-/// The recency stack, with its top (the most recent) at the back: `next` is above, `prev` below.
+/// The recency stack. The back is its top, the most recent block: `next` is above, `prev` below.
 const STACK: u32 = 0;
 /// Oldest at the front.
 const GHOSTS: u32 = 1;
@@ -109,7 +109,7 @@ struct Block {
 #[derive(Clone, Debug)]
 struct Fbr {
     capacity: u32,
-    /// Of the new and the old section.
+    /// Sizes of the new and the old section, as shares of the capacity.
     shares: [f64; 2],
     n_new: u32,
     n_old: u32,
@@ -137,7 +137,7 @@ impl Fbr {
         Some(count - 1).filter(|&chain| chain < self.chains.count())
     }
 
-    /// A block enters the old section, which it does above all others.
+    /// Adds a block to the old section, above all others.
     fn enter_old(&mut self, entry: Entry) {
         self.first_old = Some(entry);
         self.lists.data_mut(entry).old = true;
@@ -153,7 +153,7 @@ impl Fbr {
         }
     }
 
-    /// Takes a block out of the stack; its neighbours move up into the sections.
+    /// Removes a block from the stack; other blocks move up into the sections.
     fn pull(&mut self, entry: Entry) {
         let Block { new, old, count, .. } = self.lists.data(entry);
         self.sum -= u64::from(count);
@@ -177,8 +177,8 @@ impl Fbr {
         self.lists.remove(STACK, entry);
     }
 
-    /// Puts a block on top of the stack, which pushes another out of the new section. It is old at
-    /// once only where everything is.
+    /// Puts a block on top of the stack, which pushes another one out of the new section. The block
+    /// is old at once only if the old section is the whole stack.
     fn push(&mut self, entry: Entry, count: u32) {
         self.lists.push_back(STACK, entry);
         self.sum += u64::from(count);
@@ -197,8 +197,8 @@ impl Fbr {
         }
     }
 
-    /// Moves a resident to the top. Within the new section that is all there is to do, unless it
-    /// reaches into the old one.
+    /// Moves a resident to the top. A block within the new section changes nothing else, unless
+    /// that reaches into the old section.
     #[inline(always)]
     fn raise(&mut self, entry: Entry, count: u32) {
         let Block { new, old, .. } = self.lists.data(entry);
@@ -213,7 +213,7 @@ impl Fbr {
         self.lists.move_to_back(STACK, entry);
     }
 
-    /// Gives up both sections, until [`mark_sections`](Self::mark_sections).
+    /// Clears the marks of both sections, until [`mark_sections`](Self::mark_sections).
     fn unmark_sections(&mut self) {
         for entry in self.residents() {
             if self.lists.data(entry).old {
@@ -224,7 +224,7 @@ impl Fbr {
         (self.last_new, self.first_old) = (None, None);
     }
 
-    /// Finds the sections again, after their sizes or all counts changed.
+    /// Recomputes the sections after their sizes or all counts changed.
     fn mark_sections(&mut self) {
         let stack = self.residents();
         for &entry in stack.iter().take(self.n_old as usize) {
@@ -239,8 +239,8 @@ impl Fbr {
 
 /// Counts, victims and ghosts.
 impl Fbr {
-    /// Halves all counts if they have become too large on average: O(capacity), but then not again
-    /// before about half as many references as counts were lost.
+    /// Halves all counts if their mean is too large: O(capacity), but at least about half as many
+    /// references pass until the next time as counts were lost.
     fn age(&mut self) {
         if self.sum as f64 > self.a_max * f64::from(self.len()) {
             self.halve();
@@ -272,7 +272,7 @@ impl Fbr {
         }
     }
 
-    /// Makes room for an entry that is not resident: the count that was remembered, or 0.
+    /// Makes room for a non-resident entry. Returns its remembered count, or 0.
     #[inline(always)]
     fn make_room(&mut self, entry: Entry, out: &mut Evictions) -> u32 {
         let Block { count, place, .. } = self.lists.data(entry);
@@ -285,7 +285,7 @@ impl Fbr {
         count
     }
 
-    /// The part of [`Policy::validate`] that is about ghosts and unknown entries.
+    /// The part of [`Policy::validate`] for ghosts and unknown entries.
     fn check_places(&self) -> Result<(), String> {
         if self.lists.iter(GHOSTS).any(|e| !self.remembers(e)) {
             return Err("a ghost that is none".into());
@@ -336,7 +336,7 @@ impl Policy for Fbr {
         self.age();
     }
 
-    /// A reference that is counted as a hit is, after which the block is a ghost.
+    /// A reference that counts like a hit; the block becomes a ghost.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         let Block { count, new, place, .. } = self.lists.data(entry);
         if place != Place::Resident {
@@ -349,7 +349,7 @@ impl Policy for Fbr {
         self.ghosts.keep(&mut self.lists, entry, out);
     }
 
-    /// A reference to a block that is then the newest ghost.
+    /// A reference; the block becomes the newest ghost.
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         let Block { count, place, .. } = self.lists.data(entry);
         if place == Place::Resident {
@@ -364,7 +364,7 @@ impl Policy for Fbr {
         self.ghosts.keep(&mut self.lists, entry, out);
     }
 
-    /// To the top of the stack, uncounted: with the remembered count, or 1.
+    /// Puts the block on top of the stack without counting: with its remembered count, or 1.
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.raise(entry, self.lists.data(entry).count);
@@ -398,7 +398,7 @@ impl Policy for Fbr {
         }
     }
 
-    /// From the bottom of the stack to its top.
+    /// From the bottom of the stack to the top.
     fn residents(&self) -> Vec<Entry> {
         self.lists.iter(STACK).collect()
     }

@@ -1,12 +1,12 @@
-//! A ghost memory: what LFU, FBR, LRU-K, LFRU and MQ (there called Q_out) keep of the blocks that
-//! they no longer hold. A bounded FIFO, one list of the policy's own; what is remembered about a
-//! block stays with the policy's other knowledge of it, until it is forgotten.
+//! A ghost memory: what LFU, FBR, LRU-K, LFRU and MQ (there called Q_out) keep of evicted blocks.
+//! It is a bounded FIFO in one of the policy's lists. The policy keeps what it remembers of a block
+//! with its other data, until the block is forgotten.
 
 use super::registry::{Kind, Parameter};
 use super::{Entry, EvictionKind, Evictions};
 use crate::lists::Lists;
 
-/// The usual parameter. The size is the one that TPDS 2004 gives MQ's Q_out.
+/// The parameter for the size; its default is the size of MQ's Q_out in TPDS 2004.
 pub(super) const GHOST: Parameter = Parameter {
     name: "ghost",
     kind: Kind::Real(0.0, 1000.0),
@@ -14,18 +14,18 @@ pub(super) const GHOST: Parameter = Parameter {
     help: "evicted blocks remembered, times the capacity; 0 remembers none",
 };
 
-/// Lists of which one may be a ghost memory.
+/// Lists, one of which may be a ghost memory.
 pub(super) trait GhostList {
     /// Number of entries in `list`.
     fn len(&self, list: u32) -> u32;
 
-    /// Puts an entry that is in no list at the newest end of `list`.
+    /// Inserts an entry, which is in no list, at the newest end of `list`.
     fn remember(&mut self, list: u32, entry: Entry);
 
-    /// Takes the oldest entry out of `list`.
+    /// Removes the oldest entry of `list`.
     fn pop(&mut self, list: u32) -> Option<Entry>;
 
-    /// Nothing is known any more of an entry that is in no list.
+    /// Clears all data of an entry, which is in no list.
     fn forget(&mut self, entry: Entry);
 }
 
@@ -51,7 +51,7 @@ impl<T: Copy + Default> GhostList for Lists<T> {
     }
 }
 
-/// The bound of a ghost memory, and the list that it is.
+/// The bound of a ghost memory, and its list.
 #[derive(Clone, Debug)]
 pub(super) struct Ghosts {
     list: u32,
@@ -60,12 +60,13 @@ pub(super) struct Ghosts {
 }
 
 impl Ghosts {
-    /// At most `times` times the capacity, in `list`.
+    /// At most `times` times the capacity, in the list `list`.
     pub(super) fn new(list: u32, times: f64, capacity: u32) -> Self {
         Self { list, times, max: (times * f64::from(capacity)) as u32 }
     }
 
-    /// An entry, by now in no list, was evicted: it becomes the newest ghost, if there are any.
+    /// An entry, which is in no list, was evicted. It becomes the newest ghost, unless the bound is
+    /// 0.
     #[inline(always)]
     pub(super) fn evict(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Evictions) {
         out.push(
@@ -75,8 +76,7 @@ impl Ghosts {
         self.keep(lists, entry, out);
     }
 
-    /// Makes an entry of no list the newest ghost, if there are any; else it is unknown from now
-    /// on.
+    /// Makes an entry, which is in no list, the newest ghost; forgets it if the bound is 0.
     #[inline(always)]
     pub(super) fn keep(&self, lists: &mut impl GhostList, entry: Entry, out: &mut Evictions) {
         if self.max > 0 {
@@ -87,7 +87,7 @@ impl Ghosts {
         }
     }
 
-    /// Adopts another capacity of the cache and drops the oldest ghosts that are now too many.
+    /// Adopts another capacity of the cache, and drops the oldest ghosts beyond the new bound.
     pub(super) fn resize(
         &mut self,
         lists: &mut impl GhostList,

@@ -1,19 +1,19 @@
-//! LFRU, also LRFU: a spectrum from LRU to LFU. Every past reference weighs (1/2)^(lambda * age),
-//! and the block with the smallest sum of weights, its CRF, is evicted. `lambda` 1 is LRU, 0 is
+//! LFRU, also LRFU: a spectrum from LRU to LFU. Every past reference has the weight (1/2)^(lambda *
+//! age). The block with the smallest sum of weights, its CRF, is evicted. `lambda` 1 is LRU, 0 is
 //! LFU; both papers tune it to the trace.
 //!
-//! Lee et al. keep nothing of evicted blocks; TPDS 2004 (section 7.1) extends the policy by a
-//! memory for them. All CRFs fade at the same rate, so their order between two references does not
-//! change, and log2(CRF) + lambda * LAST, which is the same at all times, can stand for it.
+//! Lee et al. forget evicted blocks; TPDS 2004 (section 7.1) extends the policy by a memory of
+//! them. All CRFs fade at the same rate, so their order between two references does not change. The
+//! constant log2(CRF) + lambda * LAST can therefore replace them.
 //!
-//! The order is kept in a heap whose keys are brought up to date only when they come to the top: a
-//! reference only makes a key larger, so one that is out of date is too small, and none is
-//! overlooked. A hit is then O(1) and needs no logarithm.
+//! The order is kept in a heap with lazy keys: a key is updated only when it comes to the top. A
+//! reference only makes a key larger, so a stale key is too small, and no block is missed. A hit is
+//! then O(1) and needs no logarithm.
 //!
 //! Invariants:
 //! 1. an entry is resident exactly if its `stamp` is not 0, and exactly if it is in the heap;
 //! 2. an entry is linked exactly if it is a ghost; CRF is 0 exactly if the entry is unknown;
-//! 3. no key in the heap is larger than what it stands for;
+//! 3. no key in the heap is larger than its true value;
 //! 4. no two residents have the same stamp.
 
 use std::cmp::Ordering;
@@ -55,17 +55,17 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 /// Oldest at the front.
 const GHOSTS: u32 = 0;
 
-/// More than any sum of weights can come to.
+/// Above any possible sum of weights.
 const CRF_MAX: f64 = 1e18;
 
-/// What is known of a block. The default is that nothing is.
+/// What is known of a block. The default is an unknown block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// Sum of the weights of its references, as it was at the last one.
+    /// Sum of the weights of its references, as of the last one.
     crf: f64,
-    /// LAST: when that was.
+    /// LAST: the time of the last reference.
     last: u64,
-    /// Orders uses (accesses and placements); 0 if it is not resident.
+    /// Order of uses (accesses and placements); 0 if the block is not resident.
     stamp: u64,
 }
 
@@ -89,14 +89,14 @@ impl Lfru {
         (crf.log2() + self.lambda * last as f64, last, stamp)
     }
 
-    /// Records a use, which need not be a reference.
+    /// Records a use, which may not be a reference.
     #[inline(always)]
     fn stamp(&mut self, entry: Entry) {
         self.uses += 1;
         self.blocks.data_mut(entry).stamp = self.uses;
     }
 
-    /// Counts a reference: 1 and what is left of the earlier ones, if any are known.
+    /// Counts a reference: adds 1 to the faded CRF.
     #[inline(always)]
     fn reference(&mut self, entry: Entry) {
         self.now += 1;
@@ -110,7 +110,7 @@ impl Lfru {
         block.last = self.now;
     }
 
-    /// Takes an entry out of the ghosts, if it is one, and if need be evicts another.
+    /// Removes an entry from the ghosts, if it is one, and evicts another entry if necessary.
     fn make_room(&mut self, entry: Entry, out: &mut Evictions) {
         if self.remembers(entry) {
             self.blocks.remove(GHOSTS, entry);
@@ -120,7 +120,7 @@ impl Lfru {
         }
     }
 
-    /// Ranks an entry that is not resident, by what is known of it.
+    /// Inserts a non-resident entry into the order, with what is known of it.
     fn enter(&mut self, entry: Entry) {
         self.stamp(entry);
         self.heap.push(self.key(entry), entry);
@@ -180,7 +180,7 @@ impl Policy for Lfru {
         self.enter(entry);
     }
 
-    /// A reference after which the entry is a ghost.
+    /// A reference; the entry becomes a ghost.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
@@ -189,7 +189,7 @@ impl Policy for Lfru {
         }
     }
 
-    /// A reference after which the entry is the newest ghost.
+    /// A reference; the entry becomes the newest ghost.
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
@@ -201,7 +201,7 @@ impl Policy for Lfru {
         self.ghosts.keep(&mut self.blocks, entry, out);
     }
 
-    /// A use, but no reference: CRF and LAST are as remembered, and begin now if they are not.
+    /// A use, but not a reference. CRF and LAST are the remembered ones, or begin now.
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.stamp(entry);

@@ -1,14 +1,16 @@
-//! LFU with a memory: evict the least often used, and remember the counts of what was evicted.
+//! LFU with a memory: evicts the least frequently used block, and remembers the counts of evicted
+//! blocks.
 //!
 //! TPDS 2004 (section 7.1) extends LFU by the frequencies of recently evicted blocks; without them
-//! a second-level cache would count every block anew. Ours are as many as MQ's Q_out. Among equally
-//! frequent blocks the least recently used one goes. The aged variant (`age`) halves all counts,
-//! never below 1, after every `age * capacity` references; the paper only says that it exists.
+//! a second-level cache would count every block from 1 again. Here their number is that of MQ's
+//! Q_out. Among equally frequent blocks the least recently used one is evicted. The variant with
+//! ageing (`age`) halves all counts, never below 1, after every `age * capacity` references; the
+//! paper only mentions it.
 //!
-//! `ranking.rs` keeps the residents in order, `memory.rs` the ghosts. A missed block looks for its
-//! place in the order from the low end: few steps, for a ghost had the smallest count when it left,
-//! and every miss since then replaced a smallest one, so that (while the cache stays full) at most
-//! one resident has been referenced less.
+//! `ranking.rs` keeps the residents in order, `memory.rs` the ghosts. A missed block searches its
+//! place in the order from the low end. That takes few steps: a ghost had the smallest count when
+//! it was evicted, and every later miss replaced a block of the smallest count. So (while the cache
+//! stays full) at most one resident has a smaller count.
 //!
 //! Invariants: an entry is resident exactly if its place is the slot of the ranking that holds it,
 //! and a ghost exactly if its place is the slot of the memory that holds it.
@@ -48,7 +50,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-/// When counts are halved, if ever.
+/// When counts are halved; `None`: never.
 fn aging(age: f64, capacity: u32, now: u64) -> Option<Period> {
     let length = ((age * f64::from(capacity)) as u64).max(1);
     if age > 0.0 { Some(Period::new(length, now)) } else { None }
@@ -61,10 +63,10 @@ fn halved(count: u64) -> u64 {
 #[derive(Clone, Debug)]
 struct Lfu {
     capacity: u32,
-    /// The numbers of residents are slots of `ranking`.
+    /// Where each entry is; the number of a resident is a slot of `ranking`.
     places: Places,
     ranking: Ranking,
-    /// With the count of each.
+    /// The ghosts with their counts.
     ghosts: Memory<u64>,
     references: u64,
     age: f64,
@@ -72,7 +74,7 @@ struct Lfu {
 }
 
 impl Lfu {
-    /// Makes an entry resident that is not.
+    /// Makes a non-resident entry resident.
     #[inline(always)]
     fn enter(&mut self, entry: Entry, count: u64, out: &mut Evictions) {
         let victim = self.ranking.front().filter(|_| self.len() == self.capacity);
@@ -87,14 +89,14 @@ impl Lfu {
         self.places.set(entry, Place::Resident(slot));
     }
 
-    /// Makes a ghost of the resident in a slot. The slot is the caller's.
+    /// Makes the resident in a slot a ghost. The caller gets the slot.
     #[inline(always)]
     fn evict(&mut self, slot: u32, out: &mut Evictions) {
         let count = self.ranking.remove(slot);
         self.ghosts.evict(&mut self.places, self.ranking.entry(slot), count, out);
     }
 
-    /// The count of an entry that is a ghost, which it ceases to be.
+    /// Removes an entry from the ghosts. Returns its count, if it was a ghost.
     #[inline(always)]
     fn recall(&mut self, entry: Entry) -> Option<u64> {
         match self.places.get(entry) {
@@ -157,7 +159,7 @@ impl Policy for Lfu {
         self.end_reference();
     }
 
-    /// A reference after which the entry is a ghost.
+    /// A reference; the entry becomes a ghost.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             let count = self.ranking.remove(slot);
@@ -167,7 +169,7 @@ impl Policy for Lfu {
         }
     }
 
-    /// A reference after which the entry is the newest ghost.
+    /// A reference; the entry becomes the newest ghost.
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
             let count = self.recall(entry).map_or(1, |count| count + 1);
@@ -176,7 +178,7 @@ impl Policy for Lfu {
         }
     }
 
-    /// The remembered count, or 1; a resident becomes the newest of its count.
+    /// Uses the remembered count, or 1; a resident becomes the newest of its count.
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if let Place::Resident(slot) = self.places.get(entry) {
             return self.ranking.renew(slot);
@@ -209,7 +211,7 @@ impl Policy for Lfu {
         }
     }
 
-    /// Next victim first.
+    /// The next victim first.
     fn residents(&self) -> Vec<Entry> {
         self.entries().collect()
     }

@@ -1,15 +1,16 @@
-//! LIRS: blocks are told apart by the recency of their last reference but one. Those referenced
-//! again soon (LIR) have nearly the whole cache; the others (HIR) share a small part and pass.
+//! LIRS: blocks are classified by the recency of their last reference but one. Blocks that were
+//! soon referenced again (LIR) have nearly the whole cache; the others (HIR) share a small part.
 //!
-//! Stack S orders blocks by last reference and goes down to the last LIR block: an HIR block that
-//! is still in S when it is referenced was away for less than that LIR block has been, and takes
-//! its place. S also holds blocks that are not resident any more, N, the ghosts; the paper sets
-//! them no limit, we (like others) do: `nonres` times the capacity, the one that left the cache
-//! first goes first. Queue Q holds the resident HIR blocks; its front is the victim.
+//! Stack S orders blocks by last reference and ends at the last LIR block. If an HIR block is still
+//! in S when it is referenced, its reuse distance is smaller than the recency of that LIR block,
+//! and it takes the place of that one. S also holds non-resident blocks, N, the ghosts. The paper
+//! does not bound them; we do, like others: at most `nonres` times the capacity, dropping the one
+//! evicted first. Queue Q holds the resident HIR blocks; its front is the victim.
 //!
-//! `top=keep` is what the author of LIRS does in his own program: a resident HIR block that is on
-//! top of S already stays HIR when it is referenced again; ghosts above the limit go only when the
-//! stack is pruned; the LIR part is rounded down and not the HIR part to the nearest.
+//! `top=keep` follows the program of the author of LIRS: a resident HIR block that is on top of S
+//! already stays HIR when it is referenced; ghosts above the bound are dropped only when the stack
+//! is pruned; and the size of the LIR part is rounded down, in place of rounding the HIR part to
+//! the nearest.
 //!
 //! Invariants:
 //! 1. the bottom of S is LIR, or S is empty; so without LIR blocks nothing is in S;
@@ -69,7 +70,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 const S: u32 = 0;
 /// The lists of `queues`. Resident HIR blocks, front: the next victim.
 const Q: u32 = 0;
-/// Ghosts, front: evicted longest ago.
+/// Ghosts, front: evicted first.
 const N: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -85,7 +86,7 @@ struct Lirs {
     capacity: u32,
     hirs: f64,
     nonres: f64,
-    /// `top=keep`.
+    /// Whether `top=keep` is set.
     keep: bool,
     lir_target: u32,
     ghost_bound: u32,
@@ -118,7 +119,7 @@ impl Lirs {
         self.state[entry as usize] = state;
     }
 
-    /// Removes what is not LIR from the bottom of S. Ghosts that go are forgotten.
+    /// Removes all blocks but LIR ones from the bottom of S. Ghosts among them are forgotten.
     #[inline(always)]
     fn trim(&mut self, out: &mut Evictions) {
         while let Some(bottom) = self.stack.front(S) {
@@ -154,7 +155,7 @@ impl Lirs {
         out.push(ghost, EvictionKind::Forgotten);
     }
 
-    /// The hit of a LIR block.
+    /// A hit of a LIR block.
     #[inline(always)]
     fn renew_lir(&mut self, entry: Entry, out: &mut Evictions) {
         let was_bottom = self.stack.front(S) == Some(entry);
@@ -164,7 +165,7 @@ impl Lirs {
         }
     }
 
-    /// Puts a HIR block on top of S, unless no LIR block gives S a bottom.
+    /// Puts an HIR block on top of S, unless S has no LIR block.
     #[inline(always)]
     fn put_on_top(&mut self, entry: Entry) {
         if self.stack.linked(entry) {
@@ -174,8 +175,8 @@ impl Lirs {
         }
     }
 
-    /// Makes LIR of a block that is in S and not in Q, and HIR of the last LIR block if there are
-    /// too many.
+    /// Makes a block LIR that is in S and not in Q. If there are now too many LIR blocks, the last
+    /// becomes HIR.
     #[inline(always)]
     fn promote(&mut self, entry: Entry, out: &mut Evictions) {
         self.stack.move_to_back(S, entry);
@@ -187,7 +188,7 @@ impl Lirs {
         self.prune(out);
     }
 
-    /// Makes HIR of the last LIR block.
+    /// Makes the last LIR block HIR.
     #[inline(always)]
     fn demote(&mut self, out: &mut Evictions) {
         if let Some(bottom) = self.stack.pop_front(S) {
@@ -199,7 +200,7 @@ impl Lirs {
         self.trim(out);
     }
 
-    /// Evicts the front of Q. If it is in S it stays there as a ghost.
+    /// Evicts the front of Q. If it is in S, it stays there as a ghost.
     #[inline(always)]
     fn evict(&mut self, out: &mut Evictions) {
         let Some(victim) = self.queues.pop_front(Q) else { return };
@@ -216,7 +217,7 @@ impl Lirs {
         }
     }
 
-    /// Takes an entry out of everything but S.
+    /// Removes an entry from everything but S.
     fn withdraw(&mut self, entry: Entry) {
         match self.state(entry) {
             State::Lir => self.lirs -= 1,
@@ -269,8 +270,8 @@ impl Policy for Lirs {
         }
     }
 
-    /// Until the end the newcomer counts as HIR and is in no queue: what is left of its time as a
-    /// ghost is its place in S.
+    /// Until the end the new block counts as HIR and is in no queue; of its state as a ghost it
+    /// keeps only the place in S.
     #[inline(always)]
     fn admit(&mut self, entry: Entry, out: &mut Evictions) {
         self.withdraw(entry);
@@ -343,7 +344,7 @@ impl Policy for Lirs {
         }
     }
 
-    /// Q, next victim first; then the LIR blocks, longest unreferenced first.
+    /// Q, the next victim first; then the LIR blocks, least recently used first.
     fn residents(&self) -> Vec<Entry> {
         let lir = self.stack.iter(S).filter(|&e| self.state(e) == State::Lir);
         self.queues.iter(Q).chain(lir).collect()
@@ -354,7 +355,7 @@ impl Policy for Lirs {
         self.stack.prefetch(entry) ^ self.queues.prefetch(entry) ^ self.state(entry) as u32
     }
 
-    /// What is in S alone is LIR.
+    /// Blocks that are only in S are LIR.
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let Self { queues, stack, state, lirs, .. } = self;
         for (queue, its_state) in [(Q, State::Hir), (N, State::Ghost)] {

@@ -1,6 +1,6 @@
 //! LRU: evict the least recently used (Mattson et al.); with a neighbour, LRU-CA (`lru_ca.rs`).
 //!
-//! Invariant: at most `capacity` entries are in the order, which are the resident ones.
+//! Invariant: the entries in the order are the resident ones, at most `capacity`.
 
 use super::content_aware::{ContentAware, Neighbour};
 use super::registry::PolicyInfo;
@@ -21,7 +21,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 pub(super) struct Lru {
     capacity: u32,
     order: LruOrder,
-    /// Of LRU-CA.
+    /// Only for LRU-CA.
     neighbour: Option<Neighbour>,
 }
 
@@ -42,7 +42,7 @@ impl Lru {
         }
     }
 
-    /// The block that goes because the neighbour holds it, if there is one within the window.
+    /// The first block within the window that the neighbour holds.
     #[inline(never)]
     fn first_held(&mut self) -> Option<Entry> {
         let neighbour = self.neighbour.as_ref()?;
@@ -83,7 +83,7 @@ impl Policy for Lru {
         self.order.push_back(entry);
     }
 
-    /// In a full cache a hit and a miss are one movement: see [`LruOrder::replace_front`].
+    /// In a full cache a hit and a miss are one operation: see [`LruOrder::replace_front`].
     #[inline(always)]
     fn access(&mut self, entry: Entry, out: &mut Evictions) -> bool {
         let hit = self.contains(entry);

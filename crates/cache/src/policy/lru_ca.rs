@@ -1,9 +1,9 @@
-//! LRU-CA: LRU, but of the blocks used longest ago the first goes that the neighbouring cache holds
-//! too. Where it holds none of them, or nothing is known, it is LRU (`lru.rs`).
+//! LRU-CA: LRU that evicts, of the least recently used blocks, the first that the neighbouring
+//! cache holds too. If it holds none of them, or nothing is known, the policy is LRU (`lru.rs`).
 //!
 //! The poster says "replacement prefers the block in both level buffer caches", which is `alpha=1`.
-//! With so wide a search the newest blocks are at risk, which the level below has just read for
-//! this one and which it holds therefore: so the search stops half way by default (ours).
+//! So wide a search puts the newest blocks at risk: the level below has just read them for this
+//! one, and therefore holds them. So by default the search covers only half of the cache (ours).
 
 use super::content_aware::{ALPHA, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH};
 use super::lru::Lru;

@@ -2,18 +2,18 @@
 //!
 //! References that follow each other within the correlated reference period `crp` count as one, and
 //! a block is not evicted within that period of its last reference. A block with fewer than K
-//! references has none K-th last and goes first, LRU among its like. What is known of an evicted
-//! block is kept, a bounded number of them (O'Neil keeps it for a length of time).
+//! references has no K-th last one, and is evicted first, LRU among such blocks. The history of
+//! evicted blocks is kept for a bounded number of them (O'Neil et al. keep it for a length of
+//! time).
 //!
-//! The order is kept in a heap whose keys are brought up to date only when they come to the top: a
-//! key can only grow, so one that is out of date is too small, and none is overlooked. A hit is
-//! then O(1), an eviction O(log capacity) for every block it brings up to date, each at most once a
-//! reference.
+//! The order is kept in a heap with lazy keys: a key is updated only when it comes to the top. A
+//! key can only grow, so a stale key is too small, and no block is missed. A hit is then O(1), an
+//! eviction O(log capacity) for every key that it updates, each at most once per reference.
 //!
 //! Invariants:
 //! 1. an entry is resident exactly if its `stamp` is not 0, and then it is in one of the heaps;
 //! 2. an entry is linked exactly if it is a ghost, and has a history exactly if not unknown;
-//! 3. no key in a heap is larger than what it stands for;
+//! 3. no key in a heap is larger than its true value;
 //! 4. no two residents have the same stamp, and a later stamp never has an earlier LAST.
 
 use super::ghosts::{GHOST, Ghosts};
@@ -66,9 +66,9 @@ const GHOSTS: u32 = 0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// LAST: when it was last referenced, correlated or not. Of residents only.
+    /// LAST: when the block was last referenced, correlated or not. Only for residents.
     last: u64,
-    /// Orders uses (accesses and placements); 0 if it is not resident.
+    /// Order of uses (accesses and placements); 0 if the block is not resident.
     stamp: u64,
 }
 
@@ -79,11 +79,12 @@ struct LruK {
     crp: u64,
     ghosts: Ghosts,
     blocks: Lists<Block>,
-    /// HIST of entry `e` is `hist[e * k..][..k]`, most recent first, 0 for none.
+    /// HIST of entry `e` is `hist[e * k..][..k]`, most recent first; 0: no reference.
     hist: Vec<u64>,
     /// Residents by HIST_K and use: the order of eviction.
     heap: Heap<(u64, u64)>,
-    /// Residents by use that were within their correlated reference period when their turn came.
+    /// Residents by use that were within their correlated reference period when they would have
+    /// been evicted.
     waiting: Heap<u64>,
     now: u64,
     uses: u64,
@@ -100,7 +101,8 @@ impl LruK {
         &mut self.hist[entry as usize * self.k..][..self.k]
     }
 
-    /// What residents are ordered by. By invariant 4 the stamp stands for (LAST, order of use).
+    /// The key by which residents are ordered. By invariant 4 the stamp stands for (LAST, order of
+    /// use).
     #[inline(always)]
     fn key(&self, entry: Entry) -> (u64, u64) {
         (self.hist(entry)[self.k - 1], self.blocks.data(entry).stamp)
@@ -111,15 +113,15 @@ impl LruK {
         now - self.blocks.data(entry).last > self.crp
     }
 
-    /// Records a use at the present time.
+    /// Records a use at the current time.
     #[inline(always)]
     fn stamp(&mut self, entry: Entry) {
         self.uses += 1;
         *self.blocks.data_mut(entry) = Block { last: self.now, stamp: self.uses };
     }
 
-    /// HIST of a new uncorrelated reference; the time between the first and the last reference of
-    /// the previous use, `correlated`, is closed up as if that use had taken no time.
+    /// Updates HIST for a new uncorrelated reference. `correlated`, the time between the first and
+    /// the last reference of the previous use, is removed, as if that use had taken no time.
     #[inline(always)]
     fn shift(&mut self, entry: Entry, correlated: u64) {
         let now = self.now;
@@ -140,7 +142,7 @@ impl LruK {
         }
     }
 
-    /// The block to evict at time `now`, which leaves its heap.
+    /// Removes the block to evict at time `now` from its heap, and returns it.
     fn pop_victim(&mut self, now: u64) -> Option<Entry> {
         self.readmit(now);
         while let Some((key, entry)) = self.heap.first() {
@@ -155,13 +157,13 @@ impl LruK {
                 return Some(entry);
             }
         }
-        // Nobody is eligible. The first of those who wait is up to date: `readmit` saw to that.
+        // No block is eligible. The first waiting key is up to date, since `readmit` ran before.
         let (_, entry) = self.waiting.first()?;
         self.waiting.remove(entry);
         Some(entry)
     }
 
-    /// Returns those to the heap whose correlated reference period is over.
+    /// Returns the blocks to the heap whose correlated reference period is over.
     fn readmit(&mut self, now: u64) {
         while let Some((stamp, entry)) = self.waiting.first() {
             let key = self.key(entry);
@@ -183,7 +185,7 @@ impl LruK {
         }
     }
 
-    /// Takes a resident out of the heap that it is in.
+    /// Removes a resident from its heap.
     fn pull(&mut self, entry: Entry) {
         *self.blocks.data_mut(entry) = Block::default();
         if self.heap.contains(entry) {
@@ -193,7 +195,7 @@ impl LruK {
         }
     }
 
-    /// Makes room for an entry that is not resident: true if it was a ghost, and so has a history.
+    /// Makes room for a non-resident entry. True if the entry was a ghost, and so has a history.
     fn make_room(&mut self, entry: Entry, out: &mut Evictions) -> bool {
         let was_ghost = self.blocks.linked(entry);
         if was_ghost {
@@ -205,7 +207,7 @@ impl LruK {
         was_ghost
     }
 
-    /// Ranks an entry that is not resident, with the history that it now has.
+    /// Inserts a non-resident entry into the order, with its current history.
     fn enter(&mut self, entry: Entry) {
         self.stamp(entry);
         self.heap.push(self.key(entry), entry);
@@ -253,7 +255,7 @@ impl Policy for LruK {
         self.enter(entry);
     }
 
-    /// A reference after which the entry is a ghost.
+    /// A reference; the entry becomes a ghost.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.reference(entry);
@@ -262,7 +264,7 @@ impl Policy for LruK {
         }
     }
 
-    /// A reference after which the entry is the newest ghost.
+    /// A reference; the entry becomes the newest ghost.
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
@@ -277,7 +279,7 @@ impl Policy for LruK {
         self.ghosts.keep(&mut self.blocks, entry, out);
     }
 
-    /// A use, but no reference: HIST stays what it was, and begins now if it is not remembered.
+    /// A use, but not a reference. HIST does not change; without a remembered one it begins now.
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.stamp(entry);
@@ -328,7 +330,7 @@ impl Policy for LruK {
         self.blocks.data(entry).stamp as u32 ^ self.hist(entry)[0] as u32
     }
 
-    /// Which of the two heaps a resident is in decides nothing.
+    /// It does not matter in which of the two heaps a resident is.
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         snapshot.clock(&mut self.now)?;
         snapshot.clock(&mut self.uses)?;

@@ -1,6 +1,6 @@
-//! Residents and ghosts in tables of their own, small beside a trace's many blocks, and for every
-//! entry 32 bits that say where it is. What a reference needs of the large array of all entries is
-//! then one word; the rest lies close together.
+//! Residents and ghosts in tables of their own, which are small compared with a trace's many
+//! blocks, and 32 bits for every entry that say where it is. A reference then needs one word of the
+//! large array of all entries; the rest is close together.
 //!
 //! Invariants (checked by [`Memory::check`]): an entry is a ghost exactly if it is in the memory,
 //! and then its place is the slot that holds it; at most `max` are remembered.
@@ -13,13 +13,13 @@ use crate::snapshot::{Snapshot, SnapshotError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Unknown,
-    /// Resident; the number is the policy's.
+    /// Resident; the policy chooses the number.
     Resident(u32),
     /// A ghost in this slot of [`Memory`].
     Ghost(u32),
 }
 
-/// The place of every entry. Its numbers are below 2^31, as entries are.
+/// The place of every entry. Numbers of residents and slots are below 2^31, as entries are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(Vec<u32>);
 
@@ -64,8 +64,9 @@ impl Places {
         matches!(self.get(entry), Place::Ghost(_))
     }
 
-    /// Where to read ahead for an entry, without a branch, which would be unpredictable: a number
-    /// of a resident below `residents`, and a ghost's slot below `slots`; the last if it has none.
+    /// The numbers to prefetch for an entry, branch-free since its state is unpredictable: a number
+    /// of a resident below `residents`, and a ghost's slot below `slots`; the last one if the entry
+    /// has none.
     #[inline(always)]
     pub(super) fn near(&self, entry: Entry, residents: u32, slots: u32) -> (u32, u32) {
         let at = self.0[entry as usize];
@@ -73,7 +74,7 @@ impl Places {
     }
 }
 
-/// A bounded FIFO of ghosts, with a payload each.
+/// A bounded FIFO of ghosts, each with a payload.
 #[derive(Clone, Debug)]
 pub(super) struct Memory<T> {
     ghosts: Trail<T>,
@@ -87,7 +88,7 @@ impl<T: Copy + Default> Memory<T> {
         Self { ghosts: Trail::new(), times, max: bound(times, capacity) }
     }
 
-    /// An entry was evicted: it becomes the newest ghost, if there are any.
+    /// An entry was evicted. It becomes the newest ghost, unless the bound is 0.
     #[inline(always)]
     pub(super) fn evict(
         &mut self,
@@ -103,7 +104,7 @@ impl<T: Copy + Default> Memory<T> {
         self.keep(places, entry, data, out);
     }
 
-    /// Makes an entry the newest ghost, if there are any; else it is unknown from now on.
+    /// Makes an entry the newest ghost; forgets it if the bound is 0.
     #[inline(always)]
     pub(super) fn keep(&mut self, places: &mut Places, entry: Entry, data: T, out: &mut Evictions) {
         if self.max == 0 {
@@ -113,25 +114,25 @@ impl<T: Copy + Default> Memory<T> {
         self.trim(places, out);
     }
 
-    /// Takes a ghost out: what was remembered. Its place is the caller's to set.
+    /// Removes a ghost. Returns its payload. The caller must set the entry's place.
     #[inline(always)]
     pub(super) fn recall(&mut self, slot: u32) -> T {
         self.ghosts.remove(slot)
     }
 
-    /// Changes what is remembered of every ghost.
+    /// Changes the payload of every ghost.
     #[cold]
     pub(super) fn update(&mut self, change: impl Fn(T) -> T) {
         self.ghosts.update(change);
     }
 
-    /// Adopts another capacity of the cache and drops the oldest ghosts that are now too many.
+    /// Adopts another capacity of the cache, and drops the oldest ghosts beyond the new bound.
     pub(super) fn resize(&mut self, places: &mut Places, capacity: u32, out: &mut Evictions) {
         self.max = bound(self.times, capacity);
         self.trim(places, out);
     }
 
-    /// Saves or loads the ghosts, with what `data` does for each.
+    /// Saves or loads the ghosts; `data` saves or loads each payload.
     pub(super) fn save_load(
         &mut self,
         places: &mut Places,
@@ -169,7 +170,7 @@ impl<T: Copy + Default> Memory<T> {
         self.ghosts.slots()
     }
 
-    /// What was remembered in a slot, if anything: reading it early brings it near.
+    /// The payload in a slot, or a default. Reading it early prefetches it.
     #[inline(always)]
     pub(super) fn peek(&self, slot: u32) -> T {
         self.ghosts.peek(slot)

@@ -1,10 +1,10 @@
-//! What a replacement policy is, and what it may say. The policies themselves are one file each
-//! beside this one; [`policies`] lists them.
+//! The interface of a replacement policy. Each policy has a file of its own beside this one;
+//! [`policies`] lists them.
 //!
-//! A policy orders entries and nothing else: it knows no blocks, data, clock or lock. It works on
-//! [`Entry`] handles that its user hands out: in a simulation the densely renumbered block itself,
-//! in a server the slot of a hashed index. Everything it remembers about an entry, resident or
-//! ghost, it keeps in plain arrays indexed by the handle, so a reference costs one look-up.
+//! A policy orders entries and nothing else: it knows no blocks, data, clock or lock. The caller
+//! gives it [`Entry`] handles: in a simulation the densely renumbered block itself, in a server the
+//! slot of a hashed index. Everything that it remembers about an entry, resident or ghost, is in
+//! plain arrays indexed by the handle, so a reference costs one look-up.
 
 mod batch;
 mod content_aware;
@@ -32,7 +32,7 @@ pub use opt::Future;
 pub(crate) use registry::Arguments;
 pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError};
 
-/// Declares the file of each policy, and lists what each is.
+/// Declares the file of each policy, and lists their descriptions.
 macro_rules! registry {
     ($($policy:ident)*) => {
         $(mod $policy;)*
@@ -67,10 +67,10 @@ registry! {
     w_tinylfu
 }
 
-/// What became of an entry that a policy let go.
+/// What happened to an entry that a policy let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionKind {
-    /// Evicted, and the policy knows nothing of it any more.
+    /// Evicted, and unknown to the policy from now on.
     Evicted,
     /// Evicted, but the policy remembers it as a ghost: the handle stays in use.
     Remembered,
@@ -83,7 +83,7 @@ pub enum EvictionKind {
 pub struct Eviction {
     /// The entry.
     pub entry: Entry,
-    /// What became of it.
+    /// What happened to the entry.
     pub kind: EvictionKind,
 }
 
@@ -104,12 +104,12 @@ impl Evictions {
         self.0.clear();
     }
 
-    /// Whether nothing was evicted, and no ghost dropped.
+    /// Whether nothing was evicted and no ghost was dropped.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Everything that was let go, in order.
+    /// All entries that were let go, in order.
     pub fn iter(&self) -> impl Iterator<Item = Eviction> + '_ {
         self.0.iter().copied()
     }
@@ -135,8 +135,8 @@ impl Evictions {
 
 dyn_clone::clone_trait_object!(Policy);
 
-/// A replacement policy over entries. A clone goes on from the same state by itself. `Debug` shows
-/// the inner state.
+/// A replacement policy over entries. A clone is independent and continues from the same state.
+/// `Debug` shows the inner state.
 ///
 /// Nine methods must be written; the others have defaults, which suit a policy that remembers
 /// nothing of what it evicted. `examples/own_policy.rs` of this crate writes one.
@@ -146,10 +146,10 @@ dyn_clone::clone_trait_object!(Policy);
 ///   [`capacity`](Self::capacity) are resident;
 /// * every change of an entry from resident to something else inside `admit`, `place` and `resize`
 ///   is recorded in `out`, and so is every ghost dropped, whatever the call;
-/// * the same calls give the same answers on every machine.
+/// * equal calls give equal answers on every machine.
 ///
-/// A logical clock, where a policy has one, counts its references: `touch`, `admit`, and for some
-/// policies `take` and `note` (`docs/developer/algorithms.md` says which).
+/// If a policy has a logical clock, it counts references: `touch`, `admit`, and in some policies
+/// `take` and `note` (`docs/developer/algorithms.md` says which).
 #[expect(clippy::len_without_is_empty, reason = "nobody asks, and each method is one to know")]
 pub trait Policy: Batch + Debug + DynClone + Send {
     /// Number of resident entries allowed, at least 1.
@@ -167,20 +167,20 @@ pub trait Policy: Batch + Debug + DynClone + Send {
     /// A reference to a resident entry. It evicts nothing, but may drop ghosts.
     fn touch(&mut self, entry: Entry, out: &mut Evictions);
 
-    /// A reference to an entry that is not resident: makes it resident, evicting where it must.
-    /// W-TinyLFU alone may evict what it admitted earlier in place of its victim.
+    /// A reference to a non-resident entry: makes it resident, and evicts if necessary. Only
+    /// W-TinyLFU may evict, in place of its victim, a block that it admitted earlier.
     fn admit(&mut self, entry: Entry, out: &mut Evictions);
 
-    /// Forgets an entry entirely, resident or ghost (TRIM, invalidation). Not an eviction, and the
-    /// entry itself is not recorded in `out`; ghosts that go with it are.
+    /// Forgets an entry entirely, resident or ghost (TRIM, invalidation). This is not an eviction:
+    /// the entry is not recorded in `out`; ghosts that are dropped with it are.
     fn discard(&mut self, entry: Entry, out: &mut Evictions);
 
     /// Changes the capacity (at least 1) while running. Shrinking recomputes derived sizes, trims
     /// ghosts oldest first, then evicts by the normal rule.
     fn resize(&mut self, capacity: u32, out: &mut Evictions);
 
-    /// The resident entries, in an order of the policy's own: the next victim first, unless the
-    /// policy has its own [`victim`](Self::victim).
+    /// The resident entries, the next victim first, unless the policy has its own
+    /// [`victim`](Self::victim); then in an order that the policy chooses.
     fn residents(&self) -> Vec<Entry>;
 
     /// The entry that admitting an unknown one would evict now; `None` while there is room. The
@@ -207,7 +207,7 @@ pub trait Policy: Batch + Debug + DynClone + Send {
         hit
     }
 
-    /// Takes a resident entry away, because it moves to an upper level, and keeps what the policy
+    /// Removes a resident entry because it moves to an upper level, but keeps what the policy
     /// remembers about it (TPDS 2004, section 6, op 2). The default remembers nothing.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         self.discard(entry, out);
@@ -226,34 +226,33 @@ pub trait Policy: Batch + Debug + DynClone + Send {
         self.access(entry, out);
     }
 
-    /// Reads what a coming `access` of `entry` will need, so that it is near by then. The value
-    /// means nothing; use it so that the compiler keeps the read.
+    /// Prefetches what a coming `access` of `entry` will need. The value has no meaning; use it so
+    /// that the compiler keeps the read.
     #[inline(always)]
     fn prefetch(&self, entry: Entry) -> u32 {
         let _ = entry;
         0
     }
 
-    /// The table of the blocks that the handles stand for, by handle, if that makes a difference to
-    /// the policy: W-TinyLFU's sketch hashes blocks. A handle that is not in it is itself the
-    /// block.
+    /// The block of each handle, if the policy needs it: W-TinyLFU's sketch hashes blocks. A handle
+    /// beyond the table is itself the block.
     fn names(&mut self) -> Option<&mut Vec<u64>> {
         None
     }
 
-    /// Where the policy is told what the neighbouring cache holds, if it is content-aware. As long
-    /// as nobody tells it, it does what it does without a neighbour.
+    /// The interface for what the neighbouring cache holds, if the policy is content-aware. Until
+    /// it is used, the policy behaves as without a neighbour.
     fn content_aware(&mut self) -> Option<&mut dyn ContentAware> {
         None
     }
 
-    /// Saves what the policy remembers to `snapshot`; or loads it from there, into a policy that is
-    /// new, of the same parameters and capacity, with enough handles. One that was loaded and
-    /// [validates](Self::validate) goes on as the one that was saved.
+    /// Saves the state to `snapshot`, or loads it from there. To load, the policy must be new, of
+    /// the same parameters and capacity, with enough handles. A loaded policy that
+    /// [validates](Self::validate) continues like the saved one.
     ///
     /// # Errors
-    /// The policy cannot be saved, as by default; or what is loaded is not of such a policy. One
-    /// that failed to load must not be used.
+    /// The policy cannot be saved, which is the default; or the bytes are not of such a policy. A
+    /// policy that failed to load must not be used.
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         let _ = snapshot;
         Err(SnapshotError::new("this policy cannot be saved"))
@@ -268,10 +267,10 @@ pub trait Policy: Batch + Debug + DynClone + Send {
     }
 }
 
-/// Shorthands for what only some policies take part in.
+/// Shorthands for the interfaces that only some policies have.
 impl dyn Policy {
-    /// Says that the handle `entry`, unknown so far, from now on stands for `block`. Nothing
-    /// happens where that makes no difference: see [`Policy::names`].
+    /// Tells the policy that the handle `entry`, unknown so far, stands for `block` from now on.
+    /// Does nothing if the policy does not need blocks: see [`Policy::names`].
     pub fn bind(&mut self, entry: Entry, block: u64) {
         if let Some(names) = self.names() {
             names.resize(names.len().max(entry as usize + 1), 0);
@@ -279,13 +278,12 @@ impl dyn Policy {
         }
     }
 
-    /// Whether it makes a difference to the policy what the neighbouring cache holds.
+    /// Whether the policy uses what the neighbouring cache holds.
     pub fn is_content_aware(&mut self) -> bool {
         self.content_aware().is_some()
     }
 
-    /// See [`ContentAware::neighbour_holds`]. Nothing happens in a policy that is not
-    /// content-aware.
+    /// See [`ContentAware::neighbour_holds`]. Does nothing in a policy that is not content-aware.
     pub fn neighbour_holds(&mut self, entry: Entry, holds: bool) {
         if let Some(aware) = self.content_aware() {
             aware.neighbour_holds(entry, holds);

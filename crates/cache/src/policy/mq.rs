@@ -1,27 +1,28 @@
 //! MQ: several LRU queues by reference count, for caches below other caches.
 //!
-//! A second-level cache sees little locality but a skewed frequency: blocks come back, after long
-//! distances, many times or hardly ever. MQ keeps frequently referenced blocks longer: `Q_0` to
-//! `Q_(m-1)` are LRU queues, a block with `f` references is in queue `log2 f`, and the victim is
-//! the head of the lowest queue that holds anything. A block that stays unreferenced for `lifeTime`
-//! falls by one queue. `Q_out` remembers the counts of evicted blocks.
+//! A second-level cache sees little locality but a skewed frequency: after long distances, some
+//! blocks come back many times and others hardly ever. MQ keeps frequently referenced blocks
+//! longer: `Q_0` to `Q_(m-1)` are LRU queues, a block with `f` references is in queue `log2 f`, and
+//! the victim is the head of the lowest nonempty queue. A block that is not referenced for
+//! `lifeTime` moves one queue down. `Q_out` remembers the counts of evicted blocks.
 //!
 //! The code follows TPDS 2004, figure 5, procedure by procedure (a queue's head is its front).
-//! Deviations and what the paper leaves open:
-//! * The missed block leaves `Q_out` before the victim enters it, which figure 5 does after: so a
-//!   full `Q_out` cannot drop the very record that is about to be read.
-//! * lifeTime is by default adaptive. Published is its aim, the temporal distance above the size of
-//!   the cache that most references have; how it is estimated here is said at [`PeakDistance`].
+//! Deviations, and points that the paper leaves open:
+//! * The missed block leaves `Q_out` before the victim enters it; in figure 5 it leaves after. So a
+//!   full `Q_out` cannot drop the record that is about to be read.
+//! * By default lifeTime is adaptive. The paper gives its aim: the temporal distance, above the
+//!   size of the cache, that most references have. [`PeakDistance`] describes how it is estimated
+//!   here.
 //! * Counts stop at 2^32 - 1.
-//! * `ca=yes` (content-aware): victims are looked at from the head of the lowest queue on.
-//! * Below a cache that keeps what it takes (TPDS 2004, section 6) the references that `take` and
-//!   `note` report count like any other, though the block itself is then only in `Q_out`.
+//! * `ca=yes` (content-aware): victims are examined from the head of the lowest queue on.
+//! * Below a cache that keeps what it takes (TPDS 2004, section 6), `take` and `note` report
+//!   references, which count like any other, though the block is then only in `Q_out`.
 //!
-//! The queues are logs of uses ([`crate::log`]) over what is known of each block (`block.rs`). When
-//! a block would fall lies in the log, since only the heads are asked for it.
+//! The queues are logs of uses ([`crate::log`]) over the data of each block (`block.rs`). The time
+//! at which a block moves down is in the log, since only the heads need it.
 //!
 //! Invariants:
-//! 1. those of the logs; a block is in the queue that it names, and has no count if in none;
+//! 1. those of the logs; a block is in the queue that it names; a block in no queue has count 0;
 //! 2. a block of `Q_0` to `Q_(m-1)` is resident and was referenced; `Q_out` keeps to its bound;
 //! 3. no queue number is above `QueueNum` of the count, and no `last` is in the future;
 //! 4. `falls` are the expiry times of the heads of `Q_1` to `Q_(m-1)`, and none is before `due`.
@@ -85,7 +86,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Clone)]
 struct Mq {
     capacity: u32,
-    /// `Q_0` to `Q_(m-1)`, with when each block would fall.
+    /// `Q_0` to `Q_(m-1)`, with the time at which each block moves down.
     queues: Vec<Log<ExpireTime>>,
     /// Queue `m`.
     q_out: Log,
@@ -97,18 +98,18 @@ struct Mq {
     /// References so far.
     current_time: u64,
     life_time: u64,
-    /// When the head of each queue falls, if there is one: never from `Q_0`.
+    /// When the head of each queue moves down, if there is a head; never for `Q_0`.
     falls: Vec<u64>,
-    /// Up to this time `Adjust` finds nothing to do.
+    /// Until this time `Adjust` has nothing to do.
     due: u64,
-    /// What adapts `life_time`, unless it is fixed.
+    /// Adapts `life_time`; `None` if that is fixed.
     peak_distance: Option<PeakDistance>,
     neighbour: Option<Neighbour>,
 }
 
-/// The figure's procedures.
+/// The procedures of the figure.
 impl Mq {
-    /// `life_time` is adaptive if not given; `q_out` is in multiples of the capacity.
+    /// `life_time`: `None` for adaptive; `q_out`: size of `Q_out` in multiples of the capacity.
     fn new(capacity: u32, m: u32, life_time: Option<u64>, q_out: f64) -> Self {
         let peak_distance = life_time.is_none().then(|| PeakDistance::new(capacity));
         Self {
@@ -149,7 +150,7 @@ impl Mq {
         count.ilog2().min(self.m() - 1)
     }
 
-    /// Puts a block that is in no queue at the tail of `Q_queue`, with its whole life before it.
+    /// Inserts a block, which is in no queue, at the tail of `Q_queue`; its lifeTime starts anew.
     #[inline(always)]
     fn append(&mut self, queue: u32, entry: Entry) {
         let expire_time = ExpireTime::new(self.current_time + self.life_time);
@@ -160,7 +161,7 @@ impl Mq {
         }
     }
 
-    /// Moves a resident to the tail of the queue that it is in, with its whole life before it.
+    /// Moves a resident to the tail of its queue; its lifeTime starts anew.
     #[inline(always)]
     fn renew(&mut self, queue: u32, entry: Entry) {
         let slot = self.block(entry).slot;
@@ -173,13 +174,14 @@ impl Mq {
         }
     }
 
-    /// Few blocks that move were heads: what is done about these is not compiled in between.
+    /// Few moved blocks are heads, so this code is not inlined.
     #[inline(never)]
     fn head_left(&mut self, queue: u32) {
         self.note_head(queue);
     }
 
-    /// Counts the reference to a block: how long since the last one, and one more.
+    /// Counts a reference to a block and observes its distance from the last one. Returns the new
+    /// count.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
         let block = self.block(entry);
@@ -193,7 +195,7 @@ impl Mq {
         count
     }
 
-    /// The tail of the procedure for a reference, from `b.reference++` on.
+    /// The end of the procedure for a reference, from `b.reference++` on.
     #[inline(always)]
     fn reference(&mut self, entry: Entry) {
         let count = self.count(entry);
@@ -212,7 +214,7 @@ impl Mq {
         }
     }
 
-    /// The loop of `Adjust`: each head that has expired falls by one queue.
+    /// The loop of `Adjust`: each expired head moves one queue down.
     #[inline(never)]
     fn demote_expired(&mut self) {
         for k in 1..self.m() {
@@ -228,7 +230,8 @@ impl Mq {
         self.due = self.falls.iter().fold(NEVER, |due, &falls| due.min(falls));
     }
 
-    /// The head of a queue may be another than before, and expire earlier: lifeTime changes.
+    /// Updates `falls` for a queue whose head may have changed. A new head may expire earlier,
+    /// since lifeTime changes.
     #[inline(always)]
     fn note_head(&mut self, queue: u32) {
         if (1..self.m()).contains(&queue) {
@@ -239,7 +242,7 @@ impl Mq {
         }
     }
 
-    /// Takes a resident out of the queue that it is in.
+    /// Removes a resident from its queue.
     #[inline(always)]
     fn detach(&mut self, entry: Entry) {
         let block = self.block_mut(entry);
@@ -252,12 +255,12 @@ impl Mq {
         }
     }
 
-    /// The residents in the order in which they would go.
+    /// The residents in order of eviction.
     fn in_order(&self) -> impl Iterator<Item = Entry> + '_ {
         self.queues.iter().flat_map(|queue| queue.iter(&self.blocks)).map(|(entry, _)| entry)
     }
 
-    /// The block that goes because the neighbour holds it, if there is one within the window.
+    /// The first block within the window that the neighbour holds.
     #[inline(never)]
     fn preferred(&mut self) -> Option<Entry> {
         let neighbour = self.neighbour.as_ref()?;
@@ -284,7 +287,8 @@ impl Mq {
         }
     }
 
-    /// Puts a block that is in no queue at the tail of `Q_out`, if there is one.
+    /// Inserts a block, which is in no queue, at the tail of `Q_out`, unless the size of `Q_out` is
+    /// 0.
     #[inline(always)]
     fn remember(&mut self, entry: Entry, out: &mut Evictions) {
         if self.q_out_max > 0 {
@@ -306,7 +310,7 @@ impl Mq {
         }
     }
 
-    /// Takes a block out of `Q_out`, if it is there.
+    /// Removes a block from `Q_out`, if it is there.
     #[inline(always)]
     fn recall(&mut self, entry: Entry) {
         if self.remembers(entry) {
@@ -315,7 +319,7 @@ impl Mq {
         }
     }
 
-    /// Places a block that is not resident.
+    /// Places a non-resident block.
     #[inline(never)]
     fn bring_in(&mut self, entry: Entry, out: &mut Evictions) {
         self.make_room(entry, out);
@@ -326,14 +330,15 @@ impl Mq {
         self.append(self.queue_num(self.block(entry).count), entry);
     }
 
-    /// Takes out a resident block that is about to enter `Q_out`.
+    /// Removes a resident block that is about to enter `Q_out`.
     #[inline(always)]
     fn leave(&mut self, entry: Entry) {
         self.detach(entry);
         self.resident -= 1;
     }
 
-    /// Makes room for a missed block: it leaves `Q_out`, and if need be another one the cache.
+    /// Makes room for a missed block: removes it from `Q_out`, and evicts another block if
+    /// necessary.
     #[inline(always)]
     fn make_room(&mut self, entry: Entry, out: &mut Evictions) {
         self.recall(entry);
@@ -389,7 +394,7 @@ impl Policy for Mq {
         self.reference(entry);
     }
 
-    /// A reference after which the block is in `Q_out`.
+    /// A reference; the block moves to `Q_out`.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             self.leave(entry);
@@ -399,7 +404,7 @@ impl Policy for Mq {
         }
     }
 
-    /// A reference after which the block is in `Q_out`, as its newest.
+    /// A reference; the block becomes the newest of `Q_out`.
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
@@ -410,7 +415,7 @@ impl Policy for Mq {
         self.adjust();
     }
 
-    /// The block goes where its count belongs; no reference is counted and no time passes.
+    /// Inserts the block into the queue of its count; counts no reference, and no time passes.
     #[inline(always)]
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
@@ -429,7 +434,7 @@ impl Policy for Mq {
         *self.block_mut(entry) = Block::default();
     }
 
-    /// lifeTime stays what it is until it is next reviewed.
+    /// lifeTime stays until its next review.
     fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
@@ -580,7 +585,7 @@ mod tests {
     use super::super::period::Period;
     use super::*;
 
-    /// Worked example `mq-adapt-1`, which reviews lifeTime oftener than a cache of 2 would.
+    /// Worked example `mq-adapt-1`. It reviews lifeTime more often than a cache of 2 blocks would.
     #[test]
     fn life_time_finds_the_distance_of_a_loop() {
         let mut mq = Mq::new(2, 8, None, 4.0);

@@ -1,5 +1,4 @@
-//! MRU, fetch and discard: evict the most recently used, the one before the newcomer (Chou &
-//! DeWitt).
+//! MRU, fetch and discard: evicts the most recently used block before the new one (Chou & DeWitt).
 //!
 //! Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
 

@@ -1,21 +1,20 @@
-//! OPT (MIN): evict the block whose next reference is farthest. The bound for demand fetching.
+//! OPT (MIN): evicts the block whose next reference is farthest. The bound for demand fetching.
 //!
-//! A demand policy without bypass: the missed block is always cached, even if it is never used
-//! again (libCacheSim's Belady is the same; some published OPTs bypass and so hit a little more).
-//! Among blocks that are never referenced again, the one last referenced longest ago goes first.
+//! A demand policy without bypass: a missed block is always cached, even if it is never used again,
+//! as in libCacheSim's Belady; some published OPTs bypass and so hit slightly more. Among blocks
+//! that are never referenced again, the least recently used one is evicted first.
 //!
-//! Every position of the trace is the next reference of at most one block, so the resident blocks
-//! are a set of positions and the victim is its largest: no heap is needed. The block of a position
-//! is read from the trace, somewhere far ahead and so far from the processor; that is why the
-//! victims to come are looked up some at a time, when their reads can overlap.
+//! Every position of the trace is the next reference of at most one block. So the resident blocks
+//! are a set of positions whose largest member is the victim, and no heap is needed. The block of a
+//! position is read from the trace, far ahead and so not in the processor's cache. Therefore
+//! several victims are looked up at a time, so that their reads overlap.
 //!
-//! A position that has been passed stays in the set: it is smaller than all others, and so never in
-//! the way.
+//! A position that has passed stays in the set: it is smaller than all others, so it does no harm.
 //!
 //! Invariants:
-//! 1. `next[e]` is `ABSENT` unless `e` is resident; else `NEVER` and `e` is in `never`, longest
-//!    unreferenced at the front, or a position that is in `due` or in `farthest`;
-//! 2. `farthest` is ascending, and all of it is larger than all of `due`.
+//! 1. `next[e]` is `ABSENT` unless `e` is resident; else `NEVER` and `e` is in `never`, least
+//!    recently used at the front, or a position that is in `due` or in `farthest`;
+//! 2. `farthest` is ascending, and all of its positions are larger than those of `due`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,12 +49,12 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 const NEVER: u32 = u32::MAX - 1;
 const ABSENT: u32 = u32::MAX;
-/// Victims that are looked up at a time; `farthest` is cut by as many when they are `MANY`.
+/// Victims that are looked up at a time. When `farthest` has `MANY`, it is shortened by as many.
 const SOME: usize = 16;
 const MANY: usize = 2 * SOME;
 
-/// The references that a cache will see, in order, and when each block is referenced next: 8 bytes
-/// a reference.
+/// The references that a cache will see, in order, and the next reference of each block: 8 bytes
+/// for each reference.
 #[derive(Clone, Debug)]
 pub struct Future {
     refs: Vec<Entry>,
@@ -63,10 +62,10 @@ pub struct Future {
 }
 
 impl Future {
-    /// Looks back over `refs` once.
+    /// Computes the next references in one backward pass over `refs`.
     ///
     /// # Errors
-    /// More references than 32-bit positions can number.
+    /// There are more references than 32-bit positions.
     pub fn new(refs: Vec<Entry>) -> Result<Self, SpecError> {
         if refs.len() >= NEVER as usize {
             return Err(SpecError(format!("opt can look {NEVER} references ahead at most")));
@@ -98,17 +97,17 @@ struct Opt {
     /// Position of the next reference.
     now: u32,
     future: Arc<Future>,
-    /// When residents are referenced next, but for those of `farthest`.
+    /// The next references of residents, except those in `farthest`.
     due: Positions,
-    /// When each of the next victims is referenced next, with its entry.
+    /// The next reference of each of the next victims, with its entry.
     farthest: Vec<(u32, Entry)>,
     next: Vec<u32>,
     never: VecDeque<Entry>,
 }
 
 impl Opt {
-    /// Steps over the present reference, which must be the expected one, and says when its block
-    /// is referenced next.
+    /// Advances over the current reference, which must be the expected one. Returns the position of
+    /// the next reference to its block.
     #[inline(always)]
     fn step(&mut self, entry: Entry) -> u32 {
         let now = self.now as usize;
@@ -129,7 +128,7 @@ impl Opt {
         }
     }
 
-    /// Puts a resident among the next victims.
+    /// Adds a resident to the next victims.
     fn put_far(&mut self, entry: Entry, next: u32) {
         let at = self.farthest.partition_point(|&(position, _)| position < next);
         self.farthest.insert(at, (next, entry));
@@ -151,7 +150,7 @@ impl Opt {
         self.farthest.reverse();
     }
 
-    /// Takes out the entry that is referenced last, if ever.
+    /// Removes the entry whose next reference is farthest.
     #[inline(always)]
     fn pop_victim(&mut self) -> Option<Entry> {
         if let Some(victim) = self.never.pop_front() {
@@ -173,7 +172,7 @@ impl Opt {
         }
     }
 
-    /// The positions to come at which residents are due, with the entries; the next victim first.
+    /// The next references of residents, with the entries; the next victim first.
     fn upcoming(&self) -> Vec<(u32, Entry)> {
         let mut due: Vec<_> = self.due.iter().map(|p| (p, self.future.refs[p as usize])).collect();
         due.extend(&self.farthest);
@@ -220,7 +219,7 @@ impl Policy for Opt {
         self.step(entry);
     }
 
-    /// Looks for the next reference from here on: O(references).
+    /// Searches the next reference from here on: O(references).
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
         if self.contains(entry) {
             return;
@@ -259,7 +258,7 @@ impl Policy for Opt {
         self.make_room(capacity, out);
     }
 
-    /// Next victim first.
+    /// The next victim first.
     fn residents(&self) -> Vec<Entry> {
         self.never.iter().copied().chain(self.upcoming().iter().map(|&(_, entry)| entry)).collect()
     }

@@ -1,4 +1,5 @@
-//! When a logical clock has passed another multiple of a period, without a division a reference.
+//! Detects when a logical clock reaches a multiple of a period, without a division for each
+//! reference.
 
 /// A period of a clock that counts up by ones. Invariant: `next` is a multiple of `length`.
 #[derive(Clone, Debug)]
@@ -8,12 +9,12 @@ pub(super) struct Period {
 }
 
 impl Period {
-    /// From `now` on, every time the clock is a multiple of `length`, which is at least 1.
+    /// Starts at `now`. `length` is at least 1.
     pub(super) fn new(length: u64, now: u64) -> Self {
         Self { length, next: (now / length + 1) * length }
     }
 
-    /// Whether `now`, of which every value is to be shown, is such a time.
+    /// Whether `now` is a multiple of `length`. It must be called for every value of the clock.
     #[inline(always)]
     pub(super) fn ends(&mut self, now: u64) -> bool {
         let ends = now == self.next;

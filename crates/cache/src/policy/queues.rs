@@ -1,26 +1,26 @@
-//! Up to four orders of entries, of which an entry is in one at most: what 2Q, ARC and CAR are made
-//! of. Lists of residents have the lower numbers, lists of ghosts the higher; the front of each is
-//! its oldest end.
+//! Up to four orders of entries, each entry in at most one, for 2Q, ARC and CAR. Lists of residents
+//! have the lower numbers, lists of ghosts the higher; the front of each is its oldest end.
 //!
-//! Each list is a log of uses ([`crate::log`]): an entry that moves is one scattered write, 4 bytes
-//! an entry in all. A list holds fewer than 2^29 entries at a time, whatever the capacity is.
+//! Each list is a log of uses ([`crate::log`]): moving an entry is one scattered write, and an
+//! entry takes 4 bytes. A list holds fewer than 2^29 entries at a time, whatever the capacity.
 //!
-//! Where a neighbour is known, its content is searched for from the front of a list on.
+//! If a neighbour is known, a list can be searched, from its front on, for entries that the
+//! neighbour holds.
 //!
-//! Invariants (checked by [`Queues::check`]): those of the logs; all entries that say where they
-//! are are there.
+//! Invariants (checked by [`Queues::check`]): those of the logs; every entry that names a slot is
+//! in that slot.
 
 use super::content_aware::{ContentAware, Neighbour};
 use super::{Entry, EvictionKind, Evictions};
 use crate::log::{Log, Places};
 use crate::snapshot::{Snapshot, SnapshotError};
 
-/// Lists that places can tell apart: their number has two bits, and with slots below `SLOTS` the
-/// largest value is none of a list's.
+/// Lists that a place can name: their number has two bits. With slots below `SLOTS`, the largest
+/// value is never used for a list.
 const LISTS: u32 = 4;
 const NOWHERE: u32 = u32::MAX;
 
-/// Slot and list of each entry.
+/// List and slot of each entry.
 #[derive(Clone, Debug)]
 struct Seats(Vec<u32>);
 
@@ -51,8 +51,8 @@ impl Places for Seats {
     }
 }
 
-/// Four lists, not all of which need be used. The last is never among those that
-/// [`is_below`](Self::is_below) is asked about.
+/// Four lists, some of which may be unused. [`is_below`](Self::is_below) is never asked for the
+/// last one.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     logs: [Log; LISTS as usize],
@@ -61,7 +61,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Empty lists over no entries yet; see [`Log::new`] for `spreads`.
+    /// Creates empty lists over no entries; see [`Log::new`] for `spreads`.
     pub(crate) fn new(spreads: [u32; LISTS as usize], neighbour: Option<Neighbour>) -> Self {
         let log = |list| Log::new(list as u32, spreads[list]);
         Self { logs: std::array::from_fn(log), seats: Seats(Vec::new()), neighbour }
@@ -122,13 +122,13 @@ impl Queues {
         self.logs[list as usize].iter(&self.seats).map(|(entry, ())| entry)
     }
 
-    /// Puts an entry that is in no list at the newest end of `list`.
+    /// Inserts an entry, which is in no list, at the newest end of `list`.
     #[inline(always)]
     pub(crate) fn push(&mut self, list: u32, entry: Entry) {
         self.logs[list as usize].push(&mut self.seats, entry, ());
     }
 
-    /// Takes the oldest entry out of `list`.
+    /// Removes the oldest entry of `list`.
     #[inline(always)]
     pub(crate) fn pop(&mut self, list: u32) -> Option<Entry> {
         let oldest = self.logs[list as usize].pop(&self.seats)?;
@@ -136,7 +136,7 @@ impl Queues {
         Some(oldest)
     }
 
-    /// Takes an entry out of whichever list it is in.
+    /// Removes an entry from its list.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entry: Entry) {
         if let Some((list, slot)) = self.seat_of(entry) {
@@ -152,8 +152,8 @@ impl Queues {
         self.logs[list as usize].renew(&mut self.seats, slot, entry, ());
     }
 
-    /// Moves an entry to the newest end of `list`, wherever it was. While `list` makes room the
-    /// entry still says that it is where it was, which does no harm.
+    /// Moves an entry to the newest end of `list`, wherever it was. While `list` makes room, the
+    /// entry still names its old slot, which does no harm.
     #[inline(always)]
     pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
         if let Some((from, slot)) = self.seat_of(entry) {
@@ -171,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// Moves a resident entry, wherever it is, to the newest end of the list `ghosts`.
+    /// Moves a resident entry from its list to the newest end of the list `ghosts`.
     #[inline(never)]
     pub(crate) fn evict_this(&mut self, entry: Entry, ghosts: u32, out: &mut Evictions) {
         self.shift(ghosts, entry);
@@ -186,7 +186,7 @@ impl Queues {
         }
     }
 
-    /// Whether there is a neighbour to know of.
+    /// Whether the policy is content-aware.
     #[inline(always)]
     pub(crate) fn is_content_aware(&self) -> bool {
         self.neighbour.is_some()
@@ -197,8 +197,8 @@ impl Queues {
         self.neighbour.iter_mut().for_each(|n| n.resize(capacity));
     }
 
-    /// Of the order where `first` gives up its `excess`, then `second` all that it has, then
-    /// `first` the rest: the first entry within the window that the neighbour holds.
+    /// The first entry within the window that the neighbour holds. Order of the victims: `excess`
+    /// entries of `first`, then all of `second`, then the rest of `first`.
     #[inline(never)]
     pub(crate) fn prefer(&mut self, first: u32, excess: u32, second: u32) -> Option<Entry> {
         let Self { logs, seats, neighbour } = self;
@@ -214,7 +214,7 @@ impl Queues {
         })
     }
 
-    /// What [`prefer`](Self::prefer) would return, found without changing anything. O(capacity).
+    /// The result of [`prefer`](Self::prefer), computed without changing anything. O(capacity).
     pub(crate) fn would_prefer(&self, first: u32, excess: u32, second: u32) -> Option<Entry> {
         let rest = self.iter(first).skip(excess as usize);
         let order = self.iter(first).take(excess as usize).chain(self.iter(second)).chain(rest);

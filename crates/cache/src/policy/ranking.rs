@@ -1,11 +1,11 @@
-//! Residents in the order of their counts and, within a count, of their last use: what LFU evicts
-//! by. One chain of slots, cut into buckets of equal count, which are a chain too.
+//! Residents ordered by count, and by last use within a count; used by LFU. One chain of slots is
+//! divided into buckets of equal count, which form a chain too.
 //!
-//! Counting a use moves a slot to the end of the next bucket. One that is alone in its bucket, as
-//! the most used blocks are, mostly takes the bucket along and stays where it is.
+//! Counting a use moves a slot to the end of the next bucket. A slot that is alone in its bucket,
+//! as the most used blocks are, usually changes the count of the bucket and keeps its place.
 //!
-//! Node 0 and bucket 0 are sentinels: before the first and behind the last. The sentinel's count is
-//! the largest, so that a search ends there.
+//! Node 0 and bucket 0 are sentinels, before the first and after the last. The sentinel's count is
+//! the largest, so a search ends there.
 //!
 //! Invariants (checked by [`Ranking::check`]):
 //! 1. the counts of the buckets rise from front to back, and within a bucket the stamps do, if they
@@ -26,7 +26,7 @@ struct Node {
     entry: Entry,
 }
 
-/// The slots of one count: a stretch of the chain that ends with `newest`.
+/// The slots of one count: the part of the chain that ends with `newest`.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     count: u64,
@@ -44,16 +44,16 @@ pub(super) struct Ranking {
     free_slots: Vec<u32>,
     free_buckets: Vec<u32>,
     len: u32,
-    /// When each slot was last used, if that is kept.
+    /// Time of the last use of each slot, if stamps are kept.
     stamps: Vec<u64>,
     is_stamped: bool,
-    /// Uses so far, if they are stamped.
+    /// Number of uses, if stamps are kept.
     uses: u64,
 }
 
 impl Ranking {
-    /// Counts can be changed by [`Ranking::recount`] only if the ranking `is_stamped`: within a
-    /// bucket the chain alone keeps the order.
+    /// [`Ranking::recount`] can change counts only if the ranking `is_stamped`: otherwise only the
+    /// chain has the order within a bucket.
     pub(super) fn new(is_stamped: bool) -> Self {
         let end = Bucket { count: u64::MAX, newest: SENTINEL, len: 0, prev: 0, next: 0 };
         Self {
@@ -73,7 +73,7 @@ impl Ranking {
         self.len
     }
 
-    /// Number of slots there are, at least 1.
+    /// Number of slots, at least 1.
     #[inline(always)]
     pub(super) fn slots(&self) -> u32 {
         self.nodes.len() as u32
@@ -95,7 +95,7 @@ impl Ranking {
         self.buckets[self.nodes[slot as usize].bucket as usize].count
     }
 
-    /// A value that depends on a slot: reading it early brings the slot near.
+    /// A value that depends on a slot. Reading it early prefetches the slot.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: u32) -> u32 {
         self.nodes[slot as usize].bucket
@@ -146,7 +146,7 @@ impl Ranking {
         self.rank(slot, count, below);
     }
 
-    /// Ranks an entry in a slot that is not in the order.
+    /// Inserts an entry in a slot that is not in the order.
     #[inline(always)]
     pub(super) fn insert(&mut self, slot: u32, entry: Entry, count: u64) {
         self.nodes[slot as usize].entry = entry;
@@ -154,7 +154,7 @@ impl Ranking {
         self.len += 1;
     }
 
-    /// Takes a slot out of the order: its count.
+    /// Removes a slot from the order. Returns its count.
     #[inline(always)]
     pub(super) fn remove(&mut self, slot: u32) -> u64 {
         let count = self.count(slot);
@@ -163,13 +163,13 @@ impl Ranking {
         count
     }
 
-    /// Lets others have a slot that is not in the order.
+    /// Frees a slot that is not in the order.
     pub(super) fn release(&mut self, slot: u32) {
         self.free_slots.push(slot);
     }
 
-    /// Unlinks a slot. Its bucket, or else the one below, is where a search for a count that is not
-    /// smaller may start.
+    /// Unlinks a slot. Returns its bucket, or, if that is empty now, the one below: where a search
+    /// for a count that is not smaller may start.
     #[inline(always)]
     fn pull(&mut self, slot: u32) -> u32 {
         let nodes = &mut self.nodes[..];
@@ -192,8 +192,8 @@ impl Ranking {
         lower
     }
 
-    /// Links a slot as the newest of its count. The search starts above bucket `below`, whose count
-    /// is not larger, or which is the sentinel.
+    /// Links a slot as the newest of its count. The search starts above bucket `below`, which is
+    /// the sentinel or has a count that is not larger.
     #[inline(always)]
     fn rank(&mut self, slot: u32, count: u64, mut below: u32) {
         let buckets = &mut self.buckets[..];
@@ -232,13 +232,13 @@ impl Ranking {
         bucket
     }
 
-    /// Changes all counts. The function must keep their order, and may make different ones equal:
+    /// Changes all counts. The function must keep their order, and may make different counts equal:
     /// such buckets are merged by last use. O(n log n).
     #[cold]
     pub(super) fn recount(&mut self, count: impl Fn(u64) -> u64) {
         let new = |slot| (count(self.count(slot)), self.stamps[slot as usize], slot);
         let mut order: Vec<_> = self.iter().map(new).collect();
-        // A stable sort finds the runs that the buckets are.
+        // A stable sort recognises the sorted runs of the buckets.
         order.sort();
         debug_assert!(self.is_stamped);
         self.nodes[SENTINEL as usize] = Node::default();
@@ -258,7 +258,7 @@ impl Ranking {
         std::iter::successors(self.front(), next)
     }
 
-    /// Saves or loads the order. `placed` hears of every entry that is loaded, and of its slot.
+    /// Saves or loads the order. `placed` is called with every loaded entry and its slot.
     pub(super) fn save_load(
         &mut self,
         snapshot: &mut Snapshot<'_>,

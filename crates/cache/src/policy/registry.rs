@@ -1,6 +1,6 @@
-//! What the registry knows of a policy, and the text form `name,key=value,...` in which people
-//! choose one. The list itself is in `mod.rs`: a new policy is one file beside this one and one
-//! line there.
+//! The description of a policy in the registry, and the text form `name,key=value,...` by which
+//! users choose one. The list is in `mod.rs`: a new policy is one new file here, and one line
+//! there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use undercroft_text::{pair, words};
 
 use super::{Policy, policies};
 
-/// What a policy is called, where it comes from, what can be set, and how it is made.
+/// The names, source, parameters and constructor of a policy.
 pub struct PolicyInfo {
     /// Name on the command line.
     pub name: &'static str,
@@ -19,21 +19,21 @@ pub struct PolicyInfo {
     pub summary: &'static str,
     /// Publication.
     pub source: &'static str,
-    /// What can be set.
+    /// The parameters.
     pub parameters: &'static [Parameter],
     pub(super) build: Build,
 }
 
 impl PolicyInfo {
-    /// Whether the policy is content-aware whatever its parameters: it makes sense only where
-    /// somebody says what a neighbouring cache holds.
+    /// Whether the policy is content-aware whatever its parameters. Such a policy is useful only if
+    /// something tells it what a neighbouring cache holds.
     pub fn is_content_aware(&self) -> bool {
         let has = |name| self.parameters.iter().any(|p| p.name == name);
         has("knows") && !has("ca")
     }
 }
 
-/// Whether a parameter of this name is yes or no, so that its name alone means yes.
+/// Whether a parameter of this name is `yes` or `no`, so that its name alone means `yes`.
 fn is_switch(parameters: &[Parameter], name: &str) -> bool {
     let is_switch = |p: &Parameter| matches!(p.kind, Kind::Word(["no", "yes"]));
     parameters.iter().any(|p| p.name == name && is_switch(p))
@@ -42,19 +42,19 @@ fn is_switch(parameters: &[Parameter], name: &str) -> bool {
 /// Makes a policy from its arguments.
 pub(super) type Build = fn(&Arguments, &Context) -> Result<Box<dyn Policy>, SpecError>;
 
-/// Something that can be set.
+/// A parameter of a policy or a scheme.
 pub struct Parameter {
     /// Key on the command line.
     pub name: &'static str,
-    /// Values that are allowed.
+    /// The allowed values.
     pub kind: Kind,
-    /// Value when not given, as one would write it.
+    /// The default, in the form that a user writes.
     pub default: &'static str,
     /// Meaning and unit.
     pub help: &'static str,
 }
 
-/// The values that a parameter may take.
+/// The allowed values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A whole number in a range, ends included.
@@ -118,18 +118,17 @@ impl Kind {
     }
 }
 
-/// The values of all parameters of something that is chosen by name, in the order of its
-/// parameters.
+/// The values of all parameters of a policy or a scheme, in the order of its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arguments {
     names: Vec<&'static str>,
     values: Vec<Argument>,
 }
 
-/// These look a declared parameter up; asking for another is a mistake in the policy's file, which
-/// the test that builds every policy finds.
+/// These methods look up a declared parameter. To ask for another one is a bug in the policy's
+/// file, which the test that builds every policy finds.
 impl Arguments {
-    /// Reads `key=value` words over the defaults; `what` is named in errors, as `policy mq`.
+    /// Parses `key=value` words over the defaults. Errors name `what`, for example `policy mq`.
     pub(crate) fn parse<'a>(
         what: &str,
         parameters: &'static [Parameter],
@@ -165,7 +164,7 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Writes `,key=value` for every value that is not what `usual` says of its parameter.
+    /// Writes `,key=value` for every value that differs from the parameter's `usual` value.
     pub(crate) fn write_unusual(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -211,37 +210,37 @@ impl Arguments {
     }
 }
 
-/// What a policy is made for.
+/// The arguments from which a policy is made.
 #[derive(Clone)]
 pub struct Context {
     /// Resident entries, at least 1.
     pub capacity: u32,
-    /// The references to come, for OPT; nobody else looks at them.
+    /// The coming references; only OPT uses them.
     pub future: Option<Arc<super::Future>>,
 }
 
 impl Context {
-    /// A cache of `capacity` entries whose future nobody knows.
+    /// For a cache of `capacity` entries whose coming references are not known.
     pub fn new(capacity: u32) -> Self {
         Self { capacity, future: None }
     }
 }
 
-/// A policy as a person chose it: its name and the value of every parameter.
+/// A policy as configured: its name and the value of every parameter.
 #[derive(Clone)]
 pub struct Spec {
     info: &'static PolicyInfo,
-    /// The name it was asked for by, and what that name sets.
+    /// The name or alias by which it was chosen, and the parameters that this implies.
     called: (&'static str, &'static str),
     arguments: Arguments,
 }
 
 impl Spec {
-    /// Reads `name` or `name,key=value,...`.
+    /// Parses `name` or `name,key=value,...`.
     ///
     /// # Errors
     /// The name or a key is unknown, a key is given twice, or a value is not of its kind; the
-    /// message names what would be right.
+    /// message says what is allowed.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut words = words(text);
         let name = words.next().unwrap_or("").to_ascii_lowercase();
@@ -252,7 +251,7 @@ impl Spec {
         Ok(Self { info, called, arguments })
     }
 
-    /// The policy.
+    /// The description of the policy.
     pub fn info(&self) -> &'static PolicyInfo {
         self.info
     }
@@ -265,7 +264,7 @@ impl Spec {
     /// Makes the policy.
     ///
     /// # Errors
-    /// The parameters do not go together, or the context lacks what the policy needs.
+    /// The parameters contradict each other, or the context lacks what the policy needs.
     pub fn build(&self, context: &Context) -> Result<Box<dyn Policy>, SpecError> {
         if context.capacity == 0 {
             return Err(SpecError("a cache needs room for at least one block".into()));
@@ -274,7 +273,7 @@ impl Spec {
     }
 }
 
-/// The name, and the parameters that differ from what it stands for.
+/// The name, and the parameters that differ from those that the name implies.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, implied) = self.called;
@@ -307,7 +306,7 @@ impl std::str::FromStr for Spec {
     }
 }
 
-/// The policy of a name, the name, and the parameters that it implies.
+/// The policy of a name, the name itself, and the parameters that it implies.
 fn find(name: &str) -> Result<(&'static PolicyInfo, (&'static str, &'static str)), SpecError> {
     for info in policies() {
         if info.name == name {
@@ -327,7 +326,7 @@ fn unknown_key(what: &str, parameters: &[Parameter], key: &str) -> SpecError {
     SpecError(format!("{what}: no parameter '{key}'; there are: {known}"))
 }
 
-/// A policy that cannot be had as asked: says what is wrong and what would be right.
+/// Why a policy cannot be made; says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(pub(crate) String);
 

@@ -1,8 +1,8 @@
-//! S3-FIFO: a small FIFO queue sifts out one-hit wonders before they reach the main one, and a
-//! ghost queue remembers what it sifted out.
+//! S3-FIFO: a small FIFO queue filters out one-hit wonders before they reach the main queue, and a
+//! ghost queue remembers what was filtered out.
 //!
-//! Where three public versions differ, ours evicts from S whenever `|S|` has reached its target,
-//! moves a block to M on two hits (`threshold`), and bounds the ghost by M's target.
+//! Three public versions differ. Ours evicts from S whenever `|S|` has reached its target, moves a
+//! block to M on two hits (`threshold`), and bounds the ghost queue by M's target.
 //!
 //! State of an entry: its queue and a counter of 0 to 3 hits.
 //! Invariants: an entry is linked in the queue that its state names; `|S| + |M|` is at most the
@@ -90,7 +90,7 @@ impl S3Fifo {
         }
     }
 
-    /// True if something was evicted; false if S emptied itself into M.
+    /// True if something was evicted; false if all of S moved to M.
     fn evict_from_small(&mut self, out: &mut Evictions) -> bool {
         while let Some(oldest) = self.queues.pop_front(SMALL) {
             let hits = self.state[oldest as usize] & COUNT;
@@ -122,7 +122,7 @@ impl S3Fifo {
         }
     }
 
-    /// Moves an unlinked entry that was resident into the ghost queue.
+    /// Moves an entry, which was resident and is in no queue, into the ghost queue.
     fn remember(&mut self, entry: Entry, out: &mut Evictions) {
         if self.main_target() == 0 {
             self.state[entry as usize] = ABSENT;
@@ -223,8 +223,8 @@ impl Policy for S3Fifo {
         }
     }
 
-    /// Plays the eviction on counters alone: which blocks of S would move on to M, and whether M
-    /// would then give one up. O(capacity) at worst.
+    /// Simulates the eviction on the counters: which blocks of S would move to M, and whether M
+    /// would then evict one. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
         if self.len() < self.capacity {
             return None;
@@ -243,8 +243,9 @@ impl Policy for S3Fifo {
                 moved.push(oldest);
             }
         }
-        // M now: its own entries, then those that moved, with no hits. The least hit goes, the
-        // oldest among equals: each turn of the queue takes one hit from all.
+        // M after that: its own entries, then those that moved, with no hits. The entry with the
+        // fewest hits is evicted, the oldest among equals: each turn of the queue takes one hit
+        // from all.
         let main = self.queues.iter(MAIN).map(|e| (e, self.state[e as usize] & COUNT));
         let all = main.chain(moved.into_iter().map(|e| (e, 0)));
         all.min_by_key(|&(_, hits)| hits).map(|(entry, _)| entry)

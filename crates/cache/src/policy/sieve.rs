@@ -1,5 +1,5 @@
-//! SIEVE: a FIFO queue whose hand sweeps from old to new and evicts, in place, the first block
-//! that was not visited since it last passed.
+//! SIEVE: a FIFO queue whose hand moves from old to new, and evicts in place the first block that
+//! was not visited since the hand last passed.
 //!
 //! Invariants: an entry is in the queue exactly if it is resident, marked as visited or unvisited;
 //! `hand` is resident.
@@ -41,7 +41,7 @@ impl Sieve {
         self.queue.remove(entry);
     }
 
-    /// The entry that came next after one of the queue.
+    /// The next newer entry in the queue.
     fn newer(&self, entry: Entry) -> Option<Entry> {
         self.queue.after(self.queue.slot_of(entry)).map(|slot| self.queue.entry_in(slot))
     }
@@ -107,8 +107,8 @@ impl Policy for Sieve {
         }
     }
 
-    /// Sweeps without clearing: the first unvisited entry, or where the hand stands if all are
-    /// visited. O(capacity) at worst.
+    /// The first unvisited entry from the hand on, or the entry at the hand if all are visited.
+    /// Clears no marks. O(capacity) at worst.
     fn victim(&self) -> Option<Entry> {
         if self.len() < self.capacity {
             return None;

@@ -1,7 +1,8 @@
-//! How often a block was referenced lately, for any block ever seen: the frequency filter of
-//! TinyLFU. Either a 4-bit count-min sketch (8 bytes a block of capacity) or exact counters.
+//! Estimates how often any block was referenced recently: the frequency filter of TinyLFU. Either a
+//! 4-bit count-min sketch (8 bytes for each block of capacity) or exact counters.
 //!
-//! Counters saturate at 15. After 10 times the capacity of effective increments all are halved.
+//! Counters saturate at 15. After effective increments of 10 times the capacity all counters are
+//! halved.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +21,17 @@ pub(crate) struct Sketch {
 
 #[derive(Clone, Debug)]
 enum Counters {
-    /// One counter a block; blocks at 0 are absent.
+    /// One counter for each block; blocks with count 0 are absent.
     Exact(BTreeMap<u64, u8>),
     CountMin(Table),
 }
 
-/// Words of 16 counters of 4 bits, a power of two of them, in lines of the processor's cache.
+/// Words of 16 counters of 4 bits, aligned to lines of the processor's cache; their number is a
+/// power of two.
 #[derive(Clone, Debug)]
 struct Table {
     lines: Vec<[u64; 8]>,
-    /// Number of words; of less than 8 the line is not used up.
+    /// Number of words; fewer than 8 do not fill a line.
     words: usize,
 }
 
@@ -44,8 +46,8 @@ impl Table {
         ((hash >> 32) as usize & (self.words - 1)) / 8
     }
 
-    /// Word within the line and bit of a block's counter in one row. The four words lie in one
-    /// line, so that counting touches one (Caffeine does the same); each row has a quarter of each
+    /// Word within the line, and bit, of a block's counter in one row. The four words are in one
+    /// line, so that counting touches one line, as in Caffeine; each row has a quarter of each
     /// word.
     #[inline(always)]
     fn place(&self, hash: u64, row: u32) -> (usize, u32) {
@@ -106,8 +108,8 @@ impl Sketch {
         Self { counters, increments: 0, sample: 10 * u64::from(capacity) }
     }
 
-    /// The new capacity counts from the next increment on. A table that has become too small is
-    /// replaced by an empty one: what is in it cannot be told apart by block.
+    /// Sets the capacity for the next increments. A table that is too small is replaced by an empty
+    /// one, since its counts cannot be separated by block.
     pub(crate) fn resize(&mut self, capacity: u32) {
         self.sample = 10 * u64::from(capacity);
         if let Counters::CountMin(table) = &mut self.counters {
@@ -144,7 +146,7 @@ impl Sketch {
             }
         };
         self.increments += u64::from(added);
-        // One test and not two: whether it was added is unpredictable.
+        // One test in place of two, since whether a counter was incremented is unpredictable.
         if added & (self.increments >= self.sample) {
             self.halve();
         }
@@ -165,7 +167,7 @@ impl Sketch {
         }
     }
 
-    /// Saves or loads the counters. A table may be larger than its capacity asks for: the capacity
+    /// Saves or loads the counters. A table may be larger than its capacity needs, if the capacity
     /// has shrunk.
     pub(crate) fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         snapshot.clock(&mut self.increments)?;
@@ -175,7 +177,7 @@ impl Sketch {
         }
     }
 
-    /// The count of a block: exact, or too high where blocks share counters.
+    /// The count of a block: exact, or too high if blocks share counters.
     #[inline(always)]
     pub(crate) fn estimate(&self, key: u64) -> u8 {
         match &self.counters {
@@ -192,7 +194,8 @@ impl Sketch {
         }
     }
 
-    /// The estimate after one more block, never seen, has been counted: that may halve all.
+    /// The estimate after one more block, never seen before, has been counted: that may halve all
+    /// counters.
     pub(crate) fn estimate_after_stranger(&self, key: u64) -> u8 {
         self.estimate(key) >> u8::from(self.increments + 1 >= self.sample)
     }

@@ -1,9 +1,9 @@
-//! A queue of entries in one array: what enters at the back stays where it is until it leaves, at
-//! the front or from anywhere, which leaves a gap. Gaps at the front are passed over at once.
+//! A queue of entries in one array. Entries enter at the back and keep their slot until they leave,
+//! at the front or anywhere else, which leaves a gap. Gaps at the front are skipped at once.
 //!
-//! Unlike in a linked list that reads and writes neighbouring memory at both ends. Which slot an
-//! entry is in the trail does not know: who needs it notes what `push` says, and learns from
-//! `make_room` when slots change.
+//! Unlike a linked list, it reads and writes adjacent memory at both ends. The queue does not know
+//! the slot of an entry: the caller stores the result of `push`, and is told by `make_room` when
+//! slots change.
 //!
 //! Invariants (checked by [`Trail::check`]):
 //! 1. from `front` to `back` there are `len` entries; the other slots there are gaps;
@@ -11,13 +11,13 @@
 
 use super::Entry;
 
-/// In a slot: an entry was here.
+/// Marks a slot that an entry has left.
 const GAP: Entry = Entry::MAX;
 
-/// A queue of entries with a payload each.
+/// A queue of entries, each with a payload.
 #[derive(Clone, Debug)]
 pub(super) struct Trail<T = ()> {
-    /// A power of two of slots; position `p` is in slot `p % slots`.
+    /// The number of slots is a power of two; position `p` is in slot `p % slots`.
     entries: Vec<Entry>,
     data: Vec<T>,
     front: u64,
@@ -53,7 +53,7 @@ impl<T: Copy + Default> Trail<T> {
         self.back - self.front == self.entries.len() as u64
     }
 
-    /// Adds an entry at the back: its slot.
+    /// Adds an entry at the back. Returns its slot.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, data: T) -> u32 {
         debug_assert!(!self.is_full());
@@ -65,7 +65,7 @@ impl<T: Copy + Default> Trail<T> {
         slot as u32
     }
 
-    /// Takes out the entry in a slot.
+    /// Removes the entry in a slot.
     #[inline(always)]
     pub(super) fn remove(&mut self, slot: u32) -> T {
         let slot = slot as usize;
@@ -96,7 +96,7 @@ impl<T: Copy + Default> Trail<T> {
         Some((entry, self.remove(slot)))
     }
 
-    /// The first entry at position `from` or behind it for which `is_wanted`, with its position.
+    /// The first entry, with its position, for which `is_wanted`, at position `from` or behind it.
     #[inline(always)]
     pub(super) fn find(
         &self,
@@ -121,7 +121,7 @@ impl<T: Copy + Default> Trail<T> {
         self.back
     }
 
-    /// What is in a slot, if anything: reading it early brings it near.
+    /// The payload in a slot, or a default. Reading it early prefetches it.
     #[inline(always)]
     pub(super) fn peek(&self, slot: u32) -> T {
         self.data[slot as usize]
@@ -132,8 +132,9 @@ impl<T: Copy + Default> Trail<T> {
         self.data.iter_mut().for_each(|data| *data = change(*data));
     }
 
-    /// Closes the gaps, and doubles the slots unless that frees half of them. Says the new slot of
-    /// every entry, and keeps positions in `marks` where they are between the entries.
+    /// Closes the gaps, and doubles the slots unless that frees half of them. Calls `moved` with
+    /// the new slot of every entry. Positions in `marks` stay at the same place between the
+    /// entries.
     #[cold]
     pub(super) fn make_room(&mut self, marks: &mut [&mut u64], mut moved: impl FnMut(Entry, u32)) {
         for mark in marks {
@@ -159,8 +160,8 @@ impl<T: Copy + Default> Trail<T> {
         slots.map(|slot| (self.entries[slot], self.data[slot])).filter(|&(entry, _)| entry != GAP)
     }
 
-    /// Checks the invariants in the head of this file, and that every entry is in the slot where
-    /// it is said to be, if it is said.
+    /// Checks the invariants in the head of this file, and that every entry is in the slot that
+    /// `said` gives for it, if any.
     pub(super) fn check(&self, said: impl Fn(Entry) -> Option<u32>) -> Result<(), String> {
         let mut len = 0;
         for position in self.front..self.back {

@@ -1,15 +1,15 @@
-//! 2Q, full version: a block must be referenced again after it has left a FIFO queue before it
-//! may enter the LRU list of the main cache, so that scans and bursts pass by.
+//! 2Q, full version: a block must be referenced again after it has left a FIFO queue before it may
+//! enter the LRU list of the main cache. So scans and bursts do not pollute that list.
 //!
-//! A new block enters A1in; references while it is there are correlated and mean nothing. When it
-//! leaves, its id is kept in A1out; a reference to it there takes it into Am. What leaves Am is not
-//! remembered.
+//! A new block enters A1in; references while it is there are correlated and ignored. When it
+//! leaves, its id is kept in A1out; a reference to it there moves it into Am. Blocks that leave Am
+//! are not remembered.
 //!
-//! Content-aware (`ca=yes`): the victims are looked at in the order in which "reclaim" would choose
-//! them: what A1in has too much, then Am, then A1in.
+//! Content-aware (`ca=yes`): victims are examined in the order in which "reclaim" would choose
+//! them: the excess of A1in, then Am, then the rest of A1in.
 //!
-//! Deviation: where the paper would take a victim from an empty Am (a small cache of which A1in
-//! has all), we take it from A1in.
+//! Deviation: if the paper takes a victim from an empty Am (a small cache filled by A1in), we take
+//! it from A1in.
 //!
 //! Invariants: `|A1in| + |Am|` is at most the capacity, `|A1out|` at most `kout_bound`.
 
@@ -83,7 +83,7 @@ impl TwoQ {
         self.queues.resize(capacity);
     }
 
-    /// The queue that gives up its oldest block.
+    /// The queue from which the next victim comes.
     #[inline(always)]
     fn victim_queue(&self) -> u32 {
         let a1in_is_over = self.queues.len(A1IN) > self.kin_target;
@@ -104,7 +104,7 @@ impl TwoQ {
         }
     }
 
-    /// How many A1in would give, one after another, before Am would.
+    /// How many victims in a row A1in would give before Am gives one.
     fn excess(&self) -> u32 {
         self.queues.len(A1IN).saturating_sub(self.kin_target)
     }
@@ -124,7 +124,7 @@ impl TwoQ {
         true
     }
 
-    /// An id came to A1out: the oldest goes if there are too many now.
+    /// Drops the oldest id of A1out if it has too many.
     #[inline(always)]
     fn trim_ghosts(&mut self, out: &mut Evictions) {
         if self.queues.len(A1OUT) > self.kout_bound {

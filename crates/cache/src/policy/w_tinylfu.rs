@@ -1,14 +1,14 @@
-//! W-TinyLFU: a small LRU window in front of a segmented LRU; what leaves the window enters only
-//! if it was referenced more often, lately, than what it would drive out.
+//! W-TinyLFU: a small LRU window in front of a segmented LRU. A block that leaves the window enters
+//! the segmented LRU only if it was recently referenced more often than that one's victim.
 //!
-//! Frequencies are kept in a sketch of all references, resident or not, which ages by halving:
-//! see `sketch.rs`. They are not part of what [`Policy::remembers`] says, and no ghosts exist.
+//! A sketch counts all references to any block, resident or not, and ages by halving: see
+//! `sketch.rs`. Its counts do not affect [`Policy::remembers`], and there are no ghosts.
 //!
-//! Residents have slots of their own, so that what is known of them lies close together.
+//! Residents have slots of their own, so that their data is close together.
 //!
-//! Invariants: a slot says its entry and the list that it is linked in, `at` the slot of every
-//! resident; slots that are in no list are in `free`. `|probation| + |protected|` is at most
-//! `main`, `|protected|` at most its target, `|window|` at most its target.
+//! Invariants: a slot names its entry and its list, `at` the slot of every resident; slots in no
+//! list are in `free`. `|probation| + |protected|` is at most `main`, `|protected|` at most its
+//! target, `|window|` at most its target.
 
 use super::registry::{Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
@@ -42,7 +42,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
     ],
     build: |arguments, context| {
-        // One slot from the start, so that there always is one to read ahead.
+        // One slot from the start, so that there is always one to prefetch.
         let mut lists = Lists::new(3);
         lists.grow(1);
         let mut policy = WTinyLfu {
@@ -81,15 +81,15 @@ struct WTinyLfu {
     capacity: u32,
     window_share: f64,
     protected_share: f64,
-    /// Room outside the window.
+    /// Places outside the window.
     main: u32,
     protected_target: u32,
-    /// Over slots.
+    /// Lists of slots.
     lists: Lists<Resident>,
     free: Vec<u32>,
     at: Vec<u32>,
     sketch: Sketch,
-    /// The block that each handle stands for; empty where the handle is the block.
+    /// The block of each handle; empty if the handle is the block.
     keys: Vec<u64>,
 }
 
@@ -122,13 +122,13 @@ impl WTinyLfu {
         self.lists.data_mut(slot).list = list;
     }
 
-    /// The slot that main gives up next.
+    /// The slot of the next victim in main.
     #[inline(always)]
     fn main_victim(&self) -> Option<u32> {
         self.lists.front(PROBATION).or(self.lists.front(PROTECTED))
     }
 
-    /// Frees a slot: its entry.
+    /// Frees a slot. Returns its entry.
     #[inline(always)]
     fn remove(&mut self, slot: u32) -> Entry {
         let Resident { entry, list } = self.lists.data(slot);
@@ -149,7 +149,7 @@ impl WTinyLfu {
         self.shrink_window(out);
     }
 
-    /// Puts an entry that is not resident at the newest end of a list.
+    /// Inserts a non-resident entry at the newest end of a list.
     #[inline(always)]
     fn append(&mut self, list: u32, entry: Entry) {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -161,8 +161,8 @@ impl WTinyLfu {
         self.at[entry as usize] = slot;
     }
 
-    /// What falls out of the window goes to main if there is room, or if it was referenced more
-    /// often than main's victim.
+    /// Moves the block that leaves the window to main, if there is room, or if it was referenced
+    /// more often than main's victim.
     #[inline(always)]
     fn shrink_window(&mut self, out: &mut Evictions) {
         while self.lists.len(WINDOW) > self.capacity - self.main {
@@ -235,7 +235,7 @@ impl Policy for WTinyLfu {
         self.insert(entry, out);
     }
 
-    /// Counted, as every reference is.
+    /// Counts the reference in the sketch.
     fn take(&mut self, entry: Entry, _: &mut Evictions) {
         if self.contains(entry) {
             self.count(entry);
@@ -243,7 +243,7 @@ impl Policy for WTinyLfu {
         }
     }
 
-    /// Counted, as every reference is.
+    /// Counts the reference in the sketch.
     fn note(&mut self, entry: Entry, _: &mut Evictions) {
         if !self.contains(entry) {
             self.count(entry);
@@ -269,7 +269,8 @@ impl Policy for WTinyLfu {
         if self.len() < self.capacity {
             return None;
         }
-        // With a full window the newcomer pushes its oldest out; a window of one holds just that.
+        // With a full window the new block pushes out the oldest; a window of one block holds only
+        // that.
         let entry = |slot| self.lists.data(slot).entry;
         let candidate = entry(self.lists.front(WINDOW)?);
         let estimate = |entry| self.sketch.estimate_after_stranger(self.key(entry));
@@ -298,7 +299,7 @@ impl Policy for WTinyLfu {
 
     #[inline(always)]
     fn prefetch(&self, entry: Entry) -> u32 {
-        // Without a branch, which would be unpredictable.
+        // Branch-free, since the condition is unpredictable.
         let slot = self.at[entry as usize].min(self.lists.entries() - 1);
         self.lists.prefetch(slot) ^ self.sketch.prefetch(self.key(entry))
     }

@@ -1,20 +1,20 @@
-//! What MQ knows of a block, in 16 bytes, and when a block falls, in 8.
+//! What MQ knows of a block, in 16 bytes, and when a block moves one queue down, in 8.
 
 use crate::Entry;
 use crate::log::Places;
 
-/// The queue of a block that is in none: above all others.
+/// The queue number of a block in no queue; larger than all others.
 pub(super) const NOWHERE: u32 = u8::MAX as u32;
 
-/// Times up to this can be kept.
+/// The largest time that can be stored.
 pub(super) const TIME_MAX: u64 = u64::MAX >> QUEUE_BITS;
 
 /// What is known of a block, and its place. The queue is in the lowest bits of the time of the last
-/// reference, so that this does not need 24 bytes.
+/// reference, so that the block takes 16 bytes and not 24.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     last_and_queue: u64,
-    /// Number of references; none, if nothing is known.
+    /// Number of references; 0 for an unknown block.
     pub(super) count: u32,
     pub(super) slot: u32,
 }
@@ -38,7 +38,7 @@ impl Block {
         self.last_and_queue = self.last_and_queue >> QUEUE_BITS << QUEUE_BITS | u64::from(queue);
     }
 
-    /// When it was last referenced.
+    /// Time of the last reference.
     #[inline(always)]
     pub(super) fn last(self) -> u64 {
         self.last_and_queue >> QUEUE_BITS
@@ -79,7 +79,7 @@ impl Places for Blocks {
     }
 }
 
-/// A time in halves: beside the entry it takes 8 bytes, and no 4 more to be aligned.
+/// A time as two halves: with the entry it takes 12 bytes, without padding for alignment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpireTime([u32; 2]);
 

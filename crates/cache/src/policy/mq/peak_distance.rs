@@ -1,12 +1,12 @@
-//! How MQ finds its lifeTime; the paper gives the aim, the way is ours.
+//! The estimate of MQ's lifeTime. The paper gives the aim; the method is ours.
 
 use crate::policy::period::Period;
 use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 
-/// What adaptive lifeTime goes by: the temporal distance, beyond the size of the cache, that most
-/// references have of late. Distances are counted in bins, each up to a power of two; `Q_out` makes
-/// those visible that the cache is too small for. Now and then the fullest bin is read off and all
-/// are halved, so that the past fades.
+/// Estimates lifeTime: the temporal distance, larger than the cache, that most recent references
+/// have. Distances are counted in bins up to powers of two; `Q_out` shows the distances for which
+/// the cache is too small. From time to time the fullest bin is read, and all bins are halved, so
+/// that the past fades.
 #[derive(Clone)]
 pub(super) struct PeakDistance {
     /// `bins[k]`: distances above `2^(k-1)`, up to `2^k`.
@@ -19,7 +19,8 @@ impl PeakDistance {
         Self { bins: [0; 65], period: Self::period(capacity, 0) }
     }
 
-    /// As long as it takes to see distances of the size of the cache; tiny caches need not hurry.
+    /// Time between reviews: long enough to see distances of the size of the cache, with a minimum
+    /// for tiny caches.
     fn period(capacity: u32, now: u64) -> Period {
         Period::new(u64::from(capacity.max(16)), now)
     }
@@ -29,16 +30,16 @@ impl PeakDistance {
         self.period = Self::period(capacity, now);
     }
 
-    /// A block was referenced again, for the first time since `distance` references. `counts`: it
-    /// is farther than the cache is large; nearer ones are no reason to keep anything longer.
+    /// Notes that a block was referenced again after `distance` references. `counts`: the distance
+    /// is larger than the cache; smaller ones are no reason for a longer lifeTime.
     #[inline(always)]
     pub(super) fn observe(&mut self, distance: u64, counts: bool) {
-        // Without a branch: which it is is unpredictable.
+        // Branch-free, since the condition is unpredictable.
         let bin = (u64::BITS - distance.saturating_sub(1).leading_zeros()) as usize;
         self.bins[bin] += u64::from(counts);
     }
 
-    /// The lifeTime from now on, when it is time to review it and anything was seen.
+    /// The new lifeTime, if it is time for a review and any distance was seen.
     #[inline(always)]
     pub(super) fn review(&mut self, now: u64) -> Option<u64> {
         if self.period.ends(now) { self.peak() } else { None }
@@ -46,7 +47,7 @@ impl PeakDistance {
 
     #[cold]
     fn peak(&mut self) -> Option<u64> {
-        // The smaller one of equals: the fullest from the end on is the last maximum.
+        // Of equal bins the smaller: in reverse order it is the last maximum.
         let (bin, _) = self.filled().rev().max_by_key(|&(_, count)| count)?;
         self.bins.iter_mut().for_each(|count| *count /= 2);
         Some(1 << bin)
