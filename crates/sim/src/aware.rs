@@ -1,5 +1,5 @@
-//! Two levels of which one or both are content-aware, driven by a trace. The levels, and what each
-//! knows of the other, are those of `undercroft_cache::content`.
+//! Simulates two levels, one or both content-aware, driven by a trace. The levels, and their
+//! knowledge of each other, are those of `undercroft_cache::content`.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::Reference;
@@ -11,31 +11,31 @@ use crate::combinations::Combination;
 use crate::drive::{Stopwatch, Topology, drive};
 use crate::{Config, Error, LevelConfig, Outcome};
 
-/// What a content-aware level believed, how often it was wrong, and what it cost to know.
+/// The beliefs of a content-aware level: how often they were wrong, and what the knowledge cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AwareReport {
     /// The level: `l1` or `l2`.
     pub level: String,
     /// Evictions of blocks that the neighbour was believed to hold.
     pub held_evictions: u64,
-    /// Of those, blocks that it had held at the last exchange, and held no longer.
+    /// Held evictions of blocks that the neighbour held at the last exchange, but no longer.
     pub stale_evictions: u64,
-    /// Of those, blocks that it had not held then either.
+    /// Held evictions of blocks that the neighbour did not hold at the last exchange either.
     pub mistaken_evictions: u64,
-    /// Bytes that the neighbour sent so that this was known.
+    /// Bytes that the neighbour sent for this knowledge.
     pub summary_bytes: u64,
-    /// Summaries that it sent.
+    /// Summaries that the neighbour sent.
     pub summaries: u64,
-    /// Of those, whole filters.
+    /// Summaries that were whole filters.
     pub whole_summaries: u64,
-    /// Share of the false positives that a filter as full as the neighbour makes it should have, by
-    /// the formula; none without a filter.
+    /// Share of false positives of a filter as full as the neighbour makes it, by the formula;
+    /// `None` without a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub false_positive_rate: Option<f64>,
-    /// Share of an emulation's predictions that came true; none without one.
+    /// Share of an emulation's predictions that came true; `None` without an emulation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// Requests at which an emulation was not trusted.
+    /// Requests while an emulation was not trusted.
     pub distrusted: u64,
 }
 
@@ -44,10 +44,10 @@ pub(crate) fn is_aware(level: &LevelConfig) -> bool {
     Awareness::of(&level.policy).is_some()
 }
 
-/// Runs two levels over the whole trace. `progress` is told the references done so far.
+/// Runs two levels over the whole trace. `progress` is called with the references done so far.
 ///
 /// # Errors
-/// A level or the combination cannot be had as asked for, or a spooled trace cannot be read back.
+/// A level or the combination cannot be simulated, or a spooled trace cannot be read back.
 pub(crate) fn simulate_aware(
     trace: &DenseTrace,
     config: &Config,

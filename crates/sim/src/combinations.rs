@@ -1,6 +1,6 @@
-//! What goes together in a simulation: one table of all combinations that are refused, each with
-//! its reason. What no row names is simulated. Numbers out of range, and what a policy or a
-//! placement refuses by itself, are refused where these are made.
+//! The combinations that a simulation refuses, in one table, each with its reason. All others are
+//! simulated. Numbers out of range, and what a policy or a placement refuses by itself, are checked
+//! where these are made.
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, OnHit, Placement};
@@ -8,7 +8,7 @@ use undercroft_cache::policy::{Awareness, Knows, Spec};
 
 use crate::{Error, Evictions, LevelConfig};
 
-/// A simulation as asked for, as far as its parts can contradict each other.
+/// A configured simulation: the parts that can contradict each other.
 #[derive(Default)]
 pub(crate) struct Combination<'a> {
     pub rule: RuleKind<'a>,
@@ -25,10 +25,10 @@ pub(crate) struct Combination<'a> {
     pub shares_data: bool,
 }
 
-/// When blocks come to the levels.
+/// What decides when blocks are placed.
 pub(crate) enum RuleKind<'a> {
     Placement(&'a Placement),
-    /// The scheme of that name moves them.
+    /// The scheme with this name.
     Scheme(&'static str),
 }
 
@@ -44,7 +44,7 @@ struct Refusal {
     why: fn(&Combination<'_>) -> String,
 }
 
-/// The first row that applies says why.
+/// The table. The first row that applies gives the reason.
 const REFUSALS: &[Refusal] = &[
     Refusal {
         applies: |asked| !asked.has_clock && asked.placement().is_some_and(Placement::is_by_cost),
@@ -145,8 +145,10 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 impl Combination<'_> {
+    /// Checks the combination.
+    ///
     /// # Errors
-    /// The parts do not go together: says why, and what would.
+    /// The parts contradict each other; the message gives the reason and a possible combination.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match REFUSALS.iter().find(|row| (row.applies)(self)) {
             None => Ok(()),
@@ -176,7 +178,8 @@ impl Combination<'_> {
         self.placement() == Some(&Placement::Access)
     }
 
-    /// Whether the lower of several levels of one client place by what the one above evicts.
+    /// Whether the levels of one client cooperate: the lower ones place what the level above
+    /// evicts.
     fn cooperates(&self) -> bool {
         !self.has_clients && !self.is_access() && !self.is_scheme()
     }
@@ -198,9 +201,9 @@ impl Combination<'_> {
         self.policies().find(|policy| Awareness::of(policy).is_some())
     }
 
-    /// Whether the one content-aware level of several that cooperate is told exactly what its
-    /// neighbour holds: the first one always is, the second of two where blocks stay when the
-    /// client has read them, so that both can hold the same.
+    /// Whether the only content-aware level of several that cooperate learns exactly what its
+    /// neighbour holds. The first level always does. The second of two does if blocks stay after
+    /// the client has read them, so that both can hold the same block.
     fn tells_aware(&self) -> bool {
         let knows: Vec<_> =
             self.policies().map(|policy| Awareness::of(policy).map(|aware| aware.knows)).collect();
@@ -217,7 +220,7 @@ impl Combination<'_> {
         }
     }
 
-    /// That nobody tells a content-aware policy anything there.
+    /// The message that nothing informs a content-aware policy in the case `there`.
     fn nobody_tells(&self, there: &str) -> String {
         let policy = self.aware().map(Spec::to_string).unwrap_or_default();
         format!(
@@ -240,7 +243,7 @@ mod tests {
         policies.iter().map(level).collect()
     }
 
-    /// The row that refuses levels from the top on with a placement, and changes to that.
+    /// The row that refuses these levels (from the top on) under a placement, after `change`.
     fn row(
         policies: &[&str],
         placement: &str,

@@ -1,21 +1,21 @@
-//! What a request costs by the cache that serves it, and what a demotion adds: the response-time
-//! model, the same for every placement.
+//! The response-time model, equal for every placement: what a request costs by the cache that
+//! serves it, and what a demotion adds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, Report};
 
-/// Times in milliseconds of a request, from its start to its end, by who serves it.
+/// Times of a request in milliseconds, from its start to its end, by the place that serves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// By the levels, the first one first.
+    /// For each level, the first one first.
     pub levels_ms: Vec<f64>,
-    /// By the disk.
+    /// For the disk.
     pub disk_ms: f64,
 }
 
-/// A set of times by name, or the times themselves.
+/// A named set of times, or the times themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum CostSpec {
     /// 0.2, 2 and 10 ms (Meng et al., JCST 2017; the third level's 5 ms are ours).
@@ -23,11 +23,11 @@ pub enum CostSpec {
     Hfa,
     /// 0, 0.2 and 5.2 ms (Wong & Wilkes' simulator fscachesim), for two levels.
     Fscachesim,
-    /// The levels' and the disk's, as given.
+    /// The given times of the levels and of the disk.
     Own(Vec<f64>),
 }
 
-/// What a block that goes down costs the request that drove it out.
+/// What a demotion costs the request that caused it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum DemotionCost {
     /// Nothing.
@@ -35,17 +35,17 @@ pub enum DemotionCost {
     /// A round trip: the difference between the times of both levels.
     #[default]
     RoundTrip,
-    /// Nothing at once, but the link carries so many blocks a second, one after the other, and a
-    /// read waits until those ahead of it are through.
+    /// Nothing directly, but the link carries this many blocks per second, one after the other, and
+    /// a read waits until the blocks ahead of it have passed.
     Link(f64),
 }
 
 impl CostSpec {
-    /// The times for so many levels. A single one counts as the second, since that is what
-    /// Undercroft is about.
+    /// The times for `levels` levels. A single level counts as the second, which is where
+    /// Undercroft runs.
     ///
     /// # Errors
-    /// The times are for another number of levels.
+    /// The times are for a different number of levels.
     pub fn costs(&self, levels: usize) -> Result<Costs, Error> {
         let (known, disk_ms): (&[f64], f64) = match self {
             Self::Hfa => (&[0.2, 2.0, 5.0], 10.0),
@@ -140,7 +140,7 @@ impl fmt::Display for DemotionCost {
 }
 
 impl Costs {
-    /// Mean time of a read in milliseconds, of hits by level and of reads by the disk.
+    /// Mean time of a read in milliseconds: `hits` by level, and reads from the disk.
     pub fn mean_ms(&self, hits: &[u64], disk_reads: u64) -> f64 {
         let served: f64 = hits.iter().zip(&self.levels_ms).map(|(&n, ms)| n as f64 * ms).sum();
         let reads = hits.iter().sum::<u64>() + disk_reads;
@@ -148,14 +148,14 @@ impl Costs {
         if reads == 0 { 0.0 } else { total / reads as f64 }
     }
 
-    /// Time of the round trip from a level to the one below it.
+    /// Time of a round trip from a level to the one below, in milliseconds.
     pub fn round_trip_ms(&self, level: usize) -> f64 {
         self.levels_ms[level + 1] - self.levels_ms[level]
     }
 }
 
 impl Report {
-    /// Counts the response times anew by other costs. For levels one below the other.
+    /// Recomputes the response times with other costs, for levels one below the other.
     pub fn charge(&mut self, costs: &Costs) {
         let hits: Vec<u64> = self.levels.iter().map(|level| level.read_hits).collect();
         let demotions = self.levels.iter().enumerate().skip(1);

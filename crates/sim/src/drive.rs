@@ -1,8 +1,8 @@
-//! The one loop of simulations: the references of a trace, in order, drive caches. What the caches
-//! are, and how they are connected, is a [`Topology`].
+//! The main loop of simulations: the references of a trace, in order, drive caches. A [`Topology`]
+//! is the caches and their connections.
 //!
-//! Not here: simulations with a clock, where the next reference depends on when the last one was
-//! answered (`timed/`).
+//! Not here: simulations with a clock, where the next reference depends on the time of the last
+//! answer (`timed/`).
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use undercroft_trace::{DenseTrace, Ref};
 
 use crate::{Error, Outcome};
 
-/// Caches that references drive.
+/// Caches that are driven by references.
 pub(crate) trait Topology {
-    /// Serves references in order; the first of them is number `at` of the trace, from 0.
+    /// Serves references in order; the first has the number `at` in the trace, counted from 0.
     fn serve(&mut self, at: u64, refs: &[Ref]);
 
-    /// Forgets the counts, not the content: the end of the warm-up.
+    /// Resets the counts but not the content, at the end of the warm-up.
     fn restart_counts(&mut self);
 }
 
-/// Drives caches through a whole trace. After `warmup` references they count anew. `progress` is
-/// told the references done so far.
+/// Drives caches through a whole trace. The counts are reset after `warmup` references. `progress`
+/// is called with the references done so far.
 ///
 /// # Errors
 /// A spooled trace cannot be read back.
@@ -46,7 +46,7 @@ pub(crate) fn drive(
     Ok(())
 }
 
-/// Measures how long a simulation takes, without reading the trace.
+/// Measures the time of a simulation, without the time to read the trace.
 pub(crate) struct Stopwatch {
     started: Instant,
     started_cpu: Duration,
@@ -57,7 +57,7 @@ impl Stopwatch {
         Self { started: Instant::now(), started_cpu: thread_cpu_time() }
     }
 
-    /// What came out, in so many references, by the counts of each level.
+    /// The outcome after `references` references, from the counts of each level.
     pub(crate) fn outcome(self, references: u64, levels: Vec<Counts>) -> Outcome {
         Outcome {
             levels,
@@ -69,8 +69,8 @@ impl Stopwatch {
     }
 }
 
-/// Processor time that this thread has used: unlike the time of day it does not count what other
-/// programs on the machine do.
+/// Processor time of this thread. Unlike elapsed time, it does not include the work of other
+/// programs.
 fn thread_cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()

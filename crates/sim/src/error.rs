@@ -1,15 +1,15 @@
-//! What can go wrong with a simulation.
+//! Errors of simulations.
 
 use undercroft_cache::policy::SpecError;
 
-/// A simulation that cannot be done.
+/// Why a simulation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] undercroft_trace::Error),
-    /// What was asked for makes no sense: says why, and what would.
+    /// The request is invalid; the message gives the reason and a valid request.
     #[error("{0}")]
     Request(String),
     /// Results cannot be written or read back.
@@ -17,7 +17,7 @@ pub enum Error {
     Results {
         /// File concerned.
         path: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }

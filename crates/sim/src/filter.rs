@@ -1,5 +1,6 @@
-//! What one level does not serve, as a trace for the level below: its misses and, as it is
-//! write-through, all its writes, one record a block, with time and place as in the original.
+//! The references that a level does not serve, as a trace for the level below: its misses and,
+//! since it is write-through, all its writes. Each record is one block, with the original time and
+//! place.
 
 use undercroft_cache::policy::Context;
 use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
@@ -7,24 +8,24 @@ use undercroft_trace::{BlockStream, Meta, Op, Record, Ref, Unit};
 
 use crate::{Error, LevelConfig};
 
-/// A level at work on a stream, and what it lets through.
+/// A level that runs on a stream, and the records that it does not serve.
 pub struct Filter {
     stream: BlockStream,
     level: DenseLevel,
     meta: Meta,
-    /// Multiplies block numbers into addresses.
+    /// Bytes of a block, to compute addresses.
     scale: u64,
     chunk: Vec<Ref>,
-    /// Blocks that the level knows by name.
+    /// Block numbers for which the policy has names.
     bound: u32,
     written: u64,
 }
 
 impl Filter {
-    /// A level over a stream of blocks of `block_bytes`; the stream must carry origins.
+    /// Makes a level over a stream of blocks of `block_bytes`; the stream must carry origins.
     ///
     /// # Errors
-    /// The policy cannot be had; OPT, which would need the whole trace first, is refused.
+    /// The policy cannot be made. OPT is refused, since it needs the whole trace first.
     pub fn new(
         stream: BlockStream,
         level: &LevelConfig,
@@ -46,8 +47,8 @@ impl Filter {
         })
     }
 
-    /// Replaces `records` by what the level lets through of the next stretch of the trace; false at
-    /// the end. Of the first `warmup` records nothing is let through.
+    /// Replaces `records` by the unserved records of the next chunk of the trace; false at the end.
+    /// The first `warmup` records of the trace yield none.
     ///
     /// # Errors
     /// The trace is damaged or has too many distinct blocks.
@@ -83,12 +84,12 @@ impl Filter {
         Ok(true)
     }
 
-    /// What the filtered trace is.
+    /// The metadata of the filtered trace.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Names of the address spaces met so far.
+    /// Names of the address spaces seen so far.
     pub fn spaces(&self) -> &[String] {
         self.stream.spaces()
     }
@@ -98,12 +99,12 @@ impl Filter {
         self.stream.seen().records
     }
 
-    /// Records let through so far.
+    /// Records written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// What the level counted, the warm-up included.
+    /// The counts of the level, the warm-up included.
     pub fn counts(&self) -> &Counts {
         self.level.counts()
     }

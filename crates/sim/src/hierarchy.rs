@@ -1,9 +1,9 @@
 //! One or more cache levels, one below the other, driven by one trace.
 //!
-//! Placement is access-based here (`docs/developer/algorithms.md`; for others see `cooperation`):
-//! each level runs its own policy on the stream of the level above: that level's misses and, as
-//! levels are write-through, all its writes. So the levels can be run one after the other on each
-//! stretch of the trace.
+//! Placement is access-based here (`docs/developer/algorithms.md`; `cooperation` has the others).
+//! Each level runs its own policy on the stream of the level above: that level's misses and, since
+//! levels are write-through, all its writes. So the levels can run one after the other on each
+//! chunk of the trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{
     AwareReport, ClientsOutcome, CooperationOutcome, Error, MovementOutcome, TimedOutcome,
 };
 
-/// One level as asked for.
+/// The configuration of a level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelConfig {
     /// Size in blocks, at least 1.
@@ -27,57 +27,57 @@ pub struct LevelConfig {
     pub policy: Spec,
 }
 
-/// A simulation as asked for.
+/// The configuration of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Levels, the one nearest to the application first.
     pub levels: Vec<LevelConfig>,
     /// What writes do, at every level.
     pub write_mode: WriteMode,
-    /// Records at the start of the trace that are simulated and not counted.
+    /// Records at the start of the trace that are simulated but not counted.
     pub warmup_records: u64,
 }
 
-/// What came out of a simulation.
+/// The outcome of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Counts of each level, in the order of the levels.
     pub levels: Vec<Counts>,
-    /// Block requests that were simulated, those of the warm-up included.
+    /// Number of simulated block requests, the warm-up included.
     pub references: u64,
-    /// Time that the simulation took, without reading the trace.
+    /// Elapsed time of the simulation, without reading the trace.
     pub elapsed: Duration,
-    /// Processor time of the same.
+    /// Processor time of the simulation, without reading the trace.
     pub cpu: Duration,
-    /// What levels that cooperate counted besides; none where placement is access-based.
+    /// Further counts of levels that cooperate; `None` with access-based placement.
     pub cooperation: Option<CooperationOutcome>,
-    /// What several clients counted besides; none where there is one.
+    /// Further counts of several clients; `None` with one client.
     pub clients: Option<ClientsOutcome>,
-    /// What took how long; none without a clock.
+    /// Times; `None` without a clock.
     pub timed: Option<TimedOutcome>,
-    /// What each content-aware level counted besides.
+    /// Further counts of each content-aware level.
     pub aware: Vec<AwareReport>,
-    /// What moved between levels; none where no scheme moves blocks.
+    /// Moves between levels; `None` without a scheme of movement.
     pub movement: Option<MovementOutcome>,
 }
 
 impl Outcome {
-    /// Block reads that the applications asked for.
+    /// Block reads of the applications.
     pub fn reads(&self) -> u64 {
         self.levels.first().map_or(0, |top| top.reads)
     }
 
-    /// Block reads that some cache served: a level, or another client.
+    /// Block reads served by a cache: a level, or another client.
     pub fn read_hits(&self) -> u64 {
         self.levels.iter().map(|level| level.read_hits).sum::<u64>() + self.peer_hits()
     }
 
-    /// Block reads that another client served.
+    /// Block reads served by another client.
     pub fn peer_hits(&self) -> u64 {
         self.clients.as_ref().map_or(0, ClientsOutcome::peer_hits)
     }
 
-    /// Reads that some cache served / reads that the applications asked for.
+    /// Reads served by caches / reads of the applications.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads() == 0 { 0.0 } else { self.read_hits() as f64 / self.reads() as f64 }
     }
@@ -87,7 +87,7 @@ impl Outcome {
         self.reads() - self.read_hits()
     }
 
-    /// Blocks read from disk because they were placed.
+    /// Blocks read from disk for placement.
     pub fn reloads(&self) -> u64 {
         let levels = self.cooperation.iter().flat_map(|cooperation| &cooperation.levels);
         levels.map(|level| level.reloads).sum()
@@ -99,10 +99,10 @@ impl Outcome {
     }
 }
 
-/// Runs the levels over the whole trace. `progress` is told the references done so far.
+/// Runs the levels over the whole trace. `progress` is called with the references done so far.
 ///
 /// # Errors
-/// A level cannot be had as asked for, or a spooled trace cannot be read back.
+/// A level cannot be made, or a spooled trace cannot be read back.
 pub fn simulate(
     trace: &DenseTrace,
     config: &Config,
@@ -119,8 +119,7 @@ pub fn simulate(
     Ok(stopwatch.outcome(trace.len(), counts))
 }
 
-/// Finds the references that will reach the level below the first `above` levels: what OPT must
-/// know.
+/// Finds the references that will reach the level below the first `above` levels, for OPT.
 fn references_below(
     trace: &DenseTrace,
     config: &Config,
@@ -133,7 +132,7 @@ fn references_below(
     }
     let mut coming = Vec::new();
     let mut keep = |refs: &[Reference]| {
-        // A write that does not allocate is no reference to the policy.
+        // A write that does not allocate is not a reference for the policy.
         let counted = |r: &&Reference| config.write_mode == WriteMode::Allocate || !r.is_write();
         coming.extend(refs.iter().filter(counted).map(|r| r.entry()));
     };
@@ -142,13 +141,13 @@ fn references_below(
     Ok(Arc::new(Future::new(coming)?))
 }
 
-/// Is handed stretches of the stream that reaches the disk.
+/// Receives the stream that reaches the disk, in chunks.
 type Sink<'a> = &'a mut dyn FnMut(&[Reference]);
 
-/// Levels of which each is driven by what the one above did not serve.
+/// Levels, each driven by the references that the level above did not serve.
 struct Levels<'a> {
     levels: Vec<DenseLevel>,
-    /// Blocks are below this number.
+    /// Block numbers are below this.
     entries: u32,
     bottom: Option<Sink<'a>>,
     refs: Vec<Reference>,
@@ -156,8 +155,9 @@ struct Levels<'a> {
 }
 
 impl<'a> Levels<'a> {
-    /// The first `count` levels. One that runs OPT is told the references that will reach it, found
-    /// by running the levels above it once over the trace. `bottom` gets what reaches the disk.
+    /// The first `count` levels. An OPT level needs the references that will reach it: the levels
+    /// above run once over the trace to find them. `bottom` receives the references that reach the
+    /// disk.
     fn new(
         trace: &DenseTrace,
         config: &Config,

@@ -1,7 +1,7 @@
 //! Cache levels driven by traces: one simulation, a sweep of many, and miss ratio curves.
 //!
 //! The levels and policies are those of `undercroft-cache`; the traces come from
-//! `undercroft-trace`. How results are shown to a person is the business of the program.
+//! `undercroft-trace`. The program displays the results.
 #![forbid(unsafe_code)]
 
 mod aware;

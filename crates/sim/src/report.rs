@@ -1,5 +1,5 @@
-//! Results in the fixed names of the contract for scripts (`docs/user/guide.md`), ready for JSON,
-//! and the response-time model.
+//! Results with the fixed names that scripts rely on (`docs/user/guide.md`), ready for JSON, and
+//! the response-time model.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::Placement;
@@ -26,37 +26,37 @@ pub struct Report {
     pub aggregate: AggregateReport,
     /// Disk traffic in blocks.
     pub disk: DiskReport,
-    /// What cooperation took; left out where placement is access-based.
+    /// Results of cooperation; left out with access-based placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationReport>,
-    /// What content-aware levels knew; left out where there are none.
+    /// Knowledge of content-aware levels; left out without such levels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aware: Vec<AwareReport>,
-    /// Several clients; left out where there is one.
+    /// Results of several clients; left out with one client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<ClientsReport>,
-    /// What took how long; left out without a clock.
+    /// Times; left out without a clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed: Option<TimedReport>,
-    /// What took how long with placement at the access.
+    /// Times with placement at the access, for comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed_access: Option<TimedReport>,
-    /// What moved between levels; left out where no scheme moves blocks.
+    /// Moves between levels; left out without a scheme of movement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movement: Option<MovementReport>,
-    /// Mean response time of a block read in milliseconds, demotions free.
+    /// Mean response time of a block read in milliseconds, with free demotions.
     pub response_time_ms: f64,
     /// Mean response time of a block read in milliseconds, with a round trip for each demotion.
     pub response_time_with_demotions_ms: f64,
-    /// Duration of the simulation in seconds, without reading the trace.
+    /// Elapsed time of the simulation in seconds, without reading the trace.
     pub elapsed_s: f64,
-    /// Processor time of the same in seconds.
+    /// Processor time of the simulation in seconds, without reading the trace.
     pub cpu_s: f64,
-    /// Block requests simulated a second.
+    /// Block requests simulated per second.
     pub requests_per_s: f64,
 }
 
-/// What the trace holds, the warm-up included.
+/// The contents of the trace, the warm-up included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// Path as given.
@@ -73,48 +73,48 @@ pub struct TraceReport {
     pub writes: u64,
     /// Distinct blocks.
     pub unique_blocks: u64,
-    /// Records left out because they neither read nor write (discards, flushes).
+    /// Records left out because they are neither reads nor writes (discards, flushes).
     pub left_out: u64,
 }
 
-/// What one level counted after the warm-up.
+/// The counts of one level after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevelReport {
     /// `l1`, `l2`, ...
     pub name: String,
-    /// Policy with the parameters that are not at their default.
+    /// Policy with the parameters that differ from their defaults.
     pub policy: String,
-    /// When blocks come and go.
+    /// When blocks enter and leave.
     pub placement: String,
     /// Size in blocks.
     pub capacity_blocks: u32,
     /// Blocks read.
     pub reads: u64,
-    /// Reads that found their block.
+    /// Reads that hit.
     pub read_hits: u64,
     /// Blocks written.
     pub writes: u64,
-    /// Writes that found their block.
+    /// Writes that hit.
     pub write_hits: u64,
     /// Reads of blocks never referenced before.
     pub cold_reads: u64,
     /// Read hits / reads that reached this level.
     pub read_hit_ratio: f64,
-    /// Blocks driven out by replacement.
+    /// Blocks evicted by replacement.
     pub evictions: u64,
     /// Blocks that came from the level above.
     pub demotions_in: u64,
-    /// Blocks that came from the level below to stay.
+    /// Blocks that came from the level below, to stay.
     pub promotions_in: u64,
     /// Blocks read from disk because the level above evicted them.
     pub reloads: u64,
-    /// Blocks that the level above was known to evict.
+    /// Evictions by the level above that became known.
     #[serde(default)]
     pub known_evictions: u64,
-    /// Of those, blocks that were not worth a reload.
+    /// Known evictions of blocks that were not worth a reload.
     #[serde(default)]
     pub reloads_skipped: u64,
-    /// Of those, blocks placed from the staging area, without a reload.
+    /// Known evictions of blocks placed from the staging area, without a reload.
     #[serde(default)]
     pub staged: u64,
     /// Reads served from the staging area; also among the read hits.
@@ -122,12 +122,12 @@ pub struct LevelReport {
     pub staged_hits: u64,
 }
 
-/// What cooperation took, and how well evictions were known.
+/// The cost of cooperation, and how well evictions were known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CooperationReport {
     /// Bytes of hints from the client.
     pub hint_bytes: u64,
-    /// Blocks of the staging area at the end, beside the capacity.
+    /// Size of the staging area in blocks at the end, beside the capacity.
     pub staging_blocks: u32,
     /// Evictions derived from buffer addresses in time, over the whole trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ pub struct CooperationReport {
     /// Evictions that showed only when the block was read again, over the whole trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_evictions: Option<u64>,
-    /// How well the client could be emulated.
+    /// The quality of the emulation of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateOutcome>,
 }
@@ -145,7 +145,7 @@ pub struct CooperationReport {
 pub struct AggregateReport {
     /// Blocks read by the applications.
     pub reads: u64,
-    /// Of those, served by some level, or by another client.
+    /// Reads served by a level or by another client.
     pub read_hits: u64,
     /// Served / read.
     pub read_hit_ratio: f64,
@@ -156,19 +156,19 @@ pub struct AggregateReport {
 pub struct DiskReport {
     /// Reads that no level and no other client served.
     pub demand_reads: u64,
-    /// Reads that a placement asked for.
+    /// Reads for placement.
     pub reloads: u64,
     /// Writes.
     pub writes: u64,
 }
 
-/// Times in milliseconds of a request served by the first, second and third level and by the disk:
+/// Times in milliseconds of a request served by the first, second and third level, and by the disk:
 /// the preset `hfa` (Meng et al., JCST 2017; the third level is ours).
 pub(crate) const LEVEL_MS: [f64; 3] = [0.2, 2.0, 5.0];
 pub(crate) const DISK_MS: f64 = 10.0;
 
-/// Mean time of a block read: each costs the time of the level that served it. A single level
-/// counts as the second, since that is what Undercroft is about.
+/// Mean time of a block read: each read costs the time of the level that served it. A single level
+/// counts as the second, which is where Undercroft runs.
 fn response_time_ms(outcome: &Outcome) -> f64 {
     let first = usize::from(outcome.levels.len() == 1);
     let hits = outcome.levels.iter().map(|level| level.read_hits);
@@ -179,13 +179,12 @@ fn response_time_ms(outcome: &Outcome) -> f64 {
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
 }
 
-/// Mean time of a block read, with a round trip for each block that was sent down, charged to the
-/// reads.
+/// Mean time of a block read, plus a round trip for each demoted block, charged to the reads.
 fn demotions_ms(outcome: &Outcome) -> f64 {
     let levels = outcome.cooperation.iter().flat_map(|cooperation| cooperation.levels.iter());
-    // A block comes to the level from the one above it, if that is simulated.
+    // A block comes from the level above, if that is simulated.
     let first = usize::from(outcome.levels.len() == 1);
-    // Times of more levels must be given: see `costs.rs`.
+    // Times for more levels must be configured: see `costs.rs`.
     let ms = |depth: usize| LEVEL_MS[depth.min(LEVEL_MS.len() - 1)];
     let trip = |depth: usize| ms(depth) - ms(depth.saturating_sub(1));
     let total: f64 =
@@ -193,7 +192,7 @@ fn demotions_ms(outcome: &Outcome) -> f64 {
     if outcome.reads() == 0 { 0.0 } else { total / outcome.reads() as f64 }
 }
 
-/// What a trace holds.
+/// The contents of a trace.
 pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
     let seen = trace.seen();
     TraceReport {
@@ -254,7 +253,7 @@ impl Report {
         let levels = config.levels.iter().zip(&outcome.levels).enumerate();
         let levels = levels.map(|(depth, (wanted, counts))| {
             let placed = cooperation.and_then(|c| c.levels.get(depth).copied());
-            // The first level of several takes in what is asked for, whatever the others do.
+            // The first of several levels always places at the access.
             let is_top = depth == 0 && config.levels.len() > 1;
             let placement = if is_top { &Placement::Access } else { placement };
             LevelReport::new(depth, wanted, placement, counts, &placed.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Sizes of caches as people write them, and levels `SIZE:POLICY[,key=value...]`.
+//! Sizes of caches in text form, and levels `SIZE:POLICY[,key=value...]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,11 +38,11 @@ impl Size {
         }
     }
 
-    /// Reads `SIZE,SIZE,...`, where one may also be a range `64MiB..4GiB`: all doublings from the
+    /// Parses `SIZE,SIZE,...`. An item may also be a range `64MiB..4GiB`: all doublings from the
     /// first size to the last.
     ///
     /// # Errors
-    /// Names the part that is no size, or a range that does not ascend.
+    /// An item is not a size, or a range does not ascend; the message names it.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         let mut sizes = Vec::new();
         for part in text.split(',') {
@@ -109,7 +109,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A level as a person writes it: `512MiB:mq`, `64MiB:mq,m=8,qout=4.0`.
+/// A level in text form: `512MiB:mq`, `64MiB:mq,m=8,qout=4.0`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelSpec {
     /// Its size.
@@ -146,7 +146,7 @@ impl fmt::Display for LevelSpec {
     }
 }
 
-/// Sizes of all levels as parts of the first one's: `1:4`, `1:2:4`.
+/// Sizes of all levels relative to the first: `1:4`, `1:2:4`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratio(Vec<u32>);
 
@@ -154,7 +154,7 @@ pub struct Ratio(Vec<u32>);
 const MAX_LEVELS: usize = 16;
 
 impl Ratio {
-    /// The levels, all of the policy of the first, and of sizes in proportion.
+    /// The levels, all with the policy of the first, and with sizes in proportion.
     pub fn levels(&self, first: &LevelSpec) -> Vec<LevelSpec> {
         let scaled = |&part: &u32| {
             let (part, whole) = (u64::from(part), u64::from(self.0[0]));

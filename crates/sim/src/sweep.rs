@@ -1,9 +1,9 @@
 //! Many simulations: every combination of traces, sizes, policies and placements, on all cores.
-//! What is combined with what is in `sweep/plan.rs`.
+//! `sweep/plan.rs` defines the combinations.
 //!
 //! Each finished run is appended to a journal, `runs.jsonl`, in the folder of the results. A sweep
-//! that was interrupted reads it and does only what is missing. At the end `results.csv` and
-//! `results.json` hold all rows in the order of the plan.
+//! that was interrupted reads the journal and runs only what is missing. At the end `results.csv`
+//! and `results.json` hold all rows in the order of the plan.
 
 mod plan;
 
@@ -34,20 +34,20 @@ pub struct Loaded {
     pub trace: DenseTrace,
     /// Block size in bytes.
     pub block_bytes: u32,
-    /// Records to warm up with.
+    /// Number of warm-up records.
     pub warmup_records: u64,
-    /// Where evictions are known from.
+    /// The source of the client's evictions.
     pub evictions: Evictions,
 }
 
-/// A trace of a sweep, opened when its turn comes.
+/// A trace of a sweep; it is opened when needed.
 pub struct Source<'a> {
-    /// Where it is.
+    /// Path of the trace.
     pub path: PathBuf,
-    /// Everything else that decides what is read from it (block size, format, ...), as text: runs
-    /// of an earlier sweep count only if it is the same.
+    /// All other options that decide what is read from it (block size, format, ...), as text. Runs
+    /// of an earlier sweep are reused only if this text is equal.
     pub reading: String,
-    /// Reads it.
+    /// Reads the trace.
     pub load: Box<dyn Fn() -> Result<Loaded, Error> + Sync + 'a>,
 }
 
@@ -56,18 +56,18 @@ pub struct Source<'a> {
 pub struct Row {
     /// Path of the trace.
     pub trace: String,
-    /// The level above, or nothing.
+    /// The level above, or empty.
     pub upper: String,
-    /// Sizes of all levels as parts of the first one's, or nothing.
+    /// Sizes of all levels relative to the first, or empty.
     #[serde(default)]
     pub ratio: String,
     /// Policy of the level that varies.
     pub policy: String,
     /// Placement of the level that varies.
     pub placement: String,
-    /// Size as asked for.
+    /// Size as configured.
     pub size: String,
-    /// Size in blocks; under a ratio, of the last level, as are the counts below.
+    /// Size in blocks; with a ratio, that of the last level, as are the counts below.
     pub capacity_blocks: u32,
     /// Block size in bytes.
     pub block_bytes: u32,
@@ -77,19 +77,19 @@ pub struct Row {
     pub unique_blocks: u64,
     /// Block reads that reached the level.
     pub reads: u64,
-    /// Of those, hits.
+    /// Block reads that hit.
     pub read_hits: u64,
     /// Hits / reads at the level.
     pub read_hit_ratio: f64,
     /// Block writes.
     pub writes: u64,
-    /// Of those, hits.
+    /// Block writes that hit.
     pub write_hits: u64,
     /// Reads of blocks never referenced before.
     pub cold_reads: u64,
-    /// Blocks driven out.
+    /// Blocks evicted.
     pub evictions: u64,
-    /// Reads that some level served / reads of the applications.
+    /// Reads served by some level / reads of the applications.
     pub aggregate_read_hit_ratio: f64,
     /// Blocks read from disk on demand.
     pub disk_demand_reads: u64,
@@ -99,13 +99,13 @@ pub struct Row {
     pub disk_writes: u64,
     /// Mean response time of a read, ms.
     pub response_time_ms: f64,
-    /// Mean response time of a read with what demotions add, ms.
+    /// Mean response time of a read with the cost of demotions, ms.
     #[serde(default)]
     pub response_time_with_demotions_ms: f64,
-    /// Blocks that the level above sent down.
+    /// Blocks that the level above demoted.
     #[serde(default)]
     pub demotions_in: u64,
-    /// Blocks that left the level upwards, to stay there.
+    /// Blocks that were promoted from the level, to stay above.
     #[serde(default)]
     pub promotions_out: u64,
     /// Blocks placed from the staging area, without a reload.
@@ -115,28 +115,28 @@ pub struct Row {
     pub elapsed_s: f64,
 }
 
-/// A row of the journal, with what decided it.
+/// A row of the journal, with the key of its run.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     key: String,
     row: Row,
 }
 
-/// Told how far a sweep is.
+/// Receives the progress of a sweep.
 pub trait Progress: Sync {
     /// A trace is about to be read.
     fn reading(&self, path: &Path);
-    /// This share of one run is done, since the last call for it.
+    /// A share of one run was done since the last call for it.
     fn advanced(&self, share: f64);
-    /// Runs that were found done.
+    /// Number of runs that were found in the journal.
     fn resumed(&self, runs: usize);
 }
 
-/// Does what is missing of a plan in `folder`, which is made if needed, and writes the results.
+/// Runs what is missing of a plan in `folder`, which is created if needed, and writes the results.
 ///
 /// # Errors
-/// A trace cannot be read, a combination makes no sense, or the folder cannot be written. What
-/// was finished stays in the journal.
+/// A trace cannot be read, a combination is invalid, or the folder cannot be written. Finished runs
+/// stay in the journal.
 pub fn sweep(
     plan: &Plan,
     sources: &[Source<'_>],
@@ -175,7 +175,7 @@ pub fn sweep(
     Ok(rows)
 }
 
-/// A trace that has been read, and what is reported of it.
+/// A trace that has been read, with its report.
 struct Ready {
     population: Population,
     about: TraceReport,
@@ -191,7 +191,8 @@ struct Run<'a> {
     key: String,
 }
 
-/// The runs on one trace; the key says all that decides a result, the state of the file included.
+/// The runs on one trace. The key contains all that decides a result, including the state of the
+/// file.
 fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Error> {
     let file = fs::metadata(&source.path).map_err(|e| results_error(&source.path, e))?;
     let modified = file.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
@@ -243,7 +244,7 @@ impl Run<'_> {
         let levels = specs.iter().map(|spec| spec.config(loaded.block_bytes, trace.unique()));
         let levels = levels.collect::<Result<Vec<_>, _>>()?;
         let mut before = 0.0_f64;
-        // Of two passes the first counts.
+        // If there are two passes, progress shows only the first.
         let at = |references: u64| {
             let share = references as f64 / trace.len().max(1) as f64;
             progress.advanced((share - before).max(0.0));
@@ -270,7 +271,7 @@ impl Run<'_> {
         let outcome = simulate_placed(population.trace(), &config, &cooperation, progress)?;
         let mut report = Report::new(about.clone(), block_bytes, &config, &placement, &outcome);
         let count = config.levels.len();
-        // The usual times are those of three levels at most.
+        // The default times are for at most three levels.
         if plan.times.costs.is_some() || count > 3 {
             report.charge(&plan.times.costs.clone().unwrap_or_default().costs(count)?);
         }
@@ -340,7 +341,7 @@ impl Run<'_> {
     }
 }
 
-/// The finished runs of a journal, and the journal open for more. A last line that an
+/// The finished runs of a journal, and the journal opened for more. A last line that an
 /// interruption cut short is dropped; any other damage is an error.
 fn open_journal(path: &Path) -> Result<(HashMap<String, Row>, File), Error> {
     let error = |source| results_error(path, source);
@@ -363,14 +364,14 @@ fn open_journal(path: &Path) -> Result<(HashMap<String, Row>, File), Error> {
     Ok((done, file))
 }
 
-/// Appends one line in one write, so that an interruption can only cut the last one short.
+/// Appends one line in one write, so that an interruption can cut short only the last line.
 fn append(journal: &Mutex<File>, entry: &Entry) -> io::Result<()> {
     let mut line = serde_json::to_string(entry)?;
     line.push('\n');
     journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(line.as_bytes())
 }
 
-/// An empty file in place of whatever had the name. A link is not followed.
+/// Creates an empty file in place of any file with this name. Does not follow a link.
 fn new_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -378,7 +379,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Writes both files under other names first, so that there are never half results.
+/// Writes both files under temporary names first, so that no partial results are visible.
 fn write_results(folder: &Path, rows: &[Row]) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let csv_part = folder.join("results.csv.part");

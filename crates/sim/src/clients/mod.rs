@@ -1,6 +1,7 @@
 //! Several clients, each with a first level of its own, above one or more servers, driven by the
-//! references of all of them. The caches and their order of things are those of
-//! `undercroft_cache::placement`; here everything happens at once. With a clock it is in `timed/`.
+//! references of all clients. The caches and the order of steps are those of
+//! `undercroft_cache::topology`. Everything happens at once; `timed/` has the simulation with a
+//! clock.
 
 mod population;
 mod report;
@@ -25,30 +26,30 @@ use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
 /// Most servers.
 const MAX_SERVERS: u32 = 64;
 
-/// Clients and servers as asked for.
+/// The configuration of clients and servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientsConfig {
-    /// The first level of each client, or one for all of them.
+    /// The first level of each client, or one entry for all clients.
     pub clients: Vec<LevelConfig>,
-    /// The servers' caches; the size is that of all of them together, in equal shares.
+    /// The servers' caches; the size is the total, in equal shares.
     pub server: LevelConfig,
     /// Number of servers, from 1 to 64.
     pub servers: u32,
-    /// When blocks come to the servers.
+    /// When blocks are placed at the servers.
     pub placement: Placement,
     /// What writes do, at every level.
     pub write_mode: undercroft_cache::WriteMode,
     /// How each server's cache is divided among the clients.
     pub division: Division,
-    /// Whether clients serve each other what the servers miss.
+    /// Whether clients serve each other's reads that miss at the servers.
     pub peer_fetch: bool,
-    /// Records at the start of the trace that are simulated and not counted.
+    /// Records at the start of the trace that are simulated but not counted.
     pub warmup_records: u64,
 }
 
 impl ClientsConfig {
-    /// The configuration as levels one below the other, for reports: the clients' caches together
-    /// above the servers' caches together. The policy is that of the first client.
+    /// The configuration as two levels, one below the other, for reports: the clients' caches
+    /// together above the servers' caches together. The policy is that of the first client.
     pub fn levels(&self, clients: usize) -> Config {
         let capacity = (0..clients).map(|client| self.client(client).capacity);
         let first = LevelConfig {
@@ -68,41 +69,42 @@ impl ClientsConfig {
     }
 }
 
-/// What a simulation of several clients counted beside the counts of the two levels.
+/// The counts of a simulation of several clients, beside the counts of the two levels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientsOutcome {
-    /// Of each client.
+    /// The outcome of each client.
     pub clients: Vec<ClientOutcome>,
-    /// Of each server.
+    /// The counts of each server.
     pub servers: Vec<Counts>,
-    /// Whether a block's volume decides which server it belongs to, or a hash of the block.
+    /// Whether a block's volume decides its server; otherwise a hash of the block does.
     pub by_volume: bool,
-    /// Blocks moved from part to part, over the whole trace.
+    /// Blocks moved between parts of caches, over the whole trace.
     pub moved: u64,
 }
 
 impl ClientsOutcome {
-    /// Reads that a client served to another.
+    /// Reads that one client served to another.
     pub fn peer_hits(&self) -> u64 {
         self.clients.iter().map(|client| client.below.peer_hits).sum()
     }
 }
 
-/// What one client's references met.
+/// Where the references of one client were served.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClientOutcome {
-    /// What its own cache counted.
+    /// The counts of its own cache.
     pub own: Counts,
-    /// Where it was served below that.
+    /// The counts below its own cache.
     pub below: ClusterCounts,
-    /// Its part of the servers' caches in blocks, at the end; none where they are not divided.
+    /// Its part of the servers' caches in blocks, at the end; `None` if they are not divided.
     pub part_blocks: Option<u64>,
 }
 
-/// Runs clients and servers over the whole trace. `progress` is told the references done so far.
+/// Runs clients and servers over the whole trace. `progress` is called with the references done so
+/// far.
 ///
 /// # Errors
-/// Something cannot be had as asked for, or a spooled trace cannot be read back.
+/// The configuration cannot be simulated, or a spooled trace cannot be read back.
 pub fn simulate_clients(
     population: &Population,
     config: &ClientsConfig,
@@ -117,7 +119,7 @@ pub fn simulate_clients(
     Ok(outcome(stopwatch, &world.cluster, config, (trace.len(), by_volume)))
 }
 
-/// Clients and servers where everything happens at once.
+/// Clients and servers without a clock.
 struct World<'a> {
     population: &'a Population,
     cluster: Cluster,
@@ -138,7 +140,7 @@ impl Topology for World<'_> {
     }
 }
 
-/// Makes the caches: also whether volumes decide which server a block belongs to.
+/// Makes the caches. Returns also whether volumes decide a block's server.
 pub(crate) fn build(
     population: &Population,
     config: &ClientsConfig,
@@ -203,8 +205,8 @@ fn check_numbers(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the caches counted in so many references, and whether volumes decide which server a block
-/// belongs to.
+/// The counts of the caches after `references` references. `by_volume`: whether volumes decide a
+/// block's server.
 pub(crate) fn outcome(
     stopwatch: Stopwatch,
     cluster: &Cluster,
@@ -231,7 +233,7 @@ pub(crate) fn outcome(
             Placement::Eviction(eviction) => eviction.down == WayDown::Demote,
             Placement::Access | Placement::Global(_) => true,
         };
-        // Every eviction is reported; those that were not of the last copy place nothing.
+        // Every eviction is reported; blocks that another client still holds are not placed.
         let not_last = clients.iter().map(|client| client.below.not_last).sum::<u64>();
         let hints = if sends { 0 } else { placed.known_evictions + not_last };
         let staging = cluster.servers().iter().flat_map(|server| server.parts());
@@ -252,7 +254,7 @@ pub(crate) fn outcome(
     Outcome { cooperation, clients, ..stopwatch.outcome(references, vec![top, below]) }
 }
 
-/// Which blocks were referenced so far.
+/// The blocks referenced so far.
 pub(crate) struct Seen(Vec<bool>);
 
 impl Seen {

@@ -1,8 +1,8 @@
-//! Who references what: the clients of a simulation, out of several traces or out of the address
-//! spaces of one.
+//! The clients of a simulation and their references: from several traces, or from the address
+//! spaces of one trace.
 //!
-//! The trace is kept as it was read, with a number for each (client, space, block). A byte a number
-//! says whose it is; where clients share data, another number says which block it is.
+//! The trace is kept as read, with a number for each (client, space, block). One byte per number
+//! names its client. If clients share data, another number names the block.
 
 use undercroft_cache::topology::{MAX_HOLDERS, rendezvous};
 use undercroft_trace::{
@@ -16,7 +16,8 @@ use crate::Error;
 pub enum Data {
     /// They are different blocks.
     Disjoint,
-    /// They are the same block; of volumes with equal names where the traces have several.
+    /// They are the same block, if their volumes have equal names (where traces have several
+    /// volumes).
     Shared,
 }
 
@@ -34,7 +35,7 @@ pub struct Population {
     data: Data,
     names: Vec<String>,
     client_of: Vec<u8>,
-    /// The block of each number of the trace; none where every number is a block of its own.
+    /// The block of each number of the trace; `None` if every number is a block of its own.
     block_of: Option<Vec<u32>>,
     unique: u32,
     /// The volume of each address space of the trace, numbered from 0.
@@ -51,10 +52,10 @@ impl Population {
         Self { trace, data: Data::Disjoint, names, client_of, block_of: None, unique, volumes }
     }
 
-    /// A client for each trace, with its name. `progress` is told the records read so far.
+    /// One client for each trace, with its name. `progress` is called with the records read so far.
     ///
     /// # Errors
-    /// Those of [`merge`] and of reading; there are too many clients, or one without a request.
+    /// Those of [`merge`] and of reading; there are too many clients, or a client has no request.
     pub fn of_traces(
         traces: Vec<(String, Box<dyn Reader>)>,
         options: &BlockOptions,
@@ -65,7 +66,7 @@ impl Population {
         check_number(names.len())?;
         let count = names.len();
         let trace = DenseTrace::load(BlockStream::new(merge(readers)?, options)?, progress)?;
-        // The volumes of a trace that is alone with its volume are all the same one.
+        // Traces with a single volume each have that volume in common.
         let mut volumes = vec![0; count];
         used(&trace).for_each(|space| volumes[space % count] += 1);
         let has_several = volumes.iter().any(|&number: &u32| number > 1);
@@ -78,10 +79,10 @@ impl Population {
         Self::new(trace, data, names, |space| space % count, volumes)
     }
 
-    /// A client for each address space (device, unit, file) of a trace.
+    /// One client for each address space (device, unit, file) of a trace.
     ///
     /// # Errors
-    /// There are too many, or there is only one.
+    /// There are too many address spaces, or only one.
     pub fn of_spaces(trace: DenseTrace, data: Data) -> Result<Self, Error> {
         let names = trace.spaces().to_vec();
         check_number(names.len())?;
@@ -151,13 +152,13 @@ impl Population {
     pub(crate) fn resolve(&self, r: Ref) -> ClientRef {
         let number = r.block() as usize;
         let block = self.block_of.as_ref().map_or(r.block(), |block_of| block_of[number]);
-        // Of one client everything is, and need not be looked up.
+        // With one client, no look-up is needed.
         let is_one = self.names.len() == 1;
         let client = if is_one { 0 } else { self.client_of[number].into() };
         ClientRef { client, block, is_write: r.is_write() }
     }
 
-    /// The client of a block; where data is shared the first.
+    /// The client of a block; the first one if clients share data.
     pub(crate) fn owner(&self, block: u64) -> usize {
         match self.data {
             Data::Disjoint => self.client_of[block as usize].into(),
@@ -165,8 +166,9 @@ impl Population {
         }
     }
 
-    /// Which of so many servers each block belongs to, and whether its volume decides that: where
-    /// there are at least as many volumes as servers. Elsewhere a hash of the block does.
+    /// The server of each block, for `servers` servers, and whether the block's volume decides it.
+    /// It does if there are several volumes, and at least as many as servers; otherwise a hash of
+    /// the block does.
     pub(crate) fn homes(&self, servers: usize) -> (Vec<u8>, bool) {
         let mut distinct = self.volumes.clone();
         distinct.sort_unstable();
@@ -208,7 +210,7 @@ pub(crate) struct OfClient<'a> {
 }
 
 impl OfClient<'_> {
-    /// The next one; none at the end.
+    /// The next reference; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<ClientRef>, Error> {
         while self.at == self.ahead.len() {
             let Some((_, refs)) = self.chunks.next()? else { return Ok(None) };
@@ -223,10 +225,10 @@ impl OfClient<'_> {
     }
 }
 
-/// Stands for the volume of a space that no trace has.
+/// Marks a space that is in no trace.
 const NO_VOLUME: u32 = u32::MAX;
 
-/// The address spaces that have blocks: a merged trace numbers some that it does not have.
+/// The address spaces that have blocks. A merged trace also numbers spaces without blocks.
 fn used(trace: &DenseTrace) -> impl Iterator<Item = usize> + '_ {
     let mut used = vec![false; trace.spaces().len()];
     for number in 0..trace.unique() {

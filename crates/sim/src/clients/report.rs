@@ -1,26 +1,26 @@
-//! Several clients in the fixed names of the contract for scripts.
+//! The results of several clients, with the fixed names that scripts rely on.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::topology::Division;
 
 use super::{ClientsConfig, ClientsOutcome, Data, Population};
 
-/// What each client met, and how servers and data were shared.
+/// The results of each client, and how servers and data were shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientsReport {
     /// `disjoint` or `shared`.
     pub data: String,
     /// `shared`, `equal` or `benefit`.
     pub partition: String,
-    /// Blocks moved from part to part, over the whole trace.
+    /// Blocks moved between parts of caches, over the whole trace.
     pub moved_blocks: u64,
-    /// Reads that a client served to another.
+    /// Reads that one client served to another.
     pub peer_hits: u64,
-    /// How a block's server is found where there are several: `volume` or `hash`.
+    /// How a block's server is found if there are several: `volume` or `hash`.
     pub home: String,
     /// Read hit ratio of each server.
     pub servers: Vec<f64>,
-    /// One object a client, in the order of the command line, or of the spaces of the trace.
+    /// One object for each client, in the order of the command line, or of the spaces of the trace.
     pub clients: Vec<ClientReport>,
 }
 
@@ -35,19 +35,19 @@ pub struct ClientReport {
     pub capacity_blocks: u32,
     /// Blocks read.
     pub reads: u64,
-    /// Of those, found in its own cache.
+    /// Reads that hit in its own cache.
     pub read_hits: u64,
     /// Read hits / reads.
     pub read_hit_ratio: f64,
     /// Blocks written.
     pub writes: u64,
-    /// Reads that a server had.
+    /// Reads served by a server.
     pub server_hits: u64,
-    /// Reads that another client had.
+    /// Reads served by another client.
     pub peer_hits: u64,
-    /// Reads that nobody had.
+    /// Reads served by the disk.
     pub disk_reads: u64,
-    /// Evicted blocks that another client held still.
+    /// Evicted blocks that another client still held.
     pub evictions_not_last: u64,
     /// Its part of the servers' caches at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub struct ClientReport {
 }
 
 impl ClientsReport {
-    /// What a simulation of `config` counted.
+    /// The results of a simulation of `config`.
     pub fn new(population: &Population, config: &ClientsConfig, outcome: &ClientsOutcome) -> Self {
         let clients = outcome.clients.iter().zip(population.names()).enumerate();
         let clients = clients.map(|(number, (client, name))| ClientReport {

@@ -1,26 +1,26 @@
-//! The evictions of a recorded client: what the client content table derives from the buffer
-//! addresses of a second-level trace, found once while the trace is read.
+//! The evictions of a recorded client. The client content table derives them from the buffer
+//! addresses of a second-level trace, while the trace is read.
 
 use undercroft_cache::{Cct, CctCounts, Frames};
 use undercroft_trace::{BlockStream, DenseOptions, DenseTrace, Ref};
 
 use crate::Error;
 
-/// Frames that the table has room for: 64 GiB of blocks of 8 KiB.
+/// Most frames of the table: 64 GiB of blocks of 8 KiB.
 const MAX_FRAMES: u32 = 1 << 23;
 
 /// The evictions of the client above a trace, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DerivedEvictions {
-    /// After so many references of the trace the eviction is known; never falls.
+    /// The number of references of the trace after which each eviction is known; never falls.
     after: Vec<u64>,
     blocks: Vec<u32>,
     counts: CctCounts,
 }
 
 impl DerivedEvictions {
-    /// Reads a trace to its end, whose stream must carry origins, and derives the evictions from
-    /// the addresses on the way. They are kept in memory, 12 bytes each.
+    /// Reads a trace to its end, and derives the evictions from the addresses. The stream must
+    /// carry origins. The evictions are kept in memory, 12 bytes each.
     ///
     /// # Errors
     /// The trace has no buffer addresses, or cannot be read.
@@ -55,23 +55,23 @@ impl DerivedEvictions {
         self.blocks.is_empty()
     }
 
-    /// What the table counted.
+    /// The counts of the table.
     pub fn counts(&self) -> &CctCounts {
         &self.counts
     }
 
-    /// The block of the `at`-th eviction, if it is known after so many references.
+    /// The block of the `at`-th eviction, if that is known after `references` references.
     pub(super) fn known(&self, at: usize, references: u64) -> Option<u32> {
         self.after.get(at).filter(|&&after| after <= references).map(|_| self.blocks[at])
     }
 }
 
-/// The table at work on a stream.
+/// Runs the table on a stream.
 struct Watch {
     table: Cct,
     derived: DerivedEvictions,
     references: u64,
-    /// The request that a chunk cut in two: where it begins, and its blocks so far.
+    /// A request that the end of a chunk divided: its start, and its blocks so far.
     begun: Option<(u64, bool)>,
     blocks: Vec<u64>,
     evicted: Vec<u64>,
@@ -113,7 +113,7 @@ impl Watch {
         }
         for &block in &self.evicted {
             self.derived.after.push(self.references);
-            // The numbers that went in were those of the trace.
+            // The table was given block numbers of the trace, which have 32 bits.
             self.derived.blocks.push(block as u32);
         }
     }

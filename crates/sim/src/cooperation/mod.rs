@@ -1,8 +1,8 @@
 //! Levels that cooperate, driven by a trace: eviction-based and global placement. The levels and
-//! their order of things are those of `undercroft_cache::placement`.
+//! the order of steps are those of `undercroft_cache::topology`.
 //!
-//! With access-based placement levels can run one after the other (`hierarchy.rs`), which is
-//! faster; here they talk to each other at every reference.
+//! With access-based placement, levels can run one after the other (`hierarchy.rs`), which is
+//! faster. Levels that cooperate exchange information at every reference.
 
 mod derived;
 
@@ -25,13 +25,13 @@ use crate::{Config, Error, Outcome, simulate};
 /// How the levels work together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cooperation {
-    /// When blocks come to the levels below the first.
+    /// When blocks are placed at the levels below the first.
     pub placement: Placement,
-    /// How the first of these learns what the client evicted.
+    /// How the second level learns what the client evicted.
     pub evictions: Evictions,
 }
 
-/// Where the evictions of the client are known from.
+/// The source of the client's evictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Evictions {
     /// From the simulated level above.
@@ -43,37 +43,39 @@ pub enum Evictions {
     Estimated,
 }
 
-/// What a simulation of levels that cooperate counted beside the counts of each level.
+/// The counts of a simulation of levels that cooperate, beside the counts of each level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CooperationOutcome {
-    /// Of each level; all 0 for the first where the client is simulated.
+    /// The placement counts of each level; all 0 for the first level if the client is simulated.
     pub levels: Vec<PlacementCounts>,
-    /// Bytes of hints from the client: 8 for each block that it says it evicted.
+    /// Bytes of hints from the client: 8 for each eviction that it reports.
     pub hint_bytes: u64,
-    /// Blocks that the staging area took at the end, beside the capacity.
+    /// Size of the staging area in blocks at the end, beside the capacity.
     pub staging_blocks: u32,
-    /// What the client content table counted, over the whole trace.
+    /// The counts of the client content table, over the whole trace.
     pub table: Option<CctCounts>,
-    /// How well the client could be emulated.
+    /// The quality of the emulation of the client.
     pub estimate: Option<EstimateOutcome>,
 }
 
-/// How well evictions were inferred. The shares are of what could be seen at the end of the run.
+/// How well evictions were inferred. The shares are those visible at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EstimateOutcome {
     /// Blocks that the client's cache was believed to hold.
     pub client_blocks: u32,
-    /// Share of the inferred evictions that were right, as far as the server could tell.
+    /// Share of the inferred evictions that were right, as far as the server can see.
     pub precision: f64,
-    /// Share of the evictions that were inferred, as far as the server could tell.
+    /// Share of the evictions that were inferred, as far as the server can see.
     pub recall: f64,
-    /// Share of the inferred evictions that were right, by the simulated client; none without one.
+    /// Share of the inferred evictions that were right, by the simulated client; `None` without
+    /// one.
     pub true_precision: Option<f64>,
-    /// Share of the references served with access-based placement for want of confidence.
+    /// Share of the references served with access-based placement because the emulation was not
+    /// trusted.
     pub fallback: f64,
 }
 
-/// Bytes of a hint that says that a block was evicted.
+/// Bytes of a hint that reports an eviction.
 pub(crate) const HINT_BYTES: u64 = 8;
 
 impl From<PlacementError> for Error {
@@ -82,11 +84,11 @@ impl From<PlacementError> for Error {
     }
 }
 
-/// Runs the levels over the whole trace under any placement. `progress` is told the references
-/// done so far.
+/// Runs the levels over the whole trace, under any placement. `progress` is called with the
+/// references done so far.
 ///
 /// # Errors
-/// A level or the combination cannot be had as asked for, or a spooled trace cannot be read back.
+/// A level or the combination cannot be simulated, or a spooled trace cannot be read back.
 pub fn simulate_placed(
     trace: &DenseTrace,
     config: &Config,
@@ -114,16 +116,16 @@ pub fn simulate_placed(
     Ok(Outcome { cooperation: Some(outcome), ..stopwatch.outcome(trace.len(), levels) })
 }
 
-/// A hierarchy at work, and where it learns of evictions.
+/// A running hierarchy, and its source of evictions.
 struct Run<'a> {
     hierarchy: Hierarchy,
     evictions: &'a Evictions,
-    /// Derived evictions that have been passed on.
+    /// Number of derived evictions passed on so far.
     passed: usize,
     estimate: Option<Estimate>,
 }
 
-/// An emulated client, and how well it does.
+/// An emulated client, and the quality of the emulation.
 struct Estimate {
     estimator: Estimator,
     evicted: Vec<u64>,
@@ -164,7 +166,7 @@ impl<'a> Run<'a> {
         if *evictions == Evictions::Estimated {
             hierarchy.silence_client();
             estimate = Some(Estimate {
-                // No client's cache is larger than all that it ever asks for.
+                // A client's cache is no larger than the number of blocks that it requests.
                 estimator: Estimator::new(trace.unique(), 0),
                 evicted: Vec::new(),
                 inferred: 0,
@@ -191,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The counts of all levels, the first one first, and the rest.
+    /// The counts of all levels, the first one first, and the other results.
     fn finish(self) -> (Vec<Counts>, CooperationOutcome) {
         let (mut counts, mut levels) = (Vec::new(), Vec::new());
         if let Some(top) = self.hierarchy.top() {

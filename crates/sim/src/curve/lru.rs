@@ -1,8 +1,8 @@
 //! LRU stack depths: 1 + the number of distinct other blocks since the last reference to a block.
 //!
 //! Every block has a bit at the time of its last reference; the depth is the number of bits from
-//! there on. A Fenwick tree counts bits by word of 64, so it is 64 times smaller than time. When
-//! time reaches the end of the bitmap, the bits are pushed together.
+//! that time on. A Fenwick tree counts the bits by word of 64, so it is 64 times smaller than the
+//! bitmap. When time reaches the end of the bitmap, the times are renumbered.
 
 use undercroft_cache::Reference;
 
@@ -15,7 +15,7 @@ pub struct LruStack {
     curve: Curve,
     /// Time of each block's last reference.
     last: Vec<u32>,
-    /// A bit for every such time.
+    /// One bit for each of these times.
     bits: Vec<u64>,
     /// Fenwick tree over the population counts of `bits`, 1-based.
     tree: Vec<u32>,
@@ -30,7 +30,7 @@ impl Default for LruStack {
 }
 
 impl LruStack {
-    /// Nothing seen yet.
+    /// Creates an empty stack.
     pub fn new() -> Self {
         let words = 1024;
         Self {
@@ -57,7 +57,7 @@ impl LruStack {
         self.curve
     }
 
-    /// Depth of a block, which is then on top; `None` for a first reference.
+    /// Moves a block to the top. Returns its former depth; `None` for a first reference.
     fn reference(&mut self, entry: u32) -> Option<u32> {
         if self.now as usize == self.bits.len() * 64 {
             self.compact();
@@ -100,7 +100,8 @@ impl LruStack {
         }
     }
 
-    /// Renumbers the times of last references 0, 1, ... in order, and leaves at least as much room.
+    /// Renumbers the times of last references as 0, 1, ... in order, with at least as many free
+    /// times after them.
     fn compact(&mut self) {
         let mut rank_before = vec![0_u32; self.bits.len()];
         let mut count = 0;

@@ -1,8 +1,8 @@
 //! Miss ratio curves: hits at every cache size from one pass over the trace.
 //!
 //! LRU and OPT are stack algorithms (Mattson et al. 1970): the content of a cache of any size is
-//! the top of one stack, so the depth at which a reference finds its block says which sizes hit.
-//! For the other policies there are sampled curves.
+//! the top of one stack. So the depth of a block at its reference shows which sizes hit. Other
+//! policies have sampled curves.
 
 mod lru;
 mod opt;
@@ -48,8 +48,8 @@ impl Curve {
         (sum(&self.read_depths), sum(&self.write_depths))
     }
 
-    /// Read hits of every size at once: element `c` belongs to a cache of `c` blocks. It ends where
-    /// a larger cache would hit no more.
+    /// Read hits of every size: element `c` belongs to a cache of `c` blocks. It ends where a
+    /// larger cache has no more hits.
     pub fn read_hits(&self) -> Vec<u64> {
         let used = self.read_depths.iter().rposition(|&count| count > 0).map_or(1, |last| last + 1);
         let running = |sum: &mut u64, &count: &u64| {

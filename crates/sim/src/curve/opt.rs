@@ -1,11 +1,11 @@
 //! OPT stack depths (Mattson et al. 1970), without walking the stack.
 //!
-//! On a reference the block goes on top and the former top sinks: at each place it meets a block,
-//! and the one whose next use is farther goes on sinking, as far as the place that the referenced
-//! block left. That sorts: most of the stack ascends by next use at any time, and there every
-//! block gives way to the one above it. So the stack is cut into rings of 512 places. A ring that
-//! ascends moves on by turning, one whose farthest block is nearer than the sinking one stays as
-//! it is, and only the others are walked through.
+//! On a reference the block moves to the top, and the former top sinks. At each place the sinking
+//! block is compared with the block there, and the one with the farther next use sinks on, down to
+//! the place that the referenced block left. This sorts: most of the stack is ascending by next
+//! use, and in such a part every block moves down by one place. So the stack is divided into rings
+//! of 512 places. An ascending ring moves by a rotation; a ring whose farthest block is nearer than
+//! the sinking one does not change; only other rings are scanned.
 
 use undercroft_cache::Reference;
 use undercroft_cache::policy::{Future, SpecError};
@@ -22,7 +22,7 @@ pub fn opt_curve(refs: &[Reference]) -> Result<Curve, SpecError> {
     let mut stack = Stack::new(entries);
     let mut curve = Curve::default();
     for (now, reference) in refs.iter().enumerate() {
-        // Farther is larger; of blocks never used again, the one used longest ago is farthest.
+        // Larger is farther. Of blocks never used again, the least recently used one is farthest.
         let key = future.next_use(now).map_or(u32::MAX - now as u32, |next| next as u32);
         let depth = stack.reference(reference.entry(), key);
         curve.count(depth, reference.is_write());
@@ -35,7 +35,7 @@ const NOWHERE: u32 = u32::MAX;
 /// Places in a chunk.
 const CHUNK: usize = 512;
 
-/// A block and its key in one number that orders by key: no two blocks have the same.
+/// A block and its key in one number that is ordered by key; no two blocks have equal numbers.
 fn item(block: u32, key: u32) -> u64 {
     u64::from(key) << 32 | u64::from(block)
 }
@@ -44,11 +44,11 @@ fn block_of(item: u64) -> u32 {
     item as u32
 }
 
-/// `CHUNK` consecutive places of the stack, as a ring, so that all can move on by one at once.
+/// `CHUNK` consecutive places of the stack as a ring, so that one rotation moves all by one place.
 /// Places below the bottom of the stack hold `u64::MAX`, which is no block.
 struct Chunk {
     ring: Box<[u64; CHUNK]>,
-    /// Where in the ring the first place is.
+    /// The slot of the first place in the ring.
     start: usize,
     /// Largest item.
     max: u64,
@@ -70,8 +70,9 @@ impl Chunk {
         Some((slot + CHUNK - self.start) % CHUNK)
     }
 
-    /// Lets `sinking` sink through the first `to` places: wherever a farther block is, that one
-    /// sinks on in its stead, and on top of the stack any block does. Returns what leaves below.
+    /// Lets `sinking` sink through the first `to` places. A farther block in a place, or any block
+    /// at the top of the stack, sinks on instead of it. Returns the block that leaves at the
+    /// bottom.
     fn sink(&mut self, mut sinking: u64, to: usize, is_top: bool) -> u64 {
         for place in 0..to {
             let slot = self.slot(place);
@@ -82,17 +83,18 @@ impl Chunk {
         sinking
     }
 
-    /// Lets `sinking` sink through all places of a full chunk.
+    /// Lets `sinking` sink through all places of a full chunk. Returns the block that leaves at the
+    /// bottom.
     fn sink_through(&mut self, sinking: u64, is_top: bool) -> u64 {
         if is_top {
-            // Changes with every reference: nothing is worth knowing about it.
+            // The top chunk changes with every reference, so its state is not tracked.
             return self.sink(sinking, CHUNK, true);
         }
         if sinking > self.max {
             return sinking;
         }
         if self.ascending && sinking < self.ring[self.start] {
-            // Every block here is farther than the one before it: all move on by one place.
+            // Every block is farther than the one before it: all move down by one place.
             self.start = (self.start + CHUNK - 1) % CHUNK;
             let last = std::mem::replace(&mut self.ring[self.start], sinking);
             self.max = self.ring[self.slot(CHUNK - 1)];
@@ -103,8 +105,8 @@ impl Chunk {
         last
     }
 
-    /// Lets `sinking` sink as far as place `end`, where whatever sinks then comes to rest: that is
-    /// returned.
+    /// Lets `sinking` sink down to place `end`, which the block then sinking takes. Returns that
+    /// block.
     fn settle(&mut self, sinking: u64, end: usize, is_top: bool) -> u64 {
         let resting = self.sink(sinking, end, is_top);
         let slot = self.slot(end);
@@ -115,7 +117,7 @@ impl Chunk {
         resting
     }
 
-    /// Finds out what is known about a full chunk after a change.
+    /// Updates `max` and `ascending` of a full chunk after a change.
     fn inspect(&mut self) {
         let (older, newer) = self.ring.split_at(self.start);
         let items = || newer.iter().chain(older);
@@ -124,7 +126,7 @@ impl Chunk {
     }
 }
 
-/// The stack, top at place 0, in chunks of which all but the last are full.
+/// The stack, top first, in chunks; all but the last are full.
 struct Stack {
     chunks: Vec<Chunk>,
     len: usize,
@@ -137,7 +139,7 @@ impl Stack {
         Self { chunks: Vec::new(), len: 0, chunk_of: vec![NOWHERE; entries] }
     }
 
-    /// Puts a block with its new key on top; its former depth, 1 for the top.
+    /// Moves a block to the top with a new key. Returns its former depth, 1 for the top.
     fn reference(&mut self, block: u32, key: u32) -> Option<u32> {
         let former = self.place(block);
         let end = former.unwrap_or(self.len);

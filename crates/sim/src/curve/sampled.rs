@@ -1,10 +1,10 @@
 //! Approximate miss ratio curves of any policy, from a sample of the blocks.
 //!
-//! A share `rate` of the blocks is kept, chosen by a hash, with all their references; a cache of
-//! `c` blocks is simulated by one of `c * rate` (SHARDS: Waldspurger et al., FAST 2015; miniature
-//! simulations: ATC 2017). Popular blocks that the choice happens to keep or to leave out are the
-//! main error; they would nearly always hit, so the difference between the reads that the sample
-//! should hold and those it does hold is counted as hits (SHARDS-adj).
+//! A hash selects a share `rate` of the blocks, with all their references. A cache of `c` blocks is
+//! simulated by one of `c * rate` blocks (SHARDS: Waldspurger et al., FAST 2015; miniature
+//! simulations: ATC 2017). The main error comes from popular blocks that happen to be in the sample
+//! or not. They would nearly always hit, so the difference between the expected and the actual
+//! number of reads in the sample is counted as hits (SHARDS-adj).
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
@@ -21,12 +21,11 @@ pub struct Point {
     pub read_hit_ratio: f64,
 }
 
-/// Estimates the read hit ratio of `policy` at each of `capacities` from `sample`, a trace that was
-/// read with the sample rate `rate`.
+/// Estimates the read hit ratio of `policy` at each of `capacities`. `sample` is a trace read with
+/// the sample rate `rate`.
 ///
 /// # Errors
-/// The policy cannot be had, the sample holds none of the blocks, or a spooled trace cannot be read
-/// back.
+/// The policy cannot be made, the sample has no blocks, or a spooled trace cannot be read back.
 pub fn sampled_curve(
     sample: &DenseTrace,
     rate: f64,

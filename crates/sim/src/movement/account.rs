@@ -1,4 +1,4 @@
-//! What is counted while a scheme runs: hits, moves, traffic and time of each cache.
+//! The counts of a running scheme: hits, moves, traffic and time of each cache.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::movement::{Move, Scheme, Topology};
@@ -9,36 +9,36 @@ use super::links::Links;
 use super::{MovementConfig, MovementOutcome, Sample, zeroed};
 use crate::{Costs, DemotionCost, Population};
 
-/// What one cache counted beside hits.
+/// The counts of one cache beside its hits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// Blocks that came from above, with their data.
+    /// Blocks that came from the cache above, with their data.
     pub demotions_in: u64,
-    /// Blocks that were offered from above and were here already.
+    /// Blocks that were offered from above and were resident already.
     pub resent_in: u64,
-    /// Blocks that came from a cache below to stay.
+    /// Blocks that came from a cache below, to stay.
     pub promotions_in: u64,
-    /// Of those, blocks that nobody had asked for.
+    /// The part of `promotions_in` that no request asked for.
     pub exchanges_in: u64,
-    /// Blocks that went up to the cache above to stay there or above it.
+    /// Blocks that went up, to stay in the cache above or further up.
     pub promotions_out: u64,
     /// Bytes that the scheme keeps beside the cache.
     pub overhead_bytes: u64,
-    /// Hint reuse distances, where they were asked for.
+    /// Hint reuse distances, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint_distances: Option<Vec<(u32, f64)>>,
 }
 
-/// References that were served at one place.
+/// The references that one place served.
 #[derive(Clone, Copy, Default)]
 struct Served {
     reads: u64,
     writes: u64,
-    /// Of the reads, first ones of their blocks.
+    /// The reads that were the first of their blocks.
     cold_reads: u64,
 }
 
-/// Kinds of moves, in their order.
+/// Kinds of moves.
 const FILLED: usize = 0;
 const COPIED: usize = 1;
 const PROMOTED: usize = 2;
@@ -60,23 +60,24 @@ fn parts(one: Move) -> (usize, usize) {
     }
 }
 
-/// A reference adds to few numbers; what they mean for each cache is found when somebody asks.
+/// The counts of a simulation. A reference changes few numbers; the counts of each cache are
+/// derived from them at the end.
 pub(super) struct Account<'a> {
     topology: &'a Topology,
     costs: &'a Costs,
     demotion_cost: DemotionCost,
-    /// By client and cache; the last of a client's row is the disk.
+    /// By client and cache; the last entry of a client's row is the disk.
     served: Vec<Served>,
-    /// Moves by the client whose reference it was, the cache, and their kind.
+    /// Moves, by the client that made the reference, the cache, and the kind.
     moved: Vec<u64>,
-    /// Of the counts, those that are not just moves of a kind.
+    /// The counts that are not just numbers of moves.
     nodes: Vec<NodeCounts>,
     held_before: Vec<u64>,
     seen: Vec<bool>,
     links: Links,
     distances: Option<Vec<HintDistances>>,
     samples: Vec<Sample>,
-    /// Reads, and those that each cache served, at the last look.
+    /// The reads, and those that each cache served, at the last sample.
     looked: (u64, Vec<u64>),
 }
 
@@ -101,7 +102,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The warm-up is over: what was counted is forgotten, not what was seen.
+    /// Ends the warm-up: resets the counts, but not which blocks were seen.
     pub(super) fn restart(&mut self, scheme: &dyn Scheme) {
         let nodes = self.nodes.len();
         self.served.fill(Served::default());
@@ -113,14 +114,14 @@ impl<'a> Account<'a> {
         self.looked = (0, vec![0; nodes]);
     }
 
-    /// Whether nobody referenced a block before. References are told in their order, but may be so
-    /// ahead of being counted.
+    /// Whether a block was never referenced before. Call it in the order of the references; it may
+    /// run ahead of [`count`](Self::count).
     #[inline(always)]
     pub(super) fn is_cold(&mut self, block: u32) -> bool {
         !std::mem::replace(&mut self.seen[block as usize], true)
     }
 
-    /// Takes one reference of a client into account, and what it moved.
+    /// Counts one reference of a client, and its moves.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -141,7 +142,7 @@ impl<'a> Account<'a> {
             let (kind, node) = parts(one);
             moved[node * KINDS + kind] += 1;
         }
-        // Asked apart from that: a kind that is nothing but a number is read, and not jumped by.
+        // A separate loop: the one above then has no branch on the kind.
         if moves.iter().any(|one| matches!(one, Move::Promoted(..))) {
             self.count_promotions(entry, found, moves);
         }
@@ -153,7 +154,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What is counted of promotions beside their number.
+    /// Counts promotions beyond their number.
     fn count_promotions(&mut self, entry: u32, found: Option<usize>, moves: &[Move]) {
         for &one in moves {
             let Move::Promoted(other, node) = one else { continue };
@@ -164,7 +165,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Where a block that was promoted to a cache came from.
+    /// The cache from which a block was promoted to another one.
     fn came_from(
         &self,
         referenced: u32,
@@ -184,7 +185,7 @@ impl<'a> Account<'a> {
         let Some(mut distances) = self.distances.take() else { return };
         for &node in self.topology.path(client) {
             distances[node].reference(reference.entry());
-            // Every level is write-through: a write goes on to the disk.
+            // Every level is write-through, so a write continues to the disk.
             if found == Some(node) && !reference.is_write() {
                 break;
             }
@@ -217,28 +218,28 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The cache that a block came down from which a reference of a client drove into a cache.
+    /// The cache from which a block was demoted to `node`, at a reference of `client`.
     fn demoted_from(&self, client: usize, node: usize) -> Option<usize> {
         let path = self.topology.path(client);
         let on_the_way = path.iter().position(|&n| n == node).filter(|&i| i > 0);
         on_the_way.map(|i| path[i - 1]).or_else(|| {
-            // An exchange drove it out of a cache of another client.
+            // The cache of another client evicted it because of an exchange.
             (0..self.nodes.len()).find(|&n| self.topology.below(n) == Some(node))
         })
     }
 
-    /// Clients and caches, with the moves of a kind there.
+    /// The moves of a kind, by client and cache.
     fn moved(&self, kind: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
         let (nodes, rows) = (self.nodes.len(), self.moved.chunks(KINDS).enumerate());
         rows.map(move |(at, row)| (at / nodes, at % nodes, row[kind]))
     }
 
-    /// Moves of a kind to a cache.
+    /// Number of moves of a kind to a cache.
     fn moved_to(&self, kind: usize, node: usize) -> u64 {
         self.moved(kind).filter(|at| at.1 == node).map(|at| at.2).sum()
     }
 
-    /// What demotions charged to reads, where they cost a round trip.
+    /// Milliseconds that reads were charged for demotions, if these cost a round trip.
     fn charged_ms(&self) -> f64 {
         if self.demotion_cost != DemotionCost::RoundTrip {
             return 0.0;
@@ -250,14 +251,14 @@ impl<'a> Account<'a> {
         self.moved(DEMOTED).filter_map(charge).sum()
     }
 
-    /// What each cache was asked for and had.
+    /// The requests and hits of each cache.
     fn counts(&self) -> Vec<Counts> {
         let nodes = self.nodes.len();
         let mut counts = zeroed(nodes);
         for (client, row) in self.served.chunks(nodes + 1).enumerate() {
             for (place, served) in row.iter().enumerate() {
-                // Reads that somebody above has served do not come to a cache. Every level is
-                // write-through: a write goes on to the disk.
+                // Reads that a cache above served do not reach this one. Every level is
+                // write-through, so a write continues to the disk.
                 let mut reads = *served;
                 for &node in self.topology.path(client) {
                     let counts = &mut counts[node];
@@ -285,7 +286,7 @@ impl<'a> Account<'a> {
         (self.served.iter().map(|served| served.reads).sum(), by_node)
     }
 
-    /// Looks at the caches.
+    /// Takes a sample of the caches.
     pub(super) fn sample(&mut self, references: u64, scheme: &dyn Scheme) {
         let now = self.reads();
         let since = now.1.iter().zip(&self.looked.1).map(|(now, before)| now - before);
@@ -308,7 +309,7 @@ impl<'a> Account<'a> {
             if let Some(distances) = &self.distances {
                 counts.hint_distances = Some(distances[node].by_frequency());
             }
-            // What came and is not there any more, and did not go up, was driven out.
+            // The blocks that came, are not resident now, and did not go up, were evicted.
             let came = self.held_before[node] + filled + copied + demoted + promoted;
             let left = u64::from(scheme.len(node)) + counts.promotions_out;
             all[node].evictions = came - left;

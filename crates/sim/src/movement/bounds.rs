@@ -1,8 +1,9 @@
-//! What no scheme can beat, and what one that knows the future attains (Gill, FAST 2008).
+//! Bounds for schemes: one that no scheme can beat, and one that knowledge of the future reaches
+//! (Gill, FAST 2008).
 //!
-//! OPT-UB lets the first `i` levels together hit what OPT would in a cache of their size, without
-//! demotions. OPT-LB runs OPT at the first level, OPT at the second on what the first one misses,
-//! and so on. The names go by performance: UB is the best that there can be.
+//! OPT-UB lets the first `i` levels together hit what OPT would in one cache of their total size,
+//! without demotions. OPT-LB runs OPT at the first level, OPT at the second on the misses of the
+//! first, and so on. The names refer to performance: UB is the best possible.
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
@@ -24,16 +25,16 @@ pub struct Bound {
 pub struct Bounds {
     /// Reads counted.
     pub reads: u64,
-    /// Nothing is better.
+    /// The bound that no scheme can beat.
     pub upper: Bound,
-    /// Attainable by who knows the future.
+    /// The bound that is reached with knowledge of the future.
     pub lower: Bound,
 }
 
 /// The bounds for levels of these capacities, one below the other.
 ///
 /// # Errors
-/// OPT cannot be had for the trace, or a spooled trace cannot be read back.
+/// OPT cannot be made for the trace, or a spooled trace cannot be read back.
 pub fn bounds(
     trace: &DenseTrace,
     capacities: &[u32],
@@ -47,7 +48,7 @@ pub fn bounds(
     let (mut upper, mut below, mut sum, mut reads) = (Vec::new(), 0, 0_u64, 0);
     for &capacity in capacities {
         sum += u64::from(capacity);
-        // A cache for all blocks is as large as one needs to be.
+        // A cache never needs more than all blocks of the trace.
         let whole = sum.min(u64::from(trace.unique().max(1))) as u32;
         let outcome = run(vec![level(whole)])?;
         reads = outcome.reads();

@@ -1,25 +1,25 @@
-//! Hint reuse distance (HFA, section 2.2): how many distinct other blocks a cache was asked for
-//! between a block's coming down to it and its going up again.
+//! Hint reuse distance (HFA, section 2.2): the number of distinct other blocks that a cache was
+//! asked for between the demotion of a block to the cache and its next promotion.
 //!
-//! Every block has a mark at the time of its last reference at the cache; a Fenwick tree counts
-//! marks. When time runs out, the marks are pushed together.
+//! Every block has a mark at the time of its last reference at the cache; a Fenwick tree counts the
+//! marks. When the times are used up, they are renumbered.
 
 const NEVER: u32 = u32::MAX;
 
-/// Distances at one cache.
+/// The hint reuse distances at one cache.
 pub struct HintDistances {
-    /// Time of each block's last reference and last demotion.
+    /// Times of each block's last reference and last demotion.
     referenced: Vec<u32>,
     demoted: Vec<u32>,
     /// Fenwick tree over the marks, 1-based.
     tree: Vec<u32>,
     now: u32,
-    /// Sum of the distances of each block, and their number.
+    /// The sum of the distances of each block, and their number.
     sums: Vec<(u64, u32)>,
 }
 
 impl HintDistances {
-    /// Of blocks below `unique`.
+    /// For blocks below `unique`.
     pub fn new(unique: u32) -> Self {
         let blocks = unique as usize;
         Self {
@@ -31,7 +31,7 @@ impl HintDistances {
         }
     }
 
-    /// The cache is asked for a block.
+    /// Notes that the cache is asked for a block.
     pub fn reference(&mut self, entry: u32) {
         let now = self.tick();
         let last = std::mem::replace(&mut self.referenced[entry as usize], now);
@@ -41,12 +41,12 @@ impl HintDistances {
         self.add(now, 1);
     }
 
-    /// A block came down to the cache.
+    /// Notes that a block was demoted to the cache.
     pub fn demoted(&mut self, entry: u32) {
         self.demoted[entry as usize] = self.tick();
     }
 
-    /// A block goes up: its distance, if it had come down before.
+    /// Notes that a block was promoted. Returns its distance, if it had been demoted before.
     pub fn promoted(&mut self, entry: u32) -> Option<u32> {
         let since = std::mem::replace(&mut self.demoted[entry as usize], NEVER);
         if since == NEVER {
@@ -61,7 +61,7 @@ impl HintDistances {
         Some(distance)
     }
 
-    /// (n, mean distance) of the blocks that came down and went up n times, n from 1 to 10.
+    /// (n, mean distance) of the blocks that were demoted and promoted n times, n from 1 to 10.
     pub fn by_frequency(&self) -> Vec<(u32, f64)> {
         let mut classes = [(0_u64, 0_u64); 10];
         for &(sum, count) in self.sums.iter().filter(|(_, count)| (1..=10).contains(count)) {
@@ -91,7 +91,7 @@ impl HintDistances {
         }
     }
 
-    /// Marks at times before `time`.
+    /// Number of marks before a time.
     fn before(&self, time: u32) -> u32 {
         let (mut node, mut count) = (time as usize, 0_u32);
         while node > 0 {
@@ -101,7 +101,8 @@ impl HintDistances {
         count
     }
 
-    /// Renumbers all times that matter 0, 1, ... in order: at most two a block, of four there are.
+    /// Renumbers the times that are still needed as 0, 1, ... in order: at most two per block, of
+    /// four per block.
     fn compact(&mut self) {
         let times = self.referenced.iter().chain(&self.demoted);
         let mut times: Vec<u32> = times.copied().filter(|&time| time != NEVER).collect();
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(distances.by_frequency(), [(1, 5.0)]);
     }
 
-    /// Against a list of references, searched from end to end, over many compactions.
+    /// Compares with a list of references that is searched from end to end, over many compactions.
     #[test]
     fn distances_are_those_of_a_naive_count() {
         let (mut state, blocks) = (7_u64, 20);
@@ -173,7 +174,7 @@ mod tests {
                         since.len() as u32
                     });
                     assert_eq!(ours.promoted(block), expected);
-                    // Once a demotion was answered it is over.
+                    // A demotion counts for one promotion only.
                     stream.retain(|&event| event != (block, true));
                 }
             }

@@ -1,13 +1,13 @@
-//! Links between caches that carry so many demoted blocks a second, one after the other. The client
-//! asks for one block after the other, without a pause; a read waits for the demotions that are on
-//! its way down.
+//! Links between caches that carry a limited number of demoted blocks per second, one after the
+//! other. The client makes one request after the other, without pauses. A read waits for the
+//! demotions ahead of it.
 
 use crate::DemotionCost;
 
 pub(super) struct Links {
-    /// Time of a block on a link; none: links are not modelled.
+    /// Time of a block on a link; `None` if links are not modelled.
     block_ms: Option<f64>,
-    /// When the link below each cache will have nothing more to carry.
+    /// The time at which the link below each cache becomes idle.
     free_at: Vec<f64>,
     now: f64,
     waited: f64,
@@ -26,7 +26,8 @@ impl Links {
         self.waited = 0.0;
     }
 
-    /// A read goes down a way to the cache that has the block, or to the disk: `own_ms` in all.
+    /// Serves a read that goes down to the cache that has the block, or to the disk; it takes
+    /// `own_ms` without waiting.
     pub(super) fn read(&mut self, path: &[usize], found: Option<usize>, own_ms: f64) {
         if self.block_ms.is_none() {
             return;
@@ -43,7 +44,7 @@ impl Links {
         self.now += own_ms;
     }
 
-    /// A block sets out from a cache to the one below.
+    /// Sends a block from a cache to the one below.
     pub(super) fn demote(&mut self, above: usize) {
         if let Some(block_ms) = self.block_ms {
             self.free_at[above] = self.free_at[above].max(self.now) + block_ms;

@@ -1,5 +1,5 @@
-//! Hierarchies driven by hints: the schemes of `undercroft_cache::movement` over a topology, driven
-//! by one or several clients, and what they cost.
+//! Hierarchies driven by hints: the schemes of `undercroft_cache::movement` over a topology, with
+//! one or several clients, and the costs.
 
 mod account;
 mod bounds;
@@ -24,10 +24,10 @@ pub use bounds::{Bound, Bounds, bounds};
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
 
-/// References of which a scheme is told before the first of them is made.
+/// References that are passed to a scheme for prefetching before the first of them is made.
 const BATCH: usize = 32;
 
-/// A simulation as asked for.
+/// The configuration of a simulation.
 #[derive(Clone, Debug)]
 pub struct MovementConfig {
     /// The caches, and the cache of each client.
@@ -36,57 +36,57 @@ pub struct MovementConfig {
     pub names: Vec<String>,
     /// How blocks move.
     pub scheme: SchemeSpec,
-    /// The replacement policy written at the levels.
+    /// The replacement policy of the levels.
     pub policy: String,
     /// Bytes of a block.
     pub block_bytes: u32,
-    /// What writes do. Under a scheme they allocate.
+    /// What writes do. Schemes support only allocation.
     pub write_mode: WriteMode,
-    /// Records at the start of the trace that are simulated and not counted.
+    /// Records at the start of the trace that are simulated but not counted.
     pub warmup_records: u64,
-    /// Times of the caches, by their numbers, and of the disk.
+    /// Times of the caches, by number, and of the disk.
     pub costs: Costs,
-    /// What demotions add.
+    /// What a demotion adds.
     pub demotion_cost: DemotionCost,
-    /// Start of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How often the caches are looked at, over the trace.
+    /// Number of samples of the caches over the trace.
     pub samples: u32,
-    /// Whether hint reuse distances are found, which takes time.
+    /// Whether to compute hint reuse distances, which takes time.
     pub hint_distances: bool,
 }
 
-/// What came out beside the counts of each level.
+/// The outcome beside the counts of each level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MovementOutcome {
-    /// Of each cache.
+    /// The counts of each cache.
     pub nodes: Vec<NodeCounts>,
-    /// Time that reads spent waiting for demotions on links, in milliseconds, over all reads.
+    /// Time that all reads together waited for demotions on links, in milliseconds.
     pub waited_ms: f64,
-    /// Time that reads were charged for demotions, likewise.
+    /// Time that all reads together were charged for demotions, in milliseconds.
     pub charged_ms: f64,
-    /// What a look at the caches saw, in order.
+    /// The samples of the caches, in order.
     pub samples: Vec<Sample>,
 }
 
-/// A look at the caches while the simulation ran.
+/// A sample of the caches during the simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// References so far.
     pub references: u64,
-    /// Since the look before: reads of the clients, and those that each cache served.
+    /// Reads of the clients since the sample before.
     pub reads: u64,
-    /// See above.
+    /// Reads that each cache served since the sample before.
     pub read_hits: Vec<u64>,
-    /// Parts of each cache, where the scheme has such.
+    /// The parts of each cache, if the scheme has such.
     pub gauges: Vec<Option<Gauges>>,
 }
 
-/// Runs a scheme over the whole trace. `progress` is told the references done so far, over both
-/// passes where there are two.
+/// Runs a scheme over the whole trace. `progress` is called with the references done so far, over
+/// both passes if there are two.
 ///
 /// # Errors
-/// The scheme cannot be had as asked for, or a spooled trace cannot be read back.
+/// The scheme cannot be made, or a spooled trace cannot be read back.
 pub fn simulate_movement(
     population: &Population,
     config: &MovementConfig,
@@ -130,9 +130,9 @@ pub fn simulate_movement(
 struct Caches<'a> {
     population: &'a Population,
     scheme: Box<dyn Scheme>,
-    /// None in a first pass, which is not counted.
+    /// `None` in a first pass, which is not counted.
     account: Option<Account<'a>>,
-    /// References between two looks at the caches; none are taken if 0.
+    /// References between two samples of the caches; 0: no samples.
     every: u64,
     moves: Vec<Move>,
 }
@@ -184,7 +184,7 @@ impl Topology for Caches<'_> {
     }
 }
 
-/// What the applications asked for and got, as one level.
+/// Zero counts for each node.
 fn zeroed(nodes: usize) -> Vec<Counts> {
     vec![Counts::default(); nodes]
 }

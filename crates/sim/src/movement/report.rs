@@ -1,4 +1,4 @@
-//! Results of a hierarchy driven by hints, in the fixed names of the contract for scripts.
+//! The results of a hierarchy driven by hints, with the fixed names that scripts rely on.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,45 +7,44 @@ use super::{MovementConfig, NodeCounts, Sample};
 use crate::report::{AggregateReport, DiskReport, LevelReport};
 use crate::{Outcome, Report, TraceReport};
 
-/// What moved, and what it cost.
+/// The moves and their costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MovementReport {
-    /// The scheme with the options that are not at their default.
+    /// The scheme with the options that differ from their defaults.
     pub scheme: String,
-    /// The times used: of each cache in milliseconds, and of the disk.
+    /// The times used for each cache, in milliseconds.
     pub cache_ms: Vec<f64>,
-    /// See above.
+    /// The time used for the disk, in milliseconds.
     pub disk_ms: f64,
     /// How demotions were charged: `free`, `rtt` or `link=N`.
     pub demotion_cost: String,
-    /// Mean time of a read in milliseconds by its parts: served by each cache, by the disk; charged
-    /// for demotions; waiting for them on links.
+    /// The part of the mean time of a read that each cache served, in milliseconds.
     pub served_ms: Vec<f64>,
-    /// See above.
+    /// The part of the mean time of a read that the disk served, in milliseconds.
     pub disk_part_ms: f64,
-    /// See above.
+    /// The part of the mean time of a read that was charged for demotions, in milliseconds.
     pub charged_ms: f64,
-    /// See above.
+    /// The part of the mean time of a read spent waiting for demotions on links, in milliseconds.
     pub waited_ms: f64,
-    /// Demotions for 1,000 requests, all caches together.
+    /// Demotions per 1,000 requests, all caches together.
     pub demotions_per_1000: f64,
-    /// Promotions likewise.
+    /// Promotions per 1,000 requests, all caches together.
     pub promotions_per_1000: f64,
-    /// Both: the hint frequency.
+    /// Demotions and promotions per 1,000 requests: the hint frequency.
     pub hints_per_1000: f64,
-    /// Of each cache.
+    /// The report of each cache.
     pub nodes: Vec<NodeReport>,
-    /// The run in equal parts.
+    /// The samples: the run in equal parts.
     pub samples: Vec<SampleReport>,
-    /// What no scheme can beat, where it was asked for.
+    /// The bound that no scheme can beat, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opt_ub: Option<BoundReport>,
-    /// What one that knows the future attains.
+    /// The bound that is reached with knowledge of the future, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opt_lb: Option<BoundReport>,
 }
 
-/// What moved at one cache.
+/// The moves at one cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Its name.
@@ -57,10 +56,10 @@ pub struct NodeReport {
     /// Counts of moves.
     #[serde(flatten)]
     pub counts: NodeCounts,
-    /// Blocks between this cache and the one below for 1,000 requests: reads that it missed,
-    /// demotions, and promotions that no read asked for.
+    /// Blocks between this cache and the one below per 1,000 requests: its read misses, demotions,
+    /// and promotions that no read asked for.
     pub traffic_below_per_1000: f64,
-    /// Bytes that the scheme keeps beside the cache / the cache's bytes.
+    /// Bytes that the scheme keeps beside the cache / bytes of the cache.
     pub overhead: f64,
 }
 
@@ -71,11 +70,11 @@ pub struct SampleReport {
     pub requests: u64,
     /// Reads in the part that each cache served / reads in the part.
     pub shares: Vec<f64>,
-    /// At the end of the part: blocks in each hot queue, and how many it may hold.
+    /// Blocks in each hot queue, at the end of the part.
     pub hot_blocks: Vec<u32>,
-    /// See above.
+    /// Blocks that each hot queue may hold, at the end of the part.
     pub hot_target: Vec<u32>,
-    /// Probability of passing a block up, where the scheme has one.
+    /// Probability of passing a block up, if the scheme has one.
     pub probability: Vec<f64>,
 }
 
@@ -125,7 +124,7 @@ impl Report {
     ) -> Self {
         let movement = outcome.movement.clone().unwrap_or_default();
         let topology = &config.topology;
-        // Reads of the applications: those that reach the caches where clients stand.
+        // Reads of the applications are those that reach the first caches of clients.
         let firsts: Vec<usize> = (0..topology.clients()).map(|c| topology.path(c)[0]).collect();
         let from_above = |node: usize| {
             let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));

@@ -1,5 +1,5 @@
-//! What a sweep combines. A scheme that moves blocks by hints decides the order itself: it is
-//! combined with the policies that its levels may be written with, and with no others.
+//! The combinations of a sweep. A scheme that moves blocks by hints decides the order of blocks
+//! itself, so it is combined only with the policies that its levels accept.
 
 use std::fmt;
 
@@ -14,21 +14,21 @@ use crate::{CostSpec, DemotionCost, Error, LevelSpec, Ratio, Size};
 pub struct Plan {
     /// A level above the one that varies.
     pub upper: Option<LevelSpec>,
-    /// All levels vary, in proportion: the sizes are those of the first. Without `upper`.
+    /// All levels vary, in proportion; the sizes are those of the first. Not with `upper`.
     pub ratio: Option<Ratio>,
     /// Sizes of the level that varies.
     pub sizes: Vec<Size>,
     /// Policies of the level that varies; under a ratio, of all levels.
     pub policies: Vec<Spec>,
-    /// Its placements.
+    /// Placements of the level that varies.
     pub placements: Vec<Rule>,
-    /// What things cost.
+    /// Times and costs.
     pub times: Times,
     /// What writes do.
     pub write_mode: WriteMode,
 }
 
-/// Who keeps a block, and when.
+/// What decides where blocks are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
     /// A placement below the first level.
@@ -46,14 +46,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What requests and demotions cost, and where coins start.
+/// What requests and demotions cost, and the seed of schemes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
-    /// Times of the levels and the disk, if not the usual ones.
+    /// Times of the levels and the disk; `None`: the default ones.
     pub costs: Option<CostSpec>,
-    /// What a demotion adds, under a scheme.
+    /// What a demotion adds under a scheme.
     pub demotions: DemotionCost,
-    /// Start of the random numbers of a scheme.
+    /// Seed of the random numbers of a scheme.
     pub seed: u64,
 }
 
@@ -67,7 +67,7 @@ impl Plan {
     /// The policies and placements that go together, in order.
     ///
     /// # Errors
-    /// A scheme goes with none of the policies: says why.
+    /// A scheme accepts none of the policies; the message gives the reason.
     pub fn pairs(&self) -> Result<Vec<(&Spec, &Rule)>, Error> {
         for rule in &self.placements {
             let refused = self.policies.iter().map(|policy| self.fits(policy, rule));
@@ -81,10 +81,10 @@ impl Plan {
         Ok(all.filter(|(policy, rule)| self.fits(policy, rule).is_ok()).collect())
     }
 
-    /// Whether a scheme takes levels of a policy.
+    /// Checks that a scheme accepts levels of a policy.
     fn fits(&self, policy: &Spec, rule: &Rule) -> Result<(), Error> {
         let Rule::Scheme(scheme) = rule else { return Ok(()) };
-        // What is refused does not depend on sizes.
+        // The check does not depend on sizes.
         let smallest = LevelSpec { size: Size::Blocks(1), policy: policy.clone() };
         let levels = self.levels(smallest);
         if let Some(other) = levels.iter().find(|level| level.policy != *policy) {
@@ -99,7 +99,7 @@ impl Plan {
         Ok(())
     }
 
-    /// All levels, where the one that varies is this.
+    /// All levels, with `level` as the one that varies.
     pub(super) fn levels(&self, level: LevelSpec) -> Vec<LevelSpec> {
         match &self.ratio {
             Some(ratio) => ratio.levels(&level),

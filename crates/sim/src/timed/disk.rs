@@ -1,5 +1,5 @@
-//! A disk: one request at a time, in the order of their coming. Reloads wait in a queue of their
-//! own until the disk has nothing else to do, or go in with the demand, as they are told.
+//! A disk that serves one request at a time, in order of arrival. Reloads wait in a queue of their
+//! own until the disk is idle, or are treated like demand, as configured.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,25 +8,25 @@ use undercroft_cache::placement::ReloadQueue;
 /// When reloads are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReloadTime {
-    /// When the disk has no demand, one at a time (USENIX 2003).
+    /// When the disk is idle, one at a time (USENIX 2003).
     #[default]
     Idle,
-    /// In the order of their coming, as if they were demand.
+    /// In order of arrival, like demand.
     Demand,
 }
 
-/// What a disk can be asked to do.
+/// A task of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// A read that this slot waits for.
+    /// A read for this slot.
     Read(usize),
-    /// A write that this slot waits for.
+    /// A write for this slot.
     Write(usize),
     /// A reload of this block.
     Reload(u64),
 }
 
-/// Nanoseconds that a disk was at work.
+/// Nanoseconds for which a disk was busy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy {
     pub(super) reads_ns: u64,
@@ -52,16 +52,16 @@ pub(super) struct Disk {
     service_ns: u64,
     time: ReloadTime,
     queue: VecDeque<Work>,
-    /// In service, and when it will be done.
+    /// The task in service, and the time at which it ends.
     serving: Option<(Work, u64)>,
     pub(super) reloads: ReloadQueue,
     flights: HashMap<u64, Flight>,
     pub(super) busy: Busy,
 }
 
-/// What a reload that is done is good for.
+/// The result of a finished reload.
 pub(super) struct Reloaded {
-    /// Nobody read or wrote the block meanwhile: place it.
+    /// No client read or wrote the block in the meantime: place it.
     pub(super) is_wanted: bool,
     pub(super) waiting: Vec<usize>,
 }
@@ -79,7 +79,7 @@ impl Disk {
         }
     }
 
-    /// Asks for something to be done. How long it must wait for a reload that is being done.
+    /// Queues a task. Returns how long it must wait for a reload in service, in nanoseconds.
     pub(super) fn push(&mut self, work: Work, now: u64) -> u64 {
         self.queue.push_back(work);
         match self.serving {
@@ -88,10 +88,10 @@ impl Disk {
         }
     }
 
-    /// Asks for a reload.
+    /// Queues a reload.
     pub(super) fn push_reload(&mut self, block: u64) {
-        // One that is under way already is not asked for again, though it may be out of date:
-        // not to reload a block is always right.
+        // Do not queue a second reload of a block, even if the first will be stale: a reload may
+        // always be left out.
         if self.flights.contains_key(&block) {
             return;
         }
@@ -104,13 +104,13 @@ impl Disk {
         }
     }
 
-    /// A block is asked for: no reload of it is wanted any more.
+    /// Notes that a block is read: its reload is no longer wanted.
     pub(super) fn drop_demanded(&mut self, block: u64) {
         self.reloads.drop_demanded(block);
         self.spoil(block);
     }
 
-    /// A block is written: no reload of it is wanted any more.
+    /// Notes that a block is written: its reload is no longer wanted.
     pub(super) fn drop_written(&mut self, block: u64) {
         self.reloads.drop_written(block);
         self.spoil(block);
@@ -129,7 +129,7 @@ impl Disk {
         true
     }
 
-    /// Begins with what is next, if the disk is free: when that will be done.
+    /// Starts the next task if the disk is idle. Returns the time at which it ends.
     pub(super) fn start(&mut self, now: u64) -> Option<u64> {
         if self.serving.is_some() {
             return None;
@@ -150,12 +150,12 @@ impl Disk {
         Some(done)
     }
 
-    /// What was in service is done.
+    /// Ends the task in service, and returns it.
     pub(super) fn done(&mut self) -> Option<Work> {
         self.serving.take().map(|(work, _)| work)
     }
 
-    /// The end of a reload.
+    /// Ends a reload.
     pub(super) fn reloaded(&mut self, block: u64) -> Reloaded {
         let flight = self.flights.remove(&block).unwrap_or_default();
         Reloaded { is_wanted: !flight.is_unwanted, waiting: flight.waiting }

@@ -1,11 +1,11 @@
-//! The link between a client and the servers: one thing at a time, in the order of their coming,
-//! in either direction. What is as small as a request or a hint takes no time, and waits its turn.
+//! The link between a client and the servers: one block at a time, in order of sending, in either
+//! direction. A small message, such as a request or a hint, takes no time but waits for its turn.
 
 pub(super) struct Link {
-    /// Time that a block takes; 0 where the link has no limit.
+    /// Time of a block in nanoseconds; 0 for a link without a limit.
     block_ns: u64,
     free_at: u64,
-    /// Time that it carried what was asked for or written, and evicted blocks.
+    /// Nanoseconds for which the link carried requested and written blocks, and evicted blocks.
     pub(super) demand_ns: u64,
     pub(super) demotions_ns: u64,
 }
@@ -15,18 +15,18 @@ impl Link {
         Self { block_ns, free_at: 0, demand_ns: 0, demotions_ns: 0 }
     }
 
-    /// When something small has been sent.
+    /// The time at which a small message sent now arrives.
     pub(super) fn send_small(&self, now: u64) -> u64 {
         self.free_at.max(now)
     }
 
-    /// Sends a block that was asked for or written: when it has arrived.
+    /// Sends a requested or written block. Returns the time at which it arrives.
     pub(super) fn send_demand(&mut self, now: u64) -> u64 {
         self.demand_ns += self.block_ns;
         self.send(now)
     }
 
-    /// Sends an evicted block: when it has arrived.
+    /// Sends an evicted block. Returns the time at which it arrives.
     pub(super) fn send_demotion(&mut self, now: u64) -> u64 {
         self.demotions_ns += self.block_ns;
         self.send(now)

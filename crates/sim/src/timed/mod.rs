@@ -1,10 +1,10 @@
-//! Clients, links and disks with a clock: what placement costs where things take time.
+//! Clients, links and disks with a clock: the cost of placement when actions take time.
 //!
-//! The model (`docs/user/cooperation.md`): a closed loop. Each client has some requests under way;
-//! when one is answered it thinks for a while, evenly between nothing and twice the mean, then
-//! issues the next block reference of its trace. Other times are those of the response-time model,
-//! with the disk's part of a miss spent at a disk that serves one request at a time. Caches change
-//! when a request reaches them, not when its data does.
+//! The model (`docs/user/cooperation.md`) is a closed loop. Each client has some requests in
+//! flight. After an answer it thinks for a random time, uniform between 0 and twice the mean, and
+//! then issues the next block reference of its trace. Other times are those of the response-time
+//! model; the disk's part of a miss is spent at a disk that serves one request at a time. Caches
+//! change when a request reaches them, not when its data does.
 
 mod disk;
 mod link;
@@ -22,18 +22,18 @@ use crate::report::{DISK_MS, LEVEL_MS};
 use crate::{ClientsConfig, Error, Outcome, Population};
 use world::World;
 
-/// How long things take.
+/// The times of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Requests that each client has under way, from 1 to 4096.
+    /// Requests in flight for each client, from 1 to 4096.
     pub outstanding: u32,
     /// Mean time from an answer to the next request, in microseconds.
     pub think_us: u64,
     /// Disks of each server, from 1 to 4096.
     pub disks: u32,
-    /// Time in which a disk reads or writes a block, in microseconds, at least 1.
+    /// Time of a disk to read or write a block, in microseconds, at least 1.
     pub disk_us: u64,
-    /// What the link of each client carries, in bytes a second; none: it has no limit.
+    /// Bandwidth of each client's link in bytes per second; `None`: no limit.
     pub link_bytes_per_s: Option<f64>,
     /// When reloads are done.
     pub reloads: ReloadTime,
@@ -42,18 +42,18 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Time of a disk in the response-time model: that of a request which it serves without
-    /// waiting, less that of one which the server has.
+    /// Time of a disk in the response-time model: the time of a request that the disk serves
+    /// without waiting, minus that of a request that the server's cache serves.
     pub const DISK_US: u64 = ((DISK_MS - LEVEL_MS[1]) * 1000.0) as u64;
 
-    /// Time that a block takes on a link; 0 where links have no limit.
+    /// Time of a block on a link in nanoseconds; 0 for links without a limit.
     fn link_block_ns(&self) -> u64 {
         let block_bytes = f64::from(self.block_bytes);
         self.link_bytes_per_s.map_or(0.0, |rate| block_bytes / rate * 1e9) as u64
     }
 
-    /// Refuses what could overflow the clock, or the sum of all response times: as long as all
-    /// requests under way wait for every step of each.
+    /// Refuses simulations that could overflow the clock, or the sum of all response times. The
+    /// bound assumes that each request waits in every step for all requests in flight.
     fn check_length(&self, references: u64, clients: usize) -> Result<(), Error> {
         let links_ns = 3 * u128::from(self.link_block_ns());
         let us = 2 * u128::from(self.think_us) + 2 * u128::from(self.disk_us);
@@ -90,14 +90,14 @@ impl Timing {
 /// Most requests of a client, and most disks of a server.
 const MAX_NUMBER: u32 = 4096;
 
-/// Longest time that something takes: an hour.
+/// Largest configurable time: an hour.
 const MAX_US: u64 = 3_600_000_000;
 
-/// Runs clients and servers over the whole trace with a clock. `progress` is told the references
-/// done so far.
+/// Runs clients and servers over the whole trace with a clock. `progress` is called with the
+/// references done so far.
 ///
 /// # Errors
-/// Something cannot be had as asked for, or a spooled trace cannot be read back.
+/// The configuration cannot be simulated, or a spooled trace cannot be read back.
 pub fn simulate_timed(
     population: &Population,
     config: &ClientsConfig,
@@ -121,7 +121,7 @@ pub fn simulate_timed(
     Ok(outcome)
 }
 
-/// These clients and servers with placement at the access: what a placement is compared with.
+/// These clients and servers with placement at the access, for comparison with a placement.
 pub fn without_placement(config: &ClientsConfig) -> ClientsConfig {
     ClientsConfig { placement: Placement::Access, peer_fetch: false, ..config.clone() }
 }

@@ -1,93 +1,95 @@
-//! What a simulation with a clock found, and its names for scripts.
+//! The outcome of a simulation with a clock, and its names for scripts.
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::ReloadCounts;
 
-/// What took how long, after the warm-up.
+/// Counts and times after the warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimedOutcome {
     /// Simulated time in nanoseconds.
     pub elapsed_ns: u64,
     /// Block references answered.
     pub requests: u64,
-    /// Of those, reads, and nanoseconds that all of them together took.
+    /// Block reads answered.
     pub reads: u64,
-    /// All of the time.
+    /// Nanoseconds of response time of all reads together.
     pub response_ns: u64,
-    /// Of that, at links: waiting and being carried.
+    /// The part of `response_ns` spent at links: waiting and transfer.
     pub link_ns: u64,
-    /// Waiting for a disk.
+    /// The part of `response_ns` spent waiting for a disk.
     pub wait_ns: u64,
-    /// Of that, for the end of a reload that the disk was doing when the read came.
+    /// The part of `wait_ns` for the end of a reload that the disk was doing when the read came.
     pub behind_reloads_ns: u64,
-    /// Being read from disk.
+    /// The part of `response_ns` in which the disk read the block.
     pub service_ns: u64,
-    /// Share of the time that the disks served reads, writes and reloads.
+    /// Shares of the time in which the disks served reads, writes and reloads.
     pub disk_busy: [f64; 3],
-    /// Share of the time that the links carried what was asked for or written, and evicted blocks.
+    /// Shares of the time in which the links carried requested and written blocks, and evicted
+    /// blocks.
     pub link_busy: [f64; 2],
-    /// What became of the reloads before they were issued.
+    /// What happened to the reloads before they were issued.
     pub reloads: ReloadCounts,
-    /// Reloads that came to nothing, since the block was asked for or written while it was read.
+    /// Unused reloads: the block was requested or written while the disk read it.
     pub unwanted: u64,
-    /// Reads that waited for a reload of their block that was under way. They are misses.
+    /// Reads that waited for an issued reload of their block. They are misses.
     pub joined: u64,
-    /// Hints that came too late: some client had the block again.
+    /// Hints that came too late: a client had the block again.
     pub stale: u64,
     /// Hints that clients sent.
     pub hints: u64,
-    /// How often the way down changed, where it is chosen by cost.
+    /// Number of changes of the way down, if that is chosen by cost.
     pub way_changes: u64,
 }
 
-/// The outcome in the fixed names of the contract for scripts. Times are means over the reads.
+/// The outcome with the fixed names that scripts rely on. Times are means over the reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedReport {
     /// Simulated seconds.
     pub elapsed_s: f64,
-    /// Block requests answered a second of simulated time.
+    /// Block requests answered per second of simulated time.
     pub requests_per_s: f64,
     /// Mean response time of a block read in milliseconds.
     pub response_ms: f64,
-    /// Of that at caches: without waiting, and without the disk.
+    /// The part of the response time spent at caches, without waiting and without the disk, in
+    /// milliseconds.
     pub cache_ms: f64,
-    /// At links.
+    /// The part of the response time spent at links, in milliseconds.
     pub link_ms: f64,
-    /// Waiting for a disk.
+    /// The part of the response time spent waiting for a disk, in milliseconds.
     pub disk_wait_ms: f64,
-    /// Of that, for the end of a reload.
+    /// The part of the disk wait for the end of a reload, in milliseconds.
     pub behind_reloads_ms: f64,
-    /// Being read from disk.
+    /// The part of the response time in which the disk read the block, in milliseconds.
     pub disk_ms: f64,
-    /// Share of the time that the disks served demand reads.
+    /// Share of the time in which the disks served demand reads.
     pub disk_reads_busy: f64,
-    /// Writes.
+    /// Share of the time in which the disks served writes.
     pub disk_writes_busy: f64,
-    /// Reloads.
+    /// Share of the time in which the disks served reloads.
     pub disk_reloads_busy: f64,
-    /// Share of the time that the links carried what was asked for or written.
+    /// Share of the time in which the links carried requested and written blocks.
     pub link_demand_busy: f64,
-    /// Evicted blocks.
+    /// Share of the time in which the links carried evicted blocks.
     pub link_demotions_busy: f64,
     /// Reloads queued.
     pub reloads_queued: u64,
-    /// Not queued, since they were.
+    /// Reloads that were queued already.
     pub reloads_duplicate: u64,
-    /// Dropped from the queue: the block was asked for.
+    /// Reloads dropped from the queue because the block was requested.
     pub reloads_demanded: u64,
-    /// The block was written.
+    /// Reloads dropped from the queue because the block was written.
     pub reloads_written: u64,
-    /// The queue was full.
+    /// Reloads dropped because the queue was full.
     pub reloads_overflowed: u64,
-    /// Read from disk.
+    /// Reloads read from disk.
     pub reloads_issued: u64,
-    /// Of those, in vain: the block was asked for or written meanwhile.
+    /// Issued reloads that were unused: the block was requested or written in the meantime.
     pub reloads_unwanted: u64,
     /// Reads that waited for a reload of their block.
     pub joined: u64,
-    /// Hints that came too late: some client had the block again.
+    /// Hints that came too late: a client had the block again.
     pub hints_stale: u64,
-    /// Changes of the way down.
+    /// Number of changes of the way down.
     pub way_changes: u64,
 }
 

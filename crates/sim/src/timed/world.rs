@@ -1,5 +1,5 @@
-//! The events of a simulation with a clock, in the order of their times; of equal times in the
-//! order in which they were foreseen, so that every run is the same.
+//! The events of a simulation with a clock, in order of time. Events of equal times occur in the
+//! order in which they were scheduled, so that every run is equal.
 
 mod counting;
 
@@ -20,14 +20,14 @@ use crate::report::LEVEL_MS;
 use crate::{ClientsConfig, Error, Population};
 use counting::PERIOD_NS;
 
-/// Time of a request that the client's own cache serves, and of one that a server serves.
+/// Times of a request that the client's own cache serves, and of one that a server serves.
 const OWN_NS: u64 = (LEVEL_MS[0] * 1e6) as u64;
 pub(super) const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
 
-/// Share of a server's cache that its reload queues may name: one part in so many.
+/// The reload queues of a server may hold its cache's capacity divided by this.
 const QUEUED: u32 = 8;
 
-/// Seed of the times that clients think.
+/// Seed of the think times of clients.
 const SEED: u64 = 42;
 
 /// References between two reports of progress.
@@ -39,19 +39,19 @@ enum Event {
     Issue(usize),
     /// The request of a slot reaches the server.
     Arrive(usize),
-    /// The block that a client sent has reached the server.
+    /// A block that a client sent has reached the server.
     Demoted(usize, u64),
-    /// A disk is done.
+    /// A disk has finished its task.
     Disk(usize),
     /// The server answers a slot.
     Reply(usize),
-    /// A slot has its answer.
+    /// A slot receives its answer.
     Done(usize),
-    /// The way down is chosen anew.
+    /// The way down is chosen again.
     Review,
 }
 
-/// A request under way, and where its time went.
+/// A request in flight, with the parts of its response time.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     client: usize,
@@ -60,13 +60,13 @@ struct Slot {
     cold: bool,
     is_counted: bool,
     issued: u64,
-    /// When it came to the disk.
+    /// When the request was queued at the disk.
     queued: u64,
     link_ns: u64,
     wait_ns: u64,
     behind_ns: u64,
     service_ns: u64,
-    /// Evictions that the server is told of with it.
+    /// Evictions that the request reports to the server.
     hints: Vec<u64>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct World<'a> {
     slots: Vec<Slot>,
     active: usize,
     links: Vec<Link>,
-    /// Those of the first server, then those of the second, and so on.
+    /// The disks of the first server, then those of the second, and so on.
     disks: Vec<Disk>,
     ways: Vec<WayByCost>,
     seen: Seen,
@@ -90,13 +90,14 @@ pub(super) struct World<'a> {
     warmup: u64,
     stats: TimedOutcome,
     began: u64,
-    /// Busy times at the end of the warm-up, and at the last choice of the way down.
+    /// Busy times at the end of the warm-up; the busy times at the last choice of the way down
+    /// follow.
     before: Vec<Busy>,
     links_before: (u64, u64),
     reviewed: Vec<u64>,
     links_reviewed: u64,
     victims: Vec<u64>,
-    /// Disks that were given reloads by the request in hand.
+    /// Disks that got reloads from the current request.
     to_start: Vec<usize>,
     random: SplitMix64,
 }
@@ -143,7 +144,7 @@ impl<'a> World<'a> {
             to_start: Vec::new(),
             random: SplitMix64::new(SEED),
         };
-        // Slot by slot, so that the clients begin in turn.
+        // Slot by slot, so that the clients start in turn.
         for k in 0..per_client {
             (0..clients).for_each(|client| world.at(0, Event::Issue(client * per_client + k)));
         }
@@ -175,7 +176,7 @@ impl<'a> World<'a> {
                 Event::Done(slot) => self.finish_request(slot),
                 Event::Review => self.review(),
             }
-            // Once nobody asks any more, what is left to do is of no interest.
+            // When no client has requests left, the remaining events do not matter.
             if self.active == 0 {
                 break;
             }
@@ -227,7 +228,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Sends a request, a write with its data.
+    /// Sends a request; a write includes its data.
     fn send_request(&mut self, at: usize) {
         let (now, slot) = (self.now, &mut self.slots[at]);
         let link = &mut self.links[slot.client];
@@ -236,7 +237,7 @@ impl<'a> World<'a> {
         self.at(arrives, Event::Arrive(at));
     }
 
-    /// Sends the blocks that a request drove out, or says with it what they were.
+    /// Sends the blocks that a request evicted, or reports them with the request.
     fn send_victims(&mut self, at: usize, victims: &[u64]) {
         if self.placement == Placement::Access {
             return;
@@ -287,8 +288,8 @@ impl<'a> World<'a> {
         self.at(self.now + think_ns, Event::Issue(at));
     }
 
-    /// Evenly between nothing and twice the mean: constant times would let every request find the
-    /// disks in the same state.
+    /// A random think time, uniform between 0 and twice the mean. With constant times every request
+    /// would find the disks in the same state.
     fn think_ns(&mut self) -> u64 {
         match self.timing.think_us {
             0 => 0,
@@ -338,7 +339,7 @@ impl<'a> World<'a> {
         let client = self.slots[at].client;
         for &victim in &hints {
             self.stats.hints += 1;
-            // A client may have asked for it again, on a request that is behind this one.
+            // A client may have requested the block again, in a request behind this one.
             if self.cluster.is_held(client, victim) {
                 self.stats.stale += 1;
                 continue;
@@ -357,7 +358,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Where ways change, the server is told of each block which way it comes.
+    /// If the way down can change, tells the server how this block comes.
     fn go_this_way(&mut self, block: u64, way: WayDown) {
         if self.placement.is_by_cost() {
             let server = self.cluster.home(block);
@@ -365,8 +366,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Queues a reload. Nothing starts before all that came with a request has been looked at:
-    /// demand goes first.
+    /// Queues a reload. Reloads start only after everything that came with a request has been
+    /// handled, so that demand goes first.
     fn fetch(&mut self, block: u64, down: Down) {
         if down == Down::Fetch {
             let disk = self.disk_of(block);

@@ -1,4 +1,5 @@
-//! What the world looks at from time to time and at its end: how busy disks and links were.
+//! The measurements during and at the end of a simulation with a clock: how busy disks and links
+//! were.
 
 use undercroft_cache::placement::{Load, ReloadCounts, WayByCost};
 use undercroft_cache::topology::Cluster;
@@ -7,7 +8,7 @@ use super::{Event, World};
 use crate::timed::TimedOutcome;
 use crate::timed::link::Link;
 
-/// Time from one choice of the way down to the next.
+/// Nanoseconds between two choices of the way down.
 pub(super) const PERIOD_NS: u64 = 1_000_000_000;
 
 impl World<'_> {
@@ -38,7 +39,7 @@ impl World<'_> {
         self.at(self.now + PERIOD_NS, Event::Review);
     }
 
-    /// The end of the warm-up.
+    /// Resets the counts, at the end of the warm-up.
     pub(super) fn restart(&mut self) {
         self.cluster.restart_counts();
         self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
