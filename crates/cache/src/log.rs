@@ -43,7 +43,7 @@ pub(crate) trait Places {
 const AHEAD: u32 = 32;
 
 /// Positions that are compacted in one step, and the number of uses between steps. Compaction
-/// begins when three quarters of the log are used, and must end before the last slot is.
+/// begins when three quarters of the log are used, and must end before all slots are.
 const STEPS: u32 = 32;
 const PAUSE: u32 = 8;
 
@@ -373,8 +373,8 @@ impl<D: Copy + Default> Log<D> {
         self.end.wrapping_sub(position) > self.end.wrapping_sub(other)
     }
 
-    /// Ends compaction: moves the slots in `coming` next to the rest. If `coming` was read from
-    /// positions that are compacted already, there is nothing to do.
+    /// Ends compaction: moves the slots in `coming` next to the rest. If the scan for the front has
+    /// reached the compacted positions already, there is nothing to do.
     fn close_last(&mut self, places: &mut impl Places) {
         self.closing = false;
         if self.is_before(self.right, self.scanned) {

@@ -4,7 +4,7 @@
 //! them. With the right policy and size, and no other client, the emulation is exact, and the times
 //! of replies show whether it is. The lower cache sees only the misses of the upper one. It takes
 //! the last requested blocks for the content of the upper cache; a repeated request proves that
-//! wrong. An emulation that predicts too little is not used: then nothing is known, and a
+//! wrong. An emulation with too few right predictions is not used: then nothing is known, and a
 //! content-aware policy behaves like the plain policy.
 
 use crate::bounded_lru_map::BoundedLruMap;

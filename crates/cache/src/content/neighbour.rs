@@ -191,7 +191,7 @@ impl Neighbour {
         }
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> NeighbourCounts {
         let before = self.counts.source;
         let now = self.source().map(|source| source.counts()).unwrap_or_default();

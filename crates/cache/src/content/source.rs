@@ -126,7 +126,7 @@ pub trait Source: Send {
         None
     }
 
-    /// Whether an emulation is not used because it predicts too little.
+    /// Whether an emulation is not used because too few of its predictions are right.
     fn is_distrusted(&self) -> bool {
         false
     }

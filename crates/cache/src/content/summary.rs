@@ -47,7 +47,7 @@ pub struct Publisher {
     flipped: Vec<u64>,
     /// Blocks that came or went since the last publication.
     events: u64,
-    /// The number of these blocks that makes a publication due.
+    /// Number of blocks that came or went at which a publication is due.
     period: u64,
     epoch: u8,
     sequence: u32,

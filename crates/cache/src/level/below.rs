@@ -19,7 +19,7 @@ const FILTER_BITS_MAX: u32 = 1 << 29;
 /// The source of the knowledge of the cache below.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Below {
-    /// None.
+    /// No source.
     Nothing,
     /// The cache below reports each block that it takes in or gives up.
     Told,
@@ -163,7 +163,7 @@ impl CacheBelow {
         self.neighbour.referenced(cache, block, referred.residence(), holds);
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(super) fn counts(&self) -> BelowCounts {
         let counts = self.neighbour.counts();
         BelowCounts {

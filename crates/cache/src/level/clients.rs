@@ -430,7 +430,7 @@ impl Clients {
         self.emulation.as_ref().map_or(0, |emulation| emulation.estimator.size())
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(super) fn counts(&self) -> ClientCounts {
         let Some(aware) = &self.aware else { return self.counts };
         let neighbour = aware.neighbour.counts();

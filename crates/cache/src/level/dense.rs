@@ -64,7 +64,7 @@ impl DenseLevel {
         self.counts.restart();
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

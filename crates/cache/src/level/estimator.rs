@@ -3,9 +3,9 @@
 //! as evicted. All of this is ours.
 //!
 //! The length of the list is learned. A client does not request what it has. So the distances, in
-//! requests, between two reads of a block begin where its cache ends: the list is as long as leaves
-//! few repeated reads (`EARLY`) at smaller distances. The client's own hits do not show: a block
-//! that it uses all the time looks evicted.
+//! requests, between two reads of a block begin where its cache ends. The list gets the length that
+//! leaves few repeated reads (`EARLY`) at smaller distances. The client's own hits do not show: a
+//! block that it uses all the time looks evicted.
 //!
 //! The quality shows in part. A read of a block that the list holds proves that an eviction was
 //! missed; a read of a block that fell off confirms the inferred eviction; a write of a block that
@@ -111,13 +111,13 @@ impl Estimator {
         self.size
     }
 
-    /// The share of recent inferred evictions that were right, of those that showed right or wrong;
-    /// 1 if none showed.
+    /// Of the recent inferred evictions that showed right or wrong, the share that was right; 1 if
+    /// none showed.
     pub fn precision(&self) -> f64 {
         share(self.confirmed, self.refuted)
     }
 
-    /// The share of recent evictions that showed which had been inferred; 1 if none showed.
+    /// Of the recent evictions that showed, the share that had been inferred; 1 if none showed.
     pub fn recall(&self) -> f64 {
         share(self.confirmed, self.late)
     }

@@ -365,7 +365,7 @@ impl EvictionPlacement {
         self.placed = PlacementCounts::default();
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(super) fn counts(&self) -> &PlacementCounts {
         &self.placed
     }

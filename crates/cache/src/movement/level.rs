@@ -176,8 +176,8 @@ pub(super) trait SchemeLevel: Send {
         upper: Option<Upper>,
     ) -> (Pass, Option<Evicted>);
 
-    /// The block of a reference that was not served here comes up. Returns what is said further up;
-    /// that is `Kept` if the block stays here.
+    /// The block of a reference that was not served here comes up. Returns the answer for the
+    /// level above; that is `Kept` if the block stays here.
     fn pass(&mut self, passing: Passing, pass: Pass) -> (Pass, Option<Evicted>);
 
     /// A block comes down from a level above. If a hotness is returned, call

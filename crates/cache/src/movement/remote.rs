@@ -69,7 +69,7 @@ pub struct Lookup {
     pub before: Option<Frame>,
     /// The frame that the block has now.
     pub now: Option<Frame>,
-    /// What is said further up; `None` if the block is not resident: then ask the level below.
+    /// The answer for the level above; `None` if the block is not resident: ask the level below.
     pub pass: Option<Pass>,
 }
 
@@ -210,8 +210,8 @@ impl RemoteLevel {
         self.count(true, false);
     }
 
-    /// The block of a reference that was not served here comes up. Returns what is said further up,
-    /// and the frame of the block if it stays here.
+    /// The block of a reference that was not served here comes up. Returns the answer for the
+    /// level above, and the frame of the block if it stays here.
     pub fn arrive(
         &mut self,
         block: u64,

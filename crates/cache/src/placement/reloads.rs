@@ -114,7 +114,7 @@ impl ReloadQueue {
         self.len() == 0
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub fn counts(&self) -> &ReloadCounts {
         &self.counts
     }
