@@ -11,8 +11,7 @@
 //! * The missed block leaves `Q_out` before the victim enters it; in figure 5 it leaves after. So a
 //!   full `Q_out` cannot drop the record that is about to be read.
 //! * By default lifeTime is adaptive. The paper gives its aim: the temporal distance, above the
-//!   size of the cache, that most references have. [`PeakDistance`] describes how it is estimated
-//!   here.
+//!   size of the cache, that most references have. [`PeakDistance`] estimates it.
 //! * Counts stop at 2^32 - 1.
 //! * `ca=yes` (content-aware): victims are examined from the head of the lowest queue on.
 //! * Below a cache that keeps what it takes (TPDS 2004, section 6), `take` and `note` report
@@ -180,8 +179,7 @@ impl Mq {
         self.note_head(queue);
     }
 
-    /// Counts a reference to a block and observes its distance from the last one. Returns the new
-    /// count.
+    /// Counts a reference and observes its distance from the last one. Returns the new count.
     #[inline(always)]
     fn count(&mut self, entry: Entry) -> u32 {
         let block = self.block(entry);
@@ -230,8 +228,7 @@ impl Mq {
         self.due = self.falls.iter().fold(NEVER, |due, &falls| due.min(falls));
     }
 
-    /// Updates `falls` for a queue whose head may have changed. A new head may expire earlier,
-    /// since lifeTime changes.
+    /// Updates `falls` of a queue. A new head may expire earlier, since lifeTime changes.
     #[inline(always)]
     fn note_head(&mut self, queue: u32) {
         if (1..self.m()).contains(&queue) {
@@ -287,8 +284,7 @@ impl Mq {
         }
     }
 
-    /// Inserts a block, which is in no queue, at the tail of `Q_out`, unless the size of `Q_out` is
-    /// 0.
+    /// Inserts a block, which is in no queue, at the tail of `Q_out`, unless that has size 0.
     #[inline(always)]
     fn remember(&mut self, entry: Entry, out: &mut Evictions) {
         if self.q_out_max > 0 {
@@ -337,8 +333,7 @@ impl Mq {
         self.resident -= 1;
     }
 
-    /// Makes room for a missed block: removes it from `Q_out`, and evicts another block if
-    /// necessary.
+    /// Makes room for a missed block: takes it from `Q_out` and, if necessary, evicts another.
     #[inline(always)]
     fn make_room(&mut self, entry: Entry, out: &mut Evictions) {
         self.recall(entry);
