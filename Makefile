@@ -22,7 +22,7 @@ help:
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-turns   what a client gets beside floods of dear requests (about a minute)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
-	@echo "make bench-hierarchies  what schemes over three levels cost beside LRU over two (some minutes)"
+	@echo "make bench-hierarchies  what schemes cost beside LRU over the same levels (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
 	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
 	@echo "make bench-databases  MariaDB and PostgreSQL under TPC-C, with and without the library (root; 20 minutes)"
