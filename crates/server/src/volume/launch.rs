@@ -219,7 +219,7 @@ struct Flight {
     demand: Option<Demand>,
     /// Number of losses of the store when the request started.
     begun: u64,
-    /// The volume's epoch of losses when the request started ([`Losses::epoch`]).
+    /// The volume's epoch of losses when the request started (`Losses::epoch`).
     epoch: u64,
     ended: bool,
 }
