@@ -101,8 +101,8 @@ pub enum Hint {
     /// The client dropped these blocks, in this order.
     Evict {
         /// Microseconds from the oldest eviction to the sending, rounded up, so that a hint never
-        /// looks younger than it is. A server ignores the hint for blocks that were read after now
-        /// - age. An age that is too high costs a hit, but places no block wrongly.
+        /// looks younger than it is. A server ignores the hint for blocks that were read later than
+        /// this age says. An age that is too high costs a hit, but places no block wrongly.
         age_us: u32,
         /// The client's number of the record, wrapping around. A gap shows a loss.
         sequence: u32,

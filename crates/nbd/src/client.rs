@@ -157,9 +157,9 @@ impl Client {
     }
 
     /// Names and descriptions of a server's exports; the URI's own export does not matter.
+    ///
     /// # Errors
     /// The server cannot be reached, or does not list its exports.
-    /// When the server cannot be reached, or does not list its exports.
     pub async fn list(
         uri: &Uri,
         options: &ClientOptions,

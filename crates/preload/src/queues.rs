@@ -4,7 +4,6 @@
 //!
 //! Requests are examined before they are submitted, because another thread may free them
 //! afterwards.
-//! them already.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 

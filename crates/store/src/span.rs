@@ -4,7 +4,6 @@
 //! One function describes both layouts, [`Layout::before`]: the number of bytes of a part that lie
 //! before an address. Since the bytes of a part keep their order, any range of the whole
 //! corresponds to one range of each part.
-//! each part.
 
 mod spec;
 

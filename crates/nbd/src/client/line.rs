@@ -124,7 +124,6 @@ impl Line {
     ///
     /// # Errors
     /// The FLUSH failed.
-    /// The FLUSH failed.
     pub async fn replace(&self, client: Client) -> Result<(), ClientError> {
         let mut now = self.now.lock().await;
         self.flush(&now.channel).await?;
@@ -137,7 +136,6 @@ impl Line {
     ///
     /// # Errors
     /// The change or the FLUSH failed.
-    /// The change failed, or the FLUSH.
     pub async fn settle(
         &self,
         channel: &Channel,
@@ -255,7 +253,6 @@ impl LineId {
 ///
 /// # Errors
 /// The error of the last attempt.
-/// Of the last try.
 pub async fn connect_again<T, F>(open: impl Fn() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,
