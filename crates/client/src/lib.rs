@@ -1,5 +1,5 @@
-//! A client of an NBD server with a cache of its own, for programs to use: [`CachedClient`]. It can
-//! tell the server what leaves its cache, and be told what the server's cache holds.
+//! A client of an NBD server with its own cache, for use in programs: [`CachedClient`]. It can tell
+//! the server which blocks leave its cache, and learn what the server's cache holds.
 //!
 //! ```no_run
 //! use undercroft_client::{CachedClient, CachedOptions, Spec, Uri};

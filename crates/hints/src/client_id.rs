@@ -5,9 +5,9 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::str::FromStr;
 
-/// The name of a client: connections with the same number are those of one client with one cache.
-/// Whoever opens the first one says the key that all others have to show. As text it is
-/// `<hex>[:<hex>]`.
+/// The identity of a client. All connections that give the same number belong to one client with
+/// one cache. If the first connection gives a key, every further one must give the same key. The
+/// text form is `<number>[:<key>]`, both in hexadecimal.
 ///
 /// ```
 /// use undercroft_hints::ClientId;
@@ -18,30 +18,30 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClientId {
-    /// What the client is called by.
+    /// The client's public number.
     pub number: u128,
-    /// What nobody else knows. Without it the number is as good as its secrecy.
+    /// The client's secret. Without a key, anybody who knows the number can pass for the client.
     pub key: Option<u128>,
 }
 
 impl ClientId {
-    /// One that no other client has, with a key.
+    /// A random number and a random key, unique for practical purposes.
     pub fn random() -> ClientId {
-        // Its keys are random.
+        // Every `RandomState` has random keys.
         let half = || u128::from(RandomState::new().hash_one(std::process::id()));
         let number = || half() << 64 | half();
         ClientId { number: number(), key: Some(number()) }
     }
 }
 
-/// Without a key.
+/// A client id without a key.
 impl From<u128> for ClientId {
     fn from(number: u128) -> ClientId {
         ClientId { number, key: None }
     }
 }
 
-/// A text is no client's name.
+/// The error of a text that is not a client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected up to 32 hexadecimal digits, and after a colon as many for the key")]
 pub struct ClientIdError;
@@ -64,14 +64,14 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// The key is not for logs.
+/// Does not print the key, so that it does not reach logs.
 impl fmt::Debug for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ClientId({:x}, {})", self.number, if self.key.is_some() { "key" } else { "-" })
     }
 }
 
-/// Digits alone: the standard library's numbers may have a sign.
+/// Accepts hexadecimal digits only: the standard library's parser would also accept a sign.
 pub(crate) fn hex(text: &str) -> Option<&str> {
     text.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(text)
 }

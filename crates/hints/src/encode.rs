@@ -1,5 +1,5 @@
-//! From types into the bytes of a mailbox message: the numbers of records and flags, and how each
-//! is written. Back again: `parse.rs`. `docs/developer/hints.md` describes the format.
+//! Encodes hints as mailbox messages: the numbers of record types and flags, and the layout of each
+//! record. `parse.rs` decodes. `docs/developer/hints.md` describes the format.
 
 use bytes::{BufMut, BytesMut};
 
@@ -18,7 +18,8 @@ pub(crate) const FOLLOW: u16 = 10;
 pub(crate) const ASK: u16 = 11;
 pub(crate) const PASS: u16 = 12;
 
-/// Flag of the type 0 that ends what a server tells: there is more, and this long at least.
+/// Flag of the record of type 0 that ends what a server tells: there is more to read, and the
+/// record gives the least length for it.
 pub(crate) const MORE: u16 = 1;
 
 pub(crate) const WAS_DIRTY: u16 = 1;
@@ -38,7 +39,7 @@ impl EvictFlags {
 }
 
 impl Hint {
-    /// Appends the record.
+    /// Appends the record, with head and padding.
     pub fn put(&self, out: &mut BytesMut) {
         let start = out.len();
         out.put_u64(0);
@@ -50,7 +51,7 @@ impl Hint {
         out.put_bytes(0, length.next_multiple_of(8) - length);
     }
 
-    /// Appends what comes after the head; gives the type and flags for it.
+    /// Appends the payload; returns the type and flags for the head.
     fn put_payload(&self, out: &mut BytesMut) -> (u16, u16) {
         match self {
             Hint::Evict { age_us, sequence, flags, runs } => {
@@ -124,8 +125,8 @@ impl Hint {
     }
 }
 
-/// Ends what a server tells: `more` bytes at least are needed for what comes next, 0 if there is
-/// nothing.
+/// Ends what a server tells. `more`: the least number of bytes that the next read needs, or 0 if
+/// nothing is left to tell.
 pub fn put_end(out: &mut BytesMut, more: u32) {
     out.put_u16(0);
     out.put_u16(if more > 0 { MORE } else { 0 });
@@ -162,7 +163,8 @@ fn put_stat(out: &mut BytesMut, stat: &ClientStat) {
     }
 }
 
-/// Bytes of a part of a filter of so many bits; none if it begins behind the filter's end.
+/// Bytes in part `part` of a filter of `bits` bits, or `None` if the part begins behind the
+/// filter's end.
 pub(crate) fn digest_part_bytes(bits: u32, part: u16) -> Option<usize> {
     let all = bits.div_ceil(8) as usize;
     let rest = all.checked_sub(usize::from(part) * DIGEST_PART_BYTES)?;

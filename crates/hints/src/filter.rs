@@ -1,14 +1,14 @@
-//! Bloom filters on the wire: a filter in parts with its number, or what has changed in it; out of
-//! records, and into them.
+//! Converts Bloom filters to records and back: a whole filter in parts with its number, or the
+//! positions that changed.
 //!
-//! Not here: what the bits mean, which is between the two caches (`undercroft_cache::content`).
+//! Not here: what the bits mean to the two caches (`undercroft_cache::content`).
 
 use bytes::Bytes;
 use undercroft_cache::content::{Body, Digest, Publication, Shape};
 
 use crate::record::{DIGEST_PART_BYTES, Hint};
 
-/// The records that say a publication of a filter of this shape, in order.
+/// The records that carry a publication of a filter of this shape, in order.
 pub fn publication_hints(shape: Shape, publication: &Publication) -> Vec<Hint> {
     let Publication { epoch: seed, sequence, ref body } = *publication;
     let (bits, hashes) = (shape.bits, shape.hashes as u8);
@@ -28,7 +28,7 @@ pub fn publication_hints(shape: Shape, publication: &Publication) -> Vec<Hint> {
     }
 }
 
-/// The parts of a filter that have come so far.
+/// Assembles a filter from the parts received so far.
 #[derive(Debug, Default)]
 pub struct Assembly {
     shape: (u32, u8, u8),
@@ -37,8 +37,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes a record: a publication, of the neighbour 0, if it is complete now. Filters of more
-    /// than `bits_max` bits are left out.
+    /// Takes a record. Returns a publication (of neighbour 0) when the record completes one.
+    /// Filters of more than `bits_max` bits are ignored.
     pub fn take(&mut self, hint: &Hint, bits_max: u32) -> Option<Digest> {
         match hint {
             Hint::Digest { bits, hashes, seed, part, filter } if *bits <= bits_max => {
@@ -88,7 +88,7 @@ mod tests {
             let hints = publication_hints(shape, &digest.publication);
             let taken: Vec<_> = hints.iter().filter_map(|h| assembly.take(h, bits)).collect();
             assert_eq!(taken, std::slice::from_ref(&digest));
-            // One part is missing: what is left says nothing whole.
+            // One part is missing, so the rest makes no complete filter.
             let mut assembly = Assembly::default();
             let taken: Vec<_> = hints[1..].iter().filter_map(|h| assembly.take(h, bits)).collect();
             assert_eq!(taken[0].publication.body, Body::Changes(Vec::new()));

@@ -1,8 +1,7 @@
-//! The client's side of a content-aware cache: what it is told of the server's cache, taken out of
-//! records, and what it publishes of its own, put into records. The caching client and the replay
-//! share this.
+//! The client's side of a content-aware cache: decodes what the server tells of its cache, and
+//! encodes what the client publishes of its own. The caching client and the replay share this.
 //!
-//! Not here: what a cache does with what it knows (`undercroft_cache::content`).
+//! Not here: what a cache does with this knowledge (`undercroft_cache::content`).
 
 use undercroft_cache::Level;
 use undercroft_cache::content::Publisher;
@@ -12,12 +11,12 @@ use crate::filter::{Assembly, publication_hints};
 use crate::parse::Told;
 use crate::record::{Follow, Following, Hint};
 
-/// Bits of a filter at most: 64 MiB of them.
+/// Most bits of a filter that is accepted: 64 MiB.
 const FILTER_BITS_MAX: u32 = 1 << 29;
 
 impl Follow {
-    /// How a cache of `capacity` blocks asks to be told, so that its policy knows of the server's
-    /// cache in the way that `awareness` names.
+    /// The request of a cache of `capacity` blocks to be told what the server holds, in the form
+    /// that `awareness` needs.
     pub fn new(awareness: &Awareness, capacity: u32) -> Follow {
         let what = match awareness.knows {
             Knows::Exact => Following::Blocks,
@@ -34,27 +33,26 @@ impl Follow {
     }
 }
 
-/// Takes in what a server tells of its cache.
+/// Decodes what a server tells of its cache, and updates the level's knowledge.
 #[derive(Debug, Default)]
 pub struct ContentReader {
     assembly: Assembly,
-    /// Answers taken in.
+    /// Answers read.
     pub answers: u64,
-    /// Bytes of what they said.
+    /// Bytes of their records.
     pub bytes: u64,
 }
 
 impl ContentReader {
-    /// Bytes that are asked for where no more are known to be needed.
+    /// Bytes to ask for when the server has not said how many are needed.
     pub const ASKED_BYTES: usize = 4096;
 
-    /// Another server may tell from now on.
+    /// Drops the parts of an incomplete filter: another server may answer from now on.
     pub fn begin_anew(&mut self) {
         self.assembly = Assembly::default();
     }
 
-    /// Takes an answer in: whether nothing was lost. If something was, following is to be begun
-    /// anew.
+    /// Takes an answer. Returns false if something was lost; the client must then follow anew.
     pub fn take(&mut self, told: &Told, level: &mut Level) -> bool {
         self.answers += 1;
         self.bytes += told.bytes as u64;
@@ -79,7 +77,7 @@ impl ContentReader {
     }
 }
 
-/// A client's own summary, published when enough has come and gone.
+/// Publishes a summary of the client's own cache when enough blocks have entered and left.
 pub struct ContentPublisher {
     publisher: Publisher,
     /// Publications so far.
@@ -89,24 +87,24 @@ pub struct ContentPublisher {
 }
 
 impl ContentPublisher {
-    /// Of a cache of so many blocks that is empty.
+    /// A publisher for an empty cache of `capacity` blocks.
     pub fn new(awareness: &Awareness, capacity: u32) -> Self {
         let Awareness { filter_bits, hashes, publish, .. } = *awareness;
         let publisher = Publisher::new(filter_bits, hashes, capacity, publish);
         Self { publisher, published: 0, bytes: 0 }
     }
 
-    /// A block came, or went.
+    /// A block entered the cache (`came`) or left it.
     pub fn changed(&mut self, block: u64, came: bool) {
         if came { self.publisher.came(block) } else { self.publisher.went(block) }
     }
 
-    /// The server did not take what was sent: the next one is whole.
+    /// The server did not take what was sent: the next publication is a whole filter.
     pub fn refused(&mut self) {
         self.publisher.ask_for_whole();
     }
 
-    /// The records of a summary, if one is due. `content`: all that is in the cache.
+    /// The records of a publication, if one is due. `content` lists all blocks in the cache.
     pub fn due(&mut self, content: impl FnOnce() -> Vec<u64>) -> Vec<Hint> {
         if !self.publisher.is_due() {
             return Vec::new();

@@ -1,13 +1,14 @@
-//! The metadata context by which a client asks to cooperate and a server agrees: its text, on
-//! both sides. The format is described in `docs/developer/hints.md`.
+//! The metadata context by which a client asks to cooperate and a server agrees: its text form on
+//! both sides. `docs/developer/hints.md` describes the format.
 //!
-//! Not here: what is said then (`record.rs`), and what a server grants to whom.
+//! Not here: the hints that are sent afterwards (`record.rs`), and which client is granted what.
 
 use std::fmt;
 
 use crate::client_id::{ClientId, hex};
 
-/// What all contexts of ours begin with; alone it is a wildcard, which lists and selects nothing.
+/// The prefix of all contexts of this project; alone it is a wildcard, which lists and selects
+/// nothing.
 pub const NAMESPACE: &str = "x-undercroft:";
 
 /// The context that opens the mailbox.
@@ -38,7 +39,7 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Those of a list with commas; unknown ones are left out.
+    /// Parses a comma-separated list; unknown names are skipped.
     pub fn parse(list: &str) -> Abilities {
         let mut abilities = Abilities::default();
         for name in list.split(',') {
@@ -50,7 +51,7 @@ impl Abilities {
         abilities
     }
 
-    /// Those that both have.
+    /// The abilities that both sides have.
     pub fn and(self, other: Abilities) -> Abilities {
         let mut both = self;
         for ((_, has), (_, too)) in both.fields_mut().into_iter().zip(other.fields()) {
@@ -77,7 +78,7 @@ impl Abilities {
     }
 }
 
-/// The list with commas.
+/// A comma-separated list of names.
 impl fmt::Display for Abilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -101,14 +102,15 @@ impl fmt::Display for Abilities {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Whose connection it is; without it, that of the client that all without are.
+    /// The client that the connection belongs to. All connections without an id count as one
+    /// client.
     pub client: Option<ClientId>,
-    /// Which hints it would send.
+    /// The kinds of hints that the client wants to send.
     pub want: Abilities,
 }
 
 impl Query {
-    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// Returns `None` for another context, an unknown version, or malformed text. Unknown
     /// parameters are skipped.
     pub fn parse(query: &str) -> Option<Query> {
         let (mut number, mut key, mut want) = (None, None, Abilities::default());
@@ -149,22 +151,22 @@ impl fmt::Display for Query {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Another one whenever the server has forgotten what it was told.
+    /// Changes whenever the server has forgotten what clients told it.
     pub epoch: u64,
-    /// Bytes of a block, a power of two: what the blocks of hints are counted in.
+    /// Bytes of a block, a power of two. Hints count in these blocks.
     pub block_bytes: u32,
-    /// Where the window begins, in bytes.
+    /// First byte of the window.
     pub window_base: u64,
-    /// Its length in bytes.
+    /// Length of the window in bytes.
     pub window_bytes: u64,
-    /// First byte and length of where the server tells what it holds, if it does.
+    /// First byte and length of the region in which the server tells what it holds, if it does.
     pub news: Option<(u64, u64)>,
-    /// Which hints the server takes.
+    /// The kinds of hints that the server accepts.
     pub grant: Abilities,
 }
 
 impl Grant {
-    /// None if it is not our context, of a version that is not known here, or malformed. Unknown
+    /// Returns `None` for another context, an unknown version, or malformed text. Unknown
     /// parameters are skipped.
     pub fn parse(context: &str) -> Option<Grant> {
         let (mut epoch, mut block, mut window, mut news) = (None, None, None, None);
@@ -197,15 +199,15 @@ impl fmt::Display for Grant {
     }
 }
 
-/// What a server says besides that runs one level of a scheme of movement, in the same text:
+/// What a server that runs one level of a movement scheme adds to its [`Grant`], in the text form:
 /// `;scheme=<name and options>;below=<blocks>;answers=<base>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelGrant {
-    /// The scheme with those of its options that are not at their default.
+    /// The scheme, with those of its options that differ from their defaults.
     pub scheme: String,
     /// Blocks of this level and those below it.
     pub blocks: u64,
-    /// Where its answers are read, in bytes: three areas of [`ANSWER_AREA_BYTES`].
+    /// First byte of the answers: three areas of [`ANSWER_AREA_BYTES`].
     pub answers_base: u64,
 }
 
@@ -216,7 +218,7 @@ pub const ANSWER_AREA_BYTES: u64 = 1 << 20;
 pub const ANSWER_AREAS: u64 = 3;
 
 impl LevelGrant {
-    /// None if the context says nothing of a level, or what makes no sense.
+    /// Returns `None` if the context describes no level, or a value is missing or invalid.
     pub fn parse(context: &str) -> Option<LevelGrant> {
         let (mut scheme, mut blocks, mut base) = (None, None, None);
         for (name, value) in parameters(context)? {
@@ -233,7 +235,7 @@ impl LevelGrant {
     }
 }
 
-/// To be appended to the text of a [`Grant`].
+/// The text to append to that of a [`Grant`].
 impl fmt::Display for LevelGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LevelGrant { scheme, blocks, answers_base } = self;
@@ -241,8 +243,8 @@ impl fmt::Display for LevelGrant {
     }
 }
 
-/// Names and values of what follows the name of our context; none if it is another, or of another
-/// version. Without a version it is the first.
+/// The parameters (name, value) of our context, or `None` if the context is another or of an
+/// unknown version. Text without a version counts as version 1.
 fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
     let rest = text.strip_prefix(NAME)?;
     let rest = if rest.is_empty() { rest } else { rest.strip_prefix(';')? };
@@ -251,14 +253,14 @@ fn parameters(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
     known.then_some(pairs)
 }
 
-/// First byte and length of a region, which has an end.
+/// Parses first byte and length of a region; `None` if its end would exceed 64 bits.
 fn region(text: &str) -> Option<(u64, u64)> {
     let (base, length) = text.split_once('+')?;
     let (base, length) = (decimal(base)?, decimal(length)?);
     base.checked_add(length).map(|_| (base, length))
 }
 
-/// Digits alone: the standard library's numbers may have a sign.
+/// Accepts decimal digits only: the standard library's parser would also accept a sign.
 fn decimal(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }

@@ -1,9 +1,9 @@
-//! What levels of a scheme of movement say to each other of single blocks: with a request, with a
-//! block that goes down, and in answer. Numbers here are as they were sent; what cannot be true is
-//! for the level to judge.
+//! What levels of a movement scheme tell each other about single blocks: with a request, with a
+//! block that moves down, and in an answer. The numbers are as received; the level itself must
+//! reject impossible values.
 //!
-//! Not here: what a level says and takes ([`Bid`], [`Load`] and [`Pass`] of
-//! `undercroft_cache::movement`). These records carry it, and give it back.
+//! Not here: the types [`Bid`], [`Load`] and [`Pass`] of `undercroft_cache::movement`. The records
+//! here carry them and convert back to them.
 
 use bytes::{BufMut, BytesMut};
 use undercroft_cache::movement::{Bid, Load, Pass};
@@ -11,25 +11,26 @@ use undercroft_cache::movement::{Bid, Load, Pass};
 use crate::parse::{Malformed, Reader};
 use crate::record::BLOCKS_MAX;
 
-/// What is said of the request for a block that follows.
+/// What a level tells about its next request for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// The block, below 2^48.
     pub block: u64,
-    /// References that clients have made since this was said last, the one that this belongs to
-    /// included.
+    /// References made by clients since the last record with such a count, up to and including the
+    /// reference that causes this request.
     pub references: u32,
     /// Life of the asking cache in references (PROMOTE), 0 if it has none yet.
     pub life: u32,
-    /// Blocks of all caches on the way from the client down to the asking one, and its own.
+    /// Total capacity, in blocks, of all caches from the client down to and including the asking
+    /// one.
     pub above_blocks: u32,
     /// Number of these caches.
     pub above_levels: u8,
     /// Activity of the least active block that could make room (Hint-K), if there is one.
     pub least: Option<u16>,
-    /// Whether the asking cache has a place that nobody would have to leave.
+    /// Whether the asking cache has a free place, so that no block must leave.
     pub has_room: bool,
-    /// The block is kept above: nothing is to be moved for the request.
+    /// A cache above keeps the block: the request moves nothing.
     pub is_held: bool,
 }
 
@@ -38,8 +39,8 @@ const HAS_LEAST: u8 = 1 << 1;
 const IS_HELD: u8 = 1 << 2;
 
 impl Asked {
-    /// A request of a level, with what it bids; numbers that are too large are clamped. `above`:
-    /// blocks of all caches from the client down to the asking one, and how many these are.
+    /// A request of a level with its bid; numbers that are too large are clamped. `above`: total
+    /// blocks, and number, of all caches from the client down to and including the asking one.
     pub fn new(block: u64, bid: Bid, above: (u32, u8), is_held: bool) -> Asked {
         Asked {
             block,
@@ -53,7 +54,7 @@ impl Asked {
         }
     }
 
-    /// What the asking level bids.
+    /// The bid of the asking level.
     pub fn bid(&self) -> Bid {
         let Asked { has_room, least, life, .. } = *self;
         Bid { has_room, least: least.map(u32::from), life: life.into() }
@@ -90,12 +91,12 @@ impl Asked {
     }
 }
 
-/// How a block that goes down has moved so far.
+/// The movement state that goes down with a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moves {
     /// Hint frequency: F of HFA.
     pub frequency: f64,
-    /// References of clients since this or an [`Asked`] was said last.
+    /// References made by clients since the last record with such a count ([`Asked`] or this one).
     pub references: u32,
     /// The last moves of the block as Hint-K remembers them.
     pub history: u8,
@@ -103,17 +104,17 @@ pub struct Moves {
     pub exchanges: bool,
 }
 
-/// Bytes that a level appends to FREQ.
+/// Bytes that a level appends to a FREQ record.
 pub(crate) const MOVES_BYTES: usize = 16;
 
 impl Moves {
-    /// What goes down with a block.
+    /// The record for a block that moves down with this load; `references` is 0.
     pub fn new(load: Load, exchanges: bool) -> Moves {
         let Load { frequency, history } = load;
         Moves { frequency, references: 0, history, exchanges }
     }
 
-    /// What came down with a block.
+    /// The load of the block that moves down.
     pub fn load(&self) -> Load {
         Load { frequency: self.frequency, history: self.history }
     }
@@ -134,17 +135,17 @@ impl Moves {
     }
 }
 
-/// What is said of a block on its way up.
+/// The state of a block on its way up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It comes from the disk, or was written, and nobody keeps it yet.
+    /// It comes from the disk, or was written, and no cache keeps it yet.
     #[default]
     Fresh,
     /// A cache below gave it up.
     Moved,
     /// A cache below keeps it.
     Kept,
-    /// Nobody asked: it comes up in exchange, and its data is to be read next.
+    /// It was not requested: it comes up in exchange, and its data must be read next.
     Exchanged,
 }
 
@@ -153,18 +154,18 @@ pub enum Verdict {
 pub struct Passed {
     /// The block, below 2^48.
     pub block: u64,
-    /// What becomes of it.
+    /// Its state.
     pub verdict: Verdict,
-    /// Hint frequency that goes with it.
+    /// Hint frequency that goes with the block.
     pub frequency: f64,
-    /// Hint frequency of the block at the answering level.
+    /// Hint frequency of the block at the level that answers.
     pub nearest: f64,
     /// The last moves of the block as Hint-K remembers them.
     pub history: u8,
 }
 
 impl Passed {
-    /// What an answer says of a block.
+    /// The record for an answer about `block`.
     pub fn new(block: u64, pass: Pass) -> Passed {
         let none = Passed { block, ..Passed::default() };
         match pass {
@@ -176,7 +177,7 @@ impl Passed {
         }
     }
 
-    /// What a level takes the answer to its request for.
+    /// The answer as the asking level takes it.
     pub fn pass(&self) -> Pass {
         let nearest = self.nearest;
         match self.verdict {
@@ -186,12 +187,12 @@ impl Passed {
         }
     }
 
-    /// What goes with the block.
+    /// The load that goes with the block.
     pub fn load(&self) -> Load {
         Load { frequency: self.frequency, history: self.history }
     }
 
-    /// Bytes of the record with its head.
+    /// Bytes of the record, including its head.
     pub const BYTES: usize = 40;
 
     const VERDICTS: [Verdict; 4] =

@@ -1,8 +1,8 @@
-//! A connection of a level of a scheme of movement to the server that runs the next one. Every
-//! request is followed by the answer of the level below: whether its block is ours now, or stays
-//! there.
+//! A connection of a level of a movement scheme to the server that runs the next level. The level
+//! below answers every request: the block moves to the asking level, or stays below.
 //!
-//! Not here: what waits to be said (`level_queue.rs`), and the format of the records (`level.rs`).
+//! Not here: the queue of what is to be sent (`level_queue.rs`), and the format of the records
+//! (`level.rs`).
 
 use bytes::Bytes;
 use undercroft_nbd::{Client, ClientError};
@@ -22,8 +22,7 @@ pub struct LevelLink {
     level: LevelGrant,
 }
 
-/// What was sent, and is to be awaited: first that the message was understood, then what it is
-/// answered.
+/// What was sent and must be awaited: first the confirmation of the message, then the answers.
 pub struct LevelSaid {
     message: Option<Heard>,
     answers: Option<Read>,
@@ -33,10 +32,10 @@ type Heard = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Se
 type Read = std::pin::Pin<Box<dyn Future<Output = Result<Bytes, ClientError>> + Send>>;
 
 impl LevelSaid {
-    /// Waits until the server has understood the message.
+    /// Waits until the server has accepted the message.
     ///
     /// # Errors
-    /// It did not, or the connection was lost.
+    /// The server rejected it, or the connection was lost.
     pub async fn heard(&mut self) -> Result<(), ClientError> {
         match self.message.take() {
             Some(message) => message.await,
@@ -44,10 +43,10 @@ impl LevelSaid {
         }
     }
 
-    /// What the server says of the blocks; to be awaited after the request itself.
+    /// The server's answers about the requested blocks. Await this after the request itself.
     ///
     /// # Errors
-    /// The connection was lost, or what came makes no sense.
+    /// The connection was lost, or the answer is malformed.
     pub async fn answers(&mut self) -> Result<Vec<Passed>, ClientError> {
         let Some(answers) = self.answers.take() else { return Ok(Vec::new()) };
         let bytes = answers.await?;
@@ -58,16 +57,16 @@ impl LevelSaid {
 }
 
 impl LevelLink {
-    /// The context that a connection is to be opened with for [`over`](LevelLink::over).
+    /// The metadata context to request when opening a connection for [`over`](LevelLink::over).
     pub fn context(client_id: ClientId) -> String {
         let want = Abilities { freq: true, demote: true, stat: true, ..Abilities::default() };
         Query { client: Some(client_id), want }.to_string()
     }
 
-    /// The link over a connection that was opened with the [`context`](LevelLink::context).
+    /// Makes a link of a connection that was opened with the [`context`](LevelLink::context).
     ///
     /// # Errors
-    /// The server runs no level, that of another scheme, or one of other blocks.
+    /// The server runs no level, runs another scheme, or uses another block size.
     pub fn over(client: Client, scheme: &str, block_bytes: u32) -> Result<LevelLink, ClientError> {
         let refused = |text: String| Err(ClientError::Refused(text));
         let contexts = &client.remote().contexts;
@@ -95,12 +94,12 @@ impl LevelLink {
         &self.client
     }
 
-    /// Blocks of the server's level and those below it.
+    /// Total blocks of the server's level and those below it.
     pub fn blocks(&self) -> u64 {
         self.level.blocks
     }
 
-    /// Whether blocks may be handed over to it.
+    /// Whether the server accepts blocks with their data (DEMOTE).
     pub fn takes_data(&self) -> bool {
         self.grant.grant.demote
     }
@@ -111,24 +110,24 @@ impl LevelLink {
         (most as usize).min(MESSAGE_BYTES_MAX)
     }
 
-    /// Sends a message, and asks for the answer to the requests that it speaks of: the next one on
-    /// this connection is to be for these blocks.
+    /// Sends a message, and reads the answers to the requests that it announces. The next request
+    /// on this connection must be for these blocks.
     pub fn say(&self, message: &LevelMessage) -> LevelSaid {
         let heard = (!message.bytes.is_empty()).then(|| self.send(message.bytes.clone()));
         let answers = (message.asked > 0).then(|| self.read(0, message.asked));
         LevelSaid { message: heard, answers }
     }
 
-    /// Asks what comes up for the blocks that went down so far.
+    /// Asks which block comes up in exchange for the blocks that went down so far.
     pub fn ask_exchange(&self) -> LevelSaid {
         LevelSaid { message: None, answers: Some(self.read(1, 1)) }
     }
 
-    /// The data of the block that comes up in exchange, which was told of just now: nobody else may
-    /// ask meanwhile.
+    /// Reads the data of the block that comes up in exchange, after
+    /// [`ask_exchange`](Self::ask_exchange) named it. The caller must not ask again in between.
     ///
     /// # Errors
-    /// The connection was lost, or it is the data of another block.
+    /// The connection was lost, or the data belong to another block.
     pub async fn fetch_exchanged(&self, block: u64) -> Result<Bytes, ClientError> {
         let length = Passed::BYTES + self.grant.block_bytes as usize;
         let bytes = self.read_area(2, length).await?;

@@ -1,8 +1,8 @@
-//! What a level of a scheme of movement has yet to say to the level below it: blocks that go down,
-//! and the messages made of them. No I/O.
+//! What a level of a movement scheme has still to send to the level below it: blocks that move
+//! down, and the messages made of them. No I/O.
 //!
-//! Not here: what a level decides, the connection (`level_link.rs`), and the format of the records
-//! (`level.rs`).
+//! Not here: the decisions of the level, the connection (`level_link.rs`), and the format of the
+//! records (`level.rs`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,59 +12,60 @@ use bytes::{Bytes, BytesMut};
 use crate::level::{Asked, Moves};
 use crate::record::{BLOCKS_MAX, BlockRun, Hint};
 
-/// Most blocks that wait to go down. Beyond that the oldest is lost: the server is slow.
+/// Most blocks that wait to move down. If the server is too slow, the oldest one is dropped.
 const WAITING_MAX: usize = 256;
 
-/// Bytes of the records of a block that goes down, beside its data: FREQ, and the head of DEMOTE.
+/// Bytes of the records of a block that moves down, without its data: FREQ, and the head of DEMOTE.
 const DOWN_BYTES: usize = 64;
 
 /// Bytes of the record of a request.
 const ASK_BYTES: usize = 32;
 
-/// A block that has left a level downwards.
+/// A block that left a level downwards.
 #[derive(Clone, Debug)]
 pub struct Departed {
     /// The block.
     pub block: u64,
-    /// References that clients had made by then, the one that drove it out included.
+    /// Clock of the departure: references made by clients, including the one that evicted the
+    /// block.
     pub time: u64,
-    /// What goes with it; `references` is found when it is sent.
+    /// Its movement state; `references` is computed when it is sent.
     pub moves: Moves,
-    /// All of its bytes.
+    /// The data of the whole block.
     pub data: Bytes,
 }
 
-/// What is said of a request for a block, with the time of the reference that it is for.
+/// What a level tells about a request, with the clock of its reference.
 #[derive(Clone, Copy, Debug)]
 pub struct AskedAt {
-    /// References that clients had made by then, this one included.
+    /// References made by clients so far, including this one.
     pub time: u64,
-    /// The rest; `references` is found when it is sent.
+    /// The record; `references` is computed when it is sent.
     pub asked: Asked,
 }
 
-/// What waits to go down, and until when the level below knows the time.
+/// Blocks that wait to move down, and the clock up to which the level below has been told.
 #[derive(Debug, Default)]
 pub struct LevelQueue {
     waiting: VecDeque<Departed>,
     told: u64,
-    /// Blocks that were never sent since too many waited.
+    /// Blocks that were dropped because too many waited.
     pub lost: u64,
 }
 
-/// A message, and which blocks go down in it.
+/// A message, and the blocks that it hands over.
 #[derive(Debug, Default)]
 pub struct LevelMessage {
-    /// The message as it is sent; empty if there is nothing to say.
+    /// The encoded message; empty if there is nothing to send.
     pub bytes: Bytes,
-    /// The blocks of which it has the data.
+    /// The blocks whose data it contains.
     pub handed_over: Vec<u64>,
-    /// Requests that it speaks of.
+    /// Number of requests that it announces.
     pub asked: usize,
 }
 
 impl LevelQueue {
-    /// A block is to go down.
+    /// Queues a block that moves down.
     pub fn push(&mut self, departed: Departed) {
         if departed.block >= BLOCKS_MAX {
             return;
@@ -76,7 +77,7 @@ impl LevelQueue {
         self.waiting.push_back(departed);
     }
 
-    /// Whether one of these blocks waits to go down.
+    /// Whether one of these blocks waits to move down.
     pub fn concerns(&self, blocks: &Range<u64>) -> bool {
         self.waiting.iter().any(|departed| blocks.contains(&departed.block))
     }
@@ -86,22 +87,22 @@ impl LevelQueue {
         self.waiting.is_empty()
     }
 
-    /// Forgets what waits: how many blocks.
+    /// Drops all waiting blocks and returns their number.
     pub fn clear(&mut self) -> u64 {
         let count = self.waiting.len() as u64;
         self.waiting.clear();
         count
     }
 
-    /// References from what was said last to this time.
+    /// References made since the last record that was sent, up to `time`.
     fn references_to(&mut self, time: u64) -> u32 {
         let passed = time.saturating_sub(self.told);
         self.told = self.told.max(time);
         u32::try_from(passed).unwrap_or(u32::MAX)
     }
 
-    /// Takes out what goes in front of the next request, of at most `bytes_max`, and what is said
-    /// of the request itself. Some may be left if that is too much.
+    /// Takes out the message that goes in front of the next request: as many waiting blocks as fit
+    /// in `bytes_max`, and what is told about the request itself. The rest keeps waiting.
     pub fn message(&mut self, asks: &[AskedAt], bytes_max: usize) -> LevelMessage {
         let mut message = LevelMessage { asked: asks.len(), ..LevelMessage::default() };
         let mut bytes = BytesMut::new();

@@ -1,17 +1,18 @@
-//! What clients and servers say to each other of their caches over NBD: the vocabulary, its bytes,
-//! and the queues and connections that carry it. `docs/developer/hints.md` describes the format.
+//! What clients and servers tell each other about their caches over NBD: the vocabulary, its
+//! encoding, and the queues and connections that carry it. `docs/developer/hints.md` describes the
+//! format.
 //!
 //! A hint travels in ordinary commands of the protocol: a message is a WRITE into a region behind
 //! the volume, which a metadata context announces. So `undercroft-nbd` knows nothing of hints.
 //!
 //! * Opting in: [`Query`] and [`Grant`], [`ClientId`].
-//! * The vocabulary: [`Hint`], [`BlockRun`], [`ClientStat`]; of levels of a scheme [`Asked`],
-//!   [`Moves`], [`Passed`].
-//! * Bytes: [`Hint::put`], [`parse`], [`parse_evictions`], [`parse_told`]; Bloom filters in parts:
-//!   [`publication_hints`], [`Assembly`].
-//! * Sending: [`HintQueue`] and [`Mailbox`]; of a level [`LevelQueue`] and [`LevelLink`].
-//! * A content-aware cache: [`ContentReader`] takes in what a server tells of its cache,
-//!   [`ContentPublisher`] says what its own cache holds.
+//! * The vocabulary: [`Hint`], [`BlockRun`], [`ClientStat`]; for levels of a movement scheme
+//!   [`Asked`], [`Moves`], [`Passed`].
+//! * Encoding: [`Hint::put`], [`parse`], [`parse_evictions`], [`parse_told`]; Bloom filters in
+//!   parts: [`publication_hints`], [`Assembly`].
+//! * Sending: [`HintQueue`] and [`Mailbox`]; for a level [`LevelQueue`] and [`LevelLink`].
+//! * A content-aware cache: [`ContentReader`] decodes what a server tells of its cache,
+//!   [`ContentPublisher`] publishes what the client's own cache holds.
 //!
 //! Not here: which blocks leave a cache, and what a server does about it.
 

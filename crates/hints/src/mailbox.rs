@@ -1,4 +1,4 @@
-//! A connection with a mailbox: opting in, and at most one message on its way.
+//! A connection with a mailbox: opting in, and sending one message at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::queue::{HintQueue, Message};
 use crate::record::{Follow, Hint, MESSAGE_BYTES_MAX};
 use crate::report::Report;
 
-/// A connection whose server takes hints.
+/// A connection to a server that accepts hints.
 ///
 /// ```no_run
 /// use std::time::Instant;
@@ -39,25 +39,25 @@ pub struct Mailbox {
     grant: Grant,
     /// Most bytes of a message.
     bytes_max: usize,
-    /// Whether a message is on its way.
+    /// Whether a message is unanswered.
     away: Arc<watch::Sender<bool>>,
     /// Blocks that the last message handed over.
     handed_over: Vec<u64>,
     messages: u64,
 }
 
-/// What to wait for until no message is on its way.
+/// Waits until no message is unanswered.
 pub struct Away(watch::Receiver<bool>);
 
 impl Away {
-    /// Until then.
+    /// Waits for that.
     pub async fn over(mut self) {
-        // An error means that there is no mailbox any more.
+        // An error means that the mailbox was dropped.
         let _ = self.0.wait_for(|away| !away).await;
     }
 }
 
-/// A message on its way; the mailbox is free again when this is dropped.
+/// Marks a message as unanswered; dropping it frees the mailbox.
 struct OnItsWay(Arc<watch::Sender<bool>>);
 
 impl Drop for OnItsWay {
@@ -66,14 +66,14 @@ impl Drop for OnItsWay {
     }
 }
 
-/// The answer to a message: awaited, it frees the mailbox. An error is of the message alone.
+/// The answer to a message. Awaiting it frees the mailbox. An error concerns this message only.
 pub type MessageAnswer = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
 impl Mailbox {
-    /// Connects, asking for all that a report needs, and for counters.
+    /// Connects, and asks for all abilities that `report` needs, and for counters.
     ///
     /// # Errors
-    /// When the server cannot be reached, or does not grant it.
+    /// The server cannot be reached, or does not grant what was asked for.
     pub async fn connect(
         uri: &Uri,
         options: &ClientOptions,
@@ -83,7 +83,7 @@ impl Mailbox {
         Mailbox::asking_for(uri, options, report.needs(), client_id).await
     }
 
-    /// Connects, asking for some abilities, all of which are needed.
+    /// Connects, and asks for the abilities `needs`, all of which the server must grant.
     ///
     /// # Errors
     /// As for [`connect`](Mailbox::connect).
@@ -99,7 +99,7 @@ impl Mailbox {
         Mailbox::with(Client::connect(uri, &options).await?, needs)
     }
 
-    /// The context that a connection is to be opened with for [`over`](Mailbox::over).
+    /// The metadata context to request when opening a connection for [`over`](Mailbox::over).
     pub fn context(report: Report, client_id: ClientId) -> String {
         let want = Abilities { stat: true, ..report.needs() };
         Query { client: Some(client_id), want }.to_string()
@@ -108,7 +108,7 @@ impl Mailbox {
     /// The mailbox of a connection that was opened with the [`context`](Mailbox::context).
     ///
     /// # Errors
-    /// When the server did not grant what the report needs.
+    /// The server did not grant what the report needs.
     pub fn over(client: Client, report: Report) -> Result<Mailbox, ClientError> {
         Mailbox::with(client, report.needs())
     }
@@ -129,7 +129,7 @@ impl Mailbox {
         Ok(Mailbox { client, grant, bytes_max, away, handed_over: Vec::new(), messages: 0 })
     }
 
-    /// The connection. Requests may go on it that have nothing to do with hints.
+    /// The connection, for requests other than hints.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -139,13 +139,13 @@ impl Mailbox {
         &self.grant
     }
 
-    /// Whether a message is on its way: no other is sent until it is answered.
+    /// Whether a message is unanswered. Until it is answered no other is sent.
     pub fn is_away(&self) -> bool {
         *self.away.borrow()
     }
 
-    /// Sends hints if the mailbox is free: the next request that is queued follows them. With
-    /// `extra` always, else if there are enough of them, or any if they are `pressing`.
+    /// Sends hints if the mailbox is free, in front of the next request that is queued. A message
+    /// is sent if there is `extra`, if enough hints wait, or if any wait and `pressing` is set.
     pub fn send(
         &mut self,
         hints: &mut HintQueue,
@@ -160,7 +160,7 @@ impl Mailbox {
             return None;
         }
         let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
-        // Room for what comes with them.
+        // Leaves room for `extra`.
         let room = self.bytes_max.saturating_sub(64 * (1 + extra.len()));
         let room = room.saturating_sub(extra.iter().map(Hint::data_bytes).sum());
         let mut message = hints.take(now, room).unwrap_or_else(none);
@@ -185,20 +185,20 @@ impl Mailbox {
         })
     }
 
-    /// Says that this connection wants to know what the server holds, from now on. To be called
-    /// while no message is on its way.
+    /// Asks the server to tell this connection, from now on, what it holds. Call it only while no
+    /// message is unanswered.
     pub fn follow(&mut self, follow: Follow) -> MessageAnswer {
         self.post(Message { hints: vec![Hint::Follow(follow)], handed_over: Vec::new() })
     }
 
-    /// Asks what the server has to tell of what it holds, up to so many bytes: as of after the
-    /// requests that were queued before. Nothing if it does not tell.
+    /// Reads up to `bytes` of what the server tells about its cache, as of the requests queued
+    /// before this call. Returns an empty answer if the server does not tell.
     pub fn ask(
         &self,
         bytes: usize,
     ) -> impl Future<Output = Result<Told, ClientError>> + Send + use<> {
         let reading = self.grant.news.map(|(base, most)| {
-            // A server takes whole blocks, and ends within no record.
+            // The server accepts whole blocks only, and never splits a record.
             let unit = (self.client.remote().info.min_block as usize).max(64);
             let bytes = bytes.max(1).next_multiple_of(unit).min(most as usize);
             self.client.read(base, vec![Box::new(vec![0_u8; bytes])])
@@ -213,7 +213,7 @@ impl Mailbox {
         }
     }
 
-    /// The server may take writes in whole blocks only; zeroes end a message.
+    /// Pads with zeroes, which end a message: the server may accept writes of whole blocks only.
     fn padded(&self, message: &Message) -> bytes::Bytes {
         let bytes = message.bytes();
         let length = bytes.len().next_multiple_of(self.client.remote().info.min_block as usize);
@@ -225,18 +225,18 @@ impl Mailbox {
         padded.freeze()
     }
 
-    /// If a message is on its way that hands one of these blocks over, what to wait for.
+    /// If an unanswered message hands one of these blocks over, returns what to wait for.
     pub fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
         let any = self.handed_over.iter().any(|block| blocks.contains(block));
         (any && self.is_away()).then(|| self.away())
     }
 
-    /// Messages sent.
+    /// Number of messages sent.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// What to wait for until a message can be sent.
+    /// Waits until a message can be sent.
     pub fn away(&self) -> Away {
         Away(self.away.subscribe())
     }

@@ -1,7 +1,7 @@
-//! From the bytes of a mailbox message into hints: all of it, or nothing.
+//! Decodes a mailbox message: all of it or nothing.
 //!
-//! Memory is bounded by the message's length: at most 8 bytes for one of the message, and data is
-//! a slice of it.
+//! Memory is bounded by the message's length: at most 8 bytes for each byte of it. Data are slices
+//! of the message.
 
 use std::slice::ChunksExact;
 
@@ -18,21 +18,21 @@ use crate::stat::{ClientStat, POLICY_BYTES, PolicyName, Tracking};
 /// Bytes of a record's head, and what records are padded to.
 const HEAD: usize = 8;
 
-/// A message that says nothing that can be understood. Nothing of it counts.
+/// The error of a malformed message. All of the message is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {byte} of a message of hints: {what}")]
 pub struct Malformed {
-    /// Where, counted from the message's start.
+    /// Offset from the message's start.
     pub byte: usize,
     /// What is wrong there.
     pub what: &'static str,
 }
 
-/// The hints of a message, in order. Records of unknown types are skipped; type 0 ends the
-/// message, whatever follows.
+/// Decodes the hints of a message, in order. Records of unknown types are skipped; a record of type
+/// 0 ends the message.
 ///
 /// # Errors
-/// Says where a record does not keep to the format. Then none of them counts.
+/// The first record that violates the format. No hint of the message counts then.
 pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(Malformed {
@@ -40,7 +40,7 @@ pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
             what: "the message is longer than 1 MiB",
         });
     }
-    // Counted first, so that the list has the room that it needs and no more.
+    // Counts first, so that the list is allocated at its exact size.
     let count = records(message).try_fold(0, |count, record| record.map(|_| count + 1))?;
     let mut hints = Vec::with_capacity(count);
     for record in records(message) {
@@ -50,9 +50,9 @@ pub fn parse(message: &Bytes) -> Result<Vec<Hint>, Malformed> {
     Ok(hints)
 }
 
-/// The evictions of a message that is one record of them, as messages of clients mostly are: read
-/// where they lie, without any memory. Nothing if it is another message: [`parse`] says what that
-/// is, or what is wrong with it.
+/// Decodes a message that consists of one EVICT record, as most messages of clients do, without
+/// allocation. Returns `None` for any other message; use [`parse`] for those, and to learn what is
+/// wrong.
 pub fn parse_evictions(message: &Bytes) -> Option<Evictions<'_>> {
     if message.len() > MESSAGE_BYTES_MAX {
         return None;
@@ -67,12 +67,12 @@ pub fn parse_evictions(message: &Bytes) -> Option<Evictions<'_>> {
     Some(Evictions { age_us, sequence, flags, words })
 }
 
-/// One record of evictions: as [`Hint::Evict`].
+/// One EVICT record, borrowed from the message; see [`Hint::Evict`].
 #[derive(Clone, Debug)]
 pub struct Evictions<'a> {
-    /// Microseconds from the oldest of them to the sending, rounded up.
+    /// Microseconds from the oldest eviction to the sending, rounded up.
     pub age_us: u32,
-    /// Number of the record among those of the client.
+    /// The client's number of the record.
     pub sequence: u32,
     /// How the blocks left.
     pub flags: EvictFlags,
@@ -80,7 +80,7 @@ pub struct Evictions<'a> {
 }
 
 impl Evictions<'_> {
-    /// Which blocks, in order.
+    /// The blocks, in order.
     #[inline]
     pub fn runs(&self) -> impl ExactSizeIterator<Item = BlockRun> + '_ {
         self.words.clone().map(run)
@@ -92,13 +92,13 @@ impl Evictions<'_> {
 pub struct Told {
     /// The records, in order.
     pub hints: Vec<Hint>,
-    /// Their bytes: the rest of what was read is filling.
+    /// Bytes of the records. The rest of what was read is padding.
     pub bytes: usize,
-    /// Bytes that must be read so that more can come; 0 if there is no more.
+    /// Bytes that the next read needs at least; 0 if nothing is left to tell.
     pub more: u32,
 }
 
-/// What was read of what a server tells.
+/// Decodes what a server tells of its cache.
 ///
 /// # Errors
 /// As for [`parse`].
@@ -123,7 +123,7 @@ struct Record<'a> {
     payload: Reader<'a>,
 }
 
-/// Takes a message apart, until it ends or is malformed.
+/// Iterates over the records until the message ends or is malformed.
 fn records(message: &Bytes) -> impl Iterator<Item = Result<Record<'_>, Malformed>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -155,7 +155,7 @@ fn next_record(message: &Bytes, start: usize) -> Result<Option<Record<'_>>, Malf
     Ok(Some(Record { kind, flags, payload }))
 }
 
-/// What a record says; nothing if its type is unknown.
+/// Decodes a record; `None` if its type is unknown.
 fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, Malformed> {
     let reader = &mut payload;
     let hint = match kind {
@@ -171,7 +171,7 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
         FREQUENCY => {
             let run = BlockRun::from_word(reader.u64()?);
             let (hits, last_idle) = (reader.u32()?, reader.u32()?);
-            // A level says more than a client; later versions may append.
+            // A level sends more fields than a client; later versions may append further ones.
             let says_more = reader.end - reader.at >= MOVES_BYTES;
             let moves = if says_more { Some(Moves::read(reader)?) } else { None };
             if !says_more {
@@ -230,7 +230,7 @@ fn changes(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
     Ok(Hint::Changes { bits, hashes, seed, sequence, positions })
 }
 
-/// A longer record is of a later version, which says more.
+/// A later version may append fields, so a longer record is accepted.
 fn follow(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
     let start = reader.at;
     let [what, filter_bits, hashes, _] = reader.array()?;
@@ -247,7 +247,7 @@ fn follow(reader: &mut Reader<'_>) -> Result<Hint, Malformed> {
 /// Bytes that a tracker appends to the client's counters.
 const TRACKING_BYTES: usize = 32;
 
-/// A longer record is of a later version, which says more.
+/// A later version may append fields, so a longer record is accepted.
 fn client_stat(reader: &mut Reader<'_>) -> Result<ClientStat, Malformed> {
     Ok(ClientStat {
         reads: reader.u64()?,
@@ -279,14 +279,14 @@ fn tracking(reader: &mut Reader<'_>) -> Result<Tracking, Malformed> {
     })
 }
 
-/// Reads big-endian numbers from a part of the message, never beyond it.
+/// Reads big-endian numbers from a part of the message, never beyond its end.
 pub(crate) struct Reader<'a> {
     message: &'a Bytes,
     pub(crate) at: usize,
     end: usize,
 }
 
-/// What a word of 8 bytes says.
+/// Decodes a run from a word of 8 bytes.
 #[inline]
 fn run(word: &[u8]) -> BlockRun {
     BlockRun::from_word(u64::from_be_bytes(word.try_into().expect("8 bytes")))
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
         if block < BLOCKS_MAX { Ok(block) } else { Err(Malformed { byte, what }) }
     }
 
-    /// Words up to the end.
+    /// The words up to the end.
     fn words(&mut self) -> Result<ChunksExact<'a, u8>, Malformed> {
         let words = self.message[self.at..self.end].chunks_exact(8);
         if !words.remainder().is_empty() {
@@ -330,12 +330,12 @@ impl<'a> Reader<'a> {
         Ok(words)
     }
 
-    /// Runs up to the end.
+    /// The runs up to the end.
     fn runs(&mut self) -> Result<Vec<BlockRun>, Malformed> {
         Ok(self.words()?.map(run).collect())
     }
 
-    /// What is left, in the message's memory.
+    /// The rest, as a slice of the message.
     fn rest(&mut self) -> Bytes {
         let rest = self.message.slice(self.at..self.end);
         self.at = self.end;

@@ -1,4 +1,4 @@
-//! The hints that wait to be sent, and the messages made of them. No I/O.
+//! Hints that wait to be sent, and the messages made of them. No I/O.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,46 +8,46 @@ use bytes::{Bytes, BytesMut};
 
 use crate::record::{BLOCKS_MAX, BlockRun, EvictFlags, Hint};
 
-/// Most hints of a message.
+/// Most hints in a message.
 const BATCH_MAX: usize = 64;
 
-/// Most hints that wait while a message is on its way. Beyond that the oldest is lost: the server
-/// is slow, and old hints are worth least.
+/// Most hints that wait while a message is unanswered. If the server is too slow, the oldest one is
+/// dropped: old hints are worth least.
 const WAITING_MAX: usize = 4 * BATCH_MAX;
 
-/// Most bytes that a hint takes beside its data: a head and the fields of the longest one, padding.
+/// Most bytes of a hint beside its data: a head, the fields of the longest hint, and padding.
 const HINT_BYTES: usize = 32;
 
-/// An eviction that the server has not been told of.
+/// An eviction that has not been sent to the server.
 #[derive(Debug)]
 struct Waiting {
     block: u64,
     since: Instant,
-    /// To be handed over.
+    /// The block's data, if it is to be handed over.
     data: Option<Bytes>,
-    /// Written to the server because it was to go.
+    /// The client wrote the block to the server because it was about to evict it.
     was_dirty: bool,
-    /// The request that is about to be sent drove it out.
+    /// The request that is about to be sent caused the eviction.
     rides: bool,
-    /// How many came before it.
+    /// Number of hints queued before it.
     number: u64,
 }
 
-/// Hints that came late: see [`HintQueue::set_aside`].
+/// Hints set aside by [`HintQueue::set_aside`].
 #[derive(Debug)]
 pub struct Late(VecDeque<Waiting>);
 
-/// What a message says, and which blocks it hands over.
+/// The records of a message, and the blocks that it hands over.
 #[derive(Debug)]
 pub struct Message {
     /// Its records.
     pub hints: Vec<Hint>,
-    /// The blocks of those that have data.
+    /// The blocks whose data it contains.
     pub handed_over: Vec<u64>,
 }
 
 impl Message {
-    /// The message as it is sent.
+    /// The encoded message.
     pub fn bytes(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         self.hints.iter().for_each(|hint| hint.put(&mut bytes));
@@ -55,8 +55,8 @@ impl Message {
     }
 }
 
-/// The queue, in the order of the evictions. Some may *ride*: the request that is about to be sent
-/// has caused them.
+/// The queue of hints, in the order of the evictions. A hint can *ride*: it goes in front of the
+/// request that caused its eviction.
 ///
 /// ```
 /// use std::time::Instant;
@@ -79,42 +79,42 @@ pub struct HintQueue {
     counts: HintCounts,
 }
 
-/// What became of hints.
+/// Counts of hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCounts {
-    /// Evicted blocks in messages.
+    /// Evicted blocks that messages contained.
     pub told: u64,
-    /// Those of them with their data.
+    /// Those of them that were sent with their data.
     pub handed_over: u64,
-    /// Lost since too many waited.
+    /// Hints dropped because too many waited.
     pub lost: u64,
 }
 
 impl HintQueue {
-    /// A queue of which a message is due when it has `batch` hints (1 to 64).
+    /// A queue that has a message due as soon as `batch` hints (1 to 64) wait.
     pub fn new(batch: usize) -> HintQueue {
         let batch = batch.clamp(1, BATCH_MAX);
         let counts = HintCounts::default();
         HintQueue { waiting: VecDeque::new(), added: 0, batch, sequence: 0, counts }
     }
 
-    /// The request that is about to be sent has driven a block out.
+    /// Adds the eviction of a block that the request about to be sent has caused.
     pub fn add_rider(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
         self.push(Waiting { block, since, data, was_dirty: false, rides: true, number: 0 });
     }
 
-    /// A block has left.
+    /// Adds the eviction of a block.
     pub fn add(&mut self, block: u64, data: Option<Bytes>, since: Instant) {
         self.push(Waiting { block, since, data, was_dirty: false, rides: false, number: 0 });
     }
 
-    /// A block has left after it was written to the server because it was to go.
+    /// Adds the eviction of a dirty block that was first written to the server.
     pub fn add_written(&mut self, block: u64, since: Instant) {
         let data = None;
         self.push(Waiting { block, since, data, was_dirty: true, rides: false, number: 0 });
     }
 
-    /// The request that is about to be sent has driven these blocks out, which wait.
+    /// Marks these waiting evictions as caused by the request that is about to be sent.
     pub fn ride(&mut self, blocks: &[u64]) {
         let theirs = |waiting: &&mut Waiting| blocks.contains(&waiting.block);
         self.waiting.iter_mut().filter(theirs).for_each(|waiting| waiting.rides = true);
@@ -122,13 +122,13 @@ impl HintQueue {
 
     fn push(&mut self, mut waiting: Waiting) {
         if waiting.block >= BLOCKS_MAX {
-            // There is no way to name it.
+            // The format cannot express its number.
             return;
         }
         if self.waiting.len() == WAITING_MAX {
             self.waiting.pop_front();
             self.counts.lost += 1;
-            // The gap shows it to the server.
+            // The server sees the loss as a gap in the sequence.
             self.sequence = self.sequence.wrapping_add(1);
         }
         waiting.number = self.added;
@@ -136,53 +136,53 @@ impl HintQueue {
         self.waiting.push_back(waiting);
     }
 
-    /// Hints that ever came.
+    /// Number of hints added so far.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// Takes out all but the first `added` hints: a request that had to wait must not take along
-    /// what happened after it. To be [`put back`](Self::put_back).
+    /// Removes all but the first `added` hints, so that a delayed request does not carry evictions
+    /// that happened after it. [`put_back`](Self::put_back) restores them.
     pub fn set_aside(&mut self, added: u64) -> Late {
         let at = self.waiting.partition_point(|waiting| waiting.number < added);
         Late(self.waiting.split_off(at))
     }
 
-    /// What was set aside waits again.
+    /// Puts back the hints that were set aside.
     pub fn put_back(&mut self, mut late: Late) {
         self.waiting.append(&mut late.0);
     }
 
-    /// The request has been sent: what did not go with it goes later.
+    /// The request has been sent: hints that did not go with it no longer ride.
     pub fn depart(&mut self) {
         self.waiting.iter_mut().for_each(|waiting| waiting.rides = false);
     }
 
-    /// A block is in the cache again: that it left is no longer true.
+    /// Removes the hint of a block that has entered the cache again.
     pub fn cancel(&mut self, block: u64) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.block == block) {
             self.waiting.remove(at);
         }
     }
 
-    /// Some blocks are about to be in the cache again.
+    /// Removes the hints of blocks that are about to enter the cache again.
     pub fn cancel_within(&mut self, blocks: &Range<u64>) {
         self.waiting.retain(|waiting| !blocks.contains(&waiting.block));
     }
 
-    /// Whether a hint about one of these blocks waits that does not ride.
+    /// Whether a hint waits for one of these blocks and does not ride.
     pub fn concerns(&self, blocks: &Range<u64>) -> bool {
         self.waiting.iter().any(|waiting| !waiting.rides && blocks.contains(&waiting.block))
     }
 
-    /// Forgets all that waits: the number of hints.
+    /// Drops all waiting hints and returns their number.
     pub fn clear(&mut self) -> u64 {
         let count = self.waiting.len() as u64;
         self.waiting.clear();
         count
     }
 
-    /// Blocks are about to change: their data is not handed over any more.
+    /// Drops the data of blocks that are about to change; their hints stay.
     pub fn keep_data(&mut self, blocks: &Range<u64>) {
         let changing = self.waiting.iter_mut().filter(|waiting| blocks.contains(&waiting.block));
         changing.for_each(|waiting| waiting.data = None);
@@ -193,23 +193,23 @@ impl HintQueue {
         self.waiting.is_empty()
     }
 
-    /// Whether there are enough for a message.
+    /// Whether enough hints wait for a message.
     pub fn is_due(&self) -> bool {
         self.waiting.len() >= self.batch
     }
 
-    /// How long the oldest has waited.
+    /// How long the oldest hint has waited.
     pub fn waits_since(&self, now: Instant) -> Duration {
         let oldest = self.waiting.front().map_or(now, |waiting| waiting.since);
         now.saturating_duration_since(oldest)
     }
 
-    /// What became of hints so far.
+    /// The counts so far.
     pub fn counts(&self) -> HintCounts {
         self.counts
     }
 
-    /// Takes the next message out, of at most about `bytes_max`. None if nothing waits.
+    /// Takes out the next message, of about `bytes_max` bytes at most. None if nothing waits.
     pub fn take(&mut self, now: Instant, bytes_max: usize) -> Option<Message> {
         let mut message = Message { hints: Vec::new(), handed_over: Vec::new() };
         let mut bytes = 0;
@@ -221,7 +221,7 @@ impl HintQueue {
                 if !message.hints.is_empty() || list.oldest.is_some() {
                     break;
                 }
-                // Data that fits no message stays here.
+                // Data that fit in no message are not sent.
                 next.data = None;
             }
             let Some(next) = self.waiting.pop_front() else { break };
@@ -244,7 +244,7 @@ impl HintQueue {
         (!message.hints.is_empty()).then_some(message)
     }
 
-    /// Ends a list of evictions: a record.
+    /// Ends a list of evictions and adds its record to the message.
     fn close_list(&mut self, list: &mut List, now: Instant, message: &mut Message) {
         let List { oldest: Some(oldest), flags, runs } = std::mem::take(list) else { return };
         let age_us = microseconds_up(now.saturating_duration_since(oldest));
@@ -253,7 +253,7 @@ impl HintQueue {
     }
 }
 
-/// Evictions that go into one record.
+/// Evictions that share one record.
 #[derive(Default)]
 struct List {
     oldest: Option<Instant>,
@@ -308,7 +308,7 @@ mod tests {
             let runs = vec![BlockRun::new(first, count).unwrap()];
             Hint::Evict { age_us, sequence, flags, runs }
         };
-        // The age is that of the oldest, rounded up; 7 and 8 are one run.
+        // The age is that of the oldest eviction, rounded up; blocks 7 and 8 make one run.
         let waited = evict(10, 0, EvictFlags::default(), 7, 2);
         assert_eq!(message.hints, [waited, evict(0, 1, rides, 3, 1)]);
         assert!(queue.is_empty() && queue.take(now, 1 << 20).is_none());

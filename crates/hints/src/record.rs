@@ -1,7 +1,7 @@
-//! The vocabulary: what a client and a server say to each other of their caches, one record each.
+//! The vocabulary: what a client and a server tell each other about their caches, one record each.
 //!
-//! Not here: counters that a client reports (`stat.rs`), what levels of a scheme say (`level.rs`),
-//! the bytes of a record (`encode.rs`, `parse.rs`).
+//! Not here: counters that a client reports (`stat.rs`), records of movement schemes (`level.rs`),
+//! the encoding (`encode.rs`, `parse.rs`).
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use crate::level::{Asked, Moves, Passed};
 use crate::stat::ClientStat;
 
-/// Most bytes of a message. A server's window is no smaller.
+/// Most bytes of a message. A server's window has at least this length.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a Bloom filter that go in one record; the last part of a filter has what is left.
+/// Bytes of a Bloom filter in one record; the last part of a filter may be shorter.
 pub const DIGEST_PART_BYTES: usize = 64 << 10;
 
-/// What block numbers are below.
+/// Upper limit (exclusive) of block numbers.
 pub const BLOCKS_MAX: u64 = 1 << 48;
 
 /// Consecutive blocks, 1 to 65,536 of them, the first below 2^48.
@@ -38,7 +38,7 @@ impl BlockRun {
     /// Most blocks of a run.
     pub const COUNT_MAX: u32 = 1 << 16;
 
-    /// `count` blocks from `first` on; none if either is out of its range.
+    /// `count` blocks from `first` on; `None` if either is out of range.
     pub fn new(first: u64, count: u32) -> Option<BlockRun> {
         let fits = first < BLOCKS_MAX && (1..=Self::COUNT_MAX).contains(&count);
         fits.then_some(BlockRun { first, count })
@@ -72,19 +72,19 @@ impl BlockRun {
     }
 }
 
-/// How blocks left a client.
+/// How blocks left a client's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvictFlags {
     /// The client wrote the blocks to the server because it was about to drop them.
     pub was_dirty: bool,
-    /// The client noticed so late that it has asked for the blocks again, or may have.
+    /// The client noticed the eviction late: it has asked for the blocks again, or may have.
     pub late: bool,
-    /// The request that follows on this connection drove the blocks out. The server serves that
-    /// request first and places them then.
+    /// The request that follows on this connection caused the evictions. The server serves that
+    /// request first, and then places the blocks.
     pub rides: bool,
 }
 
-/// One record.
+/// A hint: one record of a message.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -100,58 +100,58 @@ pub struct EvictFlags {
 pub enum Hint {
     /// The client dropped these blocks, in this order.
     Evict {
-        /// Microseconds from the eviction to the sending, rounded up; of several evictions, those
-        /// of the oldest. So a hint never looks fresher than it is: a server ignores it for blocks
-        /// that were read after now - age, and what it errs in costs a hit, no wrong placement.
+        /// Microseconds from the oldest eviction to the sending, rounded up, so that a hint never
+        /// looks younger than it is. A server ignores the hint for blocks that were read later than
+        /// this age says. An age that is too high costs a hit, but places no block wrongly.
         age_us: u32,
-        /// Number of the record among those of the client, wrapping around: gaps show losses.
+        /// The client's number of the record, wrapping around. A gap shows a loss.
         sequence: u32,
-        /// How they left.
+        /// How the blocks left.
         flags: EvictFlags,
-        /// Which.
+        /// The blocks.
         runs: Vec<BlockRun>,
     },
     /// The client dropped a clean block, and hands its data over.
     Demote {
         /// The block, below 2^48.
         block: u64,
-        /// As [`EvictFlags::rides`].
+        /// See [`EvictFlags::rides`].
         rides: bool,
-        /// All of its bytes.
+        /// The data of the whole block.
         data: Bytes,
     },
-    /// The client will want these soon.
+    /// The client will soon want these blocks.
     Promote(Vec<BlockRun>),
-    /// The client keeps these.
+    /// The client keeps these blocks.
     Hold(Vec<BlockRun>),
     /// How the client used the blocks of a run.
     Frequency {
         /// The blocks.
         run: BlockRun,
-        /// Hits on each in the client's cache since it came there.
+        /// Hits on each block since it entered the client's cache.
         hits: u32,
-        /// References of the client between the last two of the block.
+        /// References made by the client between the last two references to the block.
         last_idle: u32,
-        /// Of a block that goes down with the DEMOTE that follows: how it moved between levels.
+        /// How the block moved between levels, if the DEMOTE that follows moves it down.
         moves: Option<Moves>,
     },
-    /// A part of a Bloom filter of the blocks that the client has.
+    /// A part of a Bloom filter of the blocks in the client's cache.
     Digest {
         /// Bits of the whole filter (m), at least 1.
         bits: u32,
         /// Hash functions (k), at least 1.
         hashes: u8,
-        /// What they begin with.
+        /// Seed of the hash functions.
         seed: u8,
-        /// The part's number: it begins at this many times [`DIGEST_PART_BYTES`].
+        /// Number of the part: it begins at byte `part` times [`DIGEST_PART_BYTES`].
         part: u16,
-        /// [`DIGEST_PART_BYTES`] of the filter, or what is left of it.
+        /// [`DIGEST_PART_BYTES`] bytes of the filter, or the rest of it.
         filter: Bytes,
     },
     /// The client's counters.
     ClientStat(Box<ClientStat>),
-    /// What has changed in a Bloom filter; without positions, the number of the filter whose parts
-    /// came before.
+    /// The changes in a Bloom filter. Without positions it gives the sequence number of the whole
+    /// filter whose parts came before.
     Changes {
         /// As in [`Hint::Digest`].
         bits: u32,
@@ -159,50 +159,50 @@ pub enum Hint {
         hashes: u8,
         /// As in [`Hint::Digest`].
         seed: u8,
-        /// One more for each publication; gaps show losses.
+        /// Increases by one with each publication. A gap shows a loss.
         sequence: u32,
-        /// The positions of the bits that are not what they were, ascending: the first, and from
-        /// each to the next the distance less one, as LEB128.
+        /// The positions of the changed bits, ascending: the first position, then from each to the
+        /// next the distance less one, as LEB128.
         positions: Bytes,
     },
-    /// The client wants to know what the server holds, from now on; or, said by the server, what
-    /// it told before is no longer to be relied on.
+    /// From a client: it wants to be told what the server holds. From a server: what it told before
+    /// is no longer valid.
     Follow(Follow),
-    /// What a level of a scheme says of the request for a block that follows.
+    /// What a level of a scheme tells about its next request for a block.
     Ask(Asked),
-    /// What a level of a scheme answers, of a block: from a server to its client.
+    /// What a level of a scheme answers about a block, from a server to its client.
     Pass(Passed),
 }
 
-/// How a client wants to know what the server holds.
+/// How a client wants to be told what the server holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Follow {
-    /// In which form.
+    /// The form.
     pub what: Following,
-    /// Bits of the filter, times the server's capacity in blocks.
+    /// Bits of the filter for each block of the server's capacity.
     pub filter_bits: u8,
-    /// Its hash functions.
+    /// Hash functions of the filter.
     pub hashes: u8,
-    /// Blocks that come or go between two publications, in millionths of the server's capacity.
+    /// Blocks that enter or leave between two publications, in millionths of the server's capacity.
     pub publish_ppm: u32,
-    /// Blocks that the client itself holds at most.
+    /// Capacity of the client's own cache in blocks.
     pub capacity_blocks: u64,
 }
 
-/// In which form a client is told what the server holds.
+/// The form in which a client is told what the server holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Following {
     /// Not at all.
     #[default]
     Nothing,
-    /// Each block that comes or goes: HOLD and EVICT.
+    /// Each block that enters or leaves: HOLD and EVICT.
     Blocks,
     /// A Bloom filter and its changes: DIGEST and CHANGES.
     Digest,
 }
 
 impl Hint {
-    /// Bytes of data in it, beside its numbers.
+    /// Bytes of data in it, without its numbers.
     pub fn data_bytes(&self) -> usize {
         match self {
             Hint::Demote { data, .. } => data.len(),

@@ -1,25 +1,25 @@
-//! How much a cache tells the server below it of the blocks that leave it.
+//! How much a cache tells the server below it about its evictions.
 //!
-//! Not here: the queue of what is to be told (`queue.rs`), the connection (`mailbox.rs`).
+//! Not here: the queue of hints (`queue.rs`), the connection (`mailbox.rs`).
 
 use crate::grant::Abilities;
 
-/// What a server is told of the blocks that leave the cache above it.
+/// What a server is told about the blocks that leave the cache above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing: any NBD server will do.
+    /// Nothing; this works with any NBD server.
     #[default]
     Nothing,
-    /// Which blocks, and when.
+    /// Which blocks left, and when.
     Evictions,
-    /// Which blocks, when, and their data.
+    /// Which blocks left, when, and their data.
     Demotions,
-    /// Nothing of single blocks, but summaries of the cache's content.
+    /// No single blocks, but summaries of the cache's content.
     Digest,
 }
 
 impl Report {
-    /// What the server must grant for it.
+    /// The abilities that the server must grant for it.
     pub fn needs(self) -> Abilities {
         let none = Abilities::default();
         match self {
@@ -45,7 +45,7 @@ impl std::str::FromStr for Report {
     }
 }
 
-/// As people write it.
+/// The text form that options use.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

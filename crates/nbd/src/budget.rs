@@ -1,12 +1,13 @@
-//! Memory that clients may pin: a limit for all connections of a server together, and one for
-//! those of each export. Bytes are reserved before the memory is taken, and given back when it is
-//! free again.
+//! Limits the memory that clients may hold: one limit for all connections of a server together, and
+//! one for the connections of each export. Bytes are reserved before the memory is allocated, and
+//! released when it is freed.
 //!
-//! Who finds no room waits in one line. Nobody overtakes who waits for the same room, so that a
-//! large request gets its turn; who waits for the room of another export is not in the way. A
-//! request that exceeds a limit by itself is let in when nothing else is.
+//! A connection that finds no room waits in a queue. Nobody overtakes a connection that waits for
+//! the same room, so a large request gets its turn. A connection that waits for the room of another
+//! export does not block others. A request that exceeds a limit by itself is admitted when nothing
+//! else is reserved.
 //!
-//! Not here: what a request is charged (`server/offer.rs`), and the limit of one connection
+//! Not here: how much a request is charged (`server/offer.rs`), and the limit of one connection
 //! (`server/transmission.rs`).
 
 use std::collections::VecDeque;
@@ -16,16 +17,16 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-/// What is reserved at a time, if there is room: most batches of requests need one lock.
+/// Bytes reserved at a time, if there is room, so that most batches of requests take the lock once.
 const AT_A_TIME: u64 = 256 << 10;
 
-/// The limits, and what is used of them.
+/// The limits, and the bytes reserved.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: u64,
     each: u64,
     state: Mutex<State>,
-    /// Bytes that connections have read and not looked at.
+    /// Bytes that connections have read and not processed yet.
     aside: AtomicUsize,
     next_id: AtomicU64,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Places are used again when their last connection is gone.
+    /// Entries are reused after their last connection has gone.
     exports: Vec<Export>,
     line: VecDeque<Waiter>,
 }
@@ -55,25 +56,25 @@ struct Waiter {
     waker: Waker,
 }
 
-/// A connection's share: what it has reserved. Some of its requests may outlive it, and have it
-/// until they end.
+/// The reservations of a connection. Requests may outlive their connection; they then keep the
+/// share until they end.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
     export: usize,
     id: u64,
-    /// What it waited for and has got.
+    /// Bytes that it waited for and that were granted.
     granted: Arc<AtomicU64>,
 }
 
 impl Budget {
-    /// `total` bytes for all, `each` for every export.
+    /// A budget of `total` bytes for the server, and `each` bytes for every export.
     pub(crate) fn new(total: u64, each: u64) -> Arc<Budget> {
         let (state, aside, next_id) = Default::default();
         Arc::new(Budget { total, each, state, aside, next_id })
     }
 
-    /// Nothing that is done under the lock can panic half-way, so a poisoned one is sound.
+    /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,17 +96,17 @@ impl Budget {
         Share { budget: Arc::clone(self), export: place, id, granted: Arc::default() }
     }
 
-    /// Bytes that are reserved now, of all exports.
+    /// Bytes reserved now, for all exports.
     pub(crate) fn used(&self) -> u64 {
         self.state().used
     }
 
-    /// Bytes that connections have read and not looked at, all together.
+    /// Bytes that all connections together have read and not processed.
     pub(crate) fn aside(&self) -> usize {
         self.aside.load(Ordering::Relaxed)
     }
 
-    /// A connection keeps other bytes than before that it has not looked at.
+    /// Updates the count of unprocessed bytes of a connection.
     pub(crate) fn put_aside(&self, before: usize, now: usize) {
         if before != now {
             self.aside.fetch_add(now, Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl Budget {
         export.used == 0 || export.used.saturating_add(bytes) <= self.each
     }
 
-    /// Reserves, if there is room and nobody waits for it.
+    /// Reserves bytes, if there is room and nobody waits for it.
     fn try_reserve(&self, state: &mut State, export: usize, bytes: u64) -> bool {
         let in_front = |w: &Waiter| w.export == export || !self.fits_total(state, w.bytes);
         let is_free = self.fits_total(state, bytes)
@@ -148,7 +149,7 @@ impl Budget {
         }
     }
 
-    /// Gives room to those who wait, in their order: whom to wake.
+    /// Grants room to waiting connections, in order. Returns the wakers to call.
     fn serve_line(&self, state: &mut State) -> Vec<Waker> {
         let (mut still, mut served) = (VecDeque::new(), Vec::new());
         let mut full_exports = Vec::new();
@@ -176,12 +177,12 @@ impl Budget {
 }
 
 impl Share {
-    /// The budget that it is a share of.
+    /// The budget that this is a share of.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Reserves at least so many bytes: how many, or none, if there is no room now.
+    /// Reserves at least `bytes` bytes. Returns how many, or `None` if there is no room now.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<u64> {
         let mut state = self.budget.state();
         [bytes.max(AT_A_TIME), bytes]
@@ -189,8 +190,8 @@ impl Share {
             .find(|&bytes| self.budget.try_reserve(&mut state, self.export, bytes))
     }
 
-    /// Waits for so many bytes, in the line; true if it need not, since they were granted. One
-    /// that waits already keeps its place.
+    /// Waits for bytes in the queue. Returns true if they have been granted. A connection that
+    /// waits already keeps its place.
     pub(crate) fn wait(&self, bytes: u64, waker: &Waker) -> bool {
         let mut state = self.budget.state();
         if self.granted.load(Ordering::SeqCst) > 0 {
@@ -210,30 +211,30 @@ impl Share {
         false
     }
 
-    /// What was granted since it was last asked.
+    /// Bytes granted since the last call.
     pub(crate) fn granted(&self) -> u64 {
         self.granted.swap(0, Ordering::SeqCst)
     }
 
-    /// It waits no longer.
+    /// Leaves the queue.
     pub(crate) fn leave_line(&self) {
         let mut state = self.budget.state();
         let before = state.line.len();
         state.line.retain(|waiter| waiter.id != self.id);
         if state.line.len() < before {
-            // Who stood behind may go on.
+            // Connections behind it may now be served.
             let served = self.budget.serve_line(&mut state);
             drop(state);
             served.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub(crate) fn release(&self, bytes: u64) {
         self.budget.release(self.export, bytes);
     }
 
-    /// Since when another connection has been waiting for room that this one takes.
+    /// Since when another connection has been waiting for room that this one holds.
     pub(crate) fn wanted_since(&self) -> Option<Instant> {
         let state = self.budget.state();
         let wants = |w: &&Waiter| {

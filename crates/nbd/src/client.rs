@@ -1,6 +1,6 @@
 //! The client side: many requests in flight on one connection, answered in any order.
 //!
-//! Here: what a caller sees. Not here: the handshake, and the task that owns the socket.
+//! Here: the interface for callers. Not here: the handshake, and the task that owns the socket.
 
 mod channel;
 mod connection;
@@ -36,33 +36,33 @@ pub use raw::RawConnection;
 use connection::{Call, Connection, Waiter};
 use handshake::Handshake;
 
-/// Memory that a read fills, given back with the answer.
+/// Memory for a read; it is returned with the answer.
 pub type Buffer = Box<dyn AsMut<[u8]> + Send>;
 
-/// How a read ended: its memory again, whose content means nothing after an error.
+/// The result of a read: its memory, whose content is undefined after an error.
 pub type ReadDone = (Vec<Buffer>, Result<(), ClientError>);
 
-/// Longest effect of a request without data, in bytes: what 32 bits can say, in whole blocks.
+/// Most bytes that a request without data may cover: the largest 32-bit length in whole blocks.
 const MAX_EFFECT: u64 = (1 << 32) - (64 << 10);
 
-/// How to connect.
+/// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// What to trust for `nbds`; see [`ClientTlsFiles`](crate::ClientTlsFiles).
+    /// The TLS configuration for `nbds`; see [`ClientTlsFiles`](crate::ClientTlsFiles).
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// The name that the server's certificate must have; without it, the host of the URI, and
+    /// The name that the server's certificate must have. If `None`: the host of the URI, or
     /// `localhost` for a unix socket.
     pub tls_name: Option<String>,
     /// Metadata contexts to ask for.
     pub contexts: Vec<String>,
     /// Longest time until the connection is ready.
     pub timeout: Duration,
-    /// Makes connections in place of the system.
+    /// Makes connections instead of the system.
     pub connector: Option<Connector>,
 }
 
 impl Default for ClientOptions {
-    /// No TLS, no contexts, 20 s.
+    /// No TLS, no contexts, a timeout of 20 s.
     fn default() -> ClientOptions {
         ClientOptions {
             tls: None,
@@ -74,14 +74,14 @@ impl Default for ClientOptions {
     }
 }
 
-/// What a server told of its export.
+/// What a server told about its export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// Name, size, abilities and block sizes.
     pub info: ExportInfo,
-    /// The transmission flags as they came: see [`wire`](crate::wire).
+    /// The transmission flags as received; see [`wire`](crate::wire).
     pub transmission_flags: u16,
-    /// Whether answers come in chunks.
+    /// Whether replies are structured (in chunks).
     pub structured: bool,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
@@ -90,18 +90,18 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Whether it offers all of these transmission flags.
+    /// Whether the server offers all of these transmission flags.
     pub fn offers(&self, flags: u16) -> bool {
         self.transmission_flags & flags == flags
     }
 }
 
-/// A connection to one export. Clones share it; it closes, everything answered, when the last one
-/// is dropped.
+/// A connection to one export. Clones share it. When the last one is dropped, it closes after
+/// everything is answered.
 ///
-/// A request is queued by the call itself, and happens also if nobody waits for its answer. All
-/// requests that were queued by the time the connection's task runs go out in one write. Ranges
-/// must lie within the export and keep to its smallest block; reads and writes are limited to
+/// The call itself queues a request, which is executed even if nobody awaits its answer. All
+/// requests queued by the time the connection's task runs are sent in one write. Ranges must lie
+/// within the export, in multiples of its smallest block. Reads and writes are limited to
 /// `info.max_block` bytes, other requests to 4 GiB less 64 KiB.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -114,7 +114,7 @@ struct Handle {
     remote: Remote,
 }
 
-/// What callers and the connection's task share.
+/// State shared by callers and the connection's task.
 #[derive(Debug)]
 struct Shared {
     calls: TaskQueue<Call>,
@@ -130,19 +130,19 @@ impl Drop for Handle {
 }
 
 impl Client {
-    /// Connects to an export, on the runtime that this is called on.
+    /// Connects to an export, and runs the connection on the current runtime.
     ///
     /// # Errors
-    /// When the server cannot be reached, is none, or refuses.
+    /// The server cannot be reached, is no NBD server, or refuses.
     pub async fn connect(uri: &Uri, options: &ClientOptions) -> Result<Client, ClientError> {
         let (link, remote) = open(uri, options).await?;
         Ok(Client::start(link, remote))
     }
 
-    /// Opens an export over any transport that is connected to a server, without TLS.
+    /// Opens an export over any transport connected to a server, without TLS.
     ///
     /// # Errors
-    /// When the other side is no server, or refuses.
+    /// The other side is no NBD server, or refuses.
     pub async fn over(
         transport: impl Transport,
         export: &str,
@@ -159,7 +159,7 @@ impl Client {
     /// Names and descriptions of a server's exports; the URI's own export does not matter.
     ///
     /// # Errors
-    /// When the server cannot be reached, or does not list its exports.
+    /// The server cannot be reached, or does not list its exports.
     pub async fn list(
         uri: &Uri,
         options: &ClientOptions,
@@ -167,10 +167,10 @@ impl Client {
         within(options.timeout, async { greet(uri, options).await?.list().await }).await
     }
 
-    /// What a server tells of an export that is not opened.
+    /// What a server tells about an export, without opening it.
     ///
     /// # Errors
-    /// When the server cannot be reached, refuses, or is too old to tell.
+    /// The server cannot be reached, refuses, or does not support this.
     pub async fn describe(uri: &Uri, options: &ClientOptions) -> Result<Remote, ClientError> {
         let told =
             async { greet(uri, options).await?.describe(&uri.export, &options.contexts).await };
@@ -187,17 +187,17 @@ impl Client {
         Client { handle: Arc::new(Handle { shared, remote }) }
     }
 
-    /// Whether the connection has ended: every further request fails.
+    /// Whether the connection is lost: every further request fails.
     pub fn is_lost(&self) -> bool {
         *self.handle.shared.ended.borrow()
     }
 
-    /// What the server told of the export.
+    /// What the server told about the export.
     pub fn remote(&self) -> &Remote {
         &self.handle.remote
     }
 
-    /// Fills the buffers, one after another, from `offset` on.
+    /// Reads from `offset` on into the buffers, one after another.
     pub fn read(
         &self,
         offset: u64,
@@ -210,7 +210,8 @@ impl Client {
         async { answer.await.expect("the task answers each call") }
     }
 
-    /// Writes the pieces, one after another, from `offset` on. `fua`: durable before the answer.
+    /// Writes the pieces, one after another, from `offset` on. With `fua` the data are durable
+    /// before the answer.
     pub fn write(
         &self,
         offset: u64,
@@ -221,12 +222,12 @@ impl Client {
         self.simple(CMD_WRITE, fua_flag(fua), offset, length, data)
     }
 
-    /// Makes everything durable that was answered before.
+    /// Makes everything durable that was answered before this call.
     pub fn flush(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<> {
         self.simple(CMD_FLUSH, 0, 0, 0, Vec::new())
     }
 
-    /// Says that the content of a range is no longer needed.
+    /// Tells the server that the content of a range is no longer needed (TRIM).
     pub fn trim(
         &self,
         offset: u64,
@@ -247,7 +248,7 @@ impl Client {
         self.simple(CMD_WRITE_ZEROES, flags | fua_flag(fua), offset, length, Vec::new())
     }
 
-    /// Says that a range will be read soon.
+    /// Tells the server that a range will be read soon (CACHE).
     pub fn cache(
         &self,
         offset: u64,
@@ -256,8 +257,8 @@ impl Client {
         self.simple(CMD_CACHE, 0, offset, length, Vec::new())
     }
 
-    /// What is in a range: for each context its number (see [`Remote::contexts`]) and extents
-    /// from `offset` on, which may end sooner or later than the range.
+    /// The status of a range: for each context its number (see [`Remote::contexts`]) and extents
+    /// from `offset` on, which may end before or behind the range's end.
     pub fn block_status(
         &self,
         offset: u64,
@@ -271,12 +272,12 @@ impl Client {
         async { answer.await.expect("the task answers each call") }
     }
 
-    /// Waits until everything queued is answered, says good-bye and closes. Requests of other
-    /// clones that come later fail.
+    /// Waits until everything queued is answered, disconnects and closes. Later requests of other
+    /// clones fail.
     pub async fn close(self) {
         self.handle.shared.calls.stop(Stop::Drain);
         let mut ended = self.handle.shared.ended.subscribe();
-        // An error means that the task is gone, which is what we wait for.
+        // An error means that the task has ended, which is what this waits for.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
@@ -301,7 +302,7 @@ impl Client {
         }
     }
 
-    /// Nothing is sent that the server did not offer.
+    /// Refuses requests that the server does not offer.
     fn check(&self, call: &Call) -> Result<(), String> {
         let remote = self.remote();
         let info = CommandInfo::of(call.command).ok_or("an unknown command")?;
@@ -341,7 +342,7 @@ fn fua_flag(fua: bool) -> u16 {
     if fua { CMD_FLAG_FUA } else { 0 }
 }
 
-/// Bounds the time of a handshake.
+/// Limits the time of a handshake.
 async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, ClientError>>,
@@ -350,7 +351,7 @@ async fn within<T>(
     timeout(limit, work).await.map_err(late)?
 }
 
-/// Opens an export with the contexts of the options.
+/// Opens an export with the contexts in the options.
 async fn open(uri: &Uri, options: &ClientOptions) -> Result<(Link, Remote), ClientError> {
     let opened = within(options.timeout, async {
         greet(uri, options).await?.go(&uri.export, &options.contexts).await
@@ -358,7 +359,7 @@ async fn open(uri: &Uri, options: &ClientOptions) -> Result<(Link, Remote), Clie
     opened.await
 }
 
-/// Connects, and goes as far as TLS.
+/// Connects, and starts TLS if the URI asks for it.
 async fn greet(uri: &Uri, options: &ClientOptions) -> Result<Handshake, ClientError> {
     let unreachable =
         |error: std::io::Error| ClientError::Lost(format!("cannot connect to {uri}: {error}"));

@@ -1,25 +1,24 @@
-//! The commands of the protocol: for each one row of [`COMMANDS`] with what it takes, and the type
-//! that a session gets. What is written down here the server checks requests by, and the client
-//! its own.
+//! The commands of the protocol: one row of [`COMMANDS`] for each command, with its properties, and
+//! the type that a session receives. Server and client check requests by these rows.
 //!
-//! Not here: what a command does. `docs/developer/add-a-command.md` says what to touch for a new
+//! Not here: how a command is executed. `docs/developer/add-a-command.md` lists the steps for a new
 //! one.
 
 use bytes::Bytes;
 
 use crate::wire::*;
 
-/// What a request asks for, as a session gets it.
+/// A request's command, as a session receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Answer with [`Reply::data`](crate::Reply::data).
     Read {
-        /// The client wants the data in one piece: DF.
+        /// The client wants the data in one chunk: DF.
         one_chunk: bool,
     },
     /// Answer with [`Reply::done`](crate::Reply::done).
     Write {
-        /// As many bytes as the request's length, in pieces.
+        /// The data, as many bytes as the request's length, in pieces.
         data: Vec<Bytes>,
     },
     /// Answer with [`Reply::done`](crate::Reply::done).
@@ -34,11 +33,11 @@ pub enum Command {
         /// FAST_ZERO.
         fast: bool,
     },
-    /// Answer with [`Reply::done`](crate::Reply::done), perhaps before it is done.
+    /// Answer with [`Reply::done`](crate::Reply::done), if wanted before it is executed.
     Cache,
     /// Answer with [`Reply::extents`](crate::Reply::extents).
     BlockStatus {
-        /// At most one extent a context, none longer than asked: REQ_ONE.
+        /// At most one extent per context, none longer than the request: REQ_ONE.
         one_extent: bool,
     },
 }
@@ -62,74 +61,74 @@ pub enum CommandKind {
     BlockStatus,
 }
 
-/// How long a request may be.
+/// Limits on the length of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// It has no range: offset and length are 0.
     None,
-    /// As long as the largest payload: as many bytes go over the wire.
+    /// At most the largest payload: the data go over the wire.
     Payload,
-    /// As long as a header can say: few bytes go over the wire.
+    /// Any length that a header can express: no data go over the wire.
     Effect,
 }
 
-/// What a request is charged while it is in flight, beside the memory that any request takes.
+/// What a request is charged while it is in flight, beside the memory that any request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Nothing.
     Request,
     /// The blocks that it reads or writes.
     Blocks,
-    /// Looks at requests of others in its range.
+    /// For examining requests of others in its range.
     Range,
-    /// As `Range`; and its ends may lie within blocks.
+    /// Like `Range`, and also for partial blocks at its ends.
     RangeWithEnds,
-    /// An answer for each metadata context, for which the store may have to look at much.
+    /// For an answer per metadata context, which may cost the store much work.
     Contexts,
 }
 
-/// What is sent in answer to a request that succeeds.
+/// The answer to a successful request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// That it is done.
+    /// No data.
     Done,
-    /// As many bytes as it asked for.
+    /// As many bytes as requested.
     Data,
-    /// Extents for each selected metadata context, without which it means nothing.
+    /// Extents for each selected metadata context; without contexts the command is invalid.
     Extents,
 }
 
-/// What the protocol says of a command.
+/// The protocol's properties of a command.
 #[derive(Debug)]
 pub struct CommandInfo {
-    /// Which one.
+    /// The command.
     pub kind: CommandKind,
     /// Its number on the wire.
     pub number: u16,
     /// Its name in metrics.
     pub name: &'static str,
-    /// The transmission flag by which a server offers it; 0: every server does.
+    /// The transmission flag by which a server offers it; 0: every server offers it.
     pub offered_by: u16,
-    /// The command flags that it takes beside FUA, each with the transmission flag by which a
-    /// server offers it; 0: with the command itself.
+    /// The command flags that it accepts beside FUA, each with the transmission flag by which a
+    /// server offers it; 0: always offered with the command.
     pub flags: &'static [(u16, u16)],
-    /// Whether as many bytes as its length follow the header.
+    /// Whether data of its length follow the header.
     pub has_payload: bool,
-    /// Whether it may change contents or allocation: not on a read-only export.
+    /// Whether it may change data or allocation; such commands are refused on read-only exports.
     pub changes: bool,
-    /// Whether it needs space, which behind the end of the export there is none of.
+    /// Whether it needs space, so that a range behind the export's end is answered with ENOSPC.
     pub needs_space: bool,
-    /// What its length is limited by.
+    /// The limit on its length.
     pub length: Length,
-    /// What it is answered.
+    /// The kind of its answer.
     pub answers: Answers,
-    /// What it is charged.
+    /// The kind of its charge.
     pub cost: Cost,
-    /// The command that a header with these flags asks for; a payload is added when it has come.
+    /// Makes the command from a header's flags; a payload is added when it has arrived.
     pub from_flags: fn(u16) -> Command,
 }
 
-/// The row of a command that does as little as any.
+/// The defaults for rows: a command with no special properties.
 const PLAIN: CommandInfo = CommandInfo {
     kind: CommandKind::Flush,
     number: CMD_FLUSH,
@@ -217,14 +216,14 @@ pub static COMMANDS: [CommandInfo; 7] = [
 ];
 
 impl CommandInfo {
-    /// The row of a number on the wire; none if no such command reaches a session.
+    /// The row of a command's number on the wire; `None` if no such command reaches a session.
     #[inline]
     pub fn of(number: u16) -> Option<&'static CommandInfo> {
         COMMANDS.iter().find(|info| info.number == number)
     }
 
-    /// Which command flags a server that offers these transmission flags takes. FUA goes with any
-    /// command.
+    /// The command flags that a server with these transmission flags accepts. FUA is allowed with
+    /// any command.
     #[inline]
     pub fn allowed_flags(&self, offered: u16) -> u16 {
         let taken = self.flags.iter().filter(|(_, by)| offered & by == *by);
@@ -240,7 +239,7 @@ impl CommandInfo {
 }
 
 impl CommandKind {
-    /// What the protocol says of it.
+    /// Its row in [`COMMANDS`].
     #[inline]
     pub fn info(self) -> &'static CommandInfo {
         &COMMANDS[self as usize]
@@ -248,7 +247,7 @@ impl CommandKind {
 }
 
 impl Command {
-    /// Which of the commands it is.
+    /// The kind of the command.
     #[inline]
     pub fn kind(&self) -> CommandKind {
         match self {
@@ -262,14 +261,14 @@ impl Command {
         }
     }
 
-    /// Gives it the payload that has come.
+    /// Adds the payload that has arrived.
     pub(crate) fn fill(&mut self, payload: Vec<Bytes>) {
         if let Command::Write { data } = self {
             *data = payload;
         }
     }
 
-    /// Whether it may change contents or allocation.
+    /// Whether it may change data or allocation.
     #[inline]
     pub fn changes(&self) -> bool {
         self.kind().info().changes
@@ -287,17 +286,17 @@ pub struct Flags {
     pub write_zeroes: bool,
     /// The flag FAST_ZERO of WRITE_ZEROES.
     pub fast_zero: bool,
-    /// Several connections see one another's answered changes and share flushes.
+    /// Several connections see each other's answered changes and share flushes.
     pub multi_conn: bool,
     /// The command CACHE.
     pub cache: bool,
-    /// Seeking costs: a spinning disk.
+    /// Seeks are slow: a spinning disk.
     pub rotational: bool,
 }
 
 impl Flags {
-    /// The transmission flags that a client is told. FLUSH and FUA are always offered, DF with
-    /// `structured` replies.
+    /// Encodes the transmission flags. FLUSH and FUA are always offered, DF with `structured`
+    /// replies.
     pub(crate) fn to_wire(self, structured: bool) -> u16 {
         let changes = !self.read_only;
         let flag = |on: bool, flag: u16| if on { flag } else { 0 };
@@ -314,7 +313,7 @@ impl Flags {
             | flag(self.cache, SEND_CACHE)
     }
 
-    /// What transmission flags say.
+    /// Decodes transmission flags.
     pub(crate) fn from_wire(flags: u16) -> Flags {
         let can = |flag| flags & flag != 0;
         Flags {

@@ -22,18 +22,19 @@ impl Failure {
         TABLE[TABLE.iter().position(|row| row.0 == self).expect("every failure has its row")]
     }
 
-    /// Its number on the wire: Linux's.
+    /// Its number on the wire, which is that of Linux.
     pub fn number(self) -> u32 {
         self.row().1
     }
 
-    /// The failure of a number. The protocol has clients take unknown ones as EINVAL.
+    /// The failure with a number. Unknown numbers count as EINVAL, as the protocol demands of
+    /// clients.
     pub fn from_number(number: u32) -> Failure {
         TABLE.iter().find(|row| row.1 == number).map_or(Failure::Invalid, |row| row.0)
     }
 
-    /// What an error of the operating system is towards a client: by its number if it has one
-    /// that the protocol knows, else by its kind, else EIO.
+    /// Converts an error of the operating system: by its number if the protocol has it, otherwise
+    /// by its kind, otherwise EIO.
     pub fn from_io(error: &io::Error) -> Failure {
         let by_number = |raw: i32| TABLE.iter().find(|row| i64::from(row.1) == i64::from(raw));
         if let Some(row) = error.raw_os_error().and_then(by_number) {
@@ -53,8 +54,8 @@ impl Failure {
         }
     }
 
-    /// The kind of error that a client reports for it, such that [`Failure::from_io`] finds the
-    /// same failure again.
+    /// The error kind that a client reports for it. [`Failure::from_io`] converts it back to the
+    /// same failure.
     pub fn kind(self) -> io::ErrorKind {
         match self {
             Failure::NotPermitted => io::ErrorKind::PermissionDenied,
@@ -90,7 +91,7 @@ mod tests {
         }
         assert_eq!(Failure::from_number(4711), Failure::Invalid);
         assert_eq!(Failure::from_io(&io::ErrorKind::TimedOut.into()), Failure::Io);
-        // EROFS has no number on the wire; its kind decides.
+        // EROFS has no number on the wire, so its kind decides.
         assert_eq!(Failure::from_io(&io::Error::from_raw_os_error(30)), Failure::NotPermitted);
     }
 }

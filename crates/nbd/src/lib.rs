@@ -1,8 +1,7 @@
-//! The NBD protocol, client and server side: the handshake, the messages, one task a connection.
+//! The NBD protocol, client and server side: the handshake, the messages, one task per connection.
 //!
-//! Not here: what an export holds and where from. A server gives the protocol an [`Exports`];
-//! see `service.rs`. What our clients and servers say to each other of their caches travels in
-//! ordinary commands, and is in `undercroft-hints`.
+//! Not here: what an export contains. A server gives the protocol an [`Exports`]; see `service.rs`.
+//! Hints about caches travel in ordinary commands, and are in `undercroft-hints`.
 //!
 //! A server of a disk of zeroes, and a client:
 //!

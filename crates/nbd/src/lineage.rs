@@ -1,10 +1,10 @@
-//! The metadata context by which a connection says which one it replaces:
-//! `x-undercroft:line;v=1;id=<hex>;number=<n>`. Its text, on both sides.
+//! The metadata context by which a connection tells which earlier one it replaces:
+//! `x-undercroft:line;v=1;id=<hex>;number=<n>`. Its text form on both sides.
 //!
-//! A client that connects again after its connection was lost does not know which of its requests
-//! the server has yet to carry out. A server that agrees to this context ends the connections of
-//! the same id with smaller numbers, and begins the new one when all that they had begun is over:
-//! so no late write overtakes a new one. `docs/developer/hints.md` describes it.
+//! A client that reconnects does not know which of its earlier requests the server has yet to
+//! execute. A server that agrees to this context ends the connections with the same id and smaller
+//! numbers. It starts the new connection when all their started requests have ended, so that no
+//! late write overtakes a new one. `docs/developer/hints.md` describes it.
 //!
 //! Not here: the waiting (`server/lines.rs`), and the connecting (`client/line.rs`).
 
@@ -16,23 +16,24 @@ const NAME: &str = "x-undercroft:line";
 /// The version that this side speaks.
 const VERSION: &str = "1";
 
-/// Key of the context in a session. Exports must not use it for theirs.
+/// Key of the context in a session. Exports must not use this key for their own contexts.
 pub(crate) const KEY: u32 = u32::from_be_bytes(*b"line");
 
-/// How a refusal begins of a server that is still busy with requests of an earlier connection.
+/// The beginning of a refusal by a server that is still busy with requests of an earlier
+/// connection.
 pub(crate) const BUSY: &str = "busy: ";
 
-/// The place of a connection among those that a client made one after another.
+/// The place of a connection in a client's series of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// A random number that only this client has.
+    /// A random number known to this client only.
     pub(crate) id: u128,
-    /// Larger than those of the connections before.
+    /// Number of the connection; it increases with each successor.
     pub(crate) number: u64,
 }
 
 impl Lineage {
-    /// None if it is another context, of a version that is not known here, or malformed. Unknown
+    /// Returns `None` for another context, an unknown version, or malformed text. Unknown
     /// parameters are skipped.
     pub(crate) fn parse(text: &str) -> Option<Lineage> {
         let rest = text.strip_prefix(NAME)?.strip_prefix(';')?;

@@ -1,4 +1,4 @@
-//! A byte stream with what was read ahead of it, as the handshakes use it.
+//! A byte stream with the bytes already read from it, for the handshakes.
 
 use std::io;
 use std::time::Duration;
@@ -18,13 +18,13 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for T {}
 /// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The socket, or TLS over it.
+    /// An error of the socket, or of TLS over it.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The other side broke the protocol.
+    /// The other side violated the protocol.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// It was turned away.
+    /// The connection was refused.
     #[error("{0}")]
     Refused(String),
 }
@@ -35,7 +35,7 @@ pub(crate) struct Link {
     pub(crate) input: BytesMut,
 }
 
-/// Spare room for one read of the handshake.
+/// Bytes reserved for one read of the handshake.
 const READ: usize = 4096;
 
 impl Link {
@@ -68,7 +68,7 @@ impl Link {
         Ok(self.input.split_to(count))
     }
 
-    /// Drops the next `count` bytes, whatever their number.
+    /// Discards the next `count` bytes, however many.
     pub(crate) async fn discard(&mut self, mut count: u64) -> io::Result<()> {
         while count > 0 {
             self.fill(1).await?;
@@ -79,32 +79,33 @@ impl Link {
         Ok(())
     }
 
-    /// Sends all.
+    /// Sends all bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transport.write_all(bytes).await?;
         self.transport.flush().await
     }
 }
 
-/// Silence after which the system asks whether the other machine is still there.
+/// Idle time after which the system checks whether the other machine still answers.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// How often it asks then, three times in all.
+/// Interval of these checks, of which there are three.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How long what a client sends may go without an acknowledgement. Left to itself the system would
-/// try for a quarter of an hour, and requests would wait for so long.
+/// How long sent data may stay unacknowledged. The system's default is a quarter of an hour, and
+/// requests would wait that long.
 const UNANSWERED: Duration = Duration::from_secs(30);
 
-/// Small packets at once; a machine that vanished is noticed.
+/// Sends small packets at once, and detects vanished machines.
 pub(crate) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(ASK_AGAIN);
     SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
 }
 
-/// Prepares the side of a client, as [`prepare_tcp`] does. Not for that of a server: there it would
-/// end the connection of a client that is suspended with answers on their way.
+/// Prepares a client's socket. Like [`prepare_tcp`], but with a limit for unacknowledged data.
+/// Servers must not use this: it would end the connection of a suspended client with unsent
+/// answers.
 pub(crate) fn prepare_tcp_client(stream: &TcpStream) -> io::Result<()> {
     prepare_tcp(stream)?;
     SockRef::from(stream).set_tcp_user_timeout(Some(UNANSWERED))

@@ -1,7 +1,7 @@
-//! What a connection has yet to send: headers and data in order, sent many at once from where
-//! they lie.
+//! The send queue of a connection: headers and data in order, many of them sent in one write
+//! without copying.
 //!
-//! Data in frames keeps these from being used for other blocks. What a client is slow to take is
+//! A frame with unsent data cannot be used for other blocks. Data that a client is slow to take are
 //! therefore copied ([`Outbox::settle`]).
 
 use std::collections::VecDeque;
@@ -12,21 +12,21 @@ use std::task::{Context, Poll, ready};
 use crate::link::Transport;
 use crate::piece::Piece;
 
-/// Most slices of one vectored write. A quarter of what Linux takes: 128 answers with data.
+/// Most slices of one vectored write: a quarter of Linux's limit, enough for 128 answers with data.
 const SLICES: usize = 256;
 
-/// Longest header: a chunk's, with the offset of its data.
+/// Bytes of the longest header: that of a chunk, with the offset of its data.
 const HEAD: usize = 28;
 
-/// A header with the data behind it; either may be empty. Headers lie in the queue itself: a
-/// reference count each would cost more than the copy.
+/// A header and the data behind it; either may be empty. Headers are stored in the queue itself,
+/// because a reference count for each would cost more than the copy.
 struct Part {
     head: [u8; HEAD],
-    /// Where the header ends.
+    /// Length of the header.
     end: u8,
-    /// What of the header was sent.
+    /// Bytes of the header already sent.
     sent: u8,
-    /// What its answer was charged, if it is the last part of that.
+    /// The charge of its answer, if this is the answer's last part.
     charge: u64,
     data: Piece,
 }
@@ -40,7 +40,7 @@ impl Part {
         self.head().len() + self.data.len()
     }
 
-    /// Forgets the first bytes, fewer than all.
+    /// Drops the first bytes, fewer than all.
     fn advance(&mut self, count: usize) {
         let of_head = count.min(self.head().len());
         self.sent += of_head as u8;
@@ -48,16 +48,16 @@ impl Part {
     }
 }
 
-/// The queue.
+/// The send queue.
 #[derive(Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     bytes: u64,
-    /// Parts at the front that were there when it was last settled.
+    /// Number of parts at the front that were queued before the last `settle`.
     old: usize,
-    /// Charges of answers that were sent.
+    /// Charges of answers that have been sent.
     freed: u64,
-    /// Something was written that a layer below (TLS) may hold back.
+    /// Whether a layer below (TLS) may still hold written bytes.
     unflushed: bool,
 }
 
@@ -83,7 +83,7 @@ impl Outbox {
         self.parts.push_back(Part { head: bytes, end: head.len() as u8, sent: 0, charge: 0, data });
     }
 
-    /// The answer is complete: what it is charged is free when it was sent.
+    /// Ends an answer: its charge is released when it has been sent.
     #[inline]
     pub(crate) fn charge(&mut self, charge: u64) {
         match self.parts.back_mut() {
@@ -92,18 +92,18 @@ impl Outbox {
         }
     }
 
-    /// Charges of the answers that were sent since this was last asked.
+    /// Charges of the answers sent since the last call.
     pub(crate) fn freed(&mut self) -> u64 {
         std::mem::take(&mut self.freed)
     }
 
-    /// Copies what lies in frames and has been waiting since the last call.
+    /// Copies data in frames that have been waiting since the last call.
     pub(crate) fn settle(&mut self) {
         self.parts.iter_mut().take(self.old).for_each(|part| part.data.leave_frame());
         self.old = self.parts.len();
     }
 
-    /// Gives memory back that only a long queue needs.
+    /// Frees memory that only a long queue needs.
     pub(crate) fn shrink(&mut self, to: usize) {
         self.parts.shrink_to(to);
     }
@@ -113,7 +113,7 @@ impl Outbox {
         self.bytes
     }
 
-    /// Sends as much as goes; ready when nothing is left.
+    /// Sends as much as possible; ready when nothing is left.
     pub(crate) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,7 +143,7 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
-    /// Drops what was sent.
+    /// Removes what was sent.
     fn forget(&mut self, mut sent: usize) {
         self.bytes -= sent as u64;
         let mut whole = 0;

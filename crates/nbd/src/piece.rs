@@ -1,9 +1,9 @@
-//! The data of a read: pieces that are sent from where they lie, without a copy.
+//! The data of a read: pieces that are sent without copying.
 
 use bytes::{Buf, Bytes};
 use undercroft_frames::Frame;
 
-/// Bytes that lie somewhere and stay as they are while this handle exists.
+/// Bytes that stay unchanged in memory while this handle exists.
 #[derive(Clone, Debug)]
 pub struct Piece(Place);
 
@@ -22,14 +22,14 @@ impl Piece {
     /// The bytes `from..to` of a frame.
     ///
     /// # Panics
-    /// The frame has no such bytes.
+    /// The frame is shorter than that.
     pub fn of_frame(frame: Frame, from: usize, to: usize) -> Piece {
         assert!(from <= to && to <= frame.as_ref().len(), "within the frame");
         // A frame has at most 2 MiB.
         Piece(Place::Frame { frame, from: from as u32, to: to as u32 })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Place::Bytes(bytes) => bytes.len(),
@@ -37,22 +37,22 @@ impl Piece {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes, if they lie in a frame, which is free for others then.
+    /// Copies the bytes if they lie in a frame, which releases the frame.
     pub(crate) fn leave_frame(&mut self) {
         if let Place::Frame { .. } = self.0 {
             self.0 = Place::Bytes(Bytes::copy_from_slice(self.as_ref()));
         }
     }
 
-    /// Forgets the first bytes.
+    /// Drops the first bytes.
     ///
     /// # Panics
-    /// There are not so many.
+    /// There are fewer than `count` bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "no more than there are");
         match &mut self.0 {
@@ -84,17 +84,17 @@ impl From<Bytes> for Piece {
     }
 }
 
-/// Pieces, one after another. One alone, as most answers are, needs no memory of its own.
+/// Successive pieces. A single one, the usual answer, needs no allocation.
 #[derive(Clone, Debug)]
 pub enum Pieces {
-    /// This one.
+    /// A single piece.
     One(Piece),
-    /// Any number of others.
+    /// Any number of pieces.
     Several(Vec<Piece>),
 }
 
 impl Default for Pieces {
-    /// None.
+    /// No pieces.
     fn default() -> Pieces {
         Pieces::Several(Vec::new())
     }
@@ -126,7 +126,7 @@ impl Pieces {
         self.as_slice().iter()
     }
 
-    /// The pieces, to be replaced.
+    /// The pieces, with mutable access.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Piece> {
         match self {
             Pieces::One(piece) => std::slice::from_mut(piece).iter_mut(),
@@ -139,7 +139,7 @@ impl Pieces {
         self.as_slice().len()
     }
 
-    /// Bytes of all pieces.
+    /// Total length in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
         match self {
@@ -148,7 +148,7 @@ impl Pieces {
         }
     }
 
-    /// Whether there is not a byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -191,7 +191,7 @@ impl IntoIterator for Pieces {
     }
 }
 
-/// Equal if the bytes are, however they are cut.
+/// Compares the bytes; how they are split does not matter.
 impl PartialEq for Pieces {
     fn eq(&self, other: &Pieces) -> bool {
         self.concat() == other.concat()

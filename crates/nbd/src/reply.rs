@@ -1,4 +1,4 @@
-//! The handle that a request is answered with, and the answers.
+//! The handle by which a request is answered, and the answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use crate::piece::Pieces;
 use crate::service::{Extent, Failure};
 use crate::task_queue::TaskQueue;
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Done; no data.
     Done,
     /// The data of a read, in pieces.
     Data(Pieces),
-    /// The first bytes of a read that may be answered in several pieces; the rest is zero.
+    /// The beginning of a read that may be answered in several chunks; the rest is zero.
     Start(Pieces),
     /// For each context its key and extents.
     Extents(Vec<(u32, Vec<Extent>)>),
-    /// It failed, with a text for people.
+    /// The request failed; with a text for people.
     Failed(Failure, String),
 }
 
-/// Which kind of answer a request wants.
+/// The kind of answer that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
     Nothing,
@@ -36,21 +36,21 @@ pub(crate) enum Wants {
     Extents { one: bool },
 }
 
-/// What a connection remembers of a request while it is in flight.
+/// What a connection stores about a request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) wants: Wants,
-    /// Bytes that it counts for towards the limits, until its answer was sent.
+    /// Bytes charged to the limits until its answer has been sent.
     pub(crate) charge: u64,
-    /// Requests that it counts for.
+    /// Its weight in the limit of requests in flight.
     pub(crate) weight: usize,
 }
 
-/// Where the answers of a connection go. A request that is answered when the connection is gone
-/// gives back what it was charged.
+/// The queue for the answers of a connection. If the connection is gone, a request that is answered
+/// releases its charge.
 pub(crate) struct Answers {
     pub(crate) queue: TaskQueue<(Ticket, Answer)>,
     pub(crate) share: Share,
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-/// What requests were charged together.
+/// Total charge of these requests.
 pub(crate) fn charge(answers: &[(Ticket, Answer)]) -> u64 {
     answers.iter().map(|(ticket, _)| ticket.charge).sum()
 }
@@ -88,12 +88,12 @@ enum Way {
     Call(Box<dyn FnOnce(Answer) + Send>),
 }
 
-/// The handle to answer one request with: at once or later, from any thread. Dropping it unused
-/// answers EIO. An answer that does not fit the request (data for a write, data of another length
-/// than was asked) reaches the client as EIO.
+/// The handle to answer one request: at once or later, from any thread. Dropping it unused answers
+/// EIO. An answer that does not fit the request (data for a write, or data of another length than
+/// requested) reaches the client as EIO.
 pub struct Reply {
     way: Option<Way>,
-    /// The way of another answer, that the request is done, which goes with it.
+    /// A second request to answer with `Done` at the same time.
     rider: Option<Box<Way>>,
 }
 
@@ -102,22 +102,23 @@ impl Reply {
         Reply { way: Some(Way::Connection(answers, ticket)), rider: None }
     }
 
-    /// A handle without any connection, for callers other than the protocol: the answer goes to a
-    /// function, which must not block.
+    /// A handle without a connection, for callers other than the protocol: the answer is passed to
+    /// a function, which must not block.
     pub fn call(function: impl FnOnce(Answer) + Send + 'static) -> Reply {
         Reply { way: Some(Way::Call(Box::new(function))), rider: None }
     }
 
-    /// A handle without any connection, with the answer to wait for.
+    /// A handle without a connection, and the future answer.
     pub fn detached() -> (Reply, Awaited) {
         let (sender, receiver) = oneshot::channel();
-        // Whoever waited may have lost interest.
+        // The caller may have stopped waiting.
         let reply = Reply::call(move |answer| drop(sender.send(answer)));
         (reply, Awaited { receiver })
     }
 
-    /// The other request is done, and told so together with this answer, whatever that is: an
-    /// answer that nobody waits for is not worth a packet of its own. One only rides on a handle.
+    /// Answers another request, which is done, together with this one, whatever this answer is.
+    /// This saves a packet for an answer that nobody waits for. A handle carries at most one other
+    /// request.
     pub fn with(mut self, mut done: Reply) -> Reply {
         for before in [self.rider.take(), done.rider.take()].into_iter().flatten() {
             before.send(Answer::Done);
@@ -126,7 +127,7 @@ impl Reply {
         self
     }
 
-    /// Whether somebody still waits for the answer, as far as is known: its connection stands.
+    /// Whether the answer can still be delivered, as far as known: the connection is open.
     pub fn is_awaited(&self) -> bool {
         match &self.way {
             Some(Way::Connection(answers, _)) => answers.queue.is_open(),
@@ -135,34 +136,35 @@ impl Reply {
         }
     }
 
-    /// Done; no data.
+    /// Answers: done, without data.
     pub fn done(self) {
         self.answer(Answer::Done);
     }
 
-    /// The data of a read: `length` bytes in pieces, sent from where they lie.
+    /// Answers with the data of a read: `length` bytes in pieces, sent without copying.
     pub fn data(self, pieces: impl Into<Pieces>) {
         self.answer(Answer::Data(pieces.into()));
     }
 
-    /// The first bytes of a read whose client did not ask for one piece: the rest, of as many bytes
-    /// as were asked for, is zero.
+    /// Answers with the beginning of a read whose client did not ask for one chunk. The rest of the
+    /// requested length is zero.
     pub fn start(self, pieces: impl Into<Pieces>) {
         self.answer(Answer::Start(pieces.into()));
     }
 
-    /// The status of a range: for each selected context its key and extents. Extents go on from
-    /// the request's offset, each at least 1 byte; the last one may pass the end of the request.
+    /// Answers with the status of a range: for each selected context its key and extents. Extents
+    /// start at the request's offset, each at least 1 byte long; the last one may pass the end of
+    /// the request.
     pub fn extents(self, contexts: Vec<(u32, Vec<Extent>)>) {
         self.answer(Answer::Extents(contexts));
     }
 
-    /// It failed; the text goes to clients that understand it.
+    /// Answers with a failure; clients with structured replies receive the text.
     pub fn fail(self, failure: Failure, message: String) {
         self.answer(Answer::Failed(failure, message));
     }
 
-    /// Any of these.
+    /// Answers with any of these.
     pub fn answer(mut self, answer: Answer) {
         self.send(answer);
     }
@@ -177,30 +179,30 @@ impl Reply {
     }
 }
 
-/// A connection, and the answers for it.
+/// A connection, and answers for it.
 type ToOne = (Arc<Answers>, Vec<(Ticket, Answer)>);
 
-/// Answers that are given together, which costs less than one by one: those that go to one
-/// connection are left there at once. Collecting them takes no lock and wakes nobody.
+/// Collects answers and delivers them together, which is cheaper than one by one: all answers for a
+/// connection are queued at once. Collecting takes no lock and wakes no task.
 #[derive(Default)]
 pub struct Replies {
-    /// For each connection its answers, in their order.
+    /// The answers for each connection, in order.
     by_connection: SmallVec<[ToOne; 1]>,
-    /// Whom somebody in this process waits for.
+    /// Answers for callers in this process.
     others: Vec<(Way, Answer)>,
-    /// How many are expected.
+    /// Expected number of answers.
     room: usize,
 }
 
 impl Replies {
-    /// Where so many answers have room.
+    /// With room for `room` answers.
     pub fn with_capacity(room: usize) -> Replies {
         let mut replies = Replies::default();
         replies.room = room;
         replies
     }
 
-    /// Takes the answer of a request.
+    /// Adds the answer to a request.
     #[inline(always)]
     pub fn add(&mut self, mut reply: Reply, answer: Answer) {
         if let Some(way) = reply.way.take() {
@@ -221,12 +223,12 @@ impl Replies {
         }
     }
 
-    /// An answer that goes elsewhere than the one before.
+    /// Adds an answer for another destination than the one before.
     #[cold]
     fn put_apart(&mut self, way: Way, answer: Answer) {
         match way {
             Way::Connection(to, ticket) => {
-                // With room for some that ride.
+                // With room for some riders.
                 let mut answers = Vec::with_capacity(self.room + self.room / 8);
                 answers.push((ticket, answer));
                 self.by_connection.push((to, answers));
@@ -235,19 +237,19 @@ impl Replies {
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.by_connection.is_empty() && self.others.is_empty()
     }
 
-    /// Gives them all.
+    /// Delivers all answers.
     pub fn send(self) {
         drop(self);
     }
 }
 
 impl Drop for Replies {
-    /// No answer is lost, whatever happens.
+    /// Delivers the answers, so that none is lost.
     fn drop(&mut self) {
         for (connection, answers) in self.by_connection.drain(..) {
             connection.push_all(answers);
@@ -261,7 +263,7 @@ impl Drop for Replies {
 impl Way {
     fn send(self, answer: Answer) {
         match self {
-            // Nobody may be waiting any more: the client is gone.
+            // The client may be gone, so that nobody waits.
             Way::Connection(answers, ticket) => answers.push(ticket, answer),
             Way::Call(function) => function(answer),
         }
@@ -276,19 +278,19 @@ impl Drop for Reply {
     }
 }
 
-/// The answer to come of a [detached](Reply::detached) handle.
+/// The future answer of a [detached](Reply::detached) handle.
 #[derive(Debug)]
 pub struct Awaited {
     receiver: oneshot::Receiver<Answer>,
 }
 
 impl Awaited {
-    /// Waits for it on a thread that runs no asynchronous tasks.
+    /// Waits for the answer, on a thread that runs no asynchronous tasks.
     pub fn wait(self) -> Answer {
         self.receiver.blocking_recv().expect("a handle answers, at the latest when dropped")
     }
 
-    /// The answer, if it was given already.
+    /// The answer, if it has been given.
     pub fn now(&mut self) -> Option<Answer> {
         self.receiver.try_recv().ok()
     }

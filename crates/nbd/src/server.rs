@@ -1,7 +1,6 @@
 //! The server side: accepts connections, negotiates, serves.
 //!
-//! Here: the server, its limits, and how it stops. Not here: what it serves; see
-//! [`Exports`].
+//! Here: the server, its limits, and how it stops. Not here: the exports; see [`Exports`].
 
 mod busy_poll;
 mod certificate;
@@ -43,48 +42,48 @@ use negotiating::Negotiating;
 use threads::Threads;
 use transmission::Transmission;
 
-/// How long a client may take to read the last bytes before the connection closes.
+/// Longest wait for a client to read the last bytes before its connection closes.
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
-/// How long a connection that is cut may take to be gone. It only has to be noticed by its thread,
-/// so this is never needed; without it, a thread that is stuck would hold up the end of the server.
+/// Longest wait for a cut connection to end. Its thread only has to notice the cut, so this limit
+/// matters only if a thread is stuck, which would otherwise block the server's end.
 const CUT: Duration = Duration::from_secs(5);
 
-/// How long a client that still negotiates may take to ask something, and hear that the server is
-/// going away.
+/// How long a negotiating client has, after the server began to stop, to send an option and receive
+/// the refusal.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a server bounds.
+/// The options and limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Whether connections are encrypted.
     pub tls: Tls,
-    /// From the first byte to the first request.
+    /// Longest time from the first byte to the first request.
     pub handshake_timeout: Duration,
-    /// Most connections that have opened an export; more are told so.
+    /// Most connections that have opened an export; further ones are refused with a message.
     pub max_connections: usize,
-    /// Most connections that have not: of more the oldest is closed.
+    /// Most connections that have not opened an export; a further one replaces the oldest.
     pub max_negotiating: usize,
-    /// Most requests in flight on one connection; more wait in the socket.
+    /// Most requests in flight on one connection; further ones wait in the socket.
     pub max_requests: usize,
-    /// Most bytes that requests of one connection pin, from their arrival until their answers are
-    /// sent. A single request may pass it.
+    /// Most bytes that the requests of one connection hold, from their arrival until their answers
+    /// are sent. A single request may exceed it.
     pub max_bytes: u64,
-    /// Most bytes that requests of all connections to one export pin; who finds no room waits.
+    /// Most bytes that the requests of all connections to one export hold; further requests wait.
     pub max_export_bytes: u64,
-    /// And of all connections together.
+    /// Most bytes that the requests of all connections hold.
     pub max_total_bytes: u64,
-    /// A client that takes or sends nothing is cut when others have been waiting for so long for
-    /// the memory that is kept for it.
+    /// How long a client may neither send nor receive while others wait for the memory held for it;
+    /// then it is disconnected.
     pub stall: Duration,
-    /// Longest time that a thread looks at its socket before it sleeps, where that pays; none: it
-    /// sleeps at once.
+    /// Longest time that a thread polls its socket before it sleeps, where that pays off; zero:
+    /// never.
     pub busy_poll: Duration,
 }
 
 impl Default for ServerOptions {
-    /// No TLS, 20 s, 4096 connections and 256 that negotiate, 1024 requests and 32 MiB each, 64 MiB
-    /// an export, 128 MiB in all, 5 s, 50 us.
+    /// No TLS, 20 s for handshakes, 4096 connections and 256 negotiating ones, 1024 requests and 32
+    /// MiB per connection, 64 MiB per export, 128 MiB in all, 5 s of stall, 50 us of busy polling.
     fn default() -> ServerOptions {
         ServerOptions {
             tls: Tls::Off,
@@ -101,7 +100,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// A server. Clones are the same server.
+/// A server. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -111,21 +110,21 @@ struct Inner {
     exports: Arc<dyn Exports>,
     options: ServerOptions,
     stop: watch::Sender<Stop>,
-    /// Connections that there are, in either phase.
+    /// Number of open connections, negotiating or in transmission.
     count: watch::Sender<usize>,
-    /// Those that have not opened an export.
+    /// Connections that have not opened an export.
     negotiating: Negotiating,
-    /// Number of those that have.
+    /// Number of connections that have opened an export.
     guests: AtomicUsize,
     budget: Arc<Budget>,
-    /// Those in transmission.
+    /// Connections in transmission.
     serving: Mutex<BTreeMap<u64, Reachable>>,
     lines: Lines,
     next_id: AtomicU64,
     threads: Threads,
 }
 
-/// A connection in transmission, as others reach it.
+/// Access to a connection in transmission.
 struct Reachable {
     answers: Arc<Answers>,
     owner: u64,
@@ -141,7 +140,7 @@ impl Inner {
         self.guests.load(Ordering::SeqCst) >= self.options.max_connections
     }
 
-    /// What a client is told for which there is no place.
+    /// The refusal for a client beyond the limit of connections.
     fn no_room(&self) -> (u32, String) {
         let limit = self.options.max_connections;
         let text = format!("all {limit} connections that this server allows are in use");
@@ -154,14 +153,13 @@ impl Inner {
 }
 
 impl Server {
-    /// Bytes that requests pin now, as they are charged (see [`ServerOptions::max_total_bytes`]):
-    /// of connections that there are, and of those that have gone and whose requests have not
-    /// ended.
+    /// Bytes that requests hold now, as they are charged (see [`ServerOptions::max_total_bytes`]).
+    /// This includes requests that have outlived their connections.
     pub fn pinned_bytes(&self) -> u64 {
         self.inner.budget.used()
     }
 
-    /// A server of these exports, with nobody connected.
+    /// A server of these exports, without connections.
     pub fn new(exports: Arc<dyn Exports>, options: ServerOptions) -> Server {
         let threads = Threads::new(options.busy_poll);
         let inner = Inner {
@@ -180,21 +178,21 @@ impl Server {
         Server { inner: Arc::new(inner) }
     }
 
-    /// Connections that there are now.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         *self.inner.count.borrow()
     }
 
-    /// Those of them that have opened an export.
+    /// Number of connections that have opened an export.
     pub fn guests(&self) -> usize {
         self.inner.guests.load(Ordering::SeqCst)
     }
 
-    /// Serves one client over any transport until it leaves; `peer` says who it is as far as that
-    /// is known.
+    /// Serves one client over any transport until it leaves; `peer` tells what is known about the
+    /// client.
     ///
     /// # Errors
-    /// Why it ended other than by the client's leave. Nothing needs to be done about it.
+    /// Why the connection ended, unless the client left regularly. No action is needed.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
         let _counted = Counted::new(&self.inner);
         let place = self.inner.negotiating.enter();
@@ -222,14 +220,15 @@ impl Server {
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
         let mut transport = Transmission::new(link, session, offer, options, answers).run().await?;
-        // A client that has left already makes this fail, as it may.
+        // This fails if the client has disconnected already.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())
     }
 
-    /// Takes no more connections, refuses new requests with ESHUTDOWN, and waits until what is in
-    /// flight is answered; after `grace` closes what is left. Gives the number of connections
-    /// that had to be cut. Flushing dirty data is up to the owner of the exports, afterwards.
+    /// Accepts no further connections, refuses new requests with ESHUTDOWN, and waits until
+    /// requests in flight are answered. After `grace` it closes the remaining connections. Returns
+    /// the number of connections that had to be cut. The owner of the exports must flush dirty data
+    /// afterwards.
     pub async fn shutdown(&self, grace: Duration) -> usize {
         self.stop_all(Stop::Drain);
         let mut count = self.inner.count.subscribe();
@@ -242,9 +241,9 @@ impl Server {
         cut
     }
 
-    /// Ends the connections in transmission that are `unwelcome`, by the owner of their export
-    /// ([`Export::owner`](crate::Export::owner)) and peer, as [`Server::shutdown`] ends all. Gives
-    /// the number of those that had to be cut.
+    /// Ends the connections in transmission for which `unwelcome` is true, given the owner of their
+    /// export ([`Export::owner`](crate::Export::owner)) and the peer. It proceeds like
+    /// [`Server::shutdown`]. Returns the number of connections that had to be cut.
     pub async fn hang_up(&self, unwelcome: impl Fn(u64, &Peer) -> bool, grace: Duration) -> usize {
         let is_meant = |(id, c): (&u64, &Reachable)| unwelcome(c.owner, &c.peer).then_some(*id);
         let ids: Vec<_> = self.inner.serving().iter().filter_map(is_meant).collect();
@@ -270,13 +269,13 @@ impl Server {
     }
 }
 
-/// Waits until the server has stopped for long enough to hang up on who still negotiates.
+/// Waits until the server has been stopping long enough to cut negotiating clients.
 async fn last_words(stop: &mut watch::Receiver<Stop>) {
     let _ = stop.wait_for(|stop| *stop != Stop::No).await;
     let _ = timeout(LAST_WORDS, stop.wait_for(|stop| *stop == Stop::Now)).await;
 }
 
-/// A connection, counted for as long as this lives.
+/// Counts a connection while it exists.
 struct Counted<'a> {
     inner: &'a Inner,
 }
@@ -294,13 +293,13 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A connection that has opened an export, one of those that may for as long as this lives.
+/// Counts a connection that has opened an export while it exists.
 struct Guest<'a> {
     inner: &'a Inner,
 }
 
 impl Guest<'_> {
-    /// None if there are as many as may be.
+    /// Returns `None` if the limit is reached.
     fn enter(inner: &Inner) -> Option<Guest<'_>> {
         let limit = inner.options.max_connections;
         let more = |count: usize| (count < limit).then_some(count + 1);
@@ -315,7 +314,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// Keeps a connection in transmission reachable for as long as this lives.
+/// Makes a connection in transmission reachable while it exists.
 struct Serving<'a> {
     inner: &'a Inner,
     id: u64,
@@ -326,7 +325,7 @@ impl Serving<'_> {
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         let answers = Arc::clone(&connection.answers);
         inner.serving().insert(id, connection);
-        // The server may have begun to stop before the queue could be reached.
+        // The server may have begun to stop before the queue was reachable.
         answers.queue.stop(*inner.stop.borrow());
         Serving { inner, id }
     }

@@ -1,16 +1,16 @@
-//! The seam between the protocol and what it serves: a program implements [`Exports`], [`Export`]
+//! The interface between the protocol and the exports: a program implements [`Exports`], [`Export`]
 //! and [`Session`], and the protocol calls them.
 //!
-//! Requests arrive checked: the range lies within the export, flags were offered, the payload is
-//! complete and within the limits. A request is answered through its reply handle, at once or
-//! later, from any thread and in any order.
+//! Requests are checked before they arrive: the range lies within the export, the flags were
+//! offered, the payload is complete and within the limits. A request is answered through its reply
+//! handle, at once or later, from any thread and in any order.
 
 use std::sync::Arc;
 
 use crate::command::{Command, Flags};
 use crate::reply::Reply;
 
-/// Who is at the other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// Its address, for logs: `127.0.0.1:40612`, or `unix:PATH (pid 4711)`.
@@ -24,30 +24,30 @@ pub struct Peer {
 /// Why an export cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No export of this name (that this peer may know of).
+    /// There is no export of this name, or none that this peer may know of.
     Unknown,
-    /// Not for this peer; the text goes to it.
+    /// This peer may not open it; the peer is sent the text.
     Denied(String),
-    /// Only over TLS.
+    /// The export requires TLS.
     TlsRequired,
-    /// The server is going away.
+    /// The server is shutting down.
     ShuttingDown,
 }
 
-/// What a client is told of an export. FLUSH, FUA and DF are always offered.
+/// What a client is told about an export. FLUSH, FUA and DF are always offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Canonical name.
     pub name: String,
-    /// A line for people; may be empty.
+    /// A description for people; may be empty.
     pub description: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What it can do.
+    /// Its abilities.
     pub flags: Flags,
     /// Smallest unit of a request in bytes: 1, or a power of two up to 64 KiB.
     pub min_block: u32,
-    /// Unit that works best, in bytes: a power of two.
+    /// Preferred unit of requests in bytes: a power of two.
     pub preferred_block: u32,
     /// Most bytes of a payload.
     pub max_block: u32,
@@ -56,73 +56,76 @@ pub struct ExportInfo {
 /// A metadata context that an export agreed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// Its full name, as the client is told.
+    /// Its full name, as sent to the client.
     pub name: String,
-    /// The export's own number for it, given back with each BLOCK_STATUS.
+    /// The export's own key for it, passed back with each BLOCK_STATUS.
     pub key: u32,
-    /// What the export keeps of the query for the session that begins, and the client is not told.
+    /// A part of the query that the export needs for the session and does not send back to the
+    /// client.
     pub kept: Option<u128>,
 }
 
-/// The set of exports of a server.
+/// The exports of a server.
 pub trait Exports: Send + Sync + 'static {
-    /// Name and description of the exports that this peer may see listed.
+    /// Names and descriptions of the exports that this peer may list.
     fn list(&self, peer: &Peer) -> Vec<(String, String)>;
 
-    /// The export of a name; the empty name asks for the default one.
+    /// The export with a name; the empty name selects the default export.
     ///
     /// # Errors
-    /// Says why this peer cannot have it.
+    /// Why this peer may not open it.
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal>;
 }
 
-/// One export, as seen by the handshake.
+/// One export, for the handshake.
 pub trait Export: Send + Sync + 'static {
-    /// What the export is a part of: a number by which [`Server::hang_up`](crate::Server::hang_up)
-    /// knows its sessions, whatever name they asked for. Exports that do not say are one whole.
+    /// A number by which [`Server::hang_up`](crate::Server::hang_up) identifies the sessions that
+    /// belong together, whatever export name they opened. By default all exports have the same
+    /// number.
     fn owner(&self) -> u64 {
         0
     }
 
-    /// What it is; with contexts selected, since an extension may change the size that a session
-    /// is told.
+    /// The export's description. It may depend on the selected contexts, since an extension may
+    /// change the size.
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo;
 
-    /// The contexts that a query names. The protocol itself never calls this with an empty query
-    /// except to list all; unknown queries give nothing.
+    /// The contexts that a query matches. The protocol itself passes an empty query only to list
+    /// all contexts. Unknown queries match none.
     fn contexts(&self, query: &str) -> Vec<Context>;
 
-    /// Begins a session.
+    /// Starts a session.
     ///
     /// # Errors
-    /// Says why not: too many connections, for example.
+    /// Why it cannot start, for example too many connections.
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal>;
 }
 
-/// One connection in transmission. Dropped when the client is gone; requests in flight may still
-/// be answered then, into the void.
+/// One connection in transmission. It is dropped when the client is gone; answers to its requests
+/// in flight are then discarded.
 pub trait Session: Send + 'static {
-    /// Begins one request. Must not block.
+    /// Starts one request. Must not block.
     fn submit(&mut self, request: Request);
 
-    /// All requests that had arrived together were submitted.
+    /// Called after all requests that arrived together were submitted.
     fn end_of_batch(&mut self) {}
 
-    /// Begins requests that arrived together, and leaves `requests` empty. For sessions that do
-    /// better with all of them than with one after another.
+    /// Starts requests that arrived together, and leaves `requests` empty. Override it if handling
+    /// all at once is cheaper.
     fn serve(&mut self, requests: &mut Vec<Request>) {
         requests.drain(..).for_each(|request| self.submit(request));
         self.end_of_batch();
     }
 
-    /// What was done since this was last asked beyond one step for each block read or written, in
-    /// such steps. The connection pays for it with its next turns.
+    /// Work done since the last call, in steps, beyond one step for each block read or written. The
+    /// connection compensates for it in its next turns.
     fn owed(&mut self) -> u64 {
         0
     }
 
-    /// No more requests will come: what waits for one must be answered without. If the client
-    /// `is_gone`, without a good-bye, what was not begun need not be.
+    /// Called when no more requests will come: whatever waits for one must be answered without. If
+    /// the client disconnected without notice (`is_gone`), requests that have not started may be
+    /// dropped.
     fn no_more(&mut self, is_gone: bool) {
         let _ = is_gone;
     }
@@ -130,24 +133,24 @@ pub trait Session: Send + 'static {
 
 /// A request, with the handle to answer it.
 pub struct Request {
-    /// What is asked.
+    /// What is requested.
     pub command: Command,
     /// First byte.
     pub offset: u64,
-    /// Bytes concerned.
+    /// Length in bytes.
     pub length: u64,
-    /// Durable before the answer (FUA).
+    /// Whether it must be durable before the answer (FUA).
     pub durable: bool,
-    /// How to answer. Dropping it unused answers EIO.
+    /// The handle to answer it. Dropping it unused answers EIO.
     pub reply: Reply,
 }
 
-/// A range with the status words of a context.
+/// A range with a status word of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub length: u64,
-    /// The context's word: for `base:allocation` bit 0 hole, bit 1 zero.
+    /// The status word; for `base:allocation` bit 0 is hole, bit 1 is zero.
     pub status: u32,
 }
 

@@ -1,20 +1,20 @@
-//! What other threads leave for the one task of a connection: answers in a server, calls in a
-//! client.
+//! A queue of messages from other threads for the task of a connection: answers in a server, calls
+//! in a client.
 //!
-//! A task that runs looks into its queue before it sleeps, so only the first message for a
-//! sleeping task wakes it, and one that was left while the task runs costs a lock that nobody
-//! waits for. All messages that came together are taken together.
+//! A running task checks its queue before it sleeps. So only the first message for a sleeping task
+//! wakes it; a message for a running task costs an uncontended lock. All messages that have arrived
+//! are taken together.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// How urgently the task shall come to its end.
+/// How urgently the task must end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
     /// Not at all.
     #[default]
     No,
-    /// Finish what was begun, begin nothing.
+    /// Finish what was started, and start nothing new.
     Drain,
     /// At once.
     Now,
@@ -29,7 +29,7 @@ pub(crate) struct TaskQueue<T> {
 #[derive(Debug)]
 struct State<T> {
     messages: Vec<T>,
-    /// The waker of the task, while it sleeps.
+    /// The task's waker while it sleeps.
     sleeper: Option<Waker>,
     stop: Stop,
     closed: bool,
@@ -41,12 +41,12 @@ impl<T> TaskQueue<T> {
         TaskQueue { state: Mutex::new(state) }
     }
 
-    /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
+    /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a message; gives it back if nobody will read it any more.
+    /// Adds a message; returns it as an error if the queue is closed.
     pub(crate) fn push(&self, message: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
@@ -62,12 +62,12 @@ impl<T> TaskQueue<T> {
         Ok(())
     }
 
-    /// Whether somebody will read what is left.
+    /// Whether messages will still be read.
     pub(crate) fn is_open(&self) -> bool {
         !self.lock().closed
     }
 
-    /// Leaves messages in their order; gives them back if nobody will read them any more.
+    /// Adds messages in order; returns them if the queue is closed.
     pub(crate) fn push_all(&self, mut messages: Vec<T>) -> Vec<T> {
         let mut state = self.lock();
         if state.closed {
@@ -87,12 +87,12 @@ impl<T> TaskQueue<T> {
         Vec::new()
     }
 
-    /// Gives memory back that only many messages need.
+    /// Frees memory that only many messages need.
     pub(crate) fn shrink(&self, to: usize) {
         self.lock().messages.shrink_to(to);
     }
 
-    /// Asks the task to end; a lesser urgency than before changes nothing.
+    /// Asks the task to end; a lower urgency than before has no effect.
     pub(crate) fn stop(&self, stop: Stop) {
         let mut state = self.lock();
         state.stop = state.stop.max(stop);
@@ -103,7 +103,7 @@ impl<T> TaskQueue<T> {
         }
     }
 
-    /// The task runs: moves all messages into `into`, which must be empty.
+    /// Moves all messages into `into`, which must be empty; for the running task.
     pub(crate) fn take(&self, into: &mut Vec<T>) -> Stop {
         debug_assert!(into.is_empty());
         let mut state = self.lock();
@@ -112,7 +112,7 @@ impl<T> TaskQueue<T> {
         state.stop
     }
 
-    /// The task would sleep: whether it may. It may not if something came since [`Self::take`].
+    /// Asks whether the task may sleep. It may not if something came since [`Self::take`].
     pub(crate) fn sleep(&self, waker: &Waker, known: Stop) -> bool {
         let mut state = self.lock();
         if !state.messages.is_empty() || state.stop != known {
@@ -122,7 +122,8 @@ impl<T> TaskQueue<T> {
         true
     }
 
-    /// The task ends: what was left and what will be left goes nowhere.
+    /// Closes the queue when the task ends, and returns the remaining messages; later ones are
+    /// refused.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut state = self.lock();
         state.closed = true;

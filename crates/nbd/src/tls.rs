@@ -1,6 +1,7 @@
-//! TLS: what a server shows and asks for, renewable while it runs, and what a client trusts.
+//! TLS: a server's certificates and requirements, which can be renewed while it runs, and what a
+//! client trusts.
 //!
-//! Not here: the handshakes, and what is read out of a certificate.
+//! Not here: the handshakes, and reading fields of certificates.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,10 @@ pub enum Tls {
     /// STARTTLS is refused.
     #[default]
     Off,
-    /// STARTTLS works; an export may still insist, by answering
+    /// STARTTLS is accepted; an export may require it, by answering
     /// [`Refusal::TlsRequired`](crate::Refusal::TlsRequired).
     Offered(TlsKeys),
-    /// Nothing but STARTTLS works before it.
+    /// Every option except STARTTLS is refused before it.
     Required(TlsKeys),
 }
 
@@ -33,25 +34,25 @@ impl Tls {
     }
 }
 
-/// The server's certificate and what it asks of its clients. Clones share one state, so that a
-/// renewal reaches every connection that begins later.
+/// The server's certificate and its requirements for clients. Clones share one state, so that a
+/// renewal applies to all later connections.
 #[derive(Clone)]
 pub struct TlsKeys {
     current: Arc<RwLock<Arc<ServerConfig>>>,
 }
 
 impl TlsKeys {
-    /// Any configuration of rustls.
+    /// Keys from any configuration of rustls.
     pub fn new(config: Arc<ServerConfig>) -> TlsKeys {
         TlsKeys { current: Arc::new(RwLock::new(config)) }
     }
 
-    /// From now on this one; connections that are encrypted already keep theirs.
+    /// Replaces the configuration for later connections; existing encrypted ones keep theirs.
     pub fn replace(&self, config: Arc<ServerConfig>) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
-    /// The one in force.
+    /// The configuration in force.
     pub fn current(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -63,18 +64,18 @@ impl fmt::Debug for TlsKeys {
     }
 }
 
-/// Where keys are on disk, in PEM.
+/// The files of a server's keys, in PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by those between it and the root.
+    /// The server's certificate, followed by the intermediate ones.
     pub certificates: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Roots that clients' certificates must come from. With it, clients must show one.
+    /// Root certificates for clients. If set, clients must present a certificate.
     pub client_roots: Option<PathBuf>,
 }
 
-/// Keys that cannot be used.
+/// The error of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct TlsError {
@@ -89,10 +90,10 @@ impl TlsError {
 }
 
 impl TlsFiles {
-    /// Reads them: TLS 1.2 and 1.3.
+    /// Loads the files, for TLS 1.2 and 1.3.
     ///
     /// # Errors
-    /// Names the file that cannot be read or holds nothing of use.
+    /// The file that cannot be read, or has no usable content.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let at_key = TlsError::at(&self.key);
         let builder = ServerConfig::builder_with_provider(provider())
@@ -114,20 +115,20 @@ impl TlsFiles {
     }
 }
 
-/// What a client trusts and shows, on disk, in PEM.
+/// The files of a client's trust and identity, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTlsFiles {
-    /// Roots that the server's certificate must come from.
+    /// Root certificates for servers.
     pub roots: PathBuf,
-    /// The client's own certificate, and its private key.
+    /// The client's own certificate and its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl ClientTlsFiles {
-    /// Reads them: TLS 1.2 and 1.3.
+    /// Loads the files, for TLS 1.2 and 1.3.
     ///
     /// # Errors
-    /// Names the file that cannot be read or holds nothing of use.
+    /// The file that cannot be read, or has no usable content.
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -146,7 +147,7 @@ impl ClientTlsFiles {
     }
 }
 
-/// The cryptography that this crate is built with, whatever else is linked into the program.
+/// The cryptography provider of this crate, whatever else is linked into the program.
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,7 +1,7 @@
-//! The bytes of the protocol: its numbers, and parsing from bytes into checked types and back.
+//! The encoding of the protocol: its numbers, and conversion between bytes and checked types.
 //!
-//! Not here: sockets, order of messages, what a server offers. Nothing here trusts a length that
-//! came over the wire: parsers get the bytes that are there, and say what is wrong with them.
+//! Not here: sockets, the order of messages, what a server offers. No received length is trusted:
+//! parsers get the bytes that are present, and report what is wrong with them.
 
 mod chunk;
 mod numbers;
@@ -16,7 +16,7 @@ pub use option::{
 };
 pub use request::RequestHeader;
 
-/// Bytes that do not say what the protocol wants there.
+/// The error of bytes that violate the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Malformed {
@@ -28,13 +28,13 @@ impl Malformed {
         Malformed { what: what.into() }
     }
 
-    /// What is wrong, in words.
+    /// A description of what is wrong.
     pub fn what(&self) -> &str {
         &self.what
     }
 }
 
-/// Reads big-endian numbers and strings off the front of a message, never beyond its end.
+/// Reads big-endian numbers and strings from the front of a message, never beyond its end.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// A string with its length in 32 bits before it.
+    /// A string with its 32-bit length in front.
     pub(crate) fn string(&mut self) -> Result<String, Malformed> {
         let length = self.u32()? as usize;
         text(self.take(length)?)

@@ -1,4 +1,4 @@
-//! Reads and writes that the program waits for.
+//! Intercepts synchronous reads and writes.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,15 +8,15 @@ use undercroft_tracker::{Direction, Tracked, fds};
 use crate::original::{Original, instead_of, not_there};
 use crate::shim::{errno, set_errno, tracker, with};
 
-/// Where in the file.
+/// The position in the file.
 #[derive(Clone, Copy)]
 enum Where {
     Offset(i64),
-    /// Where the descriptor stands.
+    /// The descriptor's file position.
     Position,
 }
 
-/// The memory.
+/// The program's buffers.
 #[derive(Clone, Copy)]
 enum Memory {
     One(*const c_void, size_t),
@@ -44,8 +44,8 @@ impl Memory {
     }
 }
 
-/// A call that reads. Nearly all calls of most programs are on descriptors that are not tracked:
-/// those take one load and a jump. All else is out of their way.
+/// A reading call. Nearly all calls of most programs use untracked descriptors; these only take one
+/// load and a jump, so that all other code is kept out of this path.
 #[inline(always)]
 fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     if fds::get(fd).is_none() { original() } else { tracked_read(fd, from, memory, original) }
@@ -66,7 +66,7 @@ fn writes(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t
     if fds::get(fd).is_none() { original() } else { tracked(fd, direction, from, memory, original) }
 }
 
-/// A call that is made as the program wanted it.
+/// Makes a call unchanged, and tracks it.
 #[inline(never)]
 fn tracked(
     fd: c_int,
@@ -99,8 +99,8 @@ fn done(call: &Tracked, direction: Direction, from: Where, memory: Memory, resul
     });
 }
 
-/// Reads without leaving anything in the kernel's page cache (Linux 6.14 on ext4 and XFS); where
-/// that is refused, as the program wanted, and so from then on.
+/// Reads without leaving data in the kernel's page cache (Linux 6.14 on ext4 and XFS). If that is
+/// refused, makes the program's own call, now and from then on.
 #[inline(never)]
 fn uncached(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     const RWF_DONTCACHE: c_int = 0x80;
@@ -126,7 +126,7 @@ fn uncached(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize
         }
         Memory::Many(list, count) => (list, count),
     };
-    // SAFETY: the memory is what the program gave to be read into.
+    // SAFETY: the memory is the buffer that the program passed for reading.
     let result = unsafe { preadv2(fd, list, count, offset, RWF_DONTCACHE) };
     if result >= 0 || ![libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS].contains(&errno()) {
         return result;
@@ -141,7 +141,7 @@ fn uncached(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize
     result
 }
 
-/// `preadv2` and `pwritev2` take -1 for the position.
+/// For `preadv2` and `pwritev2`, -1 means the file position.
 fn or_position(offset: i64) -> Where {
     if offset == -1 { Where::Position } else { Where::Offset(offset) }
 }
@@ -218,7 +218,7 @@ instead_of! {
     |original| writes(fd, or_position(offset), Memory::Many(list, count), original)
 }
 
-/// A read whose flags are the program's own: they are not added to.
+/// A read whose own flags are passed on unchanged.
 fn with_flags(
     fd: c_int,
     from: Where,

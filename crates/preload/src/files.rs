@@ -1,4 +1,5 @@
-//! Descriptors: which are opened, copied and closed; and files whose room changes.
+//! Intercepts calls that open, duplicate and close descriptors, or change the size or allocation of
+//! files.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -8,7 +9,7 @@ use undercroft_tracker::fds;
 use crate::original::{instead_of, not_there};
 use crate::shim::{is_at_home, is_inside, is_tracked, tracker, with};
 
-/// After a call that opened a file, or did not.
+/// Call after a call that may have opened a file.
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd < 0 || tracker().is_none() || is_inside() {
         return fd;
@@ -22,7 +23,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-/// After a call that made `new` another name of `old`, or did not.
+/// Call after a call that may have made `new` a duplicate of `old`.
 fn copied(old: c_int, new: c_int) -> c_int {
     let concerns = || fds::get(old).is_some() || fds::get(new).is_some();
     if new >= 0 && old != new && !is_inside() && concerns() && is_at_home() {
@@ -31,7 +32,7 @@ fn copied(old: c_int, new: c_int) -> c_int {
     new
 }
 
-/// A call that closes `new` and opens it as another.
+/// A call that closes `new` and reopens it as a duplicate.
 fn replaced(old: c_int, new: c_int, original: impl Fn() -> c_int) -> c_int {
     let was = if is_tracked(new) && old != new { fds::set(new, None) } else { None };
     let result = original();
@@ -42,7 +43,7 @@ fn replaced(old: c_int, new: c_int, original: impl Fn() -> c_int) -> c_int {
     copied(old, result)
 }
 
-/// Before a descriptor is closed: as soon as it is, another file may have its number.
+/// Call before a descriptor is closed; afterwards another file may get its number at once.
 fn closes(fd: c_int) {
     if is_tracked(fd) {
         fds::set(fd, None);
@@ -59,7 +60,7 @@ fn closes_all(first: c_uint, last: c_uint) {
     });
 }
 
-/// After a call that changed the room of a file.
+/// Call after a call that changed the size or allocation of a file.
 fn changed(fd: c_int, result: c_int) -> c_int {
     if fds::get(fd).is_some() && !is_inside() {
         with(|tracker| tracker.changed(fd));

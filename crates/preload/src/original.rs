@@ -1,9 +1,9 @@
-//! The functions that ours stand in front of.
+//! The original functions that are intercepted.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A function of a library behind ours, looked up when it is first needed.
+/// A function of a library behind this one, looked up at its first use.
 pub(crate) struct Original {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -31,9 +31,9 @@ impl Original {
     }
 }
 
-/// Finds a function in what the program has loaded since it began: a plugin that was opened for
-/// itself (`dlopen` with `RTLD_LOCAL`) has libraries that are in nobody's order of search but its
-/// own. The library stays loaded from then on. Null if nothing has the function.
+/// Finds a function in libraries loaded after the program's start. A plugin opened by `dlopen` with
+/// `RTLD_LOCAL` has libraries that are in no other search order than its own. The library stays
+/// loaded from then on. Returns null if no library has the function.
 fn in_any_object(name: &CStr) -> *mut c_void {
     let mut objects = Vec::<CString>::new();
     // SAFETY: `note` is called with a valid description each time, and with this list. Nothing is
@@ -56,8 +56,8 @@ fn in_any_object(name: &CStr) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Adds the path of a loaded object to a list. The program itself has none, and is left out: what
-/// it can reach, this library stands in front of.
+/// Adds the path of a loaded object to a list. The program itself has no path and is left out: its
+/// calls are intercepted already.
 unsafe extern "C" fn note(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,
@@ -76,7 +76,7 @@ unsafe extern "C" fn note(
     0
 }
 
-/// Where the object begins that an address lies in.
+/// The start address of the object that contains an address.
 fn object_of(address: *const c_void) -> *mut c_void {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked about; zeroes are a valid `Dl_info`.
@@ -86,8 +86,8 @@ fn object_of(address: *const c_void) -> *mut c_void {
     }
 }
 
-/// Defines functions under their names in C. Each has a body, in which `original` is the function
-/// behind it, or none if no library has that: then the result is what follows `else`.
+/// Defines functions under their C names. Each has a body, in which `original` is the original
+/// function. If no library has the original, the result is the expression after `else`.
 macro_rules! instead_of {
     ($(
         $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr,
@@ -113,7 +113,7 @@ macro_rules! instead_of {
             }
             // SAFETY: the function of this name has this type (1. in the head of the library).
             let original = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(address) };
-            // Copies the arguments: they can stay in registers then.
+            // Copies the arguments, so that they can stay in registers.
             // SAFETY: called with the arguments that the program gave.
             let $original = move || unsafe { original($($argument),*) };
             $body
@@ -123,7 +123,7 @@ macro_rules! instead_of {
 
 pub(crate) use instead_of;
 
-/// What a function answers that no library has.
+/// The result of a function that no library has.
 pub(crate) fn not_there<T: From<i8>>() -> T {
     crate::shim::set_errno(libc::ENOSYS);
     T::from(-1)

@@ -1,9 +1,9 @@
-//! Reads and writes that are handed over and finish later: libaio, and io_uring through liburing.
-//! They are taken for done when they are handed over. One that fails then leaves a block in the
-//! table that is not in memory, until the frame is used again.
+//! Intercepts asynchronous reads and writes: libaio, and io_uring through liburing. They count as
+//! done when they are submitted. A request that fails later leaves a block in the table that is not
+//! in memory, until the frame is used again.
 //!
-//! Requests are looked at before they are handed over: afterwards another thread may have freed
-//! them already.
+//! Requests are examined before they are submitted, because another thread may free them
+//! afterwards.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
@@ -13,9 +13,9 @@ use undercroft_tracker::{Direction, Tracked};
 use crate::original::instead_of;
 use crate::shim::{errno, is_inside, set_errno, tracker, with};
 
-/// Most requests that are looked at in one call.
+/// Most requests examined in one call.
 const REQUESTS_MAX: usize = 4096;
-/// Most buffers of a request, as the kernel has it.
+/// Most buffers of a request, which is the kernel's limit.
 const BUFFERS_MAX: usize = 1024;
 
 /// One request.
@@ -23,9 +23,9 @@ struct Request {
     fd: c_int,
     direction: Direction,
     offset: u64,
-    /// The buffer, or the list of buffers.
+    /// The buffer or the list of buffers.
     memory: *const c_void,
-    /// Bytes, or the number of buffers.
+    /// Length in bytes, or number of buffers.
     length: usize,
     is_list: bool,
 }
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// The kernel's `struct iocb`, as far as it matters here, on machines with the low byte first.
+/// The beginning of the kernel's `struct iocb`, on little-endian machines.
 #[repr(C)]
 struct Iocb {
     data: u64,
@@ -101,7 +101,8 @@ unsafe fn look_at_iocbs(count: c_long, requests: *const *const Iocb) {
     }
 }
 
-/// liburing's `struct io_uring`, which programs hold themselves, so that its layout is fixed.
+/// The beginning of liburing's `struct io_uring`. Programs allocate it themselves, so its layout is
+/// fixed.
 #[repr(C)]
 struct Ring {
     submission: Submission,
@@ -126,7 +127,7 @@ struct Submission {
     pad: [c_uint; 4],
 }
 
-/// The kernel's `struct io_uring_sqe`, as far as it matters here.
+/// The beginning of the kernel's `struct io_uring_sqe`.
 #[repr(C)]
 struct Sqe {
     opcode: u8,
@@ -139,7 +140,7 @@ struct Sqe {
 }
 
 const SETUP_SQE128: c_uint = 1 << 10;
-/// The descriptor is a number of a registered file, which is not known here.
+/// The descriptor is the index of a registered file, which is unknown here.
 const FIXED_FILE: u8 = 1;
 /// The kernel chooses the buffer.
 const BUFFER_SELECT: u8 = 1 << 5;
@@ -186,8 +187,8 @@ unsafe fn look_at_ring(ring: *const c_void) {
     }
 }
 
-/// What libaio does, for a program that has the function from nowhere else: the system call. For
-/// `io_uring_submit` there is nothing like that, since it also fills the queue.
+/// Makes libaio's system call, for a program in which no library has the function.
+/// `io_uring_submit` has no such replacement, since it also fills the queue.
 fn submit_directly(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int {
     if tracker().is_some() && !is_inside() {
         // SAFETY: the program's arguments.

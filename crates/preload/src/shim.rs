@@ -1,4 +1,4 @@
-//! The tracker of this process, and when it may be called.
+//! The tracker of this process, and the conditions for calling it.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -10,15 +10,15 @@ use undercroft_tracker::{Settings, Tracker, fds};
 
 static TRACKER: OnceLock<Tracker> = OnceLock::new();
 
-/// The process whose descriptors are known here: a child made by `vfork` runs in its parent's
-/// memory and must not change what is known of the parent's descriptors.
+/// The process whose descriptors are recorded here. A child made by `vfork` runs in its parent's
+/// memory, and must not change the record of the parent's descriptors.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Stack of the sender, in bytes.
+/// Stack size of the sender, in bytes.
 const STACK: usize = 512 << 10;
 
 thread_local! {
-    /// Whether this thread is in the tracker.
+    /// Whether this thread is inside the tracker.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -80,14 +80,14 @@ fn process() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// One line for whoever started the program.
+/// Prints one line for the user who started the program.
 fn complain(what: &str) {
     let line = format!("undercroft-cct: {what}; the program runs untracked\n");
     let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
 }
 
-/// Starts the thread that sends. It gets no signals: those are the program's. (The C library keeps
-/// its own, by which `setuid` reaches all threads, out of the set.)
+/// Starts the sender thread. It receives no signals, which are meant for the program. (The C
+/// library keeps its own signals, by which `setuid` reaches all threads, out of the set.)
 fn start_sender() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -113,29 +113,29 @@ fn start_sender() {
     }
 }
 
-/// The tracker, if there is one.
+/// The tracker, if it has started.
 #[inline]
 pub(crate) fn tracker() -> Option<&'static Tracker> {
     TRACKER.get()
 }
 
-/// Whether this thread is in the tracker: then nothing that it does is the program's.
+/// Whether this thread is inside the tracker; its calls are then not the program's.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Whether what is known of descriptors is about this process.
+/// Whether the recorded descriptors belong to this process.
 pub(crate) fn is_at_home() -> bool {
     PROCESS.load(Relaxed) == process()
 }
 
-/// Calls the tracker, unless this thread is in it. `errno` stays as it is.
+/// Calls the tracker, unless this thread is inside it already. `errno` is preserved.
 #[inline]
 pub(crate) fn with(call: impl FnOnce(&'static Tracker)) {
     let Some(tracker) = TRACKER.get() else { return };
     if INSIDE.replace(true) {
-        // From a signal handler.
+        // Called from a signal handler.
         return tracker.missed();
     }
     let saved = errno();
@@ -146,7 +146,7 @@ pub(crate) fn with(call: impl FnOnce(&'static Tracker)) {
     INSIDE.set(false);
 }
 
-/// Whether a descriptor is tracked, for calls that are rare.
+/// Whether a descriptor is tracked; for rare calls.
 pub(crate) fn is_tracked(fd: c_int) -> bool {
     fds::get(fd).is_some() && !is_inside() && is_at_home()
 }

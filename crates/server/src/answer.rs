@@ -1,4 +1,4 @@
-//! What a volume answers, before it is told in the words of the protocol.
+//! The answers of a volume, before they are translated to the protocol's.
 
 use std::io;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ pub type Outcome = Result<Answer, Failed>;
 /// The answer to a request that succeeded.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Done; nothing to tell.
+    /// Done; there is nothing to return.
     Done,
     /// The bytes of a read, in pieces.
     Data(Pieces),
-    /// The allocation of a range, as far as it was looked up: at least its first extent.
+    /// The allocation status of a range, as far as it was examined: at least its first extent.
     Extents(Vec<Extent>),
 }
 
@@ -26,9 +26,9 @@ pub enum Answer {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failed {
-    /// What the client is told.
+    /// The error code for the client.
     pub failure: Failure,
-    /// What a person is told: what was being done and where.
+    /// The text for people: what was being done, and where.
     pub message: Arc<str>,
 }
 
@@ -61,7 +61,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// What a client is told of an outcome.
+/// The protocol's answer for an outcome.
 #[inline]
 pub(crate) fn told(outcome: Outcome) -> undercroft_nbd::Answer {
     use undercroft_nbd::Answer as Told;

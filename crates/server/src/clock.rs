@@ -1,9 +1,9 @@
-//! The time by which the server's ages and limits are counted.
+//! The clock that the server's ages and time limits use.
 
 use std::time::Instant;
 
-/// Now, by the clock of the runtime: a test can stop that, and ages and timers then go on together.
-/// In the program it is the system's clock and costs no more.
+/// The current time on the runtime's clock. A test can stop that clock, and ages and timers then
+/// advance together. In the program it is the system's clock, at the same cost.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

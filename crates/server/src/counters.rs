@@ -1,7 +1,7 @@
-//! What a volume counts. The names that scripts rely on are those of the simulator.
+//! The counters of a volume. The names that scripts rely on are those of the simulator.
 //!
-//! Counters of blocks lie in the shards, under the lock that a reference holds anyway; times and
-//! what has nothing to do with a shard are atomics.
+//! Counters of blocks are in the shards, under the lock that a reference holds anyway. Latencies
+//! and counters without relation to a shard are atomics.
 
 use serde::Serialize;
 use undercroft_cache::{ClientCounts, Counts};
@@ -9,13 +9,13 @@ use undercroft_nbd::{COMMANDS, CommandKind};
 
 use crate::histogram::Histogram;
 
-/// Where the blocks of a request came from: the slowest of them decides.
+/// Where the blocks of a request came from. The slowest block determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// All were in memory. For what is not about blocks: always.
+    /// All were in memory. Commands that read or write no blocks always count as this.
     Hit,
-    /// At least one was resident and not to be had at once: on its way for an earlier request, in
-    /// use by one, or not read again since a warm restart.
+    /// At least one was resident but not available at once: it was being fetched for an earlier
+    /// request, busy with one, or not read again since a warm restart.
     Joined,
     /// At least one was not resident.
     Miss,
@@ -27,7 +27,7 @@ impl Source {
         [(Self::Hit, "hit"), (Self::Joined, "joined"), (Self::Miss, "miss")];
 }
 
-/// Times from the arrival of a request to its answer, by command and source.
+/// Latencies from the arrival of a request to its answer, by command and source.
 #[derive(Default)]
 pub struct Latencies([[Histogram; 3]; COMMANDS.len()]);
 
@@ -38,7 +38,7 @@ impl Latencies {
     }
 }
 
-/// What one shard counts beside what its policy does.
+/// The counters of a shard beside those of its policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardCounters {
     pub(crate) joined_reads: u64,
@@ -69,7 +69,7 @@ macro_rules! named_stats {
                     self.$name)),*].into_iter()
             }
 
-            /// Adds another shard's or volume's.
+            /// Adds the numbers of another shard or volume.
             pub fn sum(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -226,7 +226,7 @@ named_stats! {
 }
 
 impl AwareStats {
-    /// Adds what a message came to.
+    /// Adds the counts of a message.
     pub(crate) fn hear(&mut self, count: &CooperationStats) {
         self.hints += count.hints;
         self.late_hints += count.late_hints;
@@ -236,7 +236,7 @@ impl AwareStats {
         self.hint_messages_refused += count.hint_messages_refused;
     }
 
-    /// With what the engine counted.
+    /// Adds what the level counted.
     pub(crate) fn with(self, counts: &ClientCounts) -> Self {
         Self {
             held_evictions: counts.held_evictions,
@@ -312,66 +312,66 @@ named_stats! {
     }
 }
 
-/// The counters of a volume. All numbers count since its start, except the last group.
+/// The counters of a volume. All numbers count since its start, except those of the present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// Blocks read by clients.
     pub reads: u64,
-    /// Reads that found their block resident.
+    /// Reads that were hits.
     pub read_hits: u64,
-    /// Blocks written by clients, each block that a request touches once.
+    /// Blocks written by clients; each request counts a block that it touches once.
     pub writes: u64,
-    /// Writes that found their block resident.
+    /// Writes that were hits.
     pub write_hits: u64,
-    /// Reads of blocks that nobody had referenced before; 0 where that is not known.
+    /// Reads of blocks never referenced before; 0 where that is not known.
     pub cold_reads: u64,
-    /// Blocks that replacement drove out.
+    /// Blocks evicted by replacement.
     pub evictions: u64,
-    /// Read hits that had to wait: the block was on its way from the store for another request,
-    /// being written, or resident since a warm restart and not yet read again.
+    /// Read hits that had to wait: the block was being fetched for another request, being written,
+    /// or not read again since a warm restart.
     pub joined_reads: u64,
-    /// Blocks that were read or written without a place in the cache, for want of a free frame:
-    /// clients that do not take their replies hold the others.
+    /// Blocks read or written without a place in the cache because no frame was free; frames are
+    /// then held by clients that do not read their replies.
     pub served_around: u64,
     /// Blocks fetched for CACHE requests or by a warm restart.
     pub prefetched: u64,
     /// Blocks fetched by sequential read-ahead.
     pub read_ahead: u64,
-    /// Blocks read from the store, for whatever reason.
+    /// Blocks read from the store, for any reason.
     pub store_reads: u64,
-    /// Blocks written to the store, whole or in part, for whatever reason.
+    /// Blocks written to the store, whole or in part, for any reason.
     pub store_writes: u64,
-    /// Those of them that were dirty and written out later than answered.
+    /// Those of them that were dirty and written out after their answer.
     pub written_back: u64,
     /// Blocks whose read from the store failed.
     pub read_failures: u64,
     /// Blocks whose write to the store failed; dirty blocks are tried again.
     pub write_failures: u64,
-    /// Flushes that the store failed: what was answered before may not be durable.
+    /// Flushes that failed at the store: what was answered before may not be durable.
     pub flush_failures: u64,
     /// Requests answered with EIO because the store did not answer in time.
     pub store_timeouts: u64,
     /// Blocks resident now.
     pub resident: u64,
-    /// Blocks resident at most.
+    /// Capacity in blocks.
     pub capacity_blocks: u64,
-    /// Blocks resident now whose data has not been read again since a warm restart.
+    /// Blocks resident now whose data have not been read again since a warm restart.
     pub unloaded: u64,
-    /// Blocks now that the store does not have yet.
+    /// Blocks that are dirty now.
     pub dirty: u64,
-    /// Where placement is not access-based: what that counts.
+    /// Counters of cooperation, unless placement is access-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationStats>,
-    /// Where the policy goes by what clients hold, or clients by what is here: what that counts.
+    /// Counters of content awareness, if the policy or a client uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aware: Option<AwareStats>,
-    /// Where the server below is told what leaves: what came of that.
+    /// Counters of the reports to the server below, if it is told what leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tells: Option<TellStats>,
-    /// Where the volume is one level of a scheme of movement: what that counts.
+    /// Counters of the level, if the volume is one level of a movement scheme.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub movement: Option<MovementStats>,
-    /// Where the server below is the next level: what came of that.
+    /// Counters of the link to the level below, if the server below runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower: Option<LowerStats>,
 }
@@ -395,7 +395,7 @@ impl Stats {
         self.write_failures += own.write_failures;
     }
 
-    /// Adds another volume's.
+    /// Adds the counters of another volume.
     pub fn sum(&mut self, other: &Stats) {
         self.reads += other.reads;
         self.read_hits += other.read_hits;

@@ -1,4 +1,4 @@
-//! The fixed facts of a volume that all its parts go by: block size, size, write rules.
+//! The properties of a volume that all its parts use: block size, size, write rules.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,26 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use undercroft_cache::WriteMode;
 use undercroft_random::fibonacci;
 
-/// Neighbours that stay in one shard, as a power of two: so that runs of blocks stay together.
+/// Binary logarithm of the number of neighbouring blocks in one shard, so that runs of blocks stay
+/// together.
 const SHARD_GROUP_BITS: u32 = 6;
 
-/// Volumes of more blocks than this do not tell cold reads apart: the record would be too large.
+/// Volumes with more blocks do not count cold reads: the record would be too large.
 const SEEN_BLOCKS_MAX: u64 = 1 << 32;
 
 pub(crate) struct Geometry {
     pub(crate) block_bits: u32,
-    /// Bytes; grows, never shrinks.
+    /// Size in bytes; grows, never shrinks.
     size: AtomicU64,
-    /// Offsets and lengths of store requests are multiples of this power of two.
+    /// Offsets and lengths of store requests are multiples of this power of two, in bytes.
     pub(crate) alignment: u64,
     /// What a write does to the policy.
     pub(crate) mode: WriteMode,
     /// Whether a write is answered before the store has it.
     pub(crate) write_back: bool,
     pub(crate) shards: u64,
-    /// A bit for each block that was ever referenced; empty if that is not kept. It costs 32 KiB a
-    /// GiB of volume with blocks of 4 KiB. Blocks by which
-    /// the volume grows later are not in it and never count as cold.
+    /// A bit for each block ever referenced; empty if not recorded. With blocks of 4 KiB it takes
+    /// 32 KiB per GiB of volume. Blocks added when the volume grows are not in it, and never count
+    /// as cold.
     seen: Box<[AtomicU64]>,
 }
 
@@ -63,7 +64,7 @@ impl Geometry {
         self.size.store(size, Ordering::Release);
     }
 
-    /// The block that a byte lies in.
+    /// The block that contains a byte.
     pub(crate) fn block_of(&self, offset: u64) -> u64 {
         offset >> self.block_bits
     }
@@ -78,7 +79,7 @@ impl Geometry {
         block << self.block_bits
     }
 
-    /// Bytes of a block: fewer only for the last one of a volume of uneven size.
+    /// Bytes of a block. Only the last block of a volume may be shorter than the others.
     pub(crate) fn len(&self, block: u64) -> usize {
         (self.size() - self.start(block)).min(self.block_bytes()) as usize
     }
@@ -87,7 +88,7 @@ impl Geometry {
         at & (self.alignment - 1) == 0
     }
 
-    /// Which shard a block belongs to.
+    /// The shard that a block belongs to.
     pub(crate) fn shard_of(&self, block: u64) -> usize {
         if self.shards == 1 {
             return 0;
@@ -96,11 +97,12 @@ impl Geometry {
         (fibonacci(group) >> 32) as usize % self.shards as usize
     }
 
-    /// Notes that a block is referenced: true if it is known that it never was before.
+    /// Records a reference to a block. Returns true if the block is known not to have been
+    /// referenced before.
     pub(crate) fn first_touch(&self, block: u64) -> bool {
         let bit = 1 << (block % 64);
         let word = self.seen.get((block / 64) as usize);
-        // Read first: mostly it was, and a change holds the processor up.
+        // Read first: usually the bit is set, and an atomic change is slower.
         let is_new = |word: &AtomicU64| word.load(Ordering::Relaxed) & bit == 0;
         word.filter(|word| is_new(word))
             .is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)

@@ -1,4 +1,4 @@
-//! A histogram of times: four buckets to each doubling, from 1 ns to 9 minutes, no lock.
+//! A lock-free histogram of durations: four buckets per doubling, from 1 ns to 9 minutes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,8 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a time: below 4 ns one a nanosecond, then the two bits after the leading one.
+/// The bucket of a duration: below 4 ns one bucket per nanosecond, then by the two bits after the
+/// leading one.
 fn bucket(ns: u64) -> usize {
     if ns < 4 {
         return ns as usize;
@@ -28,7 +29,7 @@ fn bucket(ns: u64) -> usize {
     (((doubling - 1) as usize) * 4 + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The first nanosecond that is above the bucket.
+/// The upper bound of a bucket in nanoseconds (exclusive).
 fn upper_ns(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64 + 1;
@@ -45,7 +46,7 @@ impl Histogram {
         self.sum_ns.fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
     }
 
-    /// Durations counted.
+    /// Number of durations counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
     }
@@ -55,14 +56,14 @@ impl Histogram {
         self.sum_ns.load(Ordering::Relaxed)
     }
 
-    /// The buckets that hold anything: upper bound in nanoseconds (exclusive), and count.
+    /// The non-empty buckets: upper bound in nanoseconds (exclusive), and count.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         let counts = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).enumerate();
         counts.filter(|&(_, count)| count > 0).map(|(b, count)| (upper_ns(b), count)).collect()
     }
 
-    /// An upper bound, at most a quarter too large, of the time that a share `q` (0 to 1) of the
-    /// durations kept to; 0 where nothing was counted.
+    /// An upper bound, at most a quarter too large, of the `q` quantile (0 to 1) in nanoseconds; 0
+    /// if nothing was counted.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let buckets = self.buckets();
         let total: u64 = buckets.iter().map(|&(_, count)| count).sum();

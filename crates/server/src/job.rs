@@ -1,4 +1,4 @@
-//! A request on its way: what is left of it, and its parts, one a block.
+//! A request in progress: what remains of it, and its parts, one per block.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) length: u64,
     pub(crate) durable: bool,
     pub(crate) started: Instant,
-    /// Of what is read for nobody: given back when it is over.
+    /// For prefetches: the room that they take, returned when the job ends.
     _room: Option<Room>,
     progress: Mutex<Progress>,
 }
@@ -30,30 +30,30 @@ pub(crate) enum JobKind {
     Write(Payload),
     /// Writes zeroes to a part of a block.
     Zero,
-    /// Reads for nobody.
+    /// Reads blocks into the cache without answering a client.
     Prefetch,
 }
 
 struct Progress {
-    /// Parts not yet done, and one for the submission itself.
+    /// Parts not yet done, plus one for the submission itself.
     left: u32,
-    /// A read's pieces by block; empty where not yet there.
+    /// The pieces of a read by block; empty for those not yet available.
     pieces: Pieces,
     source: Source,
     failed: Option<Failed>,
     reply: Option<Reply>,
-    /// Its client was answered: it goes on by itself.
+    /// Set if the client was answered early, and the job continues without it.
     late: Option<Late>,
 }
 
-/// Blocks that may be read for nobody, of those that may be at a time; given back with this.
+/// Room for blocks to be prefetched, out of a limited number; dropping it returns the room.
 pub(crate) struct Room {
     of: Arc<AtomicUsize>,
     blocks: usize,
 }
 
 impl Room {
-    /// Up to so many, of `limit` in all.
+    /// Takes room for up to `wanted` blocks, of `limit` in all.
     pub(crate) fn take(of: &Arc<AtomicUsize>, wanted: usize, limit: usize) -> Self {
         let mut blocks = 0;
         let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
@@ -82,7 +82,7 @@ pub(crate) struct BlockOp {
     pub(crate) block: u64,
 }
 
-/// A request that is over, to be answered when no lock is held.
+/// A request that is done; it is answered when no lock is held.
 pub(crate) struct Finished {
     pub(crate) reply: Reply,
     pub(crate) outcome: Outcome,
@@ -111,7 +111,7 @@ impl Job {
         Self { kind, offset, length, durable, started, _room, progress }
     }
 
-    /// One that reads for nobody, within so much room.
+    /// A prefetch within this room.
     pub(crate) fn ahead(offset: u64, length: u64, room: Room) -> Self {
         let job = Self::new(JobKind::Prefetch, offset, length, false, crate::clock::now());
         Self { _room: Some(room), ..job }
@@ -121,7 +121,8 @@ impl Job {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The part of `block` that the request covers: from where to where within the block.
+    /// The part of `block` that the request covers: first and last (exclusive) byte within the
+    /// block.
     pub(crate) fn span(&self, block: u64, geometry: &Geometry) -> (usize, usize) {
         let start = geometry.start(block);
         let from = self.offset.saturating_sub(start);
@@ -134,15 +135,15 @@ impl Job {
         matches!(self.kind, JobKind::Write(_) | JobKind::Zero)
     }
 
-    /// One more part has to be done.
+    /// Adds a part that must be done.
     pub(crate) fn expect_part(&self, source: Source) {
         let mut progress = self.progress();
         progress.left += 1;
         progress.source = progress.source.max(source);
     }
 
-    /// All parts have been submitted; `ready` has the pieces that were at hand, and empty ones for
-    /// the others.
+    /// All parts have been submitted. `ready` has the pieces that were available at once, and empty
+    /// ones for the others.
     pub(crate) fn submitted(&self, ready: Pieces, reply: Option<Reply>) -> Option<Finished> {
         let mut progress = self.progress();
         progress.reply = reply;
@@ -158,7 +159,7 @@ impl Job {
         self.one_less(progress)
     }
 
-    /// The part of `block` is done. `piece`: what a read found.
+    /// The part of `block` is done. `result` has the data of a read.
     pub(crate) fn part_done(
         &self,
         block: u64,
@@ -178,7 +179,7 @@ impl Job {
                 *place.expect("a part of the job") = piece;
             }
             Ok(None) => {}
-            // The first failure is the one that is told.
+            // The client is told the first failure.
             Err(failed) => {
                 progress.failed.get_or_insert(failed);
             }
@@ -186,8 +187,8 @@ impl Job {
         self.one_less(progress)
     }
 
-    /// The client is answered with a failure, and the job goes on without it; nothing if it has an
-    /// answer, or needs none.
+    /// Answers the client with a failure; the job continues without it. Returns `None` if the
+    /// client has been answered, or needs no answer.
     pub(crate) fn give_up(&self, failed: Failed, late: impl FnOnce() -> Late) -> Option<Finished> {
         let mut progress = self.progress();
         let reply = progress.reply.take()?;
@@ -199,7 +200,7 @@ impl Job {
     fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Finished {
         let operation = match self.kind {
             JobKind::Read => CommandKind::Read,
-            // The ends of a WRITE_ZEROES are written like data.
+            // The partial blocks of a WRITE_ZEROES are written like data.
             JobKind::Write(_) | JobKind::Zero => CommandKind::Write,
             JobKind::Prefetch => CommandKind::Cache,
         };
@@ -221,7 +222,7 @@ impl Job {
         Some(self.finished(reply, outcome, progress.source))
     }
 
-    /// Copies what the job writes to the volume from byte `at` on into `out`.
+    /// Copies to `out` what the job writes to the volume from byte `at` on.
     pub(crate) fn copy_to(&self, at: u64, out: &mut [u8]) {
         match &self.kind {
             JobKind::Write(payload) => payload.copy_to(at - self.offset, out),
@@ -229,7 +230,7 @@ impl Job {
         }
     }
 
-    /// What the job writes to the bytes `from..to` of the volume.
+    /// The data that the job writes to the bytes `from..to` of the volume.
     pub(crate) fn data(&self, from: u64, to: u64) -> Vec<Bytes> {
         match &self.kind {
             JobKind::Write(payload) => payload.slices(from - self.offset, to - self.offset),
@@ -238,10 +239,10 @@ impl Job {
     }
 }
 
-/// The bytes of a write, in pieces.
+/// The data of a write, in pieces.
 pub(crate) struct Payload {
     pieces: Vec<Bytes>,
-    /// Where each piece ends.
+    /// The end of each piece, counted from the start of the data.
     ends: Vec<u64>,
 }
 
@@ -256,7 +257,7 @@ impl Payload {
         Self { ends: ends.collect(), pieces }
     }
 
-    /// The bytes `from..to`, which must be within it.
+    /// The bytes `from..to`, which must lie within the data.
     fn slices(&self, from: u64, to: u64) -> Vec<Bytes> {
         let mut slices = Vec::with_capacity(1);
         let mut at = from;

@@ -1,11 +1,11 @@
-//! The storage server's core: volumes with a cache in front of their store.
+//! The core of the storage server: volumes with a cache in front of their store.
 //!
-//! The policy of `undercroft-cache` decides what is kept; a [`Volume`] carries that out: it holds
-//! the data in frames, reads what is missing, writes what changed, and keeps the operations on
-//! each block in order. Driven by one client, one request after another, its counters are those
-//! of the simulator, exactly. `docs/developer/server.md` follows a request through the files here.
+//! The policy of `undercroft-cache` decides what stays cached; a [`Volume`] executes that: it keeps
+//! the data in frames, reads missing blocks, writes changed ones, and orders the operations on each
+//! block. Driven by one client, one request after another, its counters equal those of the
+//! simulator exactly. `docs/developer/server.md` follows a request through the files here.
 //!
-//! `volume` takes requests, holds the locks and asks the store; `shard` is the state under one
+//! `volume` takes requests, holds the locks and calls the store; `shard` is the state under one
 //! lock, and does no I/O.
 //!
 //! [`serve`] is the server around the volumes: configuration, listeners, access, HTTP.

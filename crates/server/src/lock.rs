@@ -1,19 +1,21 @@
-//! How the lock of a shard is waited for. It is held for the few microseconds that the requests of
-//! one message take, and to sleep and to be woken takes longer than that, above all when it is
-//! another processor that wakes: threads of busy connections then lose the processor on which the
-//! other end of their connection runs. So who waits looks for a while before it sleeps.
+//! The lock of a shard, and how a thread waits for it. The lock is held for the few microseconds
+//! that the requests of one message take. Sleeping and waking takes longer, especially if another
+//! processor must wake the thread: threads of busy connections would then lose the processor on
+//! which the other end of their connection runs. So a waiting thread spins for a while before it
+//! sleeps.
 //!
-//! Not here: locks that are held for an instant or are hardly ever waited for. They sleep at once.
+//! Not here: locks that are held very briefly or are rarely contended. Threads sleep for these at
+//! once.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError, spin_loop, yield_now};
 
-/// Looks in a row, some 15 us: as long as a holder that runs may take.
+/// Attempts in a row, about 15 us: as long as a running holder may need.
 const SPINS: u32 = 300;
 
-/// Looks after which the processor is offered to others: the holder may wait for just this one.
+/// Further attempts that yield the processor, because the holder may be waiting for this one.
 const YIELDS: u32 = 100;
 
-/// Takes a lock that is held for microseconds. A lock whose holder panicked is taken as it is.
+/// Takes a lock that is held for microseconds. A poisoned lock is taken as it is.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     try_lock(mutex).unwrap_or_else(|| wait_for(mutex))

@@ -1,9 +1,9 @@
-//! The server below, where it runs the next level of the scheme of movement that this volume runs
-//! one of: what a shard says to it, and what it hears.
+//! The interface to the server below, if it runs the next level of the movement scheme of which
+//! this volume runs one level: what a shard sends to it and learns from it.
 //!
-//! All is said under the lock of the shard, so that what goes down is known to go before anything
-//! can change the block again. Not here: how it is said (`serve/upstream/moves.rs`), and what a
-//! shard does about it (`levels.rs`).
+//! It is called under the lock of the shard, so that a block is announced to move down before
+//! anything can change it again. Not here: how messages are sent
+//! (`serve/upstream/level_sender.rs`), and what a shard does with the answers (`levels.rs`).
 
 use std::fmt;
 use std::future::Future;
@@ -15,49 +15,50 @@ use undercroft_hints::{AskedAt, Departed};
 
 use crate::counters::LowerStats;
 
-/// A block that comes up from below, unasked for.
+/// A block that comes up from below without a request.
 #[derive(Clone, Debug)]
 pub struct Ascended {
     /// The block.
     pub block: u64,
-    /// What goes with it.
+    /// The load that goes with it.
     pub load: Load,
-    /// All of its bytes.
+    /// The data of the whole block.
     pub data: Bytes,
 }
 
-/// What came up for blocks that went down.
+/// The blocks that came up in exchange for blocks that went down.
 pub struct Settlement {
-    /// To be placed.
+    /// The blocks to place.
     pub ascended: Vec<Ascended>,
-    /// To be kept until that is done: the level is not settled before.
+    /// Keep this until they are placed; until it is dropped, the level is not settled.
     pub hold: Box<dyn Send>,
 }
 
-/// A settlement to come, when all that was waited for is known.
+/// A pending settlement.
 pub type Settling = Pin<Box<dyn Future<Output = Settlement> + Send>>;
 
-/// The level below. Called with locks held: must not wait, and must not ask the volume anything.
+/// The level below. Called with locks held: an implementation must not wait, and must not call the
+/// volume.
 pub trait Lower: fmt::Debug + Send + Sync {
-    /// Blocks of all levels below.
+    /// Total blocks of all levels below.
     fn blocks(&self) -> u64;
 
-    /// The request for a block is about to be made that this is said of.
+    /// Announces a request for a block that is about to be made.
     fn ask(&self, asked: AskedAt);
 
-    /// A block has left downwards. With `awaits`, another may come up for it: then
-    /// [`settle`](Self::settle) is to be called soon.
+    /// A block has moved down. With `awaits`, another block may come up in exchange;
+    /// [`settle`](Self::settle) must then be called soon.
     fn down(&self, departed: Departed, awaits: bool);
 
-    /// What was answered last of a block that was asked for; fresh if nothing was.
+    /// The latest answer about a requested block; `Fresh` if there is none.
     fn answer(&self, block: u64) -> Pass;
 
-    /// Whether nothing may still come up.
+    /// Whether no exchange is pending.
     fn is_settled(&self) -> bool;
 
-    /// Sends what waits, and waits for what comes up for it.
+    /// Sends waiting blocks, and waits for the blocks that come up in exchange.
     fn settle(&self) -> Settling;
 
-    /// What came of it so far.
+    /// The counts so far.
     fn told(&self) -> LowerStats;
 }

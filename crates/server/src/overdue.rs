@@ -1,5 +1,5 @@
-//! The account of requests that were answered with EIO before they were over: how many there are
-//! and how many bytes they ask for, which is bounded (`volume/timeouts.rs` says why they go on).
+//! Accounts for late requests: those answered with EIO before they ended. Their number and bytes
+//! are limited (`volume/timeouts.rs` explains why they continue).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,25 +10,25 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 
-/// Most requests that go on without their clients.
+/// Most late requests.
 const OVERDUE_MAX: u64 = 1024;
 
-/// Most bytes that these ask for.
+/// Most bytes of late requests.
 const OVERDUE_BYTES_MAX: u64 = 64 << 20;
 
-/// The requests of a volume that were answered before they were over.
+/// The late requests of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Overdue {
-    /// Those that still are not over, and their bytes.
+    /// Number and bytes of the late requests that have not ended.
     open: AtomicU64,
     bytes: AtomicU64,
-    /// All there ever were.
+    /// Number of all late requests so far.
     all: AtomicU64,
-    /// The bytes that late changes concern, without a cache.
+    /// The byte ranges that late changes may still change; for volumes without a cache.
     changing: Mutex<Vec<Range<u64>>>,
 }
 
-/// One of them; it is over when this is dropped.
+/// A late request; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Late {
     of: Arc<Overdue>,
@@ -38,7 +38,7 @@ pub(crate) struct Late {
 }
 
 impl Overdue {
-    /// A request of so many bytes at a volume is answered after `limit`, before it is over.
+    /// Adds a late request for `bytes` bytes; its client was answered after `limit`.
     pub(crate) fn begin(
         self: &Arc<Self>,
         volume: &str,
@@ -60,12 +60,12 @@ impl Overdue {
         Late { of: Arc::clone(self), volume: volume.to_owned(), bytes, changes }
     }
 
-    /// How many there are that are not over.
+    /// Number of late requests that have not ended.
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// How many there were.
+    /// Number of late requests so far.
     pub(crate) fn all(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl Overdue {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a change of bytes that a late one may still change.
+    /// Refuses a change of bytes that a late request may still change.
     pub(crate) fn check_change(&self, bytes: &Range<u64>) -> Result<(), Failed> {
         let overlaps = |late: &Range<u64>| late.start < bytes.end && bytes.start < late.end;
         if self.open() > 0 && self.changing().iter().any(overlaps) {
@@ -85,7 +85,7 @@ impl Overdue {
         Ok(())
     }
 
-    /// Whether there may be no more.
+    /// Whether the limits are reached.
     pub(crate) fn is_full(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= OVERDUE_MAX
             || self.bytes.load(Ordering::Relaxed) >= OVERDUE_BYTES_MAX

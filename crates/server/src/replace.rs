@@ -1,6 +1,6 @@
-//! Small files that a server keeps for itself: written as a whole or not at all, and opened without
-//! being led elsewhere. A name in a folder where others may write can be a link to a file of
-//! somebody else, or a pipe that nobody ends.
+//! Small files for the server's own use: written completely or not at all, and opened safely. In a
+//! folder where others may write, a name can be a link to somebody else's file, or a pipe that
+//! never ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Writes a file, durable, under another name first: it is whole, or as it was. What had the other
-/// name is removed, never written to.
+/// Writes a file durably, under another name first, so that the file is either complete or
+/// unchanged. A file that has this other name is removed, never written to.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
@@ -19,7 +19,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // To be new, it must not be a link either.
+    // `create_new` also refuses a link.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -28,7 +28,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Opens a regular file to read it. Never waits, and follows no link.
+/// Opens a regular file for reading. Never waits, and follows no link.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -69,7 +69,7 @@ mod tests {
         mknodat(CWD, at("pipe"), FileType::Fifo, mode, 0).unwrap();
         fs::write(at("file"), "content").unwrap();
         symlink(at("file"), at("link")).unwrap();
-        // To open the pipe in the usual way would wait for a writer for ever.
+        // Opening the pipe in the usual way would wait for a writer for ever.
         assert!(open_regular(&at("pipe")).is_err() && open_regular(&at("link")).is_err());
         assert!(open_regular(&at("file")).is_ok());
     }

@@ -1,10 +1,10 @@
-//! A store that takes its time: a disk with a service time and a queue in front of another store.
+//! A store that delays requests: a disk with a service time and a queue, in front of another store.
 //!
-//! Only reads, writes, zeroes, trims and flushes wait. Each is given its time when it is asked
-//! for, so the schedule does not depend on who looks at the answer when. The other store is asked
-//! when that time has come, so a change happens then and not before. Waiting needs a tokio runtime
-//! with timers, whose steps are a millisecond: shorter times are kept by the schedule, but an
-//! answer comes up to a step later.
+//! Only reads, writes, zeroes, trims and flushes are delayed. The time of each is fixed when it is
+//! requested, so the schedule does not depend on when answers are polled. The other store gets the
+//! request when that time has come, so that a change takes effect then and not earlier. This needs
+//! a tokio runtime with timers, whose resolution is one millisecond: the schedule keeps shorter
+//! times, but an answer may come up to a millisecond late.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,19 +28,19 @@ use undercroft_random::SplitMix64;
 pub struct Delay {
     /// Shortest service time.
     pub min: Duration,
-    /// Longest; each request's is drawn evenly from between. Equal to `min`: a fixed time.
+    /// Longest service time; each request's time is drawn uniformly. Equal to `min`: a fixed time.
     pub max: Duration,
-    /// Requests that are served at once, at least 1; others wait in order. `None`: all.
+    /// Requests served at the same time, at least 1; further ones wait in order. `None`: no limit.
     pub queue: Option<u32>,
-    /// Of the random times.
+    /// Seed of the random times.
     pub seed: u64,
 }
 
 impl Delay {
-    /// Longest service time that is taken.
+    /// Longest service time that is accepted.
     pub const MAX: Duration = Duration::from_secs(3600);
 
-    /// Most requests served at once.
+    /// Most requests served at the same time.
     pub const QUEUE_MAX: u32 = 65_536;
 }
 
@@ -51,14 +51,14 @@ pub(crate) static KINDS: [Kind; 1] = [Kind {
     parse,
 }];
 
-/// A delay before a store, as people write it: `delay(2ms..8ms,queue=4,seed=1):STORE`.
+/// The specification of a delayed store: `delay(2ms..8ms,queue=4,seed=1):STORE`.
 #[derive(Debug)]
 struct DelaySpec {
     delay: Delay,
     inner: StoreSpec,
 }
 
-/// What is said where there is no time.
+/// The error text for a missing time.
 const TIME_EXPECTED: &str = "a time, as in delay(5ms): or delay(2ms..8ms):";
 
 fn parse(words: &Words<'_>) -> Parsed<StoreSpec> {
@@ -118,7 +118,7 @@ impl fmt::Display for DelaySpec {
     }
 }
 
-/// The wrapper.
+/// The delaying store.
 pub struct DelayStore {
     inner: Arc<dyn Store>,
     delay: Delay,
@@ -127,15 +127,15 @@ pub struct DelayStore {
 
 struct Schedule {
     random: SplitMix64,
-    /// When each place of the queue is free again.
+    /// When each place in the queue becomes free.
     free: BinaryHeap<Reverse<Instant>>,
 }
 
 impl DelayStore {
-    /// Puts a delay before a store.
+    /// Puts a delay in front of a store.
     ///
     /// # Errors
-    /// If the times are not in order or beyond [`Delay::MAX`], or the queue is 0 or too long.
+    /// The times are not in order or beyond [`Delay::MAX`], or the queue is 0 or too long.
     pub fn new(inner: Arc<dyn Store>, delay: Delay) -> io::Result<DelayStore> {
         let queue_fits = delay.queue.is_none_or(|queue| (1..=Delay::QUEUE_MAX).contains(&queue));
         if delay.min > delay.max || delay.max > Delay::MAX || !queue_fits {
@@ -150,7 +150,7 @@ impl DelayStore {
         Ok(DelayStore { inner, delay, schedule: Mutex::new(schedule) })
     }
 
-    /// Takes a place in the queue: when the request will have been served.
+    /// Takes a place in the queue. Returns when the request will have been served.
     fn turn(&self) -> Instant {
         let now = Instant::now();
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);

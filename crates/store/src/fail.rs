@@ -1,5 +1,5 @@
-//! A store that fails on purpose, by a rule that counts or draws requests: the same requests in
-//! the same order fail the same way. A test steers it through its [`FailHandle`].
+//! A store that fails on purpose, by a rule that counts requests or draws random numbers: equal
+//! sequences of requests fail in the same way. A test controls it through its [`FailHandle`].
 
 mod spec;
 
@@ -34,40 +34,40 @@ pub enum RequestKind {
     Extents,
 }
 
-/// Which of the requests of the right kind are met, counted from 1 when the rule was made.
+/// Which requests of the given kind fail, counted from 1 since the rule was set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trigger {
     /// This one.
     Nth(u64),
     /// This one and all after it.
     From(u64),
-    /// Every so many.
+    /// Every n-th request.
     Every(u64),
-    /// Those that touch bytes from `from` on and before `to`: a bad place of the medium.
+    /// Requests that touch bytes in `from..to`: a bad place on the medium.
     Within {
         /// First byte.
         from: u64,
-        /// The byte behind the last.
+        /// The byte behind the last one.
         to: u64,
     },
-    /// Each with this probability, 0 to 1, drawn with this seed.
+    /// Each request with this probability, drawn with this seed.
     Chance {
-        /// 0: never, 1: always.
+        /// From 0 (never) to 1 (always).
         probability: f64,
-        /// Of the draws.
+        /// Seed of the random numbers.
         seed: u64,
     },
 }
 
-/// What happens to a request that is met.
+/// What happens to a failing request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It has no effect and fails.
     Error(FailWith),
-    /// Its first half takes effect (a flush: all of it), and it fails.
+    /// Its first half takes effect (a flush: all of it), and then it fails.
     Short(FailWith),
-    /// It waits this long or until [`FailHandle::release`], then goes on as if nothing had been.
-    /// `None`: without end. Waiting for a time needs a tokio runtime with timers.
+    /// It waits this long, or until [`FailHandle::release`], and then proceeds normally. `None`: no
+    /// time limit. A time limit needs a tokio runtime with timers.
     Stall(Option<Duration>),
 }
 
@@ -83,24 +83,24 @@ pub enum FailWith {
     NoMemory,
 }
 
-/// When what fails how.
+/// Which requests fail, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FailRule {
-    /// The kind of requests; `None`: any.
+    /// The kind of requests; `None`: all kinds.
     pub kind: Option<RequestKind>,
-    /// Which of them.
+    /// Which requests of that kind.
     pub trigger: Trigger,
-    /// How.
+    /// How they fail.
     pub failure: Failure,
 }
 
-/// The wrapper.
+/// The failing store.
 pub struct FailStore {
     inner: Arc<dyn Store>,
     handle: FailHandle,
 }
 
-/// Steers a [`FailStore`] from outside.
+/// Controls a [`FailStore`].
 #[derive(Clone)]
 pub struct FailHandle {
     shared: Arc<Shared>,
@@ -108,7 +108,7 @@ pub struct FailHandle {
 
 struct Shared {
     state: Mutex<State>,
-    /// Told on each release.
+    /// Notified on each release.
     release: watch::Sender<()>,
 }
 
@@ -120,17 +120,17 @@ struct State {
 }
 
 impl FailHandle {
-    /// Sets another rule, or none. Counting begins anew.
+    /// Sets another rule, or none, and restarts the count.
     pub fn set(&self, rule: Option<FailRule>) {
         *self.lock() = State::new(rule);
     }
 
-    /// Lets every stalled request go on.
+    /// Lets all stalled requests proceed.
     pub fn release(&self) {
         self.shared.release.send_replace(());
     }
 
-    /// Requests that the rule has met since it was set.
+    /// Requests to which the rule has applied since it was set.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.lock().failed
@@ -140,9 +140,9 @@ impl FailHandle {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request, and says what is to happen to it.
+    /// Counts a request, and returns what happens to it.
     fn meet(&self, kind: RequestKind, (offset, length): (u64, u64)) -> Fate {
-        // Listened to from here on, so that a release right after is not missed.
+        // Subscribes first, so that a release right afterwards is not missed.
         let released = self.shared.release.subscribe();
         match self.lock().meet(kind, offset, offset.saturating_add(length)) {
             None => Fate::Pass,
@@ -180,7 +180,7 @@ impl State {
     }
 }
 
-/// What happens to one request.
+/// The treatment of one request.
 enum Fate {
     Pass,
     Fail(FailWith),
@@ -195,7 +195,7 @@ struct Stall {
 
 impl Stall {
     async fn pass(mut self) {
-        // An error says that the store and all its handles are gone: nobody will release it.
+        // An error means that the store and all its handles are gone, so nobody can release it.
         let released = self.released.changed();
         match self.time {
             Some(time) => drop(tokio::time::timeout(time, released).await),
@@ -216,20 +216,20 @@ impl FailWith {
 }
 
 impl FailStore {
-    /// Puts a rule before a store.
+    /// Puts a rule in front of a store.
     pub fn new(inner: Arc<dyn Store>, rule: Option<FailRule>) -> FailStore {
         let state = Mutex::new(State::new(rule));
         let shared = Arc::new(Shared { state, release: watch::Sender::new(()) });
         FailStore { inner, handle: FailHandle { shared } }
     }
 
-    /// What steers it.
+    /// The handle that controls it.
     #[must_use]
     pub fn handle(&self) -> FailHandle {
         self.handle.clone()
     }
 
-    /// A request without data for the caller: `part` sends its first half.
+    /// A request that returns no data: `part` sends its first half.
     fn change(
         &self,
         (kind, doing): (RequestKind, &'static str),
@@ -254,7 +254,7 @@ impl FailStore {
         }
     }
 
-    /// Half of a length, aligned.
+    /// Half of a length, rounded down to the alignment.
     fn half(&self, length: u64) -> u64 {
         let alignment = u64::from(self.inner.facts().alignment);
         length / 2 / alignment * alignment
@@ -277,7 +277,7 @@ impl Store for FailStore {
             }
             Fate::Short(with) => Box::pin(async move {
                 let (mut into, result) = inner.read(offset, into).await;
-                // The second half is what a caller must not take for data.
+                // The second half is overwritten, because callers must not use it.
                 let mut skip = length - length / 2;
                 for buffer in &mut into {
                     let buffer = (**buffer).as_mut();

@@ -1,5 +1,5 @@
-//! A regular file or a block device as a store: how it is opened and checked, and how requests
-//! reach the I/O threads. The I/O itself is in the modules below this one.
+//! A regular file or a block device as a store: opening and checking it, and passing requests to
+//! the I/O threads. The modules below do the I/O.
 
 mod durability;
 mod holes;
@@ -26,29 +26,30 @@ use holes::Holes;
 use medium_io::MediumIo;
 pub(crate) use spec::KINDS;
 
-/// Reads up to this size are first tried in the caller's thread, as far as they are cached: what it
-/// copies is still near the processor when it is sent. A larger one would hold that thread up by
-/// copying alone.
+/// Reads up to this size are first tried in the caller's thread, as far as they are in the page
+/// cache: the copied data are then still in the processor's cache when they are sent. Copying more
+/// would occupy that thread too long.
 const INLINE_BYTES: u64 = 512 << 10;
 
-/// Alignment for direct I/O where the file system does not say: no disk has larger sectors.
+/// Alignment for direct I/O if the file system does not tell: no disk has larger sectors.
 const DIRECT_ALIGNMENT: u32 = 4096;
 
-/// How to open a file or block device.
+/// Options for opening a file or block device.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// The size it must have; a regular file that does not exist is made, sparse, of this size.
+    /// Required size in bytes. A regular file that does not exist is created with this size,
+    /// sparse.
     pub size: Option<u64>,
-    /// Changes are refused, and others may read it at the same time.
+    /// Refuse changes, and allow others to read the file at the same time.
     pub read_only: bool,
-    /// Past the page cache of the kernel (`O_DIRECT`); offsets and lengths must then be aligned.
+    /// Bypass the kernel's page cache (`O_DIRECT`); offsets and lengths must then be aligned.
     pub direct: bool,
-    /// I/O threads, 1 to 1024: requests that are at the disk at once.
+    /// Number of I/O threads, 1 to 1024: requests that the disk gets at the same time.
     pub threads: usize,
 }
 
 impl FileOptions {
-    /// I/O threads, if not told otherwise: they keep a fast disk busy and are cheap when idle.
+    /// Default number of I/O threads: enough for a fast disk, and cheap when idle.
     pub const THREADS: usize = 16;
 
     /// Most I/O threads.
@@ -63,19 +64,18 @@ impl Default for FileOptions {
 
 /// A store on a regular file or a block device.
 ///
-/// The file is locked (`flock`): for this store alone, or for readers if it is read-only. A
-/// writable block device is also opened exclusively, so a mounted one is refused. Once a flush
-/// has failed, all further flushes and durable changes fail: the kernel forgets such data, and a
-/// later success would be a lie.
+/// The file is locked (`flock`): exclusively, or shared if it is read-only. A writable block device
+/// is also opened exclusively, so a mounted one is refused. Once a flush has failed, all further
+/// flushes and durable changes fail, because the kernel discards the affected data and would report
+/// success later.
 pub struct FileStore {
     inner: Arc<Inner>,
     pool: IoPool,
-    /// Requests go through the page cache of the kernel: the caller's thread may read what is
-    /// there.
+    /// Whether requests use the kernel's page cache; the caller's thread may then read cached data.
     inline: bool,
 }
 
-/// What the I/O threads share.
+/// State shared by the I/O threads.
 struct Inner {
     medium: Medium,
     io: MediumIo,
@@ -84,11 +84,11 @@ struct Inner {
 }
 
 impl FileStore {
-    /// Opens a file or block device, or makes a file.
+    /// Opens a file or block device, or creates a file.
     ///
     /// # Errors
-    /// If it cannot be opened or made, is in use (the holder is named where the system tells), or
-    /// is not what the options say.
+    /// It cannot be opened or created, is in use (the holder is named if the system tells), or does
+    /// not match the options.
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FileStore> {
         let name = format!("file:{}", path.display());
         Self::open_named(path, options, &name).map_err(|error| wrap(name, error))
@@ -122,8 +122,8 @@ impl FileStore {
         Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct })
     }
 
-    /// Checks a change and gives it to the pool; `change` says afterwards whether it must still
-    /// be made durable.
+    /// Checks a change and passes it to the pool. `change` returns whether the change must still be
+    /// made durable.
     fn change(
         &self,
         doing: &'static str,
@@ -160,7 +160,7 @@ impl FileStore {
     }
 }
 
-/// Whether a change is on the medium by itself.
+/// Whether a change is already durable.
 enum Durable {
     Already,
     No,
@@ -207,7 +207,7 @@ impl Store for FileStore {
     }
 
     fn takes_many(&self) -> bool {
-        // Direct writes wait for the disk: they keep it busy only if many are under way.
+        // Direct writes wait for the disk, and need many requests at the same time to keep it busy.
         self.inline
     }
 
@@ -257,23 +257,23 @@ impl Store for FileStore {
         let inner = Arc::clone(&self.inner);
         self.run("reload", move || {
             let fault = |error| inner.medium.fault_of_all("reload", error);
-            // Positional I/O only everywhere else: nobody misses the file's own position.
+            // Uses the file's own position, which nothing else needs: all other I/O is positional.
             let size = rustix::fs::seek(inner.io.file(), SeekFrom::End(0));
             Ok(inner.medium.grow(size.map_err(|error| fault(error.into()))?))
         })
     }
 }
 
-/// A file as it was found.
+/// A file that was opened.
 struct Opened {
     file: File,
     size: u64,
-    /// Of a block device: the unit of its requests.
+    /// Sector size of a block device in bytes; `None` for a regular file.
     sector_bytes: Option<u32>,
 }
 
 fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
-    // Asked before it is opened, as opening a pipe or a terminal has effects of its own.
+    // Checked before opening, since opening a pipe or a terminal has side effects.
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return make(path, options),
@@ -326,11 +326,11 @@ fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
     let made = lock::lock(&file, false).and_then(|()| {
         file.set_len(size)?;
         file.sync_all()?;
-        // The name, too, must survive a crash before anybody is told that data is safe.
+        // The file's name must also survive a crash before any data are called safe.
         File::open(directory(path))?.sync_all()
     });
     if let Err(error) = made {
-        // Half a volume would be taken for a whole one later.
+        // An incomplete volume must not be mistaken for a complete one later.
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
@@ -351,7 +351,7 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// What offsets, lengths and memory addresses must be multiples of for direct I/O.
+/// The alignment of offsets, lengths and memory addresses for direct I/O, in bytes.
 fn direct_alignment(opened: &Opened) -> io::Result<u32> {
     if let Some(sector) = opened.sector_bytes {
         return Ok(sector);

@@ -1,5 +1,5 @@
-//! The kinds of stores: the table `KINDS`, and the text by which people choose one. A new kind is
-//! one file beside this one and one line in the table; `docs/developer/add-a-store.md` shows it.
+//! The kinds of stores: the table `KINDS`, and the syntax by which users choose one. A new kind is
+//! one file beside this one and one line in the table; `docs/developer/add-a-store.md` shows how.
 //!
 //! ```text
 //! STORE  = NAME [ "(" OPTION { "," OPTION } ")" ] ":" PLACE
@@ -17,8 +17,8 @@
 //! fail(read,n=3):  fail(write,p=0.01,seed=7,short=enospc):  fail(flush,every=2,stall=1s):
 //! fail(write,at=1MiB..2MiB):                            a bad place
 //! ```
-//! Options stand in parentheses right after the name, so that a path may hold commas. Within
-//! `concat` and `stripe` a path must have its parentheses in pairs and no semicolon.
+//! Options are in parentheses right behind the name, so that a path may contain commas. Within
+//! `concat` and `stripe` a path must have balanced parentheses and no semicolon.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ use crate::open::OpenOptions;
 use crate::parse::{Parsed, Setting, SpecError, Text};
 use crate::store::{Answer, Store};
 
-/// The kinds, file by file.
+/// The kinds, by file.
 static KINDS: &[&[Kind]] = &[
     &crate::file::KINDS,
     &crate::memory::KINDS,
@@ -44,64 +44,63 @@ static KINDS: &[&[Kind]] = &[
     &crate::fail::KINDS,
 ];
 
-/// Every kind, in the order in which help and errors list them.
+/// Every kind, in the order of help and error texts.
 pub fn kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().copied().flatten()
 }
 
-/// Longest text that is looked at, in bytes.
+/// Longest accepted text in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// Most wrappers and lists around one another.
+/// Most nested wrappers and lists.
 const MAX_DEPTH: u32 = 16;
 
 /// A kind of store.
 pub struct Kind {
-    /// What its texts begin with.
+    /// Its name, with which a specification begins.
     pub name: &'static str,
-    /// How it is written, for help and errors; empty: they do not list it.
+    /// Its syntax, for help and error texts; empty: not listed there.
     pub form: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub summary: &'static str,
-    /// Reads what follows the name.
+    /// Parses what follows the name.
     pub parse: fn(&Words<'_>) -> Parsed<StoreSpec>,
 }
 
-/// A store that can be opened, as a person described it.
+/// The description of a store that can be opened, parsed from a user's text.
 ///
-/// `Display` writes the text in a form that parses to an equal description, without options that
-/// are at their default.
+/// `Display` writes a text that parses to an equal description, without options at their defaults.
 pub trait Description: fmt::Display + fmt::Debug + Send + Sync {
-    /// Opens the store and all that it is made of. Must be awaited within a tokio runtime with
-    /// timers, on which object stores and delays go on working. Making a file waits for the disk.
+    /// Opens the store and its parts. Must be awaited within a tokio runtime with timers, which
+    /// object stores and delays continue to use. Creating a file waits for the disk.
     ///
     /// # Errors
-    /// Says which store could not be opened and why. [`io::ErrorKind::InvalidInput`]: the text and
-    /// the options do not fit together, or what is there is not as they say.
+    /// The store that could not be opened, and why. [`io::ErrorKind::InvalidInput`]: the text and
+    /// the options contradict each other, or do not match the existing store.
     fn open(&self, options: OpenOptions) -> Answer<io::Result<Arc<dyn Store>>>;
 
-    /// The stores that it is made of.
+    /// The stores that it consists of.
     fn parts(&self) -> &[StoreSpec] {
         &[]
     }
 
-    /// The file or block device that holds its bytes.
+    /// The file or block device that contains its bytes.
     fn file(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether it is an export of another server.
+    /// Whether it is another server's export.
     fn is_upstream(&self) -> bool {
         false
     }
 
-    /// Whether it only changes how its one part behaves.
+    /// Whether it only changes the behaviour of its single part.
     fn is_wrapper(&self) -> bool {
         false
     }
 }
 
-/// A store that can be opened. Two are equal if their texts are.
+/// A description of a store that can be opened. Two are equal if their texts are.
 ///
 /// ```
 /// use undercroft_store::{OpenOptions, StoreSpec};
@@ -118,15 +117,15 @@ pub trait Description: fmt::Display + fmt::Debug + Send + Sync {
 pub struct StoreSpec(Arc<dyn Description>);
 
 impl StoreSpec {
-    /// A description as what people choose.
+    /// Wraps a description.
     pub fn new(description: impl Description + 'static) -> StoreSpec {
         StoreSpec(Arc::new(description))
     }
 
-    /// Parses a text that may name these kinds and those of [`kinds`].
+    /// Parses a text with the kinds in `more` and those of [`kinds`].
     ///
     /// # Errors
-    /// Says where the text is wrong, and what could stand there.
+    /// Where the text is wrong, and what is expected there.
     pub fn parse_with(text: &str, more: &'static [Kind]) -> Parsed<StoreSpec> {
         let all = Text::new(text);
         if text.len() > MAX_TEXT {
@@ -138,26 +137,26 @@ impl StoreSpec {
         parse(all, more, 0)
     }
 
-    /// Opens it: see [`Description::open`].
+    /// Opens the store; see [`Description::open`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Description::open`].
     pub fn open(&self, options: OpenOptions) -> Answer<io::Result<Arc<dyn Store>>> {
         self.0.open(options)
     }
 
-    /// Whether it is an export of another server, with nothing in front.
+    /// Whether it is another server's export, without wrappers.
     pub fn is_upstream(&self) -> bool {
         self.0.is_upstream()
     }
 
-    /// The files and block devices that hold its bytes.
+    /// The files and block devices that contain its bytes.
     pub fn files(&self) -> Vec<&Path> {
         let parts = self.0.parts().iter().flat_map(StoreSpec::files);
         self.0.file().into_iter().chain(parts).collect()
     }
 
-    /// The store within its wrappers, and the texts of these, the outermost first.
+    /// The store inside its wrappers, and the texts of the wrappers, the outermost first.
     pub fn unwrapped(&self) -> (&StoreSpec, Vec<String>) {
         let (mut store, mut wrappers) = (self, Vec::new());
         while let (true, [inner]) = (store.0.is_wrapper(), store.0.parts()) {
@@ -196,13 +195,13 @@ impl PartialEq for StoreSpec {
     }
 }
 
-/// The text of a store, behind the name of its kind.
+/// The specification of a store, split behind the name of its kind.
 pub struct Words<'a> {
-    /// The name.
+    /// The name of the kind.
     pub name: &'static str,
-    /// What stands in the parentheses, if there are any.
+    /// The text in the parentheses, if there are any.
     pub inside: Option<Text<'a>>,
-    /// All that follows.
+    /// The text behind that.
     pub rest: Text<'a>,
     more: &'static [Kind],
     depth: u32,
@@ -214,15 +213,15 @@ impl<'a> Words<'a> {
         self.inside.map_or(Vec::new(), Text::options)
     }
 
-    /// What follows the `:` behind the name and the options.
+    /// The text behind the `:` that follows the name and the options.
     ///
     /// # Errors
-    /// There is none.
+    /// The `:` is missing.
     pub fn place(&self) -> Parsed<Text<'a>> {
         self.rest.after(":").map_or_else(|| self.rest.fail("`:`"), Ok)
     }
 
-    /// A store within this one.
+    /// Parses a nested store.
     ///
     /// # Errors
     /// As for the whole text.

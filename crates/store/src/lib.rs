@@ -1,6 +1,6 @@
-//! Backing stores: where a volume's bytes live when they are not cached.
+//! Backing stores: the places of a volume's bytes that are not cached.
 //!
-//! Here: the [`Store`] trait and what implements it. Not here: caching, policies, the NBD protocol
+//! Here: the [`Store`] trait and its implementations. Not here: caching, policies, the NBD protocol
 //! towards clients.
 
 mod delay;

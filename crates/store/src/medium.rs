@@ -1,5 +1,5 @@
-//! What every store keeps of its medium: name, size and limits, the checks that come before each
-//! request, and errors that say what was done and where. No I/O.
+//! What every store keeps about its medium: name, size and limits, the checks before each request,
+//! and errors that name the operation and its range. No I/O.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use crate::store::{Answer, Buffer, Facts};
 
-/// No medium is larger: offsets stay positive as `i64`, as the kernel wants them.
+/// Largest medium: the kernel needs offsets that are positive as `i64`.
 pub(crate) const MAX_BYTES: u64 = i64::MAX as u64;
 
-/// Name and limits of a store. Only the size changes, and it only grows.
+/// Name and limits of a store. Only the size can change, and it only grows.
 #[derive(Debug)]
 pub(crate) struct Medium {
     name: Arc<str>,
@@ -50,13 +50,13 @@ impl Medium {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Takes note of a larger size, cut to the alignment; a smaller one changes nothing.
+    /// Records a larger size, rounded down to the alignment; a smaller one changes nothing.
     pub(crate) fn grow(&self, size: u64) -> u64 {
         let size = size.min(MAX_BYTES) & !(u64::from(self.alignment) - 1);
         self.size.fetch_max(size, Ordering::AcqRel).max(size)
     }
 
-    /// Checks a request that changes nothing.
+    /// Checks the range of a reading request.
     pub(crate) fn check(&self, doing: &'static str, offset: u64, length: u64) -> io::Result<()> {
         let size = self.size();
         let mask = u64::from(self.alignment) - 1;
@@ -70,7 +70,7 @@ impl Medium {
         Err(self.fault(doing, offset, length, io::Error::new(ErrorKind::InvalidInput, why)))
     }
 
-    /// Checks a request that changes something.
+    /// Checks the range of a changing request, and that changes are allowed.
     pub(crate) fn check_change(
         &self,
         doing: &'static str,
@@ -84,7 +84,8 @@ impl Medium {
         self.check(doing, offset, length)
     }
 
-    /// An error with what was done where; kind and OS number stay those of `source`.
+    /// Adds the operation and its range to an error; kind and OS error number stay those of
+    /// `source`.
     pub(crate) fn fault(
         &self,
         doing: &'static str,
@@ -96,13 +97,13 @@ impl Medium {
         wrap(what, source)
     }
 
-    /// An error that concerns the whole store.
+    /// Adds the operation to an error that concerns the whole store.
     pub(crate) fn fault_of_all(&self, doing: &'static str, source: io::Error) -> io::Error {
         wrap(format!("{}: {doing}", self.name), source)
     }
 }
 
-/// An error with more words in front. Made by [`wrap`].
+/// An error with a text in front; made by [`wrap`].
 #[derive(Debug)]
 struct Fault {
     what: String,
@@ -121,13 +122,13 @@ impl std::error::Error for Fault {
     }
 }
 
-/// Puts words in front of an error and keeps its kind.
+/// Puts a text in front of an error, and keeps its kind.
 pub(crate) fn wrap(what: String, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), Fault { what, source })
 }
 
-/// The operating system's number of a store's error, if the system raised it; unlike
-/// [`io::Error::raw_os_error`] this sees through the words that the store put around it.
+/// The OS error number of a store's error, if the system raised it. Unlike
+/// [`io::Error::raw_os_error`] this looks inside the texts that the store has added.
 #[must_use]
 pub fn os_error(error: &io::Error) -> Option<i32> {
     let mut error = error;
@@ -137,22 +138,22 @@ pub fn os_error(error: &io::Error) -> Option<i32> {
     error.raw_os_error()
 }
 
-/// An answer that is there at once.
+/// An answer that is available at once.
 pub(crate) fn ready<T: Send + 'static>(answer: T) -> Answer<T> {
     Box::pin(std::future::ready(answer))
 }
 
-/// Bytes that a list of buffers holds.
+/// Total length of the buffers in bytes.
 pub(crate) fn buffers_bytes(buffers: &mut [Buffer]) -> u64 {
     buffers.iter_mut().map(|buffer| (**buffer).as_mut().len() as u64).sum()
 }
 
-/// Bytes of a list of pieces.
+/// Total length of the pieces in bytes.
 pub(crate) fn pieces_bytes(pieces: &[Bytes]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// Copies `from` into the buffers, beginning `skip` bytes after the first buffer's start.
+/// Copies `from` into the buffers, starting `skip` bytes behind the start of the first one.
 pub(crate) fn scatter(buffers: &mut [Buffer], mut skip: usize, mut from: &[u8]) {
     for buffer in buffers {
         let buffer = (**buffer).as_mut();
@@ -171,8 +172,8 @@ pub(crate) fn scatter(buffers: &mut [Buffer], mut skip: usize, mut from: &[u8]) 
     assert!(from.is_empty(), "more bytes than the buffers hold");
 }
 
-/// Copies from the pieces, beginning `skip` bytes after the first one's start, as much as there is
-/// or fits; says how much.
+/// Copies from the pieces, starting `skip` bytes behind the start of the first one, as much as is
+/// available and fits. Returns the number of bytes copied.
 pub(crate) fn gather(pieces: &[Bytes], mut skip: usize, into: &mut [u8]) -> usize {
     let mut done = 0;
     for piece in pieces {
@@ -185,7 +186,7 @@ pub(crate) fn gather(pieces: &[Bytes], mut skip: usize, into: &mut [u8]) -> usiz
     done
 }
 
-/// The part of a list of pieces that begins after `skip` bytes and is `length` long, shared.
+/// The part of the pieces that starts at byte `skip` and is `length` long, without copying.
 pub(crate) fn cut(pieces: &[Bytes], mut skip: u64, mut length: u64) -> Vec<Bytes> {
     let mut out = Vec::new();
     for piece in pieces {

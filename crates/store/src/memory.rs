@@ -1,5 +1,5 @@
-//! A store in memory. It takes memory for what was written, in chunks, and gives it back for what
-//! was trimmed or zeroed. Nothing outlives the process, so everything written counts as durable.
+//! A store in memory. It allocates memory for written data in chunks, and frees it for trimmed or
+//! zeroed ranges. Nothing outlives the process, so everything written counts as durable.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,13 +15,13 @@ use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, write_options};
 use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
-/// Bytes of a chunk: large enough that the map is small, small enough to follow sparse writes.
+/// Bytes of a chunk: large enough to keep the map small, and small enough for sparse writes.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// The chunks are spread over this many maps, each with its lock.
+/// The chunks are distributed over this many maps, each with its own lock.
 const SHARDS: u64 = 64;
 
-/// Most extents that one answer lists.
+/// Most extents in one answer.
 const MAX_EXTENTS: usize = 1024;
 
 type Chunks = HashMap<u64, Box<[u8]>>;
@@ -35,7 +35,7 @@ pub struct MemoryStore {
 pub(crate) static KINDS: [Kind; 1] =
     [Kind { name: "mem", form: "mem:", summary: "memory, gone when the server ends", parse }];
 
-/// `mem:` and `mem(1GiB):`, with its bytes.
+/// The specifications `mem:` and `mem(1GiB):`, with the size in bytes.
 #[derive(Debug)]
 struct MemorySpec(Option<u64>);
 
@@ -73,7 +73,7 @@ impl MemoryStore {
     /// A store of `size` bytes, all zero.
     ///
     /// # Errors
-    /// If the size is beyond what can be addressed, 2^63 - 1.
+    /// The size exceeds 2^63 - 1.
     pub fn new(size: u64) -> io::Result<MemoryStore> {
         MemoryStore::with_access(size, false)
     }
@@ -141,7 +141,7 @@ impl MemoryStore {
         self.store(offset, data).map_err(fault)
     }
 
-    /// Zeroes a range. Whole chunks are dropped, or else kept (and made) if they must be.
+    /// Zeroes a range. Whole chunks are dropped, unless they must stay (or become) allocated.
     fn clear(&self, offset: u64, length: u64, keep_allocated: bool) -> io::Result<()> {
         let end = offset + length;
         let whole = offset.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
@@ -168,7 +168,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Visits the chunks that exist, where they are fewer than those of the range.
+    /// Drops a range of chunks; visits the existing chunks if these are fewer than the range.
     fn drop_chunks(&self, range: Range<u64>) {
         if range.end - range.start < SHARDS * 16 {
             range.for_each(|chunk| drop(write(self.shard(chunk)).remove(&chunk)));
@@ -183,7 +183,7 @@ impl MemoryStore {
         let end = offset + length;
         let mut out: Vec<Extent> = Vec::new();
         let mut at = offset;
-        // Bounds the answer and the time: a hole of a pebibyte is many absent chunks.
+        // Limits the answer and the time: a hole of a pebibyte has many absent chunks.
         for _ in 0..MAX_EXTENTS * 16 {
             if at == end || out.len() == MAX_EXTENTS {
                 break;
@@ -264,14 +264,14 @@ impl Store for MemoryStore {
     }
 }
 
-/// The chunk of an address, and the part of it that at most `length` bytes from there on cover.
+/// The chunk of an address, and the part of it that up to `length` bytes from the address on cover.
 fn place(at: u64, length: u64) -> (u64, Range<usize>) {
     let within = at % CHUNK_BYTES;
     let count = length.min(CHUNK_BYTES - within);
     (at / CHUNK_BYTES, within as usize..(within + count) as usize)
 }
 
-/// A chunk to write to; made, zeroed, if it is not there.
+/// A chunk for writing; allocated and zeroed if it is missing.
 fn allocated(chunks: &mut Chunks, chunk: u64) -> io::Result<&mut [u8]> {
     use std::collections::hash_map::Entry;
     match chunks.entry(chunk) {
@@ -285,7 +285,7 @@ fn allocated(chunks: &mut Chunks, chunk: u64) -> io::Result<&mut [u8]> {
     }
 }
 
-// Chunks are whole after a panic in between: nothing but copies happens under these locks.
+// A poisoned lock is sound: only copies happen under these locks.
 
 fn read(shard: &RwLock<Chunks>) -> RwLockReadGuard<'_, Chunks> {
     shard.read().unwrap_or_else(PoisonError::into_inner)

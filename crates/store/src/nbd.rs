@@ -1,5 +1,5 @@
-//! An export of another NBD server as a store. What speaks the protocol is not here; whoever opens
-//! the store passes it in.
+//! Another NBD server's export as a store. The protocol is not here; the caller that opens the
+//! store provides the connection.
 
 use std::fmt;
 use std::io::{self, ErrorKind};

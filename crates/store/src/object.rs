@@ -1,5 +1,5 @@
-//! A volume in an object store as people write it: `s3(object=8MiB)://BUCKET/PREFIX`. The store
-//! itself is in `object/bucket.rs`, and in the program if it is built with the feature `object`.
+//! The specification of a volume in an object store: `s3(object=8MiB)://BUCKET/PREFIX`. The store
+//! itself is in `object/bucket.rs`, which needs the feature `object`.
 
 #[cfg(feature = "object")]
 mod bucket;
@@ -35,17 +35,17 @@ pub(crate) static KINDS: [Kind; 5] = [
 /// A volume in an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectSpec {
-    /// Where its objects are.
+    /// The place of its objects.
     pub place: ObjectPlace,
-    /// Bytes of an object: a power of two. Of an existing volume: what it must have.
+    /// Bytes of an object: a power of two. An existing volume must match it.
     pub object_bytes: Option<u64>,
-    /// Bytes of the volume, which it must have or is made with.
+    /// Bytes of the volume: required of an existing one, and the size of a new one.
     pub size: Option<u64>,
-    /// A second server that would change it is kept away.
+    /// Whether a lease keeps a second server from changing it.
     pub lease: bool,
 }
 
-/// Where objects are.
+/// The place of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectPlace {
     /// In a bucket of a service, below a prefix (without slashes at its ends; may be empty).
@@ -56,11 +56,11 @@ pub enum ObjectPlace {
     Memory,
 }
 
-/// The services for objects. Where they are and how to sign in is in the environment, in the
-/// variables that each service's own tools use (`AWS_ENDPOINT`, `AWS_ACCESS_KEY_ID`, ...).
+/// The services for objects. Addresses and credentials come from the environment, in the variables
+/// that each service's own tools use (`AWS_ENDPOINT`, `AWS_ACCESS_KEY_ID`, ...).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectService {
-    /// Amazon S3 and what speaks its protocol.
+    /// Amazon S3, and services with its protocol.
     S3,
     /// Google Cloud Storage.
     Gs,

@@ -9,26 +9,26 @@ use undercroft_text::Uri;
 use crate::medium::wrap;
 use crate::store::{Answer, Store};
 
-/// Connects to another NBD server's export, read-only if told so. The protocol is not known here;
-/// the program passes in what does.
+/// Connects to another NBD server's export, read-only if the second argument is true. The program
+/// provides this, since the protocol is not known here.
 pub type Upstream = Arc<dyn Fn(Uri, bool) -> Answer<io::Result<Arc<dyn Store>>> + Send + Sync>;
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
-    /// Bytes, if the text does not say: what is made is of this size, what exists must have it.
+    /// Size in bytes, if the text gives none: that of a new store, and required of an existing one.
     pub size: Option<u64>,
-    /// Changes are refused.
+    /// Whether to refuse changes.
     pub read_only: bool,
-    /// Opens `nbd://` and the like.
+    /// Opens `nbd://` and similar addresses.
     pub upstream: Option<Upstream>,
 }
 
 impl OpenOptions {
-    /// The size that a text and these options agree on; `store` is named in the error.
+    /// The size from the text (`told`) or from these options; the error names `store`.
     ///
     /// # Errors
-    /// They do not.
+    /// The two sizes differ.
     pub fn one_size(&self, told: Option<u64>, store: &impl Display) -> io::Result<Option<u64>> {
         match (told, self.size) {
             (Some(text), Some(option)) if text != option => {

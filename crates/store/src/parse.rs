@@ -1,25 +1,25 @@
-//! The text of a store in parts that know where they are, so that an error points at its place.
+//! Parses the text of a store in parts that know their position, so that errors can point at it.
 
 use std::fmt;
 
 use undercroft_text::{Bytes, Time};
 
-/// What is wrong with a text, where.
+/// An error in a text, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("in `{text}` at character {}: expected {expected}", at + 1)]
 pub struct SpecError {
-    /// The whole text, cut if very long.
+    /// The whole text, cut if it is very long.
     pub text: String,
-    /// The character that begins what was not understood, from 0.
+    /// Index of the first character that is wrong, counted from 0.
     pub at: usize,
-    /// What could stand there.
+    /// What is expected there.
     pub expected: String,
 }
 
-/// What a part of a text means, or why it means nothing.
+/// A parsed value, or the error.
 pub type Parsed<T> = Result<T, SpecError>;
 
-/// A part of the text to parse.
+/// A part of a text.
 #[derive(Clone, Copy)]
 pub struct Text<'a> {
     whole: &'a str,
@@ -27,7 +27,7 @@ pub struct Text<'a> {
     end: usize,
 }
 
-/// One option: its name (or the whole of it), and its value if it has one.
+/// One option: its name (or all of it), and its value if it has one.
 pub type Setting<'a> = (Text<'a>, Option<Text<'a>>);
 
 impl<'a> Text<'a> {
@@ -40,7 +40,7 @@ impl<'a> Text<'a> {
         &self.whole[self.start..self.end]
     }
 
-    /// The error at the beginning of this part.
+    /// An error at the start of this part.
     ///
     /// # Errors
     /// Always.
@@ -53,22 +53,22 @@ impl<'a> Text<'a> {
         Err(SpecError { text, at, expected: expected.to_owned() })
     }
 
-    /// A part of this part, by bytes from its start.
+    /// A sub-part, by byte offsets from the start of this part.
     pub(crate) fn range(self, start: usize, end: usize) -> Text<'a> {
         Text { start: self.start + start, end: self.start + end, ..self }
     }
 
-    /// The empty part at its end.
+    /// The empty part at the end of this one.
     pub fn end(self) -> Text<'a> {
         Text { start: self.end, ..self }
     }
 
-    /// What follows a prefix, if it has it.
+    /// The text behind a prefix, if it starts with that.
     pub fn after(self, prefix: &str) -> Option<Text<'a>> {
         self.text().starts_with(prefix).then(|| Text { start: self.start + prefix.len(), ..self })
     }
 
-    /// What is before and after the first of these texts.
+    /// The texts before and behind the first separator.
     pub fn split(self, separator: &str) -> (Text<'a>, Option<Text<'a>>) {
         match self.text().find(separator) {
             Some(at) => {
@@ -79,7 +79,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The parts between separators that are outside of parentheses.
+    /// The parts between separators outside of parentheses.
     pub fn list(self, separator: char) -> Vec<Text<'a>> {
         let mut start = 0;
         let part = |piece: &str| {
@@ -90,7 +90,7 @@ impl<'a> Text<'a> {
         undercroft_text::list(self.text(), separator).into_iter().map(part).collect()
     }
 
-    /// The options between commas; none in an empty text.
+    /// The comma-separated options; none in an empty text.
     pub fn options(self) -> Vec<Setting<'a>> {
         if self.text().is_empty() {
             return Vec::new();
@@ -98,7 +98,7 @@ impl<'a> Text<'a> {
         self.list(',').into_iter().map(|option| option.split("=")).collect()
     }
 
-    /// What stands in the parentheses at its beginning, and what follows them.
+    /// The text in the parentheses at the start, if there are any, and the text behind them.
     pub(crate) fn parentheses(self) -> Parsed<(Option<Text<'a>>, Text<'a>)> {
         if !self.text().starts_with('(') {
             return Ok((None, self));
@@ -120,7 +120,7 @@ impl<'a> Text<'a> {
     /// A path, which must not be empty.
     ///
     /// # Errors
-    /// It is.
+    /// It is empty.
     pub fn path(self) -> Parsed<&'a str> {
         if self.text().is_empty() { self.fail("a path") } else { Ok(self.text()) }
     }
@@ -128,7 +128,7 @@ impl<'a> Text<'a> {
     /// A number of bytes from 1 to 2^63 - 1.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not such a number.
     pub fn size(self) -> Parsed<u64> {
         match self.text().parse() {
             Ok(Bytes(bytes)) if (1..=i64::MAX as u64).contains(&bytes) => Ok(bytes),
@@ -139,7 +139,7 @@ impl<'a> Text<'a> {
     /// A time of at most an hour.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not such a time.
     pub fn time(self) -> Parsed<std::time::Duration> {
         match self.text().parse() {
             Ok(Time(time)) if time <= crate::Delay::MAX => Ok(time),
@@ -147,10 +147,10 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A number in a range, ends included.
+    /// A number from `least` to `most`.
     ///
     /// # Errors
-    /// It is none; the error says `expected`.
+    /// It is not such a number; the error says `expected`.
     pub fn number(self, least: u64, most: u64, expected: &str) -> Parsed<u64> {
         match self.text().parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -159,7 +159,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Writes options in their parentheses; nothing if there are none.
+/// Writes options in parentheses, or nothing if there are none.
 pub fn write_options(
     f: &mut fmt::Formatter<'_>,
     options: impl IntoIterator<Item = Option<String>>,
@@ -168,7 +168,7 @@ pub fn write_options(
     if all.is_empty() { Ok(()) } else { write!(f, "({})", all.join(",")) }
 }
 
-/// The name that belongs to a value.
+/// The name of a value in a table.
 pub(crate) fn name_of<T: PartialEq>(all: &[(T, &'static str)], value: &T) -> &'static str {
     all.iter().find(|(one, _)| one == value).map_or("", |(_, name)| name)
 }

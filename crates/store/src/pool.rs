@@ -1,5 +1,5 @@
-//! A fixed pool of threads for calls that block. Jobs own what they work on. Nothing of files or
-//! stores is known here.
+//! A fixed pool of threads for blocking calls. Jobs own their data. The pool knows nothing of files
+//! or stores.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,12 +9,12 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-/// The calls are system calls and copies: no deep stacks.
+/// The stack size of a thread: jobs are system calls and copies, without deep calls.
 const STACK_BYTES: usize = 256 << 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. When it is dropped they do what is queued, and end.
+/// The pool. When it is dropped, the threads finish the queued jobs and end.
 pub(crate) struct IoPool {
     shared: Arc<Shared>,
 }
@@ -46,22 +46,23 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// Runs a job on one of the threads, in the order of the calls as far as threads are free. It
-    /// runs also if the answer is not waited for. No answer comes if the job panics.
+    /// Runs a job on a free thread, in the order of the calls. The job runs even if its answer is
+    /// not awaited. If it panics there is no answer.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
         self.begin(move || {
-            // What the job held is gone before anybody hears of its end: a file is closed by then.
+            // The job's data are dropped before its end is reported, so that files are closed by
+            // then.
             let answer = job();
             let _ = sender.send(answer);
         });
         receiver
     }
 
-    /// Runs a job whose end nobody waits for here.
+    /// Runs a job without an answer.
     pub(crate) fn begin(&self, job: impl FnOnce() + Send + 'static) {
         let job = Box::new(job);
         let mut queue = self.shared.lock();
@@ -86,7 +87,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job, or nothing when there will be none.
+    /// The next job, or `None` when the pool is closed and the queue is empty.
     fn next(&self) -> Option<Job> {
         let mut queue = self.lock();
         loop {
@@ -105,7 +106,7 @@ impl Shared {
 
 fn serve(shared: &Shared) {
     while let Some(job) = shared.next() {
-        // A panic has been reported by then; whoever waits learns of it from the closed channel.
+        // The panic has been printed; a waiting caller notices the closed channel.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }

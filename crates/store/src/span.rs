@@ -1,9 +1,9 @@
-//! One store over several: one after another, or striped. A request is split where it crosses
-//! from one part to the next, and what goes to the same part is joined to one request.
+//! One store made of several: concatenated or striped. A request is split at the borders of parts,
+//! and the pieces for each part are joined to one request.
 //!
-//! Both layouts are described by one function, [`Layout::before`]: how many bytes of a part lie
-//! before an address. As a part's bytes keep their order, any range of the whole is one range of
-//! each part.
+//! One function describes both layouts, [`Layout::before`]: the number of bytes of a part that lie
+//! before an address. Since the bytes of a part keep their order, any range of the whole
+//! corresponds to one range of each part.
 
 mod spec;
 
@@ -18,13 +18,13 @@ use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 pub(crate) use spec::KINDS;
 
-/// Most extents that one answer lists, and most questions to the parts for one answer.
+/// Most extents in one answer, and most requests to the parts for it.
 const MAX_EXTENTS: usize = 1024;
 
 /// Most parts.
 const MAX_PARTS: usize = 1024;
 
-/// A store whose bytes are those of several others.
+/// A store that consists of several others.
 pub struct SpanStore {
     inner: Arc<Inner>,
 }
@@ -35,9 +35,9 @@ struct Inner {
     layout: Layout,
 }
 
-/// Where the bytes of the whole lie.
+/// The arrangement of the parts.
 enum Layout {
-    /// Where each part begins.
+    /// The first byte of each part.
     Concat(Vec<u64>),
     /// Bytes of a stripe, and the number of parts.
     Stripe(u64, u64),
@@ -51,10 +51,10 @@ struct Share {
 }
 
 impl SpanStore {
-    /// The parts one after another. If the last one grows, so does the whole.
+    /// Concatenates the parts. If the last one grows, so does the whole.
     ///
     /// # Errors
-    /// If there is no part or are too many, or the parts do not fit together (see the text).
+    /// There are no parts or too many, or their sizes do not fit together (see the error's text).
     pub fn concat(parts: Vec<Arc<dyn Store>>) -> io::Result<SpanStore> {
         let mut starts = vec![0];
         for part in &parts {
@@ -65,11 +65,11 @@ impl SpanStore {
         SpanStore::new(parts, Layout::Concat(starts))
     }
 
-    /// Stripes of `stripe_bytes` in turn on each part. All parts are used as far as the smallest
-    /// one goes, in whole stripes; the whole grows when all of them have.
+    /// Distributes stripes of `stripe_bytes` over the parts in turn. Of every part as many whole
+    /// stripes are used as the smallest part has; the whole grows when all parts have grown.
     ///
     /// # Errors
-    /// If there is no part or are too many, or the stripe is 0 or not aligned to every part.
+    /// There are no parts or too many, or the stripe is 0 or not aligned for every part.
     pub fn stripe(parts: Vec<Arc<dyn Store>>, stripe_bytes: u64) -> io::Result<SpanStore> {
         if stripe_bytes == 0 {
             return invalid("a stripe needs at least 1 byte".to_owned());
@@ -102,7 +102,7 @@ impl SpanStore {
         Ok(SpanStore { inner: Arc::new(Inner { medium, parts, layout }) })
     }
 
-    /// Sends a request to each part that a range touches, and joins the answers.
+    /// Sends a request to each part that a range touches, and combines the answers.
     fn each(
         &self,
         offset: u64,
@@ -123,7 +123,7 @@ impl SpanStore {
 }
 
 impl Layout {
-    /// How many bytes of a part lie before an address of the whole.
+    /// Number of bytes of a part that lie before an address of the whole.
     fn before(&self, part: usize, at: u64) -> u64 {
         match self {
             Layout::Concat(starts) => {
@@ -137,11 +137,11 @@ impl Layout {
         }
     }
 
-    /// The part where an address lies, and how many bytes follow there without a break.
+    /// The part that contains an address, and the number of contiguous bytes there.
     fn place(&self, at: u64) -> (usize, u64) {
         match self {
             Layout::Concat(starts) => {
-                // Empty parts share their start with the next one, which is the one that counts.
+                // An empty part has the same start as the next one, which is the one that counts.
                 let part = starts.partition_point(|start| *start <= at) - 1;
                 let end = starts.get(part + 1).copied().unwrap_or(u64::MAX);
                 (part, end - at)
@@ -162,7 +162,8 @@ impl Layout {
         }
     }
 
-    /// A break between parts must be aligned for both, or no request could cross it.
+    /// Checks that the borders between parts are aligned for both sides, so that requests can cross
+    /// them.
     fn check(&self, sizes: &[u64], alignment: u64) -> io::Result<()> {
         match self {
             Layout::Concat(_) => match sizes.iter().position(|size| size % alignment != 0) {
@@ -222,7 +223,8 @@ impl Inner {
         for (part, size) in sizes.into_iter().enumerate() {
             known.push(size.map_err(|error| of_part(part, error))?);
         }
-        // Only the last part may be larger than its place; the others' growth is not reachable.
+        // Only the last part may grow; bytes beyond the other parts' original sizes are
+        // unreachable.
         Ok(self.medium.grow(self.layout.size(&known)?))
     }
 }
@@ -338,11 +340,11 @@ impl Store for SpanStore {
     }
 }
 
-/// The buffers of one read, dealt out to the parts.
+/// Distributes the buffers of one read to the parts.
 struct Deal {
-    /// By part, only those that get something.
+    /// One entry for each part that gets buffers.
     hands: Vec<Hand>,
-    /// Every buffer of the request, in order; empty places are with a part.
+    /// All buffers of the request, in order; `None` while a part has the buffer.
     kept: Vec<Option<Buffer>>,
 }
 
@@ -353,11 +355,12 @@ struct Hand {
     homes: Vec<Home>,
 }
 
-/// What becomes of a buffer that a part has filled.
+/// Where the content of a buffer belongs after a part has filled it.
 enum Home {
-    /// It is the request's own, of this number.
+    /// It is the request's own buffer with this index.
     Place(usize),
-    /// It is a copy of a piece of the request's own, which a break cuts, from this byte on.
+    /// It is a copy for a piece of the request's buffer with this index, from this byte on; a
+    /// border cuts that buffer.
     Copy(usize, usize),
 }
 
@@ -407,7 +410,7 @@ fn bring_home(kept: &mut [Option<Buffer>], homes: &[Home], buffers: Vec<Buffer>)
     }
 }
 
-/// All answers; the first error, with the number of its part.
+/// Waits for all answers. The first error is returned, with the number of its part.
 fn join(sent: Vec<(usize, Answer<io::Result<()>>)>) -> Answer<io::Result<()>> {
     Box::pin(async move {
         let parts = sent.into_iter().map(|(part, answer)| async move {

@@ -1,7 +1,8 @@
 //! The trait of a backing store, and the types of its requests.
 //!
-//! A store is told bytes, not blocks: offset and length are what its [`Facts`] allow. Requests
-//! own their memory, so that a store may hand them to another thread and a caller may vanish.
+//! Stores work with bytes, not blocks: offset and length must be as their [`Facts`] demand.
+//! Requests own their memory, so that a store may pass them to another thread, and a caller may
+//! disappear.
 
 use std::future::Future;
 use std::io;
@@ -10,27 +11,27 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// What a store answers, some time later.
+/// The future answer of a store.
 pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Memory that a read fills: a frame of a cache, or a plain vector. Given back with the answer.
+/// Memory for a read: a cache frame, or a vector. It is returned with the answer.
 pub type Buffer = Box<dyn AsMut<[u8]> + Send>;
 
-/// Called when a store may have lost something: see [`Store::on_loss`].
+/// Called when a store may have lost data; see [`Store::on_loss`].
 pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
-/// What a store is.
+/// The properties of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Bytes that can be addressed.
+    /// Size in bytes.
     pub size: u64,
-    /// Offsets and lengths must be multiples of this power of two: 1, or a sector with direct I/O.
+    /// Required alignment of offsets and lengths, a power of two: 1, or a sector with direct I/O.
     pub alignment: u32,
-    /// Every change is refused with [`io::ErrorKind::ReadOnlyFilesystem`].
+    /// Whether every change is refused with [`io::ErrorKind::ReadOnlyFilesystem`].
     pub read_only: bool,
-    /// Zeroing a range is known to be cheaper than writing it.
+    /// Whether zeroing a range is known to be cheaper than writing zeroes.
     pub zeroes_fast: bool,
-    /// What it is and where, for logs and error messages: `file:/srv/demo.img`.
+    /// Its kind and place, for logs and errors: `file:/srv/demo.img`.
     pub name: String,
 }
 
@@ -39,98 +40,99 @@ pub struct Facts {
 pub struct ManyWrite {
     /// First byte.
     pub offset: u64,
-    /// What is written from there on, in pieces.
+    /// The data, in pieces.
     pub data: Vec<Bytes>,
 }
 
-/// Hears how each of many writes ended, in their order. Called once, on any thread; dropped without
-/// a call if the store breaks down.
+/// Receives the results of many writes, in their order. It is called once, on any thread, or
+/// dropped without a call if the store fails altogether.
 pub type ManyWritten = Box<dyn FnOnce(Vec<io::Result<()>>) + Send>;
 
-/// How [`Store::zero`] may work.
+/// Options of [`Store::zero`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zeroing {
     /// The range must stay (or become) allocated: NBD's NO_HOLE.
     pub keep_allocated: bool,
-    /// Refuse at once with [`io::ErrorKind::Unsupported`] if this would not be faster than writing
+    /// Fail at once with [`io::ErrorKind::Unsupported`] if zeroing is not faster than writing
     /// zeroes: NBD's FAST_ZERO.
     pub only_if_fast: bool,
 }
 
-/// A range of a store, beside the one before it.
+/// A range of a store; successive extents are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub length: u64,
-    /// No space is allocated for it.
+    /// Whether no space is allocated for it.
     pub hole: bool,
-    /// It reads as zeroes.
+    /// Whether it reads as zeroes.
     pub zero: bool,
 }
 
-/// A place for the bytes of a volume.
+/// A backing store for the bytes of a volume.
 ///
-/// Every range must lie within `size` and keep to `alignment`; anything else is
-/// [`io::ErrorKind::InvalidInput`]. Overlapping requests in flight may take effect in any order:
-/// whoever needs one waits. An error says what the store was doing and where; its kind (or raw OS
-/// number) says which NBD error it becomes. The futures may be dropped: the request then still
-/// happens, or not, as a whole store may stall.
+/// Every range must lie within `size` and follow `alignment`; otherwise the request fails with
+/// [`io::ErrorKind::InvalidInput`]. Overlapping requests in flight may take effect in any order;
+/// callers that need an order must wait. An error's text names the operation and its range; its
+/// kind (or OS error number) determines the NBD error. Futures may be dropped: the request may
+/// still be executed, or not.
 pub trait Store: Send + Sync + 'static {
-    /// What it is. The size may grow between calls (see [`Store::reload`]).
+    /// Its properties. The size may grow between calls (see [`Store::reload`]).
     fn facts(&self) -> Facts;
 
-    /// Fills the buffers with consecutive bytes from `offset` on, and gives them back; after an
-    /// error their content means nothing.
+    /// Reads consecutive bytes from `offset` on into the buffers, and returns them. After an error
+    /// the content of the buffers is undefined.
     fn read(&self, offset: u64, into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)>;
 
-    /// Writes the pieces one after another from `offset` on. `durable`: also as by
-    /// [`Store::flush`], for these bytes at least (NBD's FUA).
+    /// Writes the pieces one after another from `offset` on. With `durable` at least these bytes
+    /// are durable before the answer, like after [`Store::flush`] (NBD's FUA).
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>>;
 
-    /// Whether [`Store::write_many`] is cheaper than one call of [`Store::write`] each, and no
-    /// write has to wait long for another one: where all that is written goes to memory first.
+    /// Whether [`Store::write_many`] is cheaper than separate calls of [`Store::write`], and no
+    /// write delays others for long. This holds where all writes go to memory first.
     fn takes_many(&self) -> bool {
         false
     }
 
-    /// Makes writes that do not overlap, none of them durable, as by [`Store::write`] each: every
-    /// one ends well or badly by itself. Only for stores that [`takes_many`](Self::takes_many).
+    /// Makes several writes that do not overlap, without durability. Each has its own result, like
+    /// with [`Store::write`]. Only for stores for which [`takes_many`](Self::takes_many) is true.
     fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
         let refuse = |_| Err(io::ErrorKind::Unsupported.into());
         written(writes.iter().map(refuse).collect());
     }
 
-    /// Makes a range read as zeroes; its length needs no memory.
+    /// Makes a range read as zeroes, without using memory for its length.
     fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool)
     -> Answer<io::Result<()>>;
 
-    /// Says that a range's content is no longer needed. Afterwards it reads as zeroes or as
-    /// before, but always the same.
+    /// Tells the store that a range's content is no longer needed. Afterwards the range reads as
+    /// zeroes or as before, but always the same.
     fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>>;
 
-    /// Makes every change that was answered before this call durable.
+    /// Makes every change durable that was answered before this call.
     fn flush(&self) -> Answer<io::Result<()>>;
 
-    /// What is allocated in a range: extents in order that cover at least its first byte and at
-    /// most the range. A store that does not know says "data".
+    /// The allocation of a range: extents in order, covering at least the first byte and at most
+    /// the range. A store that does not know reports data.
     fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>>;
 
-    /// Looks again how large the medium is: the new size, which never shrinks while in use.
+    /// Reads the medium's size again, and returns it. The size never shrinks while the store is
+    /// open.
     fn reload(&self) -> Answer<io::Result<u64>>;
 
-    /// How often so far changes that had been answered, and that no [`Store::flush`] had covered,
-    /// may have been lost while this process lived on: another server may go away with what it
-    /// had in memory. None: this store cannot.
+    /// Number of events so far at which answered changes that no [`Store::flush`] had covered may
+    /// have been lost during the life of this process, for example because another server
+    /// disappeared with the content of its memory. `None`: this store cannot lose changes.
     fn losses(&self) -> Option<u64> {
         None
     }
 
-    /// Has a function called at each loss from now on: when [`Store::losses`] has grown, and before
-    /// any request can meet the store as it is afterwards. It must not block.
+    /// Registers a function that is called at each loss, after [`Store::losses`] has increased, and
+    /// before any request reaches the store in its new state. The function must not block.
     fn on_loss(&self, _call: OnLoss) {}
 
-    /// Gives up what keeps others from the place. Nothing may be under way, and nothing be asked
-    /// afterwards. Dropping a store does the same where that needs nobody's answer.
+    /// Releases the protection of the place against other users. No request may be in flight, and
+    /// none may follow. Dropping a store does the same, unless that needs an answer from a service.
     fn close(&self) -> Answer<io::Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,8 +1,8 @@
-//! What measures a server from outside: a load generator ([`Load`]), the replay of traces
-//! ([`replay()`]), and finding out by asking what cache a server has ([`probe()`]).
+//! Tools that measure a server from outside: a load generator ([`Load`]), the replay of traces
+//! ([`replay()`]), and a probe that finds out what cache a server has ([`probe()`]).
 //!
-//! Not here: what programs link to use a server (`undercroft-client`, `undercroft-nbd`). Nothing
-//! that others depend on depends on this.
+//! Not here: the libraries by which programs use a server (`undercroft-client`, `undercroft-nbd`).
+//! No library depends on this crate.
 #![forbid(unsafe_code)]
 
 mod load;

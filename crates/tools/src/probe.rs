@@ -1,63 +1,63 @@
-//! Finding out by asking what cache a server has: how many blocks it keeps, and whether it goes by
-//! when they were used. Works on any NBD server, and never writes. It takes the cache over while it
-//! runs, and is of use on a quiet server only.
+//! Finds out what cache a server has: its capacity in blocks, and whether it evicts by recency of
+//! use. Works with any NBD server, and never writes. The probe replaces the content of the cache,
+//! and gives useful results on an otherwise idle server only.
 //!
-//! Not here: finding it out from requests that are made anyway
-//! (`undercroft_cache::content::Prober`).
+//! Not here: learning the same from regular requests (`undercroft_cache::content::Prober`).
 
 use std::time::Instant;
 
 use serde::Serialize;
 use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 
-/// Blocks by which fast and slow replies are told apart.
+/// Blocks read to tell fast from slow replies.
 const SAMPLES: u64 = 64;
 
-/// Slow replies take so many times as long as fast ones, at least.
+/// Slow replies must take at least this many times as long as fast ones.
 const RATIO_MIN: f64 = 1.5;
 
-/// What takes less than this share of a slow reply's time is fast.
+/// Replies below this share of a slow reply's time count as fast.
 const SLOW_SHARE: f64 = 0.5;
 
-/// Of so many blocks behind a slow one three of four are slow, or the one was an accident.
+/// Blocks read after a slow one, to confirm that blocks have left: three of four must be slow, or
+/// the slow reply counts as an accident.
 const CONFIRMING: u64 = 24;
 
-/// How often a search for the size begins anew because of a late reply.
+/// How often the search for the size restarts because of a late reply.
 const TRIES_AGAIN: u32 = 4;
 
-/// Times that the order of replacement is asked for.
+/// How often the order of replacement is measured.
 const ROUNDS: usize = 3;
 
-/// How to probe.
+/// Options of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
-    /// Blocks that are looked at, at most: a larger cache is not told from one of so many.
+    /// Most blocks that are tried; larger caches are reported as this large.
     pub blocks_max: u64,
-    /// Bytes of a block; none: what the server prefers.
+    /// Bytes of a block; `None`: the size that the server prefers.
     pub block_bytes: Option<u32>,
-    /// Which blocks are read first.
+    /// Seed that selects which blocks are read first.
     pub seed: u64,
     /// How to connect.
     pub options: ClientOptions,
 }
 
-/// What a server's cache is like.
+/// The findings of a probe.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probed {
     /// Bytes of a block.
     pub block_bytes: u32,
-    /// Median microseconds of a first read, and of a second one at once.
+    /// Median time of a first read, in microseconds.
     pub slow_us: f64,
-    /// Of a second read at once.
+    /// Median time of an immediate second read, in microseconds.
     pub fast_us: f64,
-    /// Blocks that stay; none if first and second reads are alike: there is no cache, or it holds
-    /// all that was asked for already, or the disk is as fast.
+    /// Capacity in blocks; `None` if first and second reads take equally long: there is no cache,
+    /// it already held all blocks, or the disk is as fast as it.
     pub blocks: Option<u64>,
-    /// Whether no block had gone: there is room for so many at least.
+    /// Whether no block had left: the capacity is at least `blocks`.
     pub is_least: bool,
-    /// Whether a block stays longer that was used again, as with LRU and unlike FIFO.
+    /// Whether using a block again keeps it longer, as with LRU and unlike FIFO.
     pub is_by_recency: Option<bool>,
-    /// Blocks that were read.
+    /// Number of reads made.
     pub reads: u64,
 }
 
@@ -67,16 +67,16 @@ struct Probe {
     blocks: u64,
     start: u64,
     step: u64,
-    /// Fresh blocks that were read so far.
+    /// Number of blocks read for the first time so far.
     used: u64,
     border_us: f64,
     reads: u64,
 }
 
-/// Asks a server.
+/// Probes a server.
 ///
 /// # Errors
-/// It cannot be reached, fails, or the volume is too small to say anything.
+/// The server cannot be reached or fails, or the volume is too small.
 pub async fn probe(uri: &Uri, how: &ProbeOptions) -> Result<Probed, ClientError> {
     let client = Client::connect(uri, &how.options).await?;
     let info = client.remote().info.clone();
@@ -87,7 +87,8 @@ pub async fn probe(uri: &Uri, how: &ProbeOptions) -> Result<Probed, ClientError>
         let text = format!("{blocks} blocks of {block_bytes} bytes are too few to say anything");
         return Err(ClientError::Refused(text));
     }
-    // From one block to the next is a jump, so that nothing is read ahead; and all differ.
+    // Successive blocks lie far apart, so that the server does not read ahead, and all are
+    // distinct.
     let mut step = (blocks as f64 * 0.618_034) as u64 | 1;
     while gcd(step, blocks) > 1 {
         step += 2;
@@ -115,8 +116,7 @@ pub async fn probe(uri: &Uri, how: &ProbeOptions) -> Result<Probed, ClientError>
     if slow_us < RATIO_MIN * fast_us {
         return Ok(Probed { reads: probe.reads, ..none });
     }
-    // A reply may take longer than it needs to, so a busy machine makes fast ones slow; no slow one
-    // is fast.
+    // On a busy machine a fast reply may come late, but no slow reply comes fast.
     probe.border_us = (slow_us * fast_us).sqrt().max(SLOW_SHARE * slow_us);
     let most = how.blocks_max.clamp(SAMPLES, blocks - SAMPLES);
     let (found, is_least) = probe.size(most).await?;
@@ -126,13 +126,13 @@ pub async fn probe(uri: &Uri, how: &ProbeOptions) -> Result<Probed, ClientError>
 }
 
 impl Probe {
-    /// The block of a number: all numbers below that of the blocks are different blocks.
+    /// The block with this number. Numbers below the number of blocks give distinct blocks.
     fn block(&self, number: u64) -> u64 {
         let jump = u128::from(number) * u128::from(self.step) + u128::from(self.start);
         (jump % u128::from(self.blocks)) as u64
     }
 
-    /// Reads a block: microseconds.
+    /// Reads a block; returns the time in microseconds.
     async fn time(&mut self, number: u64) -> Result<f64, ClientError> {
         let offset = self.block(number) * self.block_bytes;
         let buffer = vec![0_u8; self.block_bytes as usize];
@@ -147,7 +147,7 @@ impl Probe {
         Ok(self.time(number).await? < self.border_us)
     }
 
-    /// Reads so many blocks that were never asked for: the number of the first.
+    /// Reads `count` blocks that were never read before; returns the number of the first.
     async fn read_fresh(&mut self, count: u64) -> Result<u64, ClientError> {
         let first = self.used;
         for number in first..first + count {
@@ -157,7 +157,7 @@ impl Probe {
         Ok(first)
     }
 
-    /// How long first reads take, and second ones.
+    /// Median times of first and of second reads.
     async fn calibrate(&mut self) -> Result<(f64, f64), ClientError> {
         let (mut slow, mut fast) = (Vec::new(), Vec::new());
         for number in 0..SAMPLES {
@@ -168,9 +168,9 @@ impl Probe {
         Ok((median(slow), median(fast)))
     }
 
-    /// Blocks that stay: reads ever more, and goes back from the last one until one has gone. Each
-    /// time all anew: going back has used the blocks again, in another order. So it begins anew,
-    /// too, if a reply was late: asking whether the block was gone has brought others in.
+    /// The capacity: reads more and more blocks, and goes back from the last one until one has
+    /// left. Each round uses fresh blocks, since going back changes the order of use. It also
+    /// restarts after a late reply, since the check whether the block had left has loaded others.
     async fn size(&mut self, most: u64) -> Result<(u64, bool), ClientError> {
         let mut count = SAMPLES.min(most);
         let mut again = TRIES_AGAIN;
@@ -198,7 +198,7 @@ impl Probe {
         }
     }
 
-    /// Whether those before a block have gone, too.
+    /// Whether most blocks before this one have left, too.
     async fn is_gone(&mut self, first: u64, number: u64) -> Result<bool, ClientError> {
         let before = (first..number).rev().take(CONFIRMING as usize);
         let (mut slow, mut all) = (0, 0);
@@ -209,15 +209,15 @@ impl Probe {
         Ok(4 * slow >= 3 * all)
     }
 
-    /// Fills the cache, uses the first block again, fills half of it anew: whether that block is
-    /// still there. None if the volume has not enough blocks for that.
+    /// Fills the cache, uses the first block again, and replaces half of the cache. True if that
+    /// block is still cached; `None` if the volume has too few blocks.
     async fn recency(&mut self, blocks: u64) -> Result<Option<bool>, ClientError> {
         let mut stayed = 0;
         for round in 0..ROUNDS {
-            // All but a few: the estimate may be a little too high.
+            // Not quite all: the estimate may be slightly too high.
             let (fill, anew) = (blocks - blocks / 16, blocks / 2 + blocks / 8 + 1);
             if self.blocks - self.used < fill + anew {
-                // Those of the beginning have long gone.
+                // The blocks of the beginning have left long ago.
                 self.used =
                     if round == 0 && self.blocks < 4 * blocks { return Ok(None) } else { 0 };
             }

@@ -1,8 +1,8 @@
-//! Which volume a device is, or is a part of: partitions and loop devices are followed by what
-//! sysfs says of them. Without allocation, for it happens when a program opens a file.
+//! Finds the volume that a device is or belongs to; partitions and loop devices are followed by
+//! their entries in sysfs. It allocates nothing, because it runs when a program opens a file.
 //!
-//! Not followed: device mapper and RAID, whose parts lie anywhere. Name such a device itself, if
-//! it is the volume.
+//! Device mapper and RAID are not followed, since their parts can lie anywhere. If such a device is
+//! the volume, name the device itself.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use rustix::io::read;
 
 use crate::text::Text;
 
-/// Devices on top of each other that are followed.
+/// Most stacked devices that are followed.
 const DEPTH: usize = 8;
 
-/// What is behind a volume.
+/// The device or file of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A block device, by number.
@@ -24,20 +24,20 @@ pub enum Backing {
     File(u64, u64),
 }
 
-/// Bytes of a file system or a device as bytes of a volume: from `start` on.
+/// How the bytes of a file system or device map to a volume: from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Number of the volume.
     pub volume: usize,
-    /// Where it begins in the volume, in bytes.
+    /// First byte in the volume.
     pub start: u64,
 }
 
 impl Backing {
-    /// What a path names.
+    /// The device or file of a path.
     ///
     /// # Errors
-    /// Says why it can be no volume.
+    /// Why it cannot be a volume.
     pub fn of_path(path: &std::path::Path) -> Result<Backing, String> {
         let failed = |error| format!("{}: {error}", path.display());
         let stat = stat(path).map_err(failed)?;
@@ -52,26 +52,26 @@ impl Backing {
 /// How the bytes of a file reach a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It is a device, or the volume's file: its bytes are the volume's, from `start` on.
+    /// The file is a device, or the volume's file: its bytes are the volume's, from `start` on.
     Raw(Part),
-    /// It lies on a file system.
+    /// The file lies on a file system.
     Mapped(Part),
 }
 
-/// What the system says of an open file.
+/// The properties of an open file.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     /// Its type.
     pub kind: FileType,
-    /// Number of the device that it lies on.
+    /// Number of the device that contains it.
     pub device: u64,
-    /// Inode there.
+    /// Inode on that device.
     pub inode: u64,
-    /// Number of the device that it is.
+    /// Its own device number, if it is a device.
     pub is_device: u64,
 }
 
-/// How an open file reaches one of the volumes, if it does.
+/// How an open file maps to one of the volumes; `None` if it does not.
 pub fn way(volumes: &[Backing], node: &Node) -> Option<Way> {
     match node.kind {
         FileType::BlockDevice => Some(Way::Raw(part_of_device(volumes, node.is_device)?)),
@@ -86,8 +86,8 @@ pub fn way(volumes: &[Backing], node: &Node) -> Option<Way> {
     }
 }
 
-/// Devices that were found to be part of no volume, with the second until which that is believed:
-/// programs open many files, and sysfs is slow. Numbers of Linux devices have 32 bits.
+/// Devices that belong to no volume, each with the second until which that is assumed: programs
+/// open many files, and sysfs is slow. Linux device numbers have 32 bits.
 static OTHERS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 const BELIEVED_S: u64 = 2;
 
@@ -105,7 +105,7 @@ fn part_of_device(volumes: &[Backing], device: u64) -> Option<Part> {
     part
 }
 
-/// The volume that a device is, or is a part of.
+/// The volume that a device is or belongs to.
 fn follow(volumes: &[Backing], mut device: u64) -> Option<Part> {
     let mut start = 0_u64;
     for _ in 0..DEPTH {

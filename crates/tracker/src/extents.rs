@@ -1,5 +1,5 @@
-//! Where the bytes of a file lie on the device of its file system: `FS_IOC_FIEMAP`, which ext4,
-//! XFS and others answer to whoever has the file open. Nothing is written back for it.
+//! Where the bytes of a file lie on the device of its file system. `FS_IOC_FIEMAP` tells that on
+//! ext4, XFS and others, for open files. It causes no write-back.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// Extents asked for at a time.
+/// Extents requested at a time.
 const BATCH: usize = 256;
-/// Most extents of a file that are kept; the rest of the file is not translated.
+/// Most extents that are kept of a file; the rest of the file is not mapped.
 const EXTENTS_MAX: usize = 1 << 20;
 
 const LAST: u32 = 0x1;
@@ -19,8 +19,8 @@ const ENCODED: u32 = 0x8;
 const NOT_ALIGNED: u32 = 0x100;
 const INLINE: u32 = 0x200;
 const TAIL: u32 = 0x400;
-/// What of has no place, or none where its bytes could be found. Unwritten extents have one, and
-/// keep it when they are written.
+/// Flags of extents without a usable position on the device. Unwritten extents have one, and keep
+/// it when they are written.
 const WITHOUT_PLACE: u32 = UNKNOWN | DELAYED | ENCODED | NOT_ALIGNED | INLINE | TAIL;
 
 #[repr(C)]
@@ -45,24 +45,24 @@ struct Question {
     extents: [RawExtent; BATCH],
 }
 
-/// The number of the request names the size of its head, without the extents.
+/// The request number encodes the size of the head, without the extents.
 const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
 
-/// A stretch of a file that lies in one piece.
+/// A contiguous range of a file on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte in the file.
     pub logical: u64,
     /// First byte on the device of the file system.
     pub physical: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Where a file lies.
+/// The position of a file on its device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
-    /// In order of the file; nothing between them has a place.
+    /// In the order of the file; bytes between them have no position.
     list: Vec<Extent>,
 }
 
@@ -70,7 +70,7 @@ impl Extents {
     /// Asks the file system.
     ///
     /// # Errors
-    /// The system's: the file system does not tell, as with tmpfs.
+    /// The error of the system, if the file system does not tell (tmpfs, for example).
     pub fn of(file: &File) -> io::Result<Extents> {
         let mut list = Vec::new();
         let mut start = 0;
@@ -109,7 +109,8 @@ impl Extents {
         }
     }
 
-    /// Where a byte of the file is on the device, and how many follow it there in one piece.
+    /// Position of a byte of the file on the device, and the number of contiguous bytes from there
+    /// on.
     pub fn locate(&self, offset: u64) -> Option<(u64, u64)> {
         let after = self.list.partition_point(|extent| extent.logical <= offset);
         let extent = self.list.get(after.checked_sub(1)?)?;
@@ -118,7 +119,7 @@ impl Extents {
         Some((extent.physical + within, left))
     }
 
-    /// The stretches.
+    /// The extents, in order.
     pub fn list(&self) -> &[Extent] {
         &self.list
     }

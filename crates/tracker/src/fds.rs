@@ -1,18 +1,18 @@
-//! Which tracked file is behind a descriptor of this process. A forked process has a copy, as of
-//! the descriptors themselves.
+//! The tracked file behind each descriptor of this process. A forked process has a copy of this
+//! table, as it has of the descriptors.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Descriptors from here on are not tracked.
+/// Descriptors from this number on are not tracked.
 pub const MAX: usize = 1 << 16;
 
-/// Of a tracked file whose id is not known yet.
+/// A tracked file whose id is not known yet.
 const PENDING: u64 = (1 << 24) - 1;
 const ID: u64 = (1 << 24) - 1;
 
-/// What is known of a descriptor: the file's id in the lower 24 bits, or 0, and when that was last
-/// found to be true, in seconds, in the upper half.
+/// The state of each descriptor: the file's id in the lower 24 bits, or 0, and in the upper half
+/// the time, in seconds, of the last check.
 static FDS: [AtomicU64; MAX] = [const { AtomicU64::new(0) }; MAX];
 
 /// A tracked descriptor.
@@ -20,12 +20,12 @@ static FDS: [AtomicU64; MAX] = [const { AtomicU64::new(0) }; MAX];
 pub struct Fd(u64);
 
 impl Fd {
-    /// One whose file is to be found out when it is first used.
+    /// A descriptor whose file is determined at its first use.
     pub fn pending() -> Fd {
         Fd(PENDING)
     }
 
-    /// One of a file, just found.
+    /// A descriptor whose file was just determined.
     pub fn of(id: u32, now_s: u64) -> Fd {
         Fd(u64::from(id) & ID | now_s << 32)
     }
@@ -36,7 +36,7 @@ impl Fd {
         (self.0 & ID != PENDING).then_some((self.0 & ID) as u32)
     }
 
-    /// Whether it was found to be true a while ago.
+    /// Whether the last check was in another second.
     #[inline]
     pub fn is_old(self, now_s: u64) -> bool {
         self.0 >> 32 != now_s & u64::from(u32::MAX)
@@ -48,14 +48,14 @@ fn word(fd: i32) -> Option<&'static AtomicU64> {
     FDS.get(usize::try_from(fd).ok()?)
 }
 
-/// What is behind a descriptor, if it is tracked.
+/// The file behind a descriptor, if it is tracked.
 #[inline]
 pub fn get(fd: i32) -> Option<Fd> {
     let known = word(fd)?.load(Relaxed);
     if known == 0 { None } else { Some(Fd(known)) }
 }
 
-/// Remembers a descriptor, or forgets it; gives what was known.
+/// Sets or removes a descriptor's entry; returns the previous one.
 pub fn set(fd: i32, known: Option<Fd>) -> Option<Fd> {
     let word = word(fd)?;
     let value = known.map_or(0, |known| known.0);
@@ -66,7 +66,7 @@ pub fn set(fd: i32, known: Option<Fd>) -> Option<Fd> {
     (old != 0).then_some(Fd(old))
 }
 
-/// Replaces what is known if it is still the same.
+/// Replaces an entry if it is still equal to `old`.
 pub fn replace(fd: i32, old: Fd, new: Option<Fd>) {
     if let Some(word) = word(fd) {
         let new = new.map_or(0, |new| new.0);

@@ -1,8 +1,8 @@
-//! The tracked files, by device, inode and time of birth, in shared memory: an inode that is used
-//! again for another file is another file, without anybody watching for `unlink`.
+//! The tracked files, by device, inode and time of birth, in shared memory. An inode that is reused
+//! for another file counts as another file, so that `unlink` need not be observed.
 //!
-//! Entries are written under a lock that knows its owner, when a file is first met; of one that
-//! died, it is taken over. Readers check the entry's version before and after.
+//! Entries are written when a file is first opened, under a lock that records its owner; the lock
+//! of a dead process is taken over. Readers check the entry's version before and after reading.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -17,11 +17,11 @@ use crate::text;
 const DEVICE: usize = 0;
 const INODE: usize = 1;
 const BIRTH: usize = 2;
-/// Times that the entry was used for a file, modulo 256, in the lower 8 bits; 0 while it is free
-/// or being written. Then whether the file's bytes are the volume's, and the volume's number.
+/// Number of uses of the entry, modulo 256, in the lower 8 bits; 0 while it is free or being
+/// written. Further whether the file's bytes are the volume's, and the volume's number.
 const HEAD: usize = 3;
 const START: usize = 4;
-/// Changes when the file's place may have.
+/// Increases when the file's position may have changed.
 const CHANGES: usize = 5;
 const OPENED: usize = 6;
 const PATH: usize = 8;
@@ -29,39 +29,39 @@ const PATH: usize = 8;
 const IS_RAW: u64 = 1 << 8;
 const VOLUME_SHIFT: u32 = 16;
 
-/// Bytes of the longest path of a tracked file.
+/// Most bytes of a tracked file's path.
 pub const PATH_MAX: usize = (FILE - PATH) * 8;
 
-/// Entries in which a file may be.
+/// Number of entries in which a file may be stored.
 const CHOICES: usize = 8;
-/// How often the lock is tried.
+/// Number of attempts to take the lock.
 const SPINS: usize = 2000;
 
-/// What a file is known by.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device.
     pub device: u64,
     /// Inode.
     pub inode: u64,
-    /// Time of birth in nanoseconds, or 0 where the file system does not say.
+    /// Time of birth in nanoseconds, or 0 if the file system does not tell.
     pub birth: u64,
 }
 
 /// A tracked file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// What it is known by.
+    /// Its identity.
     pub identity: Identity,
-    /// How it reaches its volume.
+    /// How it maps to its volume.
     pub way: Way,
     /// Its path when it was first opened.
     pub path: Vec<u8>,
-    /// Changes when its place may have.
+    /// Number of times that its position may have changed.
     pub changes: u64,
 }
 
-/// The files of a segment.
+/// The tracked files of a segment.
 #[derive(Clone, Copy)]
 pub struct Files<'a> {
     words: &'a [AtomicU64],
@@ -69,7 +69,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Those of a segment.
+    /// The files of a segment.
     pub fn new(segment: &'a Segment) -> Files<'a> {
         let words = segment.map().words(FILES..FILES + FILES_MAX * FILE);
         Files { words, lock: segment.word(FILES_LOCK) }
@@ -83,7 +83,7 @@ impl<'a> Files<'a> {
         (index as u32) << 8 | (head & 0xff) as u32
     }
 
-    /// Whether an id is that of a file which has not been pushed out by others.
+    /// Whether an id belongs to a file whose entry has not been reused.
     #[inline]
     pub fn is_current(&self, id: u32) -> bool {
         let index = (id >> 8) as usize;
@@ -92,7 +92,7 @@ impl<'a> Files<'a> {
         head != 0 && head == use_of_it
     }
 
-    /// The id of a file that is known.
+    /// The id of a known file.
     pub fn find(&self, identity: Identity, now_us: u64) -> Option<u32> {
         Self::choices(identity).find_map(|index| {
             let entry = self.entry(index);
@@ -109,9 +109,9 @@ impl<'a> Files<'a> {
         })
     }
 
-    /// The id of a file, which is added if it is new.
+    /// The id of a file; a new file is added.
     ///
-    /// None if there is no room, or somebody else was adding one all the while.
+    /// Returns `None` if there is no room, or another process held the lock all the time.
     pub fn add(&self, identity: Identity, way: Way, path: &[u8], now_us: u64) -> Option<u32> {
         if path.len() > PATH_MAX {
             return None;
@@ -127,7 +127,7 @@ impl<'a> Files<'a> {
             if spins == SPINS {
                 return None;
             }
-            // Of a process that was killed it is taken over.
+            // The lock of a killed process is taken over.
             owner = if spins % 64 == 0 && !is_alive(other) { other } else { 0 };
             std::hint::spin_loop();
         }
@@ -140,16 +140,16 @@ impl<'a> Files<'a> {
     fn choices(identity: Identity) -> impl Iterator<Item = usize> {
         let Identity { device, inode, birth } = identity;
         let hash = fibonacci(device ^ inode.rotate_left(20) ^ birth);
-        // The first entry is none: ids begin at 1.
+        // The first entry is unused, so that ids begin at 1.
         (0..CHOICES as u64).map(move |n| 1 + ((hash >> 32) + n) as usize % (FILES_MAX - 1))
     }
 
-    /// Writes an entry, under the lock: a free one, or that whose file was opened longest ago.
+    /// Writes an entry, under the lock: a free one, or the one whose file was opened longest ago.
     fn write(&self, identity: Identity, way: Way, path: &[u8], now_us: u64) -> u32 {
         let opened = |index: &usize| self.entry(*index)[OPENED].load(Relaxed);
         let index = Self::choices(identity).min_by_key(opened).unwrap_or(1);
         let entry = self.entry(index);
-        // The use before is remembered while the entry is written.
+        // The number of uses is kept elsewhere while the entry is written.
         let uses = entry[7].load(Relaxed) % 0xff + 1;
         entry[7].store(uses, Relaxed);
         entry[HEAD].store(0, Release);
@@ -170,20 +170,20 @@ impl<'a> Files<'a> {
         Self::id(index, head)
     }
 
-    /// The file's place may have changed.
+    /// Records that the file's position may have changed.
     pub fn changed(&self, id: u32) {
         if self.is_current(id) {
             self.entry((id >> 8) as usize)[CHANGES].fetch_add(1, AcqRel);
         }
     }
 
-    /// How often a file's place may have changed.
+    /// Number of times that a file's position may have changed.
     pub fn changes(&self, id: u32) -> Option<u64> {
         let current = self.is_current(id);
         current.then(|| self.entry((id >> 8) as usize)[CHANGES].load(Acquire))
     }
 
-    /// The file of an id, if it is current.
+    /// The file with an id, if it is current.
     pub fn get(&self, id: u32) -> Option<File> {
         if !self.is_current(id) {
             return None;

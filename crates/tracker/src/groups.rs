@@ -1,18 +1,18 @@
-//! How much memory the control groups of a process leave it. What the segment takes of a file
-//! system in memory counts there, and a group that asks for more is killed.
+//! The memory limit of a process's control groups. Pages of the segment in a memory file system
+//! count there, and a group that exceeds its limit is killed.
 
 use std::path::Path;
 
-/// Where control groups are seen.
+/// The mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The least limit in bytes among the groups of this process, if there is one.
+/// The lowest memory limit in bytes among the groups of this process, if there is one.
 pub(crate) fn memory_limit() -> Option<u64> {
     limit(Path::new(ROOT), &std::fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 
-/// `groups` as in `/proc/self/cgroup`: lines of a number, controllers and a path. In a container
-/// the path may be that outside; its upper end is always there.
+/// `groups` is the content of `/proc/self/cgroup`: lines of a number, controllers and a path. In a
+/// container the path may be the one outside; then only its upper part exists.
 fn limit(root: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -28,7 +28,7 @@ fn limit(root: &Path, groups: &str) -> Option<u64> {
         places.iter().flat_map(move |(below, file)| {
             let folders = path.ancestors().map(move |group| root.join(below).join(group));
             folders.filter_map(move |folder| {
-                // "max", and what is not there.
+                // The value may be "max", or the file may not exist.
                 std::fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok()
             })
         })
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(of("0::/system/db:odd\n"), Some(5000));
         assert_eq!(of("9:cpu,memory:/a/b\n0::/system/db\n"), Some(4000));
         assert_eq!(of("9:cpu:/a/b\n"), None);
-        // As a container sees a path from outside.
+        // The path as seen outside of the container.
         assert_eq!(of("4:memory:/docker/77\n"), Some(7000));
         assert_eq!(of("nonsense\n\n"), None);
     }

@@ -1,6 +1,6 @@
-//! What a program holds in its buffers, learned from the addresses of its reads and writes, and
-//! told to the server of the volume. The program is not changed: `crates/preload` calls this from
-//! the I/O functions that it stands in front of.
+//! Tracks which blocks a program holds in its buffers, from the addresses of its reads and writes,
+//! and reports evictions to the server of the volume. The program is not changed: `crates/preload`
+//! calls this from the I/O functions that it intercepts.
 //!
 //! | module | |
 //! | --- | --- |
@@ -17,17 +17,17 @@
 //! | `status` | all of it seen from another process |
 //!
 //! Three rules hold throughout.
-//! 1. *A tracked call* neither allocates, nor waits, nor touches `errno`, nor takes a lock: shared
-//!    words are changed by single atomic operations, so that a process killed at any point leaves
-//!    nothing behind that others wait for. What cannot be done at once is left out and counted.
+//! 1. *A tracked call* neither allocates, nor waits, nor changes `errno`, nor takes a lock. Shared
+//!    words are changed by single atomic operations, so that a process killed at any point blocks
+//!    no other. What cannot be done at once is skipped and counted.
 //! 2. *Blocks are named by file and offset* until they are sent. Only the sender asks the file
-//!    system where a file lies, and it asks when the block has left.
-//! 3. *The table may be wrong, and nothing breaks*: a wrong hint costs the server a hit at most.
+//!    system for a file's position, after the block has left.
+//! 3. *The table may be wrong without harm*: a wrong hint costs the server at most a hit.
 //!
-//! `unsafe` is where the system is asked for more than safe libraries do: the mapping of the
-//! segment (`segment/mapping.rs`), extents (`extents.rs`), the sender's own table of descriptors
-//! (`sender/alone.rs`); fetching ahead
-//! (`ahead.rs`); and the clock and the program's descriptors (`tracker.rs`).
+//! `unsafe` code calls the system where safe libraries do not suffice: the mapping of the segment
+//! (`segment/mapping.rs`), extents (`extents.rs`), the sender's descriptor table
+//! (`sender/alone.rs`), prefetching (`ahead.rs`), and the clock and the program's descriptors
+//! (`tracker.rs`).
 
 mod ahead;
 pub mod device;

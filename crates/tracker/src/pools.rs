@@ -1,14 +1,14 @@
-//! Pools: memory mappings in which a cache lies. Pages that a program makes, in frames into which
-//! nothing was ever read, are told by where they lie: in a mapping into which much was read, behind
-//! the first frame known there, at a place where a page of that mapping may begin.
+//! Pools: memory mappings that contain a cache. A program can create a page in a frame into which
+//! nothing was ever read. Such pages are recognised by their position: in a mapping into which much
+//! was read, behind the first known frame, at an address where a page of that mapping may begin.
 //!
-//! Nothing else tells them from other memory that is written to files. The buffers of PostgreSQL's
-//! log lie in one mapping with its pool, and are written page by page, ever other pages from the
-//! same addresses, as frames are while a table grows. But they lie before the pool, and at other
-//! remainders of the size of a page unless these happen to agree. InnoDB's pool has a mapping of
-//! its own; doublewrite, log and sorting have others, into which no pages are read.
+//! Nothing else distinguishes them from other memory that is written to files. The log buffers of
+//! PostgreSQL are in the same mapping as its pool, and different pages are written from the same
+//! addresses, as from frames while a table grows. But they lie before the pool, and their addresses
+//! usually have other remainders modulo the page size. InnoDB's pool has a mapping of its own;
+//! doublewrite, log and sorting use others, into which no pages are read.
 //!
-//! The sender looks for pools ([`find`]) and publishes them; a call of the program only compares
+//! The sender searches for pools ([`find`]) and publishes them; a tracked call only compares
 //! numbers ([`Pools::has_page`]).
 
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::segment::Segment;
 use crate::segment::layout::{POOL, POOLS, POOLS_MAX};
 use crate::table::{GRANULE, Table};
 
-/// Sizes of pages that are told apart: powers of two from 4 to 64 KiB.
+/// Number of page sizes: powers of two from 4 to 64 KiB.
 const SIZES: usize = 5;
-/// Granules with blocks that it takes to speak of a pool: 1 MiB.
+/// Least number of granules with blocks in a pool: 1 MiB.
 const ENOUGH: u64 = 256;
-/// Of so many of them, all but one must lie as pages of one size do.
+/// Of this many granules, all but one must lie like pages of one size.
 const OF: u64 = 16;
 
 /// A mapping that is a pool from its first known frame on.
@@ -34,13 +34,13 @@ pub struct Pool {
     /// End of the mapping.
     pub end: u64,
     /// Size of the largest pages in bytes, a power of two from 4 to 64 KiB. Pages may be smaller:
-    /// InnoDB's compressed ones are, and pages that were read in their order into frames one
-    /// behind the other look like larger ones.
+    /// InnoDB's compressed pages are, and pages read in order into successive frames look like
+    /// larger ones.
     pub page: u64,
 }
 
 impl Pool {
-    /// Whether a page of so many bytes may begin at an address.
+    /// Whether a page of `bytes` bytes may begin at an address.
     #[inline]
     fn has_page(&self, address: u64, bytes: u64) -> bool {
         bytes.is_power_of_two()
@@ -50,18 +50,18 @@ impl Pool {
     }
 }
 
-/// The pools that are known to all processes of a segment.
+/// The pools known to all processes of a segment.
 #[derive(Clone, Copy)]
 pub struct Pools<'a>(&'a [AtomicU64]);
 
 impl<'a> Pools<'a> {
-    /// Those of a segment.
+    /// The pools of a segment.
     #[inline]
     pub fn new(segment: &'a Segment) -> Pools<'a> {
         Pools(&segment.header()[POOLS..POOLS + POOL * POOLS_MAX])
     }
 
-    /// All of them.
+    /// The known pools.
     #[inline]
     pub fn list(self) -> impl Iterator<Item = Pool> + use<'a> {
         let of = |words: &'a [AtomicU64]| {
@@ -71,15 +71,15 @@ impl<'a> Pools<'a> {
         self.0.chunks_exact(POOL).map(of).take_while(|pool| pool.end != 0)
     }
 
-    /// Whether a piece of space 0 is a page of one of them. Pages lie at multiples of their size
-    /// in their files.
+    /// Whether a piece of memory in space 0 is a page in one of the pools. Pages are aligned to
+    /// their size in their files.
     #[inline]
     pub fn has_page(self, address: u64, bytes: u64, offset: u64) -> bool {
         self.list().any(|pool| pool.has_page(address, bytes)) && offset & (bytes - 1) == 0
     }
 
-    /// Makes them known in place of what was. A call at the same moment may see half of a change,
-    /// and take a page for one or not, once.
+    /// Replaces the known pools. A concurrent call may see half of the change, and misjudge one
+    /// page.
     pub fn publish(self, pools: &[Pool]) {
         let wanted = pools.iter().map(Some).chain(std::iter::repeat(None));
         for (words, pool) in self.0.chunks_exact(POOL).zip(wanted) {
@@ -98,16 +98,16 @@ impl<'a> Pools<'a> {
 /// How pages of one size would lie in a mapping.
 #[derive(Clone, Copy, Default)]
 struct Lie {
-    /// Where most begin, modulo their size, if there is a majority at all: found by a vote, in
-    /// which each page cancels out one that begins elsewhere.
+    /// The most frequent address of a page modulo its size, if one has a majority. A vote finds it:
+    /// each page cancels one with another remainder.
     phase: u64,
     lead: u64,
-    /// Granules that lie so, and the first page of them.
+    /// Number of granules with this remainder, and the first page among them.
     agree: u64,
     start: u64,
 }
 
-/// A mapping, and what is known to be in it.
+/// A mapping, and statistics about the granules in it.
 struct Area {
     bytes: Range<u64>,
     granules: u64,
@@ -119,7 +119,7 @@ fn size(index: usize) -> u64 {
 }
 
 impl Area {
-    /// Where a page of each size would begin of which a granule is at an address.
+    /// Where a page of each size would begin if it contains this granule at this address.
     fn begins(address: u64, granule: u64) -> [u64; SIZES] {
         std::array::from_fn(|index| address.wrapping_sub((granule * GRANULE) & (size(index) - 1)))
     }
@@ -155,8 +155,8 @@ impl Area {
     }
 }
 
-/// Finds the pools of space 0 among mappings in order of their addresses: the largest, by what is
-/// known to be in them.
+/// Finds the pools of space 0 among mappings, which must be ordered by address. Returns those with
+/// the most known granules.
 pub fn find(table: Table<'_>, mappings: &[Range<u64>]) -> Vec<Pool> {
     let area = |bytes: &Range<u64>| {
         let (bytes, lies) = (bytes.clone(), [Lie::default(); SIZES]);

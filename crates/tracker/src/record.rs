@@ -1,4 +1,4 @@
-//! What leaves the table at one call, on its way into the ring.
+//! What leaves the table at one call, as records for the ring.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -10,7 +10,7 @@ use crate::segment::Count;
 use crate::table::{GRANULE, Key, Place, Sink, Table};
 use crate::tracker::Tracker;
 
-/// A stretch of a file and the memory that it goes into or comes from.
+/// A range of a file, and the memory that it is read into or written from.
 pub(crate) struct Piece {
     pub(crate) file: u32,
     pub(crate) offset: u64,
@@ -20,13 +20,13 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Bytes before the first whole granule of the file, and the number of whole ones.
+    /// Bytes before the first whole granule of the file, and the number of whole granules.
     fn whole(&self) -> (u64, u64) {
         let before = self.offset.wrapping_neg() % GRANULE;
         (before.min(self.length), self.length.saturating_sub(before) / GRANULE)
     }
 
-    /// The granules, and where they are in memory.
+    /// The whole granules, with their addresses in memory.
     fn granules(&self) -> impl Iterator<Item = (Place, Key)> + use<> {
         let (before, count) = self.whole();
         let (file, space) = (self.file, self.space);
@@ -39,13 +39,13 @@ impl Piece {
     }
 }
 
-/// Of a record's second word: granules, whether they are late, and the time.
+/// The second word of a record: number of granules, whether they are late, and the time.
 const RUN_BITS: u32 = 15;
 const RUN_MAX: u64 = (1 << RUN_BITS) - 1;
 const LATE: u64 = 1 << RUN_BITS;
 const TIME_SHIFT: u32 = 16;
 
-/// Granules of one file, one after the other, that left at one time.
+/// Consecutive granules of one file that left at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) first: Key,
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-/// Collects what leaves the table at one call, and puts it into the ring in runs.
+/// Collects what leaves the table at one call, and pushes it to the ring as runs.
 pub(crate) struct Records<'a> {
     tracker: &'a Tracker,
     table: Table<'a>,
@@ -89,7 +89,7 @@ const PARTS: usize = 5;
 const MADE: usize = 6;
 
 impl<'a> Records<'a> {
-    /// For a call, which is counted as `what`.
+    /// For a call that is counted as `what`.
     #[inline]
     pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64) -> Self {
         let counts = [

@@ -1,11 +1,11 @@
-//! The way from tracked calls to the sender: records of two words in a ring of shared memory, many
-//! writers, one reader. A full ring drops.
+//! The queue from tracked calls to the sender: records of two words in a ring in shared memory,
+//! with many writers and one reader. If the ring is full, records are dropped.
 //!
-//! A cell has a lap: even while it is free for that half of the count, odd when its record is
-//! there. A writer claims a cell by moving the tail and then fills it. One that is killed in
-//! between leaves a cell that never fills; the reader gives it up after a while ([`Ring::skip`]). A
-//! writer that was only slow then finds that the lap has changed and publishes nothing. Only if a
-//! third comes in between may a record be made of two: a wrong hint, which costs a hit.
+//! Each cell has a lap counter: even while the cell is free for that lap, odd when its record is
+//! complete. A writer claims a cell by advancing the tail, and then fills it. A writer killed in
+//! between leaves a cell that is never filled; the reader skips it after a while ([`Ring::skip`]).
+//! If that writer was only slow, it finds that the lap has changed, and publishes nothing. Only if
+//! a third writer interferes may a record be mixed from two: a wrong hint, which costs a hit.
 
 use crate::ahead;
 use crate::segment::Segment;
@@ -13,10 +13,10 @@ use crate::segment::layout::{CELL, RING_HEAD, RING_TAIL};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Cells of a line of memory, and of the one that processors fetch with it.
+/// Cells in two cache lines, which processors fetch together.
 const LINE: u64 = 4;
 
-/// How often a writer tries before it drops its record.
+/// Attempts of a writer before it drops its record.
 const TRIES: usize = 16;
 
 /// The ring of a segment.
@@ -28,14 +28,14 @@ pub struct Ring<'a> {
     bits: u32,
 }
 
-/// What the reader found.
+/// What the reader gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A record.
     Record([u64; 2]),
-    /// Nothing.
+    /// The ring is empty.
     Nothing,
-    /// A record that its writer has not finished.
+    /// The oldest record, which its writer has not completed.
     Unfinished,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Ring<'a> {
         &self.cells[start..start + CELL]
     }
 
-    /// Appends a record; false if it was dropped.
+    /// Appends a record; returns false if it was dropped.
     #[inline]
     pub fn push(&self, record: [u64; 2]) -> bool {
         let mut tail = self.tail.load(Relaxed);
@@ -79,7 +79,7 @@ impl<'a> Ring<'a> {
                 Ok(_) => {
                     cell[1].store(record[0], Relaxed);
                     cell[2].store(record[1], Relaxed);
-                    // The reader has had the next line before; by the next record it is here.
+                    // Prefetches the next line, which the reader wrote last, for the next record.
                     ahead::write(&self.cell(tail + LINE)[0]);
                     return cell[0].compare_exchange(free, free + 1, Release, Relaxed).is_ok();
                 }
@@ -89,7 +89,7 @@ impl<'a> Ring<'a> {
         false
     }
 
-    /// Takes the oldest record. For one reader at a time.
+    /// Takes the oldest record. Only one reader may run at a time.
     pub fn pop(&self) -> Next {
         let head = self.head.load(Relaxed);
         let cell = self.cell(head);
@@ -104,7 +104,7 @@ impl<'a> Ring<'a> {
         Next::Record(record)
     }
 
-    /// Gives up the oldest cell, if it is unfinished.
+    /// Skips the oldest cell, if it is incomplete.
     pub fn skip(&self) {
         let head = self.head.load(Relaxed);
         let free = (head >> self.bits) * 2;
@@ -114,12 +114,12 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Records that wait.
+    /// Number of waiting records.
     pub fn len(&self) -> u64 {
         self.tail.load(Relaxed).saturating_sub(self.head.load(Relaxed))
     }
 
-    /// Whether none waits.
+    /// Whether no record waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,10 +1,9 @@
-//! The memory that the processes of a program share: made by the first of them before `main`,
-//! inherited over `fork`, read by `undercroft attach --check` from outside.
+//! The memory that the processes of a program share. The first process creates it before `main`,
+//! forked processes inherit it, and `undercroft attach --check` reads it from outside.
 //!
-//! It is a sparse file. Nothing of it but the header is touched before the sender has asked the
-//! file system for all of its pages: writing to a page for which a full `/dev/shm` has no room
-//! would kill the program (SIGBUS). A program that tracks nothing so costs a file of 32 KiB for as
-//! long as it runs.
+//! It is a sparse file. Only its header is touched before the sender has allocated all of its
+//! pages, because writing to a page without room in a full `/dev/shm` would kill the program
+//! (SIGBUS). So a program that tracks nothing only costs a file of 32 KiB while it runs.
 
 pub mod layout;
 mod mapping;
@@ -23,25 +22,25 @@ use rustix::process::{Pid, Resource, getrlimit, test_kill_process};
 
 use crate::groups;
 
-/// What names of segments begin with; the number of the process follows, and that of its user if
-/// the name was taken.
+/// Prefix of segment names. The process number follows, and the user's number if the name was
+/// taken.
 pub const NAME: &str = "undercroft-cct.";
 
-/// Smallest pool that is worth a table, in bytes.
+/// Smallest pool for which a table is worthwhile, in bytes.
 const POOL_MIN: u64 = 16 << 20;
 
-/// How far a segment is.
+/// The state of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Only the header may be touched.
     Sparse,
-    /// All of it is there.
+    /// All of it is allocated.
     Ready,
-    /// It will not be used: pass-through.
+    /// It is not used: calls are only passed through.
     Off,
 }
 
-/// What is counted at tracked calls.
+/// The counters of tracked calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Count {
@@ -49,53 +48,53 @@ pub enum Count {
     Reads,
     /// Writes.
     Writes,
-    /// Reads handed to io_uring or libaio.
+    /// Reads submitted to io_uring or libaio.
     AsyncReads,
-    /// Writes likewise.
+    /// Writes submitted to io_uring or libaio.
     AsyncWrites,
     /// Granules of 4 KiB that left their frames.
     Evictions,
-    /// Granules of which it showed only when they were read again.
+    /// Granules whose eviction was noticed only when they were read again.
     Late,
-    /// Granules of pages that were made in frames into which nothing was read.
+    /// Granules of pages created in frames into which nothing was read.
     Made,
-    /// Granules written from memory that is no frame.
+    /// Granules written from memory that is not a frame.
     NoFrame,
-    /// Reads of parts of granules, and reads too long for a cache to be behind them.
+    /// Reads of parts of granules, and reads too long to be of a cache.
     Partial,
-    /// Calls that were not understood in time: interrupted, by an unknown way, in a race.
+    /// Calls that could not be tracked: interrupted, of an unknown kind, or in a race.
     Missed,
     /// Records lost because the ring was full.
     Dropped,
     /// Frames forgotten because the table was full.
     Overflowed,
-    /// Files that found no room.
+    /// Files for which there was no room.
     FilesLost,
 }
 
-/// What the sender counts.
+/// The counters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Sent {
-    /// Blocks of the server told as evicted.
+    /// Blocks of the server that were reported as evicted.
     Blocks,
-    /// Of them, late.
+    /// Those of them reported late.
     Late,
     /// Messages that were acknowledged.
     Messages,
-    /// Records without a place on a volume: holes, deleted files.
+    /// Records without a position on a volume: holes, deleted files.
     Unplaced,
     /// Records of blocks that were back before they could be sent.
     Back,
-    /// Blocks not sent since there was no connection.
+    /// Blocks not sent because there was no connection.
     Unsent,
     /// Connections made.
     Connections,
-    /// Maps of files read.
+    /// Extent maps of files that were read.
     Maps,
-    /// Records given up because their writer died.
+    /// Records skipped because their writer died.
     Torn,
-    /// Granules in memory that turned out to be no cache.
+    /// Granules in memory that proved not to be a cache.
     Strays,
 }
 
@@ -104,16 +103,16 @@ pub struct Segment {
     map: Mapping,
     layout: Layout,
     path: PathBuf,
-    /// Whether it may be changed.
+    /// Whether it may be written.
     writable: bool,
 }
 
 impl Segment {
-    /// Makes the segment of this process in a folder, for as much of `pool` bytes as the folder
+    /// Creates the segment of this process in a folder, for `pool` bytes or as much as the folder
     /// has room for. Segments of dead processes are removed first.
     ///
     /// # Errors
-    /// The system's; and when there is no room, or the limits of the process forbid it.
+    /// The error of the system; also if there is no room, or a limit of the process forbids it.
     pub fn create(folder: &Path, pool: u64) -> io::Result<Segment> {
         remove_stale(folder);
         let layout = fitting(folder, pool)?;
@@ -129,8 +128,8 @@ impl Segment {
         };
         let pid = std::process::id();
         let made = match make(format!("{NAME}{pid}")) {
-            // Of a program of another user that called this one by `exec`, as those do that give
-            // up root's rights for it: it cannot be removed.
+            // It belongs to a program of another user that started this one by `exec`, for example
+            // after giving up root's rights. It cannot be removed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 make(format!("{NAME}{pid}.{}", rustix::process::geteuid().as_raw()))
             }
@@ -153,10 +152,10 @@ impl Segment {
         Ok(segment)
     }
 
-    /// A segment without a file, ready at once: for programs that need no other process to look.
+    /// A segment without a file, ready at once, for programs that no other process examines.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn anonymous(pool: u64) -> io::Result<Segment> {
         let layout = Layout::for_pool(pool);
         let map = Mapping::anonymous(layout.bytes())?;
@@ -183,18 +182,20 @@ impl Segment {
         }
     }
 
-    /// Maps the segment of another process, to read it: one of this user, or for root that of any.
+    /// Maps the segment of another process for reading. It must belong to this user; root may open
+    /// any.
     ///
     /// # Errors
-    /// The system's, and when the file is no segment of this version, or of somebody else.
+    /// The error of the system; also if the file is not a segment of this version, or belongs to
+    /// somebody else.
     pub fn open(path: &Path) -> io::Result<Segment> {
         Self::map_file(&open::to_read(path)?, path, false)
     }
 
-    /// Maps the segment of another process, to take part.
+    /// Maps the segment of another process for writing.
     ///
     /// # Errors
-    /// As [`Segment::open`].
+    /// As for [`Segment::open`].
     pub fn attach(file: &File, path: &Path) -> io::Result<Segment> {
         Self::map_file(file, path, true)
     }
@@ -222,10 +223,10 @@ impl Segment {
         Ok(Segment { map, layout, path: path.to_owned(), writable })
     }
 
-    /// Asks for all of the pages. Until then only the header may be touched.
+    /// Allocates all pages. Until then only the header may be touched.
     ///
     /// # Errors
-    /// The system's: no room.
+    /// The error of the system: no room.
     pub fn fill(&self) -> io::Result<()> {
         let file = open::to_write(&self.path)?;
         fallocate(&file, FallocateFlags::empty(), 0, self.layout.bytes() as u64)?;
@@ -247,12 +248,12 @@ impl Segment {
         self.map.words(0..HEADER)
     }
 
-    /// The memory.
+    /// The mapped memory.
     pub fn map(&self) -> &Mapping {
         &self.map
     }
 
-    /// The parts.
+    /// The layout of its parts.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -262,11 +263,11 @@ impl Segment {
         self.map.futex(ASLEEP)
     }
 
-    /// Keeps the result of a comparison with the cache itself, for the server to be told: shares
-    /// from 0 to 1. Works on a segment that was opened to be read, too.
+    /// Stores the result of a comparison with the real cache, as shares from 0 to 1, which the
+    /// server will be told. Works even if the segment was opened for reading.
     ///
     /// # Errors
-    /// The system's: only the user of the program, and root, may.
+    /// The error of the system: only the program's user and root may do this.
     pub fn set_score(&self, precision: f64, recall: f64) -> io::Result<()> {
         let file = open::to_write(&self.path)?;
         for (word, share) in [(PRECISION_PPM, precision), (RECALL_PPM, recall)] {
@@ -276,7 +277,7 @@ impl Segment {
         Ok(())
     }
 
-    /// How far it is.
+    /// Its state.
     pub fn state(&self) -> State {
         match self.word(STATE).load(std::sync::atomic::Ordering::Acquire) {
             0 => State::Sparse,
@@ -285,7 +286,7 @@ impl Segment {
         }
     }
 
-    /// Says how far it is.
+    /// Sets its state.
     pub fn set_state(&self, state: State) {
         let word = match state {
             State::Sparse => 0,
@@ -295,20 +296,20 @@ impl Segment {
         self.word(STATE).store(word, std::sync::atomic::Ordering::Release);
     }
 
-    /// Adds to a counter of tracked calls.
+    /// Increases a counter of tracked calls.
     #[inline]
     pub fn count(&self, count: Count, stripe: usize, by: u64) {
         let word = COUNTS + (stripe % STRIPES) * COUNTERS + count as usize;
         self.header()[word].fetch_add(by, Relaxed);
     }
 
-    /// A counter of tracked calls.
+    /// The value of a counter of tracked calls.
     pub fn counted(&self, count: Count) -> u64 {
         let of = |stripe| self.word(COUNTS + stripe * COUNTERS + count as usize).load(Relaxed);
         (0..STRIPES).map(of).sum()
     }
 
-    /// Adds to a counter of the sender. Whoever only looks counts nothing.
+    /// Increases a counter of the sender; does nothing if the segment was opened for reading.
     pub fn count_sent(&self, count: Sent, by: u64) {
         if !self.writable {
             return;
@@ -316,13 +317,13 @@ impl Segment {
         self.word(SENDER_COUNTS + count as usize).fetch_add(by, Relaxed);
     }
 
-    /// A counter of the sender.
+    /// The value of a counter of the sender.
     pub fn counted_sent(&self, count: Sent) -> u64 {
         self.word(SENDER_COUNTS + count as usize).load(Relaxed)
     }
 }
 
-/// The largest layout up to `pool` for which a folder has room, and control groups leave memory.
+/// The largest layout up to `pool` for which the folder has room and control groups leave memory.
 fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
     let room = statvfs(folder)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
@@ -341,16 +342,16 @@ fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
     }
 }
 
-/// Whether a process is there.
+/// Whether a process exists.
 pub fn is_alive(pid: u64) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Removes the segments in a folder whose processes are gone.
+/// Removes the segments in a folder whose processes have ended.
 fn remove_stale(folder: &Path) {
     for (path, pid) in segments(folder) {
-        // What has our number was made before this program was called by `exec`.
+        // A segment with our own number was made before this program was started by `exec`.
         if pid == u64::from(std::process::id()) {
             let _ = fs::remove_file(&path);
             continue;
@@ -358,10 +359,10 @@ fn remove_stale(folder: &Path) {
         if is_alive(pid) {
             continue;
         }
-        // A program that went on in a child, as daemons do, keeps its segment.
+        // A program that continues in a child, as daemons do, keeps its segment.
         let sender = match open::to_read(&path) {
             Ok(file) => sender_of(&file),
-            // Somebody else's: not ours to remove.
+            // It belongs to somebody else, who must remove it.
             Err(_) => continue,
         };
         if !sender.is_some_and(is_alive) {
@@ -370,7 +371,7 @@ fn remove_stale(folder: &Path) {
     }
 }
 
-/// Which process sends, as far as the file can say.
+/// The process that sends, according to the file.
 fn sender_of(file: &File) -> Option<u64> {
     if file.metadata().ok()?.len() < HEADER as u64 * 8 {
         return None;
@@ -379,7 +380,7 @@ fn sender_of(file: &File) -> Option<u64> {
     Some(map.words(SENDER..SENDER + 1)[0].load(Relaxed))
 }
 
-/// The segments in a folder, and which processes made them.
+/// The segments in a folder, and the processes that made them.
 pub fn segments(folder: &Path) -> Vec<(PathBuf, u64)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let of = |entry: fs::DirEntry| {

@@ -1,8 +1,9 @@
-//! The thread that tells the servers what left: it takes records out of the ring, finds out where
-//! their blocks are, and writes messages to the control exports. One process of those that share a
-//! segment has it; if that one ends, the next that opens a file or notices begins another.
+//! The thread that reports evictions to the servers: it takes records from the ring, determines
+//! where their blocks lie, and writes messages to the control exports. One of the processes that
+//! share a segment runs it. If that process ends, the next one that opens a file or notices starts
+//! another sender.
 //!
-//! It keeps no process alive: nobody waits for it, and it may end anywhere.
+//! The thread keeps no process alive: nothing waits for it, and it may end at any point.
 
 mod alone;
 mod looks;
@@ -31,28 +32,28 @@ use crate::table::{GRANULE, Key, Table};
 use crate::text;
 use crate::tracker::{Tracker, now_us};
 
-/// How often it looks while there is something to do, in microseconds.
+/// Interval between checks of the ring while there is work, in microseconds.
 const BUSY_US: u64 = 5_000;
-/// After so long without records it sleeps until it is woken.
+/// After this time without records it sleeps until it is woken.
 const IDLE_US: u64 = 1_000_000;
-/// Other duties are looked after as often as this.
+/// Interval between other duties.
 const CHORES_US: u64 = 1_000_000;
-/// How often a server that hears nothing is asked whether it is there.
+/// How often an idle connection is tested.
 const PROBE_US: u64 = 5_000_000;
-/// How often a server is told what the tracker has counted.
+/// How often a server is sent the tracker's counters.
 const STAT_US: u64 = 2_000_000;
-/// A cell that is unfinished for so long is given up.
+/// A cell that stays incomplete for this time is skipped.
 const TORN_US: u64 = 1_000_000;
-/// Pauses between attempts to connect double up to this.
+/// Longest pause between attempts to connect; pauses double up to this.
 const PAUSE_MAX_US: u64 = 30_000_000;
-/// Records that are taken in one go.
+/// Most records taken at a time.
 const BATCH: usize = 4096;
-/// What left last, among which more granules of the same block are looked for.
+/// Number of the latest evictions in which further granules of the same block are searched.
 const SIBLINGS: usize = 64;
-/// Runs of one message.
+/// Most runs in a message.
 const RUNS_MAX: usize = 1024;
 
-/// A block of a server that left.
+/// An evicted block of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gone {
     run: BlockRun,
@@ -68,14 +69,14 @@ struct Link<'a> {
     again_us: u64,
     pause_us: u64,
     heard_us: u64,
-    /// When the server was last told how well the cache is known.
+    /// When the counters were last sent to the server.
     stat_us: u64,
     sequence: u32,
     queue: Vec<Gone>,
 }
 
-/// Runs until the tracker is off. Call this in a thread of its own, in which none of the functions
-/// that call the tracker do so, and with all signals blocked.
+/// Runs until the tracker is switched off. Call this in a thread of its own, with all signals
+/// blocked, in which intercepted functions do not call the tracker.
 pub fn run(tracker: &Tracker) {
     let settings = tracker.settings();
     let segment = tracker.segment();
@@ -99,10 +100,10 @@ fn give_up(tracker: &Tracker, why: &str) {
     log(tracker.settings(), &format!("nothing is tracked: {why}"));
 }
 
-/// One line, where the settings say.
+/// Writes a line to the configured log.
 fn log(settings: &Settings, line: &str) {
     let line = format!("undercroft-cct[{}]: {line}\n", std::process::id());
-    // Nobody can be told that this does not work.
+    // A failure to log cannot be reported anywhere.
     match &settings.log {
         Log::Nowhere => {}
         Log::Stderr => {
@@ -115,7 +116,7 @@ fn log(settings: &Settings, line: &str) {
     }
 }
 
-/// A log that nobody reads, or that leads elsewhere, is none.
+/// Opens a log file, but neither a pipe without reader nor a link.
 fn open_log(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     std::fs::OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)
@@ -126,7 +127,7 @@ struct Sender<'a> {
     segment: &'a Segment,
     places: Places,
     links: Vec<Link<'a>>,
-    /// Since when the oldest cell has been unfinished.
+    /// Since when the oldest cell has been incomplete.
     unfinished_us: Option<u64>,
     looks: Looks,
 }
@@ -174,7 +175,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Until a record comes, or chores are due.
+    /// Sleeps until a record comes, or other duties are due.
     fn sleep(&self) {
         let asleep = self.segment.asleep();
         asleep.store(1, SeqCst);
@@ -185,7 +186,7 @@ impl<'a> Sender<'a> {
         asleep.swap(0, AcqRel);
     }
 
-    /// Takes what is in the ring; whether there was anything.
+    /// Takes the records from the ring; returns whether there were any.
     fn drain(&mut self, now: u64) -> bool {
         let ring = Ring::new(self.segment);
         for taken in 0..BATCH {
@@ -212,7 +213,7 @@ impl<'a> Sender<'a> {
         true
     }
 
-    /// Queues the blocks of a record with their servers.
+    /// Queues the blocks of a record for their servers.
     fn place(&mut self, record: Record, now: u64) {
         for n in 0..record.count {
             let block = Key::from_word(record.first.word().wrapping_add(n)).clean();
@@ -237,7 +238,7 @@ impl<'a> Sender<'a> {
                 ..EvictFlags::default()
             };
             let Some(link) = self.links.get_mut(at.volume) else { continue };
-            // Granules of one block that left shortly one after the other are told as one.
+            // Granules of one block that left shortly after each other are reported as one.
             let siblings = link.queue.iter_mut().rev().take(SIBLINGS);
             let said = |gone: &&mut Gone| gone.run == run && gone.flags.late == flags.late;
             match siblings.filter(|_| bytes > GRANULE).find(said) {
@@ -250,8 +251,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Whether another granule of a server's block is in a frame still. Only granules that lie
-    /// beside this one in its file can be found.
+    /// Whether another granule of a server's block is still in a frame. Only granules next to this
+    /// one in its file can be found.
     fn is_partly_here(&mut self, block: Key, at: At, bytes: u64, now: u64) -> bool {
         let table = Table::new(self.segment);
         let start = at.offset - at.offset % bytes;
@@ -265,7 +266,7 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Sends what is queued.
+    /// Sends the queued evictions.
     fn tell(&mut self) {
         for at in 0..self.links.len() {
             let mut queue = std::mem::take(&mut self.links[at].queue);
@@ -313,7 +314,8 @@ impl<'a> Sender<'a> {
         log(self.tracker.settings(), &line);
     }
 
-    /// Connections, what dead processes and passing memory left behind, and what is a pool.
+    /// Other duties: connections, cleaning up after dead processes and transient memory, and
+    /// finding pools.
     fn chores(&mut self, now: u64) {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];

@@ -1,5 +1,5 @@
-//! A connection to the control export of a volume, with calls that wait, for a bounded time. The
-//! messages are those of `undercroft_nbd`; here is only the order of them, without a runtime.
+//! A connection to the control export of a volume, with blocking calls and time limits. The
+//! messages are those of `undercroft_nbd`; this file has their order, without a runtime.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,19 +11,19 @@ use undercroft_hints::{Abilities, ClientId, Grant, MESSAGE_BYTES_MAX, Query};
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Endpoint, Uri};
 
-/// How long a server may take for anything.
+/// Longest wait for a server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most bytes of an answer that is skipped or read.
+/// Most bytes of an answer that is read or skipped.
 const ANSWER_MAX: u32 = 64 << 10;
 /// Most answers to an option.
 const ANSWERS_MAX: usize = 64;
-/// What the name of a control export begins with.
+/// Prefix of a control export's name.
 const CONTROL: &str = "@coop/";
 
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A connection.
+/// An open connection.
 pub(crate) struct Session {
     stream: Box<dyn Stream>,
     grant: Grant,
@@ -59,7 +59,7 @@ impl std::fmt::Display for Failed {
 }
 
 impl Session {
-    /// Connects, and asks to tell of evictions as a client.
+    /// Connects, and opts in to report evictions as a client.
     pub(crate) fn connect(uri: &Uri, client: Option<ClientId>) -> Result<Session, Failed> {
         let stream: Box<dyn Stream> = match &uri.endpoint {
             Endpoint::Unix(path) => {
@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends an option and reads the answers to it; an error is one of the connection.
+    /// Sends an option and reads the answers; an error means that the connection failed.
     fn ask(
         &mut self,
         option: u32,
@@ -178,7 +178,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// What was granted.
+    /// The server's grant.
     pub(crate) fn grant(&self) -> &Grant {
         &self.grant
     }
@@ -193,13 +193,13 @@ impl Session {
         let length = message.len().next_multiple_of(self.min_block);
         let mut out = self.request(CMD_WRITE, self.grant.window_base, length as u64);
         out.extend_from_slice(message);
-        // The server may take whole blocks only; zeroes end a message.
+        // The server may accept whole blocks only; zeroes end a message.
         out.resize(RequestHeader::SIZE + length, 0);
         self.stream.write_all(&out)?;
         self.answer()
     }
 
-    /// Finds out whether the server is there.
+    /// Checks whether the server still answers.
     pub(crate) fn probe(&mut self) -> Result<(), Failed> {
         if !self.can_flush {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What the environment says, as checked types. It is read once, before `main`: programs overwrite
-//! their environment.
+//! The settings from the environment, as checked types. They are read once, before `main`, because
+//! programs may overwrite their environment.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,25 @@ use undercroft_nbd::{Endpoint, Uri};
 use crate::groups;
 use crate::segment::layout::VOLUMES_MAX;
 
-/// Names a device and its server: `DEVICE=URI[;DEVICE=URI...]`.
+/// Devices and their servers: `DEVICE=URI[;DEVICE=URI...]`.
 pub const VOLUMES: &str = "UNDERCROFT_VOLUMES";
-/// Patterns of paths that count, with colons.
+/// Patterns of tracked paths, separated by colons.
 pub const TRACK: &str = "UNDERCROFT_TRACK";
-/// The client's id, as its data connections name it, and after a colon its key.
+/// The client's id, equal to that of its data connections, optionally followed by a colon and its
+/// key.
 pub const CLIENT: &str = "UNDERCROFT_CLIENT";
-/// Whose memory counts.
+/// Whose memory counts as frames.
 pub const FRAMES: &str = "UNDERCROFT_FRAMES";
-/// Reads go past the kernel's page cache.
+/// Whether reads bypass the kernel's page cache.
 pub const BYPASS: &str = "UNDERCROFT_BYPASS";
-/// Where the segment lies.
+/// The folder of the segment.
 pub const SEGMENT_DIR: &str = "UNDERCROFT_SEGMENT_DIR";
-/// Client memory that the table has room for, in bytes.
+/// Bytes of client memory for which the table has room.
 pub const POOL: &str = "UNDERCROFT_POOL";
-/// Where a few lines go: a path, or `stderr`.
+/// The destination of log lines: a path, or `stderr`.
 pub const LOG: &str = "UNDERCROFT_LOG";
 
-/// All of them.
+/// All variables.
 pub const ALL: [&str; 8] = [VOLUMES, TRACK, CLIENT, FRAMES, BYPASS, SEGMENT_DIR, POOL, LOG];
 
 /// Largest pool, in bytes: 1 TiB.
@@ -35,23 +36,23 @@ const POOL_MAX: u64 = 1 << 40;
 /// Whose memory counts as frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// That of every process, private memory apart for each.
+    /// The memory of every process; private memory is a separate space for each.
     #[default]
     All,
-    /// Of forked processes only what they share with the first one.
+    /// Of forked processes only the memory that they share with the first process.
     Shared,
 }
 
-/// A volume that is tracked.
+/// A tracked volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// A block device; or a regular file, which then is the volume.
+    /// A block device, or a regular file that is the volume.
     pub device: PathBuf,
     /// Its export.
     pub uri: Uri,
 }
 
-/// Where log lines go.
+/// The destination of log lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Log {
     /// Nowhere.
@@ -59,33 +60,34 @@ pub enum Log {
     Nowhere,
     /// The standard error of the program.
     Stderr,
-    /// A file, at whose end they are put.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What is tracked: 1 to 8 of them.
+    /// The tracked volumes, 1 to 8.
     pub volumes: Vec<Volume>,
-    /// Patterns of paths that count (`*` any text, `?` one character); all if there is none.
+    /// Patterns of tracked paths (`*` any text, `?` one character); if empty, all paths are
+    /// tracked.
     pub track: Vec<String>,
-    /// As which client the server is spoken to. None speaks for all connections that name none,
-    /// which is what the drivers of kernels and virtual machines are.
+    /// The client as which the tracker speaks to the server. `None` speaks for all connections
+    /// without an id, such as those of kernel drivers and virtual machines.
     pub client: Option<ClientId>,
-    /// Whose memory counts.
+    /// Whose memory counts as frames.
     pub frames: Frames,
-    /// Whether reads go past the kernel's page cache.
+    /// Whether reads bypass the kernel's page cache.
     pub bypass: bool,
     /// Folder of the segment.
     pub segment_dir: PathBuf,
-    /// Bytes of client memory that there is room for. Twice as much makes the table no better.
+    /// Bytes of client memory for which the table has room. Doubling it does not improve the table.
     pub pool: u64,
-    /// Where lines go.
+    /// The destination of log lines.
     pub log: Log,
 }
 
-/// A setting that is none.
+/// The error of an invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {what}")]
 pub struct SettingsError {
@@ -94,18 +96,19 @@ pub struct SettingsError {
 }
 
 impl Settings {
-    /// From the environment; none if nothing is to be tracked ([`VOLUMES`] is unset or empty).
+    /// The settings from the environment; `None` if nothing is tracked ([`VOLUMES`] is unset or
+    /// empty).
     ///
     /// # Errors
-    /// Names the variable and says what is wrong with it.
+    /// The variable that is invalid, and why.
     pub fn from_env() -> Result<Option<Settings>, SettingsError> {
         Self::parse(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into()))
     }
 
-    /// The settings from any source of variables; none if nothing is to be tracked.
+    /// The settings from any source of variables; `None` if nothing is tracked.
     ///
     /// # Errors
-    /// As [`Settings::from_env`].
+    /// As for [`Settings::from_env`].
     pub fn parse(
         value: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Option<Settings>, SettingsError> {
@@ -144,13 +147,13 @@ impl Settings {
         }))
     }
 
-    /// Whether a path counts.
+    /// Whether a path is tracked.
     pub fn counts(&self, path: &[u8]) -> bool {
         self.track.is_empty() || self.track.iter().any(|p| matches(p.as_bytes(), path))
     }
 }
 
-/// A quarter of the machine's memory, or of what control groups leave of it.
+/// A quarter of the machine's memory, or of the control groups' limit.
 fn default_pool() -> u64 {
     let system = rustix::system::sysinfo();
     let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
@@ -185,10 +188,10 @@ fn volumes_of(list: &str) -> Result<Vec<Volume>, String> {
     }
 }
 
-/// Whether a text is as a pattern says. `*` goes over slashes, too.
+/// Whether a text matches a pattern. `*` also matches slashes.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on when what follows the last star does not fit.
+    // Where to resume if the text behind the last star does not match.
     let mut again: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,8 +1,8 @@
-//! Whose memory an address is in. The first process and all memory that its children share with
-//! it are space 0; the private memory of a child is a space of its own. Where only shared memory
-//! counts, private memory of the first process does not either.
+//! The address space to which an address belongs. Space 0 consists of the first process and all
+//! memory that its children share with it; the private memory of a child is a space of its own. If
+//! only shared memory counts, the private memory of the first process does not count either.
 //!
-//! Not seen: memory that children map and share among themselves. It counts as their own.
+//! Memory that children map and share among themselves is not recognised; it counts as private.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -17,24 +17,25 @@ use crate::segment::{Segment, is_alive};
 use crate::settings::Frames;
 use crate::tracker::now_us;
 
-/// Shared mappings that are told apart; the largest if there are more.
+/// Most shared mappings that are distinguished; the largest ones are used.
 const RANGES_MAX: usize = 64;
-/// Smaller ones are no caches.
+/// Smaller mappings are not caches.
 const RANGE_MIN: u64 = 64 << 10;
-/// The first process shares memory whenever it likes: what is not known is looked for as often.
+/// Interval of further searches for shared memory, because the first process may share more at any
+/// time.
 const AGAIN_US: u64 = 1_000_000;
 
 const UNKNOWN: u32 = 0;
 const KNOWN: u32 = 1;
 const BUSY: u32 = 2;
 
-/// What is known of the memory of this process.
+/// What is known about the memory of this process.
 pub(crate) struct Memory {
     is_first: AtomicBool,
     state: AtomicU32,
-    /// When the mappings were looked at.
+    /// When the mappings were last read.
     looked_us: AtomicU64,
-    /// Space of its private memory plus 1, or 0: it does not count.
+    /// The space of its private memory plus 1; 0 if that memory does not count.
     private: AtomicU32,
     shared: [[AtomicU64; 2]; RANGES_MAX],
 }
@@ -50,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// This process was just forked off.
+    /// Call in a child after a fork.
     pub(crate) fn forked(&self) {
         self.is_first.store(false, Relaxed);
         self.state.store(UNKNOWN, Release);
@@ -60,7 +61,7 @@ impl Memory {
         self.is_first.load(Relaxed)
     }
 
-    /// The space of an address; none if what is there does not count.
+    /// The space of an address; `None` if the memory there does not count.
     #[inline]
     pub(crate) fn space(&self, segment: &Segment, frames: Frames, address: u64) -> Option<u16> {
         if self.is_first_process() {
@@ -72,7 +73,7 @@ impl Memory {
         }
     }
 
-    /// In the first process, if only shared memory counts.
+    /// The space in the first process, if only shared memory counts.
     fn of_first(&self, segment: &Segment, address: u64) -> Option<u16> {
         let found = if self.state.load(Acquire) == KNOWN { self.known(address) } else { None };
         let due = self.looked_us.load(Relaxed) + AGAIN_US;
@@ -82,8 +83,8 @@ impl Memory {
         self.known(address)
     }
 
-    /// The mappings that can be written to and are space 0, as this process sees them, in order of
-    /// their addresses: all of its own in the first one, else those that are shared.
+    /// The writable mappings of space 0 in this process, ordered by address: in the first process
+    /// all, otherwise the shared ones.
     pub(crate) fn mappings(&self) -> Vec<Range<u64>> {
         let (all, mut list) = (self.is_first_process(), Vec::new());
         mappings(|found| {
@@ -108,7 +109,8 @@ impl Memory {
         u16::try_from(private).ok()
     }
 
-    /// One thread finds out; others do without meanwhile. Whether it is known now.
+    /// Reads the mappings. One thread does this; others go without the result meanwhile. Returns
+    /// whether it is known now.
     #[cold]
     fn find_out(&self, segment: &Segment, frames: Frames) -> bool {
         let state = self.state.load(Acquire);
@@ -149,7 +151,7 @@ impl Memory {
     }
 }
 
-/// A space for the private memory of this process; none if all are taken.
+/// Claims a space for the private memory of this process; `None` if all are taken.
 pub(crate) fn claim(segment: &Segment) -> Option<u16> {
     let me = u64::from(std::process::id());
     let spaces = &segment.header()[SPACES];
@@ -162,38 +164,38 @@ pub(crate) fn claim(segment: &Segment) -> Option<u16> {
     u16::try_from(nth(at) + 1).ok()
 }
 
-/// Whether a forked process is there still.
+/// Whether any forked process still exists.
 pub(crate) fn any_alive(segment: &Segment) -> bool {
     segment.header()[SPACES].iter().any(|pid| is_alive(pid.load(Acquire)))
 }
 
-/// Spaces whose processes are gone.
+/// Spaces whose processes have ended.
 pub(crate) fn dead(segment: &Segment) -> Vec<u16> {
     let spaces = segment.header()[SPACES].iter().zip(1..);
     let is_dead = |pid: u64| pid != 0 && !is_alive(pid);
     spaces.filter(|(pid, _)| is_dead(pid.load(Acquire))).map(|(_, space)| space).collect()
 }
 
-/// Gives a space back.
+/// Releases a space.
 pub(crate) fn free(segment: &Segment, space: u16) {
     segment.header()[SPACES][usize::from(space) - 1].store(0, Release);
 }
 
-/// A mapping that can be written to.
+/// A writable mapping.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
     bytes: Range<u64>,
     is_shared: bool,
 }
 
-/// Calls with each mapping of this process that can be written to. Without allocating: calls of
-/// the program come here.
+/// Calls `each` with every writable mapping of this process. It does not allocate, because it runs
+/// in calls of the program.
 fn mappings(mut each: impl FnMut(Mapping)) {
     const MAPS: &CStr = c"/proc/self/maps";
     let Ok(file) = openat(CWD, MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
         return;
     };
-    // Lines are longer than what matters of them, which is at their beginning.
+    // The needed fields are at the beginning of each line.
     let mut head = [0_u8; 64];
     let mut length = 0;
     let mut buffer = [0; 4096];
@@ -214,7 +216,7 @@ fn mappings(mut each: impl FnMut(Mapping)) {
     }
 }
 
-/// `7f0000000000-7f0000001000 rw-s ...`
+/// Parses a line: `7f0000000000-7f0000001000 rw-s ...`
 fn mapping(line: &[u8]) -> Option<Mapping> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(memory.space(&segment, Frames::All, private), Some(0));
         assert_eq!(memory.space(&segment, Frames::Shared, private), None);
         assert_eq!(memory.space(&segment, Frames::Shared, shared), Some(0));
-        // What is shared later is found before long.
+        // Memory shared later is found soon.
         let another = Segment::anonymous(1 << 20).unwrap();
         let later = at(another.word(0));
         while memory.space(&segment, Frames::Shared, later).is_none() {

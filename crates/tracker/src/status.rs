@@ -1,4 +1,5 @@
-//! The tracker seen from another process: its counters, and what it takes the program to hold.
+//! The tracker as seen from another process: its counters, and the blocks that it believes the
+//! program holds.
 
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use crate::sender::Places;
 use crate::table::{GRANULE, Table};
 use crate::{now_us, text};
 
-/// Where segments lie unless the settings say otherwise.
+/// Default folder of segments.
 pub const DEFAULT_DIR: &str = "/dev/shm";
 
 /// The counters of a tracker. All count from the start of the first process.
@@ -24,79 +25,79 @@ pub const DEFAULT_DIR: &str = "/dev/shm";
 pub struct Status {
     /// Process that made the segment.
     pub pid: u32,
-    /// Process whose thread sends; 0 if nothing was tracked yet, or if it is gone.
+    /// Process whose thread sends; 0 if nothing was tracked yet, or if the process has ended.
     pub sender_pid: u32,
-    /// Whether it is at work: false before the first file that counts, and after it gave up.
+    /// Whether it is tracking: false before the first tracked file is opened, and after it gave up.
     pub is_tracking: bool,
     /// Whether it gave up; `last_error` says why.
     pub gave_up: bool,
     /// Age in microseconds.
     pub uptime_us: u64,
-    /// Bytes of client memory that were asked to have room.
+    /// Bytes of client memory for which the table has room.
     pub pool_bytes: u64,
-    /// Whether reads go past the page cache.
+    /// Whether reads bypass the page cache.
     pub bypasses: bool,
-    /// Tracked reads that the program waited for.
+    /// Tracked synchronous reads.
     pub reads: u64,
-    /// Tracked writes likewise.
+    /// Tracked synchronous writes.
     pub writes: u64,
-    /// Reads handed to io_uring or libaio.
+    /// Reads submitted to io_uring or libaio.
     pub async_reads: u64,
-    /// Writes likewise.
+    /// Writes submitted to io_uring or libaio.
     pub async_writes: u64,
     /// Granules of 4 KiB that left their frames.
     pub evictions: u64,
-    /// Granules of which that showed only when they were read again: late / (late + evictions) is
-    /// the share of evictions that the server hears of too late.
+    /// Granules whose eviction was noticed only when they were read again: late / (late +
+    /// evictions) is the share of evictions that the server learns of too late.
     pub late: u64,
-    /// Granules of pages that were made in frames into which nothing was ever read; not counted
-    /// again when the frame takes another page.
+    /// Granules of pages created in frames into which nothing was ever read; not counted again when
+    /// the frame takes another page.
     pub made: u64,
-    /// Granules written from memory that is no frame.
+    /// Granules written from memory that is not a frame.
     pub no_frame: u64,
-    /// Reads of parts of granules, and reads of more than 64 KiB into one piece of
-    /// memory: they make no frames.
+    /// Reads of parts of granules, and reads of more than 64 KiB into one piece of memory; these
+    /// make no frames.
     pub partial: u64,
-    /// Calls that were not understood in time.
+    /// Calls that could not be tracked.
     pub missed: u64,
-    /// Records lost because the sender did not keep up.
+    /// Records lost because the sender was too slow.
     pub dropped: u64,
-    /// Frames forgotten for want of room: the pool is larger than was said.
+    /// Frames forgotten for lack of room: the pool is larger than configured.
     pub overflowed: u64,
-    /// Files that found no room.
+    /// Files for which there was no room.
     pub files_lost: u64,
-    /// Blocks of the server that were told as evicted, and acknowledged.
+    /// Blocks of the server that were reported as evicted, and acknowledged.
     pub sent: u64,
-    /// Of them, late.
+    /// Those of them reported late.
     pub sent_late: u64,
     /// Messages acknowledged.
     pub messages: u64,
-    /// Granules that have no place on a volume: deleted files, holes, delayed allocation.
+    /// Granules without a position on a volume: deleted files, holes, delayed allocation.
     pub unplaced: u64,
-    /// Granules that were back in a frame before they could be told.
+    /// Granules that were back in a frame before they could be reported.
     pub back: u64,
-    /// Granules that were read into memory which turned out to be no cache, and are forgotten.
+    /// Granules read into memory that proved not to be a cache; they are forgotten.
     pub strays: u64,
-    /// Blocks not told for want of a connection.
+    /// Blocks not reported for lack of a connection.
     pub unsent: u64,
     /// Connections made.
     pub connections: u64,
-    /// Maps of files read.
+    /// Extent maps of files that were read.
     pub maps: u64,
-    /// The last error, or nothing.
+    /// The last error, or empty.
     pub last_error: String,
-    /// The memory that is known to be a cache as a whole, the largest first.
+    /// Memory that is known to be a cache as a whole, the largest first.
     pub pools: Vec<Pool>,
     /// The volumes, by their numbers.
     pub volumes: Vec<VolumeStatus>,
 }
 
-/// A volume.
+/// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeStatus {
-    /// The device, as it was named.
+    /// The device, as configured.
     pub device: PathBuf,
-    /// Its export, as it was named.
+    /// The export, as configured.
     pub uri: String,
     /// Whether its server is connected.
     pub connected: bool,
@@ -106,10 +107,10 @@ pub struct VolumeStatus {
     pub epoch: u64,
 }
 
-/// Memory that is taken to hold bytes of a volume.
+/// Memory that is believed to hold bytes of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Address space: 0 is the first process and what others share with it.
+    /// Address space: 0 is the first process, and memory that others share with it.
     pub space: u16,
     /// Address of the first byte.
     pub address: u64,
@@ -121,16 +122,16 @@ pub struct Resident {
     pub file_offset: u64,
     /// Number of the volume.
     pub volume: usize,
-    /// First byte on the volume; none if the file is not there any more, or has no room yet.
+    /// First byte on the volume; `None` if the file no longer exists, or has no allocated space
+    /// yet.
     pub volume_offset: Option<u64>,
 }
 
 impl Segment {
-    /// The segment of a process, in a folder: by the process that made it or by the one that
-    /// sends.
+    /// Finds the segment of a process in a folder, by its creator or by its sender.
     ///
     /// # Errors
-    /// The system's, and when there is none.
+    /// The error of the system, or that there is no such segment.
     pub fn of_process(folder: &Path, pid: u32) -> io::Result<Segment> {
         let (mut newest, mut failed) = (None, None);
         for (path, creator) in segments(folder) {
@@ -212,8 +213,8 @@ impl Segment {
         })
     }
 
-    /// What the program is taken to hold, in order of the addresses: pieces that follow each other
-    /// in memory and in one file are one.
+    /// The blocks that the program is believed to hold, ordered by address. Pieces adjacent both in
+    /// memory and in one file are joined.
     pub fn resident(&self) -> Vec<Resident> {
         if self.state() == State::Sparse {
             return Vec::new();
@@ -263,14 +264,14 @@ fn lossy(words: &[std::sync::atomic::AtomicU64]) -> String {
     String::from_utf8_lossy(&text::load(words)).into_owned()
 }
 
-/// Whether root may believe that a segment is of a process: anybody can make one that says so.
-/// Others are let into their own only.
+/// Whether root may trust that a segment belongs to a process, since anybody can create one that
+/// claims so. Other users can only open their own.
 fn is_from_its_user(path: &Path, pid: u32) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;
     }
     let made_by = fs::symlink_metadata(path).map(|found| found.uid());
     let user = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
-    // Without such a process nothing is asked of it that could be a lie.
+    // If there is no such process, nothing in the segment can mislead about it.
     made_by.is_ok_and(|made_by| made_by == 0 || user.map_or(true, |user| user == made_by))
 }

@@ -1,3 +1,4 @@
-//! The primitives of the files that `tools/interleavings` checks: there they are a model checker's.
+//! The synchronization primitives of the files that `tools/interleavings` checks; there a model
+//! checker replaces them.
 
 pub(crate) use std::sync::atomic;

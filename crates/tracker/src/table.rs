@@ -1,20 +1,20 @@
 //! The content table: which block is in which frame of the program's memory, and back.
 //!
-//! It is kept in granules of 4 KiB: a frame is 4 KiB of memory at any address, a page of 16 KiB is
-//! four of them. The rules are those of `undercroft_cache::cct` with `Frames::Read` (USENIX 2003,
-//! section 4; TPDS 2004, section 6), but that a read of several blocks makes frames, too:
-//! databases combine reads of neighbouring pages; and so does a write from a pool
+//! It is kept in granules of 4 KiB: a frame is 4 KiB of memory at any address, and a page of 16 KiB
+//! consists of four. The rules are those of `undercroft_cache::cct` with `Frames::Read` (USENIX
+//! 2003, section 4; TPDS 2004, section 6), with two additions: a read of several blocks also makes
+//! frames, because databases combine reads of neighbouring pages; and so does a write from a pool
 //! ([`crate::pools`]).
 //!
-//! *Frames* are the truth: pairs of an address and the block there, in buckets of four by address
-//! with two other buckets for each. A block changes by one atomic exchange, which says what was
-//! there, so that each block that leaves is noticed by exactly one caller. *Links* lead from a
-//! block to its frame. A link is a hint: it is believed when the frame has that block, and may be
-//! missing or stale. So there is no lock, and a process killed between two steps leaves at worst a
-//! missing link: a late eviction that is not noticed.
+//! *Frames* are authoritative: pairs of an address and its block, in buckets of four. A frame's
+//! bucket is chosen by address, with two alternatives. The block of a frame changes by one atomic
+//! exchange, which returns the old block, so that exactly one caller notices each block that
+//! leaves. *Links* lead from a block to its frame. A link is only a hint: it counts if the frame
+//! holds that block, and it may be missing or stale. So no lock is needed, and a process killed
+//! between two steps leaves at worst a missing link: a late eviction that is not noticed.
 //!
-//! Invariants while nobody is at work (checked by [`Table::check`]): frames do not overlap; a
-//! block is in one frame; its link leads there unless it was overwritten for want of room.
+//! Invariants while no call is running (checked by [`Table::check`]): frames do not overlap; a
+//! block is in one frame; its link leads there, unless the link was overwritten for lack of room.
 
 mod check;
 mod links;
@@ -37,31 +37,31 @@ use crate::segment::layout::FRAME_BUCKET;
 pub const GRANULE: u64 = 4096;
 const GRANULE_BITS: u32 = 12;
 
-/// Frames of a bucket begin in as many bytes.
+/// Binary logarithm of the bytes in which the frames of a bucket begin.
 const BUCKET_BYTES_BITS: u32 = 14;
-/// Buckets in which an address may be.
+/// Number of buckets in which an address may be stored.
 const CHOICES: usize = 3;
-/// Frames in a bucket.
+/// Number of frames in a bucket.
 const WAYS: usize = FRAME_BUCKET / 2;
 
-/// No block.
+/// The word of a frame without a block.
 const EMPTY: u64 = 0;
 
-/// Who wants to know what leaves the table.
+/// Receives what leaves the table.
 pub trait Sink {
-    /// The block is in no frame any more.
+    /// The block is no longer in any frame.
     fn evicted(&mut self, block: Key);
-    /// The block had left some time before, and was read again.
+    /// The block had left earlier, and was read again.
     fn late(&mut self, block: Key);
-    /// A page was made in a frame into which nothing was ever read.
+    /// A page was created in a frame into which nothing was ever read.
     fn made(&mut self) {}
-    /// Memory that is no frame was written from.
+    /// Data were written from memory that is not a frame.
     fn no_frame(&mut self) {}
-    /// A frame was forgotten for want of room.
+    /// A frame was forgotten for lack of room.
     fn overflowed(&mut self) {}
 }
 
-/// The table.
+/// The content table.
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     frames: &'a [AtomicU64],
@@ -78,7 +78,7 @@ impl<'a> Table<'a> {
         Table { frames, links: Links { words: map.words(layout.links()), frames } }
     }
 
-    /// A granule was read into memory.
+    /// Records that a granule was read into memory.
     #[inline]
     pub fn read(&self, place: Place, block: Key, sink: &mut impl Sink) {
         let Some(slot) = self.find(place) else {
@@ -92,7 +92,7 @@ impl<'a> Table<'a> {
         let old = Key::known(self.block(slot).swap(block.word(), AcqRel));
         self.confirm(slot, place);
         if let Some(old) = old {
-            // Read into the frame where it was: it had left and comes back.
+            // Read into the frame that held it: it had left and has come back.
             if old.clean() == block {
                 return sink.late(old);
             }
@@ -106,8 +106,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A granule was written from memory: if that is a frame, the frame holds it. It is one if it
-    /// was read into, or if it lies `in_pool` ([`crate::pools`]).
+    /// Records that a granule was written from memory. If that memory is a frame, the frame now
+    /// holds the granule. It is a frame if something was read into it, or if it lies `in_pool`
+    /// ([`crate::pools`]).
     #[inline]
     pub fn write(&self, place: Place, block: Key, in_pool: bool, sink: &mut impl Sink) {
         let holder = self.links.holder(block);
@@ -116,7 +117,8 @@ impl<'a> Table<'a> {
                 return self.make(place, block, holder, sink);
             }
             sink.no_frame();
-            // From elsewhere, as compressed pages are: where it was read to is as it was.
+            // Written from other memory, as compressed pages are: the frame that it was read into
+            // keeps it.
             if let Some(holder) = holder {
                 self.mark_dirty(holder, block);
             }
@@ -135,15 +137,16 @@ impl<'a> Table<'a> {
             Some(old) => self.left(old, slot, sink),
             None => {}
         }
-        // A new page in this frame, which was written from another before: moved, not evicted.
+        // This frame now holds the page, which was written from another frame before: it moved, and
+        // was not evicted.
         if let Some(holder) = holder {
             self.forget_at(holder, block);
         }
         self.links.add(block, slot);
     }
 
-    /// A page was made in a frame that was not known. Where it was written from before, if it was,
-    /// it has been moved from.
+    /// Records a page that was created in an unknown frame. If it was written from another frame
+    /// before, it has moved from there.
     #[cold]
     fn make(&self, place: Place, block: Key, holder: Option<usize>, sink: &mut impl Sink) {
         if let Some(holder) = holder {
@@ -154,7 +157,8 @@ impl<'a> Table<'a> {
         sink.made();
     }
 
-    /// Memory was overwritten with what is no whole granule: what it held has left.
+    /// Records that memory was overwritten by something other than whole granules: its blocks have
+    /// left.
     pub fn clear(&self, space: u16, address: u64, bytes: u64, sink: &mut impl Sink) {
         let end = address.saturating_add(bytes).min(ADDRESS_MASK);
         self.overlaps(space, address, end, |slot, _| {
@@ -166,8 +170,8 @@ impl<'a> Table<'a> {
         });
     }
 
-    /// Forgets the frames for which a question is answered with yes, and says nothing about it.
-    /// Gives how many blocks were in them.
+    /// Forgets the frames for which `is_gone` is true, without reporting evictions. Returns the
+    /// number of blocks in them.
     pub fn forget(&self, mut is_gone: impl FnMut(Place, Option<Key>) -> bool) -> u64 {
         let mut count = 0;
         for slot in 0..self.frames.len() / 2 {
@@ -190,7 +194,7 @@ impl<'a> Table<'a> {
         self.links.holder(block).is_some()
     }
 
-    /// What is in the frames.
+    /// The frames and their blocks.
     pub fn content(&self) -> impl Iterator<Item = (Place, Key)> + use<'a> {
         self.frames.chunks_exact(2).filter_map(|frame| {
             let (place, block) = (frame[0].load(Acquire), frame[1].load(Acquire));
@@ -207,15 +211,15 @@ impl<'a> Table<'a> {
         &self.frames[2 * slot + 1]
     }
 
-    /// First slots of the buckets in which frames may be that begin like this one.
+    /// The first slots of the buckets in which frames at this address may be stored.
     #[inline]
     fn buckets(&self, place: u64) -> [usize; CHOICES] {
         let far = mix(place >> BUCKET_BYTES_BITS);
         [self.bucket(place), self.start(far), self.start(far >> 32)]
     }
 
-    /// The first choice is by address, so that neighbours in memory are neighbours here; the
-    /// others are for what collides there.
+    /// The first choice is by address, so that neighbours in memory are neighbours here; the other
+    /// buckets are for collisions.
     #[inline]
     fn bucket(&self, place: u64) -> usize {
         let space = (place >> ADDRESS_BITS).wrapping_mul(0x9e37_79b9);
@@ -236,7 +240,7 @@ impl<'a> Table<'a> {
             .or_else(|| self.buckets(place.0)[1..].iter().copied().find_map(in_bucket))
     }
 
-    /// Calls with every frame that overlaps some memory, and its address.
+    /// Calls `each` with every frame that overlaps a memory range, and its address.
     fn overlaps(&self, space: u16, start: u64, end: u64, mut each: impl FnMut(usize, u64)) {
         let tag = u64::from(space) << ADDRESS_BITS;
         let lowest = start.saturating_sub(GRANULE - 1);
@@ -254,15 +258,15 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// After an exchange: if the frame was given to another address meanwhile, what was put there
-    /// is not believed.
+    /// Call after an exchange: if the frame was given to another address meanwhile, removes the
+    /// block that was stored there.
     fn confirm(&self, slot: usize, place: Place) {
         if self.address(slot).load(Acquire) != place.0 {
             self.block(slot).store(EMPTY, Release);
         }
     }
 
-    /// A new frame. If there is no room, an unused one of its buckets goes, or any.
+    /// Adds a frame. If there is no room, it replaces an empty frame of its buckets, or any.
     fn add(&self, place: Place, block: Key, sink: &mut impl Sink) {
         let buckets = self.buckets(place.0);
         let slots = || buckets.into_iter().flat_map(|start| start..start + WAYS);
@@ -278,7 +282,7 @@ impl<'a> Table<'a> {
             claim(slot, self.address(slot).load(Acquire)).then_some(slot)
         });
         let Some(slot) = slot else { return };
-        // What a forgotten frame held is not known to have left: nothing is said.
+        // It is not known that the block of a forgotten frame has left, so no eviction is reported.
         if let Some(old) = Key::known(self.block(slot).swap(block.word(), AcqRel)) {
             self.links.remove(old, slot);
         }
@@ -286,7 +290,7 @@ impl<'a> Table<'a> {
         self.links.add(block, slot);
     }
 
-    /// A block was displaced from a frame.
+    /// A block was displaced from a frame: reports its eviction, unless another frame holds it.
     #[inline]
     fn left(&self, old: Key, slot: usize, sink: &mut impl Sink) {
         if self.links.remove(old, slot).is_none() {
@@ -294,7 +298,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A block was read: if another frame is believed to hold it, that was wrong.
+    /// A block was read: if another frame was believed to hold it, the block had left there
+    /// unnoticed.
     #[cold]
     fn leave_late(&self, other: usize, block: Key, sink: &mut impl Sink) {
         if let Some(old) = self.forget_at(other, block) {
@@ -302,7 +307,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Takes a block out of a frame, which stays one.
+    /// Removes a block from a frame; the frame stays.
     fn forget_at(&self, slot: usize, block: Key) -> Option<Key> {
         let word = self.block(slot);
         let old = Key::known(word.load(Acquire)).filter(|old| old.clean() == block)?;

@@ -1,10 +1,10 @@
-//! Text without allocation, and text in words of the segment.
+//! Text without allocation, and text stored in words of the segment.
 
 use std::ffi::CStr;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Text of less than `N` bytes, ended by a zero. What does not fit is cut off.
+/// Zero-terminated text of less than `N` bytes; the rest is cut off.
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -31,7 +31,7 @@ impl<const N: usize> fmt::Write for Text<N> {
     }
 }
 
-/// Puts text into words, ended by a zero if there is room for one. Gives whether all of it fits.
+/// Stores text in words, zero-terminated if there is room. Returns whether all of it fits.
 pub(crate) fn store(words: &[AtomicU64], text: &[u8]) -> bool {
     for (word, at) in words.iter().zip((0..).step_by(8)) {
         let mut bytes = [0; 8];
@@ -43,7 +43,7 @@ pub(crate) fn store(words: &[AtomicU64], text: &[u8]) -> bool {
     text.len() <= words.len() * 8
 }
 
-/// Reads what [`store`] put there.
+/// Reads what [`store`] has stored.
 pub(crate) fn load(words: &[AtomicU64]) -> Vec<u8> {
     let mut text: Vec<u8> =
         words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();

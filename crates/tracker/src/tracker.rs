@@ -1,4 +1,4 @@
-//! What a call of the program means: for its descriptors, for the table, for the server.
+//! Evaluates a call of the program: for its descriptors, for the table, for the server.
 //!
 //! Everything here may be called at any time from any thread, in signal handlers, and in forked
 //! processes; see the rules in `lib.rs`.
@@ -18,33 +18,33 @@ use crate::settings::Settings;
 use crate::space::{self, Memory};
 use crate::text::{self, Text};
 
-/// Largest page of any database, and largest block of a server, in bytes. A longer read into one
-/// piece of memory is no page (InnoDB's doublewrite area at its start, a scan ahead of a log): what
-/// it overwrites has left, and it makes no frames.
+/// Most bytes of any database's page, and of a server's block. A longer read into one piece of
+/// memory is not a page (InnoDB's doublewrite area at start, or a scan of a log): the blocks that
+/// it overwrites have left, and it makes no frames.
 const LONGEST_PAGE: u64 = 64 << 10;
 
-/// Microseconds of the monotonic clock, without `errno`.
+/// The monotonic clock in microseconds; does not change `errno`.
 #[inline]
 pub fn now_us() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the C library's function fills in the value. It is used since it finds the kernel's
-    // quick way wherever there is one, which other ways to the clock do not do under valgrind.
+    // SAFETY: the C library's function fills in the value. It is used because it takes the kernel's
+    // fast path wherever there is one, which other ways to read the clock do not under valgrind.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Why nothing is tracked.
+/// Why tracking cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A volume cannot be one.
+    /// A device cannot be a volume.
     #[error("{0}")]
     Volume(String),
-    /// There can be no segment.
+    /// The segment cannot be created.
     #[error("{0}: {1}")]
     Segment(std::path::PathBuf, std::io::Error),
 }
 
-/// A call on a tracked descriptor, from before it was made.
+/// The state before a call on a tracked descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracked {
     fd: i32,
@@ -53,15 +53,15 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// Notes the time, if a descriptor is tracked. To be called before the program's call is made:
-    /// no eviction that it implies is earlier.
+    /// Records the time, if the descriptor is tracked. Call it before the program's call is made,
+    /// so that no eviction that the call implies is earlier.
     #[inline]
     pub fn before(fd: i32) -> Option<Tracked> {
         let known = fds::get(fd)?;
         Some(Tracked { fd, known, started_us: now_us() })
     }
 
-    /// Where the descriptor stands, in bytes.
+    /// The file position of the descriptor, in bytes.
     pub fn position(&self) -> Option<u64> {
         // SAFETY: the number is that of a descriptor of the program, used in this call only.
         let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.fd) };
@@ -69,33 +69,33 @@ impl Tracked {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Into memory.
+    /// From the file into memory.
     Read,
-    /// Out of it.
+    /// From memory to the file.
     Write,
 }
 
-/// The tracker of a process and those that it forks.
+/// The tracker of a process and its forked processes.
 pub struct Tracker {
     segment: Segment,
     settings: Settings,
     volumes: Vec<Backing>,
     memory: Memory,
-    /// Number of this process.
+    /// Id of this process.
     process: AtomicU32,
     /// Starts a thread that calls [`crate::sender::run`].
     start_sender: fn(),
 }
 
 impl Tracker {
-    /// Begins, in the process that is to be the first. No thread is started, no connection made:
-    /// that waits until a file is opened that counts.
+    /// Starts tracking, in the first process. No thread is started and no connection made until a
+    /// tracked file is opened.
     ///
     /// # Errors
-    /// Says what is in the way.
+    /// Why tracking cannot start.
     pub fn start(settings: Settings, start_sender: fn()) -> Result<Tracker, StartError> {
         let backing = |volume: &crate::settings::Volume| Backing::of_path(&volume.device);
         let volumes: Result<Vec<_>, _> = settings.volumes.iter().map(backing).collect();
@@ -121,7 +121,7 @@ impl Tracker {
         &self.settings
     }
 
-    /// The shared memory.
+    /// The segment in shared memory.
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
@@ -135,30 +135,30 @@ impl Tracker {
         &self.segment.header()[start..start + VOLUME]
     }
 
-    /// Whether reads of tracked files are to go past the page cache.
+    /// Whether reads of tracked files should bypass the page cache.
     #[inline]
     pub fn bypasses(&self) -> bool {
         self.settings.bypass && self.segment.word(BYPASS).load(Relaxed) == 1
     }
 
-    /// The kernel does not know how: reads go as the program made them from now on.
+    /// The kernel does not support bypassing: from now on reads are made unchanged.
     pub fn bypass_refused(&self) {
         self.segment.word(BYPASS).store(2, Relaxed);
     }
 
-    /// In the child, after a fork.
+    /// Call in the child after a fork.
     pub fn forked(&self) {
         self.memory.forked();
         self.process.store(std::process::id(), Relaxed);
-        // Known at once as one that may go on when the first process has ended.
+        // Registers at once, so that this process is known if the first one ends.
         let _ = space::claim(&self.segment);
     }
 
-    /// The process ends by `exit`. The first one takes the segment's name with it, unless others
-    /// go on, as those of a program that becomes a daemon.
+    /// Call when the process ends by `exit`. The first process removes the segment's name, unless
+    /// others continue, as in a program that becomes a daemon.
     pub fn exiting(&self) {
         if !self.memory.is_first_process() {
-            // Once there are frames, the sender forgets them before it frees the space.
+            // If frames exist, the sender forgets them before it releases the space.
             if self.segment.state() != State::Ready {
                 space::claim(&self.segment).inspect(|space| space::free(&self.segment, *space));
             }
@@ -167,12 +167,12 @@ impl Tracker {
         }
     }
 
-    /// Nothing more is tracked, in any of the processes.
+    /// Stops tracking in all processes.
     pub fn give_up(&self) {
         self.segment.set_state(State::Off);
     }
 
-    /// A descriptor was opened, `reads` if it can be read from.
+    /// A descriptor was opened; `reads`: it is readable.
     pub fn opened(&self, fd: i32, reads: bool) {
         let counts = reads && self.segment.state() != State::Off && self.counts(fd);
         fds::set(fd, counts.then(Fd::pending));
@@ -181,12 +181,12 @@ impl Tracker {
         }
     }
 
-    /// Descriptor `new` is another name of `old`.
+    /// Descriptor `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
         fds::set(new, fds::get(old));
     }
 
-    /// A descriptor's file was made longer or shorter, or given or taken room.
+    /// The size or allocation of a descriptor's file has changed.
     pub fn changed(&self, fd: i32) {
         if let Some(id) = fds::get(fd).and_then(Fd::id) {
             if self.segment.state() == State::Ready {
@@ -195,12 +195,12 @@ impl Tracker {
         }
     }
 
-    /// Something about a call could not be found out.
+    /// Counts a call that could not be tracked.
     pub fn missed(&self) {
         self.count(Count::Missed, 1);
     }
 
-    /// A sender is started if there is none alive.
+    /// Starts a sender if none is alive.
     fn care_for_sender(&self) {
         let word = self.segment.word(SENDER);
         let sender = word.load(Acquire);
@@ -213,7 +213,7 @@ impl Tracker {
         }
     }
 
-    /// Whether a file that was just opened is one of those that are tracked.
+    /// Whether a file that was just opened must be tracked.
     fn counts(&self, fd: i32) -> bool {
         let Some((identity, node)) = describe(fd) else { return false };
         let is_known = self.segment.state() == State::Ready
@@ -231,8 +231,8 @@ impl Tracker {
         path_of(fd, &mut path).is_some_and(|path| self.settings.counts(path))
     }
 
-    /// The file behind a descriptor. What is known is believed for a second at most, since there
-    /// are ways to close a descriptor that are not seen.
+    /// The file behind a descriptor. The entry is trusted for at most a second, since some ways of
+    /// closing a descriptor are not noticed.
     #[inline]
     fn file(&self, call: &Tracked) -> Option<u32> {
         if self.segment.state() != State::Ready {
@@ -261,7 +261,7 @@ impl Tracker {
             })
         });
         let known = found.map(|id| Fd::of(id, call.started_us / 1_000_000));
-        // What found no room may find it later; what is no tracked file is not asked again.
+        // If there was no room, it is tried again later; an untracked file is not checked again.
         let again = known.or_else(|| describe(call.fd).map(|_| Fd::pending()));
         fds::replace(call.fd, call.known, again);
         self.care_for_sender();
@@ -269,8 +269,8 @@ impl Tracker {
     }
 
     /// A call on a tracked descriptor moved `bytes` bytes between the file, from `offset` on, and
-    /// pieces of memory (address and length), in order. An asynchronous call is told of when it is
-    /// handed over.
+    /// pieces of memory (address, length), in order. For an asynchronous call this is called at its
+    /// submission.
     pub fn moved(
         &self,
         call: &Tracked,
@@ -316,14 +316,14 @@ impl Tracker {
         self.segment.count(count, self.stripe(), by);
     }
 
-    /// Threads and processes count in different places, mostly.
+    /// The set of counters to use: different threads and processes mostly use different ones.
     pub(crate) fn stripe(&self) -> usize {
         let here = 0_u8;
         (std::ptr::from_ref(&here) as usize >> 20) ^ self.process.load(Relaxed) as usize
     }
 }
 
-/// What a descriptor leads to.
+/// The identity and properties of a descriptor's file.
 fn describe(fd: i32) -> Option<(Identity, Node)> {
     // SAFETY: the number is that of a descriptor of the program, used in this call only.
     let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };

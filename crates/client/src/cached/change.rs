@@ -1,8 +1,9 @@
-//! How writes, TRIM and WRITE_ZEROES go on: to the server first, to the cache when it has answered.
+//! Writes, TRIM and WRITE_ZEROES: each goes to the server first, and changes the cache when the
+//! server has answered.
 //!
-//! From its beginning to the server's answer a change leaves the frames of its blocks empty, so
-//! that no old data is read or handed over meanwhile. It does not begin while a message is on its
-//! way that hands one of its blocks over.
+//! From its start to the server's answer a change keeps the frames of its blocks empty, so that no
+//! old data are read or handed over. It starts only when no unanswered message hands one of its
+//! blocks over.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -25,22 +26,22 @@ type Written = std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + 
 struct Changed {
     block: u64,
     is_kept: bool,
-    /// What it was, if that is needed and known.
+    /// The old content, if it is needed and known.
     old: Option<Bytes>,
 }
 
 /// A write under way.
 struct Begun {
     changed: Vec<Changed>,
-    /// Blocks that must be known before it can go on.
+    /// Blocks that must be read before the write can be sent.
     fetches: Vec<Fetch>,
-    /// The write, if nothing had to be fetched.
+    /// The write, if nothing had to be fetched first.
     written: Option<Written>,
     answer: Option<MessageAnswer>,
     news: Option<News>,
 }
 
-/// Bytes to be written, within a stretch.
+/// The data of a write, within one stretch.
 struct Content {
     bytes: Range<u64>,
     data: Bytes,
@@ -48,7 +49,7 @@ struct Content {
 }
 
 impl Shared {
-    /// Begins a change of blocks when none of them is being handed over.
+    /// Starts a change of blocks when none of them is being handed over.
     async fn begin_change<T>(&self, blocks: &Range<u64>, begin: impl Fn(&mut State) -> T) -> T {
         loop {
             let handing_over = {
@@ -65,7 +66,7 @@ impl Shared {
     fn begin_write(&self, client: &Client, state: &mut State, content: &Content) -> Begun {
         let (now, bytes) = (Instant::now(), &content.bytes);
         let blocks = self.blocks(bytes);
-        // Where blocks have to be fetched, those that leave before are told of afterwards.
+        // If blocks must be fetched, evictions of blocks of this range are reported afterwards.
         let may_fetch = self.is_part(blocks.start, bytes) || self.is_part(blocks.end - 1, bytes);
         let is_coming = |block: u64| may_fetch && blocks.contains(&block);
         let (mut changed, mut missing, mut later) = (Vec::new(), Vec::new(), Vec::new());
@@ -94,20 +95,21 @@ impl Shared {
         Begun { changed, fetches, written, answer, news }
     }
 
-    /// Whether a range covers a part of a block only.
+    /// Whether a range covers only a part of the block.
     fn is_part(&self, block: u64, bytes: &Range<u64>) -> bool {
         let all = self.bytes_of(block);
         bytes.start > all.start || bytes.end < all.end
     }
 
-    /// Whether a range begins or ends within a block where the server cannot write.
+    /// Whether a range begins or ends within the block at an offset that the server cannot write
+    /// at.
     fn is_cut(&self, block: u64, bytes: &Range<u64>) -> bool {
         let (all, unit) = (self.bytes_of(block), self.shape.unit);
         (bytes.start > all.start && bytes.start % unit != 0)
             || (bytes.end < all.end && bytes.end % unit != 0)
     }
 
-    /// Queues the write, with as much of the old content around it as the server needs.
+    /// Queues the write, widened with old content to the server's unit.
     fn send(&self, client: &Client, content: &Content, changed: &[Changed]) -> Written {
         let Content { bytes, data, fua } = content;
         let unit = self.shape.unit;
@@ -124,14 +126,14 @@ impl Shared {
         Box::pin(client.write(from, pieces, *fua))
     }
 
-    /// What a block is after a write; none if the rest of it is not known.
+    /// The content of a block after a write; `None` if the rest of the block is not known.
     fn content_after(&self, changed: &Changed, content: &Content) -> Option<Bytes> {
         let all = self.bytes_of(changed.block);
         let (from, to) = (content.bytes.start.max(all.start), content.bytes.end.min(all.end));
         let start = content.bytes.start;
         let new = &content.data[(from - start) as usize..(to - start) as usize];
         if (from, to) == (all.start, all.end) {
-            // A copy: the caller's memory may be part of something large.
+            // A copy, because the caller's memory may be part of a large allocation.
             return Some(Bytes::copy_from_slice(new));
         }
         let mut bytes = BytesMut::from(&changed.old.as_ref()?[..]);
@@ -139,7 +141,7 @@ impl Shared {
         Some(bytes.freeze())
     }
 
-    /// Where blocks are referenced when the server has answered, does that for a write.
+    /// References the blocks of a write, if blocks are referenced only after the server's answer.
     fn refer(&self, changed: &[Changed], result: &Result<(), ClientError>) {
         let mut state = self.lock();
         if !state.waits_for_replies() {
@@ -154,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Takes over what the server has answered to a write.
+    /// Updates the cache after the server's answer to a write.
     fn settle(&self, changed: &[Changed], content: &Content, result: &Result<(), ClientError>) {
         let mut state = self.lock();
         for changed in changed.iter().filter(|changed| changed.is_kept) {
@@ -206,14 +208,14 @@ impl Operation {
             self.changed(content.fua);
         }
         shared.hear(answer).await;
-        // Without it other blocks leave; that is all.
+        // If this fails, the policy only knows less about the server, and evicts other blocks.
         let _ = shared.hear_news(news).await;
         shared.refer(&changed, &result);
         shared.settle(&changed, &content, &result);
         result
     }
 
-    /// Gives up the content of a range that is not empty. What the server cannot trim stays.
+    /// Trims a non-empty range. Parts that the server cannot trim keep their content.
     pub(super) async fn trim(&self, bytes: Range<u64>) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let unit = shared.shape.unit;
@@ -234,7 +236,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Makes a range read as zeroes that is not empty.
+    /// Makes a non-empty range read as zeroes.
     pub(super) async fn write_zeroes(
         &self,
         bytes: Range<u64>,
@@ -254,8 +256,8 @@ impl Operation {
         self.zero(inner, fua).await
     }
 
-    /// Has the server make a range read as zeroes, if it can. Blocks that are here stay; the policy
-    /// sees nothing.
+    /// Has the server make a range read as zeroes, if it can. Cached blocks stay cached; the policy
+    /// sees no reference.
     async fn zero(&self, bytes: Range<u64>, fua: bool) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let blocks = shared.blocks(&bytes);
@@ -292,7 +294,7 @@ impl Operation {
     }
 }
 
-/// A range in parts that one request may have: offset and length.
+/// Splits a range into parts that fit one request each: (offset, length).
 fn effects(bytes: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
     let starts = bytes.clone().step_by(EFFECT_BYTES as usize);
     starts.map(move |start| (start, EFFECT_BYTES.min(bytes.end - start)))

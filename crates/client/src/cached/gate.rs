@@ -1,22 +1,23 @@
-//! The order of operations: those that touch a block in common go one after another, as they
-//! came. An operation enters with all of its blocks at once, so none waits in a circle.
+//! The order of operations: those that share a block run one after another, in the order of
+//! arrival. An operation enters with all of its blocks at once, so operations cannot wait in a
+//! circle.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use tokio::sync::oneshot;
 
-/// An operation that is under way or waits.
+/// An operation that runs or waits.
 struct Entry {
     id: u64,
     blocks: Range<u64>,
-    /// Earlier ones that touch some of its blocks.
+    /// Number of earlier unfinished operations that share a block with it.
     before: usize,
-    /// Told when there are none left.
+    /// Notified when `before` reaches 0.
     waiting: Option<oneshot::Sender<()>>,
 }
 
-/// All operations that are not over, in the order of their arrival.
+/// All unfinished operations, in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Gate {
     entries: VecDeque<Entry>,
@@ -24,12 +25,13 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Whether an operation on these blocks could begin now.
+    /// Whether an operation on these blocks could start now.
     pub(super) fn is_free(&self, blocks: &Range<u64>) -> bool {
         !self.entries.iter().any(|entry| overlap(&entry.blocks, blocks))
     }
 
-    /// Adds an operation: its number, and what to wait for before it begins.
+    /// Adds an operation. Returns its number, and what it must wait for before it starts, if
+    /// anything.
     pub(super) fn enter(&mut self, blocks: Range<u64>) -> (u64, Option<oneshot::Receiver<()>>) {
         let before = self.entries.iter().filter(|entry| overlap(&entry.blocks, &blocks)).count();
         let (id, (sender, turn)) = (self.next, oneshot::channel());
@@ -39,7 +41,7 @@ impl Gate {
         (id, (before > 0).then_some(turn))
     }
 
-    /// An operation is over, or will not begin.
+    /// Removes an operation that ended, or that will not start.
     pub(super) fn leave(&mut self, id: u64) {
         let Some(at) = self.entries.iter().position(|entry| entry.id == id) else { return };
         let Some(gone) = self.entries.remove(at) else { return };
@@ -47,7 +49,8 @@ impl Gate {
             if overlap(&gone.blocks, &later.blocks) {
                 later.before -= 1;
                 if later.before == 0 {
-                    // Nobody listens if its caller is gone; then it leaves by itself.
+                    // If its caller is gone, nobody listens; the entry is then removed by its
+                    // `Turn`.
                     later.waiting.take().map(|sender| sender.send(()));
                 }
             }

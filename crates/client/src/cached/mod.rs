@@ -1,8 +1,8 @@
-//! An NBD client with a cache of its own, which tells the server what leaves the cache.
+//! An NBD client with its own cache, which tells the server about evicted blocks.
 //!
-//! Here: what a caller sees. Not here: the connections (`session.rs`), the order of operations
-//! (`gate.rs`), what lies in the cache and what is said about it (`state.rs`), how a read or a
-//! change goes on (`read.rs`, `change.rs`).
+//! Here: the interface for callers. Not here: the connections (`session.rs`), the order of
+//! operations (`gate.rs`), the cached blocks and the hints about them (`state.rs`), reads and
+//! changes (`read.rs`, `change.rs`).
 
 mod change;
 mod gate;
@@ -27,59 +27,59 @@ pub use options::{CachedOptions, CachedStats};
 use session::{Operation, Session, Shape};
 use state::State;
 
-/// A connection with a cache in front. Clones share both. It closes, everything answered, when the
-/// last one is dropped. The [crate] has an example.
+/// A connection with a cache in front. Clones share both. When the last clone is dropped, the
+/// connection closes after everything is answered. The [crate] has an example.
 ///
-/// Operations that touch a block in common take effect in the order in which they were first
-/// polled; there is no such order between others, and an operation over several blocks is no unit
-/// for another client. One that has begun is carried to its end also if its future is dropped.
-/// Nobody else may change the volume meanwhile: what is in the cache would not be noticed to be
-/// old. After a failed change the cache keeps nothing of the blocks concerned.
+/// Operations that share a block take effect in the order in which they were first polled; other
+/// operations have no fixed order. An operation over several blocks is not atomic for other
+/// clients. Once started, an operation runs to its end even if its future is dropped. Nobody else
+/// may change the volume meanwhile: the cache would not notice that its content is old. After a
+/// failed change the cache drops the blocks concerned.
 ///
-/// When the connection is lost, what was under way fails. The next operation connects again, and
-/// fails if that is not possible; also what the cache could answer. After that the cache begins
-/// empty, so that what is read is what the server has. If writes had been answered on the lost
-/// connection and not flushed, the next [`flush`](Self::flush) says so.
+/// When the connection is lost, all running operations fail. The next operation reconnects. If that
+/// is not possible it fails, even if the cache could answer it. After reconnecting the cache is
+/// empty, so that reads return what the server has. If writes had been answered on the lost
+/// connection and not flushed, the next [`flush`](Self::flush) reports that.
 #[derive(Clone)]
 pub struct CachedClient {
     shared: Arc<Shared>,
 }
 
-/// What the server tells of its cache, to come.
+/// A pending answer of the server about the content of its cache.
 type News = std::pin::Pin<Box<dyn Future<Output = Result<Told, ClientError>> + Send>>;
 
-/// What callers and operations share.
+/// State shared by callers and operations.
 struct Shared {
     state: Mutex<State>,
-    /// The server, and what is wanted of it.
+    /// The server's address.
     uri: Uri,
     options: CachedOptions,
-    /// What the server knows its connections by.
+    /// The identity by which the server recognises this client's successive connections.
     id: LineId,
     line: Line,
-    /// The last of the line's losses that the caller was told of.
+    /// Number of the last loss on the line that the caller was told of.
     told: AtomicU64,
-    /// Held by each operation. Who connects again waits until those on the lost connection have
-    /// ended.
+    /// Held shared by each operation. Reconnecting takes it exclusively, and so waits until the
+    /// operations on the lost connection have ended.
     running: Arc<RwLock<()>>,
     shape: Shape,
-    /// Hints wait without a request that they could go with.
+    /// Notified when hints wait and no request is there to take them along.
     hints_wait: Arc<Notify>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The flusher finds nobody left.
+        // Wakes the task that sends waiting hints, so that it ends.
         self.hints_wait.notify_one();
     }
 }
 
 impl CachedClient {
-    /// Connects, on the runtime that this is called on.
+    /// Connects, and runs the connection on the current runtime.
     ///
     /// # Errors
-    /// When the server cannot be reached, refuses, or does not take the hints that `report` needs;
-    /// when the policy cannot be made.
+    /// The server cannot be reached, refuses, or does not take the hints that `report` needs; or
+    /// the policy cannot be built.
     pub async fn connect(uri: &Uri, options: &CachedOptions) -> Result<CachedClient, ClientError> {
         let below = options.below();
         let build = || {
@@ -119,12 +119,12 @@ impl CachedClient {
         self.shared.shape.block as u32
     }
 
-    /// Whether the connection has ended: the next operation makes a new one, or fails.
+    /// Whether the connection is lost: the next operation reconnects, or fails.
     pub fn is_lost(&self) -> bool {
         self.shared.lock().is_lost()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn stats(&self) -> CachedStats {
         self.shared.lock().stats()
     }
@@ -132,7 +132,7 @@ impl CachedClient {
     /// Reads `length` bytes from `offset` on.
     ///
     /// # Errors
-    /// When the range passes the volume's end, or the server fails.
+    /// The range passes the volume's end, or the server fails.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, ClientError> {
         let began = Instant::now();
         let bytes = self.shared.check(offset, length as u64)?;
@@ -149,11 +149,12 @@ impl CachedClient {
         data
     }
 
-    /// Writes `data` at `offset`, through to the server. `fua`: durable before the answer.
+    /// Writes `data` at `offset`, through to the server. With `fua` the data are durable before the
+    /// answer.
     ///
     /// # Errors
-    /// When the range passes the volume's end, or the server fails. Then it is not known what is
-    /// in the range.
+    /// The range passes the volume's end, or the server fails. After a failure the content of the
+    /// range is unknown.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), ClientError> {
         let bytes = self.shared.check(offset, data.len() as u64)?;
         if bytes.is_empty() {
@@ -163,15 +164,15 @@ impl CachedClient {
         finish(async move { turn.begin().await?.write(bytes, data, fua).await }).await
     }
 
-    /// Makes everything durable that was answered before.
+    /// Makes everything durable that was answered before this call.
     ///
     /// # Errors
-    /// When the server fails. [`ClientError::Unflushed`], once, when a connection was lost with
+    /// The server fails. [`ClientError::Unflushed`] is reported once for each lost connection with
     /// changes that had been answered and not flushed.
     pub async fn flush(&self) -> Result<(), ClientError> {
         self.shared.check(0, 0)?;
         let shared = Arc::clone(&self.shared);
-        // FLUSHes that are under way together tell it together.
+        // FLUSHes that run at the same time all report a loss.
         let told = shared.told.load(Ordering::SeqCst);
         finish(async move {
             let operation = Operation::begin(shared, None).await?;
@@ -180,7 +181,7 @@ impl CachedClient {
                 return Err(ClientError::Unflushed);
             }
             let flushed = shared.line.flush(&operation.channel).await;
-            // A failure tells it as well; and what the server has lost must not be read here.
+            // A failure reports the loss as well. The cache must not keep what the server has lost.
             if flushed.is_err() && shared.tells_loss_since(told) {
                 shared.lock().forget_all();
             }
@@ -189,10 +190,10 @@ impl CachedClient {
         .await
     }
 
-    /// Says that the content of a range is no longer needed.
+    /// Tells the server that the content of a range is no longer needed (TRIM).
     ///
     /// # Errors
-    /// When the range passes the volume's end, the server does not offer it, or fails.
+    /// The range passes the volume's end, or the server does not offer TRIM or fails.
     pub async fn trim(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         let bytes = self.shared.check(offset, length)?;
         if bytes.is_empty() {
@@ -202,10 +203,10 @@ impl CachedClient {
         finish(async move { turn.begin().await?.trim(bytes).await }).await
     }
 
-    /// Makes a range read as zeroes. `fua`: durable before the answer.
+    /// Makes a range read as zeroes. With `fua` this is durable before the answer.
     ///
     /// # Errors
-    /// When the range passes the volume's end, the server does not offer it, or fails.
+    /// The range passes the volume's end, or the server does not offer WRITE_ZEROES or fails.
     pub async fn write_zeroes(
         &self,
         offset: u64,
@@ -220,24 +221,25 @@ impl CachedClient {
         finish(async move { turn.begin().await?.write_zeroes(bytes, fua).await }).await
     }
 
-    /// Waits until everything begun is answered, says good-bye and closes. Operations of other
-    /// clones that come later fail.
+    /// Waits until all running operations are answered, disconnects and closes. Later operations of
+    /// other clones fail.
     pub async fn close(self) {
         let client = self.shared.lock().close();
         client.close().await;
     }
 }
 
-/// Carries an operation to its end, whether or not its caller waits: others may wait for it.
+/// Runs an operation to its end even if its caller stops waiting: other operations may depend on
+/// it.
 async fn finish<T: Send + 'static>(
     operation: impl Future<Output = Result<T, ClientError>> + Send + 'static,
 ) -> Result<T, ClientError> {
     let ended = tokio::spawn(operation).await;
-    // It panicked, or the runtime goes away.
+    // The operation panicked, or the runtime is shutting down.
     ended.unwrap_or_else(|error| Err(ClientError::Lost(error.to_string())))
 }
 
-/// An operation's place in the order. It leaves when this is dropped.
+/// An operation's place in the order; dropping it leaves the order.
 struct Turn {
     shared: Arc<Shared>,
     id: u64,
@@ -251,10 +253,10 @@ impl Turn {
         Turn { shared: Arc::clone(shared), id, turn }
     }
 
-    /// Begins the operation when it is its turn.
+    /// Starts the operation when it is its turn.
     async fn begin(mut self) -> Result<Operation, ClientError> {
         if let Some(turn) = self.turn.take() {
-            // The sender lives as long as the place in the order.
+            // The sender lives as long as the place in the order, so there is no error.
             let _ = turn.await;
         }
         Operation::begin(Arc::clone(&self.shared), Some(self)).await
@@ -268,19 +270,20 @@ impl Drop for Turn {
 }
 
 impl Shared {
-    /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
+    /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something was lost since the loss of this number; whoever asks tells it.
+    /// Whether a loss later than number `told` happened. The caller must report it: it counts as
+    /// reported.
     fn tells_loss_since(&self, told: u64) -> bool {
         let losses = self.line.losses();
         self.told.fetch_max(losses, Ordering::SeqCst);
         losses > told
     }
 
-    /// The range, if it lies within the volume and nobody has closed that.
+    /// The range in bytes, if it lies within the volume and the client is not closed.
     fn check(&self, offset: u64, length: u64) -> Result<Range<u64>, ClientError> {
         let size = self.shape.size;
         match offset.checked_add(length) {
@@ -298,13 +301,13 @@ impl Shared {
         bytes.start / self.shape.block..bytes.end.div_ceil(self.shape.block)
     }
 
-    /// The bytes of a block; the last one may be short.
+    /// The bytes of a block; the volume's last block may be short.
     fn bytes_of(&self, block: u64) -> Range<u64> {
         let start = block * self.shape.block;
         start..self.shape.size.min(start + self.shape.block)
     }
 
-    /// The parts of a range that go in one request each, cut at blocks.
+    /// Splits a range into parts that fit one request each, at block boundaries.
     fn stretches(&self, bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let request = self.shape.request;
         let mut at = bytes.start;
@@ -315,17 +318,17 @@ impl Shared {
         })
     }
 
-    /// A message was answered, if one was sent.
+    /// Awaits the answer to a message, if one was sent.
     async fn hear(&self, answer: Option<MessageAnswer>) {
         if let Some(answer) = answer {
-            // One that went with its connection was not refused.
+            // A message lost with its connection counts as not refused.
             if let Err(ClientError::Server { .. }) = answer.await {
                 self.lock().refused();
             }
         }
     }
 
-    /// Takes in what the server told of its cache, all of it.
+    /// Reads all that the server tells about its cache.
     async fn hear_news(&self, told: Option<News>) -> Result<(), ClientError> {
         let Some(told) = told else { return Ok(()) };
         let mut told = told.await?;
@@ -340,7 +343,7 @@ impl Shared {
         }
     }
 
-    /// If hints are left behind, sees to it that they are sent before long.
+    /// If hints wait, makes sure that they are sent soon.
     fn remind(&self, state: &State) {
         if state.has_hints() {
             self.hints_wait.notify_one();
@@ -348,7 +351,7 @@ impl Shared {
     }
 }
 
-/// Sends hints that no request has taken along for so long.
+/// Sends hints that no request has taken along within `after`.
 async fn flush_hints(shared: Weak<Shared>, wait: Arc<Notify>, after: Duration) {
     loop {
         wait.notified().await;

@@ -1,4 +1,4 @@
-//! How a caching client is to be, and what it has counted.
+//! Options of a caching client, and its counters.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use undercroft_cache::{Below, WriteMode};
 use undercroft_hints::{Abilities, ClientId, Report};
 use undercroft_nbd::ClientOptions;
 
-/// How to connect, and what to keep.
+/// How to connect, and what to cache.
 ///
 /// ```
 /// use undercroft_client::{CachedOptions, Report, Spec};
@@ -18,35 +18,35 @@ use undercroft_nbd::ClientOptions;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CachedOptions {
-    /// Blocks in the cache, at least 1. Their size is the server's.
+    /// Capacity of the cache in blocks, at least 1. The server determines the block size.
     pub blocks: u32,
-    /// Which of them stay.
+    /// The replacement policy.
     pub policy: Spec,
-    /// What a write does to the cache. It goes to the server in any case, before it is answered.
+    /// What a write does to the cache. It always goes to the server before it is answered.
     pub write_mode: WriteMode,
-    /// What the server is told of blocks that leave the cache.
+    /// What the server is told about evicted blocks.
     pub report: Report,
-    /// Hints of a message, 1 to 64. With 1, a hint goes with the request that caused it.
+    /// Hints in a message, 1 to 64. With 1, each hint goes with the request that caused it.
     pub batch: usize,
-    /// Longest time that a hint waits for others.
+    /// Longest time that a hint waits for further hints.
     pub flush_after: Duration,
-    /// Connections with the same name share one cache; without it a random one, with a key. When a
-    /// lost connection is made again, it has another name in any case.
+    /// Connections with the same id count as one client with one cache; without an id, a random one
+    /// with a key is made. Each reconnection uses a new random id.
     pub client_id: Option<ClientId>,
-    /// Where a content-aware policy knows from what the server holds; none: as its `knows` says,
-    /// and with `knows=emulation` it is found out what is to be emulated.
+    /// How a content-aware policy learns what the server holds. `None`: as the policy's `knows`
+    /// says; with `knows=emulation` the server's policy is then found by probing.
     pub below: Option<Below>,
     /// How to connect.
     pub options: ClientOptions,
 }
 
 impl CachedOptions {
-    /// In which form the server tells, and is told, what is held.
+    /// The form in which the server tells, and is told, which blocks are cached.
     pub(super) fn awareness(&self) -> Awareness {
         Awareness::of(&self.policy).unwrap_or_default()
     }
 
-    /// What the server must grant.
+    /// The abilities that the server must grant.
     pub(super) fn needs(&self) -> Abilities {
         let follow = matches!(self.below(), Below::Told | Below::Digests);
         Abilities { follow, ..self.report.needs() }
@@ -63,7 +63,7 @@ impl CachedOptions {
         self.below.clone().filter(|_| knows.is_some()).unwrap_or(by_policy)
     }
 
-    /// Evictions reported, 16 in a message or after 10 ms; writes allocate.
+    /// Defaults: evictions are reported, in messages of 16 or after 10 ms, and writes allocate.
     pub fn new(blocks: u32, policy: Spec) -> CachedOptions {
         CachedOptions {
             blocks,
@@ -79,12 +79,12 @@ impl CachedOptions {
     }
 }
 
-/// What a client has counted since it connected.
+/// Counters of a client since it connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedStats {
-    /// Blocks in the cache at most.
+    /// Capacity of the cache in blocks.
     pub capacity_blocks: u32,
-    /// Blocks in it now.
+    /// Blocks in the cache now.
     pub resident_blocks: u32,
     /// Blocks read by callers.
     pub reads: u64,
@@ -94,30 +94,31 @@ pub struct CachedStats {
     pub writes: u64,
     /// Those of them that were in the cache.
     pub write_hits: u64,
-    /// Blocks that replacement drove out.
+    /// Blocks evicted by replacement.
     pub evictions: u64,
-    /// Time that all reads together took, in microseconds.
+    /// Total time of all reads, in microseconds.
     pub read_us_total: u64,
-    /// Connections that were made again.
+    /// Number of reconnections.
     pub reconnections: u64,
     /// Messages of hints sent.
     pub messages: u64,
     /// Messages that the server refused.
     pub messages_refused: u64,
-    /// Blocks handed over.
+    /// Blocks sent to the server with their data.
     pub demotions: u64,
-    /// Hints that were never sent since too many waited.
+    /// Hints dropped because too many waited.
     pub hints_lost: u64,
     /// Evictions of blocks that the server was believed to hold.
     pub held_evictions: u64,
-    /// Bytes of what the server told of its cache.
+    /// Bytes of what the server told about its cache.
     pub news_bytes: u64,
-    /// Summaries that the server published.
+    /// Summaries received from the server.
     pub summaries: u64,
-    /// Replies that an emulation of the server foretold, where their time showed what they were.
+    /// Replies predicted by an emulation of the server's cache, where the reply time told hit from
+    /// miss.
     pub predictions: u64,
-    /// Of these those that came as foretold.
+    /// Those of them that were predicted correctly.
     pub confirmed: u64,
-    /// Summaries published to the server.
+    /// Summaries sent to the server.
     pub published: u64,
 }

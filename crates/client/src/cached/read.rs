@@ -1,4 +1,4 @@
-//! How a read goes on: what is here, what is fetched, and what that drives out.
+//! Reads: cached blocks, fetches, and the evictions that they cause.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::state::State;
 use super::{News, Shared};
 use undercroft_hints::MessageAnswer;
 
-/// Blocks that are on their way from the server.
+/// A fetch of blocks from the server.
 pub(super) struct Fetch {
     blocks: Range<u64>,
     answer: std::pin::Pin<Box<dyn Future<Output = ReadDone> + Send>>,
     began: Instant,
 }
 
-/// What came of a fetch: each block with its data, or the error of all.
+/// The result of a fetch: the data of each block, or one error for all.
 pub(super) struct Fetched {
     pub(super) blocks: Range<u64>,
     pub(super) data: Result<Vec<Bytes>, ClientError>,
@@ -27,17 +27,17 @@ pub(super) struct Fetched {
 
 /// A read under way.
 struct Begun {
-    /// For each block its data, if it was here.
+    /// The data of each block that was in the cache.
     found: Vec<Option<Bytes>>,
     fetches: Vec<Fetch>,
     answer: Option<MessageAnswer>,
     news: Option<News>,
-    /// What was missed is referenced when it is here.
+    /// Whether missed blocks are referenced only when their data have arrived.
     is_late: bool,
 }
 
 impl Shared {
-    /// The data, if all of it is here and nothing else goes on with it.
+    /// The data, if all blocks are in the cache and no other operation uses them.
     pub(super) fn read_if_here(&self, bytes: &Range<u64>) -> Option<Bytes> {
         let blocks = self.blocks(bytes);
         if bytes.end - bytes.start > self.shape.request {
@@ -48,7 +48,7 @@ impl Shared {
         if state.is_lost() || !state.gate.is_free(&blocks) || !blocks.clone().all(is_here) {
             return None;
         }
-        // Hits drive nothing out.
+        // Hits evict nothing.
         let now = Instant::now();
         let hit = |block| state.read(block, now, |_| false, &mut Vec::new()).data;
         let data: Option<Vec<_>> = blocks.clone().map(hit).collect();
@@ -84,7 +84,7 @@ impl Shared {
         Begun { found, fetches, answer, news, is_late }
     }
 
-    /// Asks the server for blocks.
+    /// Requests blocks from the server.
     pub(super) fn fetch(&self, client: &Client, blocks: Range<u64>) -> Fetch {
         let start = self.bytes_of(blocks.start).start;
         let length = self.bytes_of(blocks.end - 1).end - start;
@@ -93,7 +93,7 @@ impl Shared {
         Fetch { blocks, answer, began: Instant::now() }
     }
 
-    /// The parts of whole blocks that lie in a range.
+    /// Cuts whole blocks to the parts that lie in a range.
     fn parts(&self, bytes: &Range<u64>, first: u64, data: Vec<Bytes>) -> Vec<Bytes> {
         let cut = |(block, data): (u64, Bytes)| {
             let all = self.bytes_of(block);
@@ -105,7 +105,8 @@ impl Shared {
 }
 
 impl Fetch {
-    /// Each block gets memory of its own: it is kept longer than its neighbours, or shorter.
+    /// Waits for the data. Each block is copied to its own memory, because each stays cached for a
+    /// different time.
     pub(super) async fn finish(self, shared: &Shared) -> Fetched {
         let (mut buffers, result) = self.answer.await;
         let data = result.map(|()| {
@@ -117,11 +118,11 @@ impl Fetch {
 }
 
 impl Fetched {
-    /// Keeps what came; forgets what did not.
+    /// Caches the blocks that arrived, and forgets those that did not.
     fn settle(&self, state: &mut State, is_late: bool) {
         match &self.data {
             Ok(data) => {
-                // How long several took together says nothing of each.
+                // The time of several blocks together says nothing about a single one.
                 let took = (data.len() == 1).then_some(self.took);
                 for (block, data) in self.blocks.clone().zip(data) {
                     if !is_late || state.answered(block, false, took) {
@@ -155,7 +156,7 @@ impl Operation {
             fetched.push(fetch.finish(shared).await);
         }
         shared.hear(answer).await;
-        // Without it other blocks leave; that is all.
+        // If this fails, the policy only knows less about the server, and evicts other blocks.
         let _ = shared.hear_news(news).await;
         let mut state = shared.lock();
         fetched.iter().for_each(|fetched| fetched.settle(&mut state, is_late));
@@ -170,13 +171,13 @@ impl Operation {
     }
 }
 
-/// Runs of consecutive blocks among ascending ones.
+/// The runs of consecutive blocks in an ascending list.
 fn runs(blocks: &[u64]) -> impl Iterator<Item = Range<u64>> {
     let runs = blocks.chunk_by(|one, next| one + 1 == *next);
     runs.map(|run| run[0]..run[run.len() - 1] + 1)
 }
 
-/// One piece is not copied.
+/// Joins the parts; a single part is not copied.
 fn joined(mut parts: Vec<Bytes>) -> Bytes {
     if parts.len() == 1 {
         return parts.swap_remove(0);

@@ -1,9 +1,9 @@
-//! One connection after another: how each is opened, and what an operation goes on over.
+//! Successive connections to the server: how each is opened, and which one an operation uses.
 //!
-//! When a connection is lost the operations on it fail, and the next one that comes connects again.
-//! From the cache nothing is kept then: the server may have lost what was written and not flushed,
-//! and while nobody was connected somebody else may have written. So what is read after that is
-//! what the server has. FLUSH says what may be lost (`undercroft_nbd::Line`).
+//! When a connection is lost, its operations fail, and the next operation reconnects. The cache is
+//! then emptied: the server may have lost writes that were not flushed, and somebody else may have
+//! written meanwhile. So later reads return what the server has. FLUSH reports what may be lost
+//! (`undercroft_nbd::Line`).
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use undercroft_nbd::{Channel, Client, ClientError, Uri, connect_again};
 
 use super::{CachedOptions, Shared, Turn};
 
-/// Bytes of a block where no server says it.
+/// Bytes of a block if the server does not tell.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Most bytes of a request to the server. Longer operations take several.
+/// Most bytes of a request to the server. Longer operations are split.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// A connection that was just made.
+/// A new connection.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// Where hints go, if anywhere.
+    /// The mailbox, if the client sends hints.
     pub(super) mailbox: Option<Mailbox>,
     pub(super) shape: Shape,
 }
 
-/// What an export is like, in bytes.
+/// The sizes of an export, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) size: u64,
-    /// Of a block.
+    /// Bytes of a block.
     pub(super) block: u64,
-    /// Most of a request, whole blocks.
+    /// Most bytes of a request; a multiple of the block size.
     pub(super) request: u64,
-    /// What requests are multiples of.
+    /// Requests are multiples of this.
     pub(super) unit: u64,
 }
 
 impl Session {
-    /// Connects, on the runtime that this is called on.
+    /// Connects, on the current runtime.
     pub(super) async fn open(
         uri: &Uri,
         options: &CachedOptions,
@@ -58,7 +58,7 @@ impl Session {
             let block = if fits { preferred } else { BLOCK_BYTES }.max(info.min_block);
             return Session::over(client, None, size, block);
         }
-        // The session itself is told of the window, too; the volume's size is another.
+        // The session's own size includes the window, so ask for the volume's size separately.
         let size = Client::describe(uri, &options.options).await?.info.size;
         let mut mailbox = Mailbox::asking_for(uri, &asking, needs, id).await?;
         if needs.follow {
@@ -88,7 +88,7 @@ impl Session {
 }
 
 impl Shape {
-    /// Whether an export can still stand for the one that was opened first.
+    /// Checks that a reopened export is compatible with the one opened first.
     fn check(&self, now: &Shape) -> Result<(), ClientError> {
         let fits = now.size >= self.size
             && now.block == self.block
@@ -109,17 +109,17 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// An operation under way. Until this is dropped no other connection takes this one's place.
+/// A running operation. Until it is dropped, its connection is not replaced.
 pub(super) struct Operation {
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Channel,
     _running: OwnedRwLockReadGuard<()>,
-    /// Its place in the order, where that matters.
+    /// Its place in the order, if it has one.
     _turn: Option<Turn>,
 }
 
 impl Operation {
-    /// Begins over a connection that stands, which is made if there is none.
+    /// Starts on the current connection, or on a new one if it is lost.
     pub(super) async fn begin(
         shared: Arc<Shared>,
         turn: Option<Turn>,
@@ -127,14 +127,15 @@ impl Operation {
         loop {
             let channel = shared.line.channel(shared.connect_again()).await?;
             let running = Arc::clone(&shared.running).read_owned().await;
-            // One that stands is the one that the state has, and stays it from here on.
+            // While `running` is held, a connection that is not lost is the one that the state
+            // uses.
             if !channel.client.is_lost() {
                 return Ok(Operation { shared, channel, _running: running, _turn: turn });
             }
         }
     }
 
-    /// A change was answered; `fua`: and is durable.
+    /// A change was answered; with `fua` it is durable.
     pub(super) fn changed(&self, fua: bool) {
         if !fua {
             self.shared.line.changed(&self.channel);
@@ -144,10 +145,10 @@ impl Operation {
 
 impl Shared {
     async fn connect_again(&self) -> Result<Client, ClientError> {
-        // What goes on over the lost connection ends soon, and takes nothing over after this.
+        // Operations on the lost connection end soon; after this they no longer touch the cache.
         let _alone = self.running.write().await;
-        // The server may still be busy with what the old connection sent, which must not be taken
-        // for this one's word.
+        // A new random id: the server may still process requests of the old connection, and must
+        // not mistake them for this one's.
         let open = || Session::open(&self.uri, &self.options, ClientId::random(), self.id.next());
         let session = connect_again(open).await?;
         self.shape.check(&session.shape)?;

@@ -1,9 +1,9 @@
-//! What lies in the cache, and what is yet to be said about it: all that is under the lock.
+//! The cached blocks and the hints about them: all state that the lock protects.
 //!
-//! Invariants: a frame that no resident block owns is empty. The frame of a resident block is
-//! empty while an operation on the block is under way that will fill it or drop the block, and
-//! holds what the server has else. Requests are queued under the lock, so the server meets them in
-//! the order of the references.
+//! Invariants: a frame that no resident block owns is empty. The frame of a resident block is empty
+//! while an operation that will fill it or drop the block is running; otherwise it holds what the
+//! server has. Requests are queued under the lock, so the server receives them in the order of the
+//! references.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -22,12 +22,12 @@ use super::gate::Gate;
 use super::session::Session;
 use super::{CachedOptions, CachedStats};
 
-/// How often the server is told the counters, while there is traffic.
+/// How often the counters are sent to the server while there is traffic.
 const STAT_EVERY: Duration = Duration::from_secs(1);
 
-/// What a reference to a block met.
+/// The result of a reference to a block.
 pub(super) struct Met {
-    /// The block's data, if it was here.
+    /// The block's data, if it was cached.
     pub(super) data: Option<Bytes>,
     /// Whether the block is resident now.
     pub(super) is_kept: bool,
@@ -35,31 +35,32 @@ pub(super) struct Met {
 
 pub(super) struct State {
     pub(super) gate: Gate,
-    /// The connection as it is now.
+    /// The current connection.
     client: Client,
     is_closed: bool,
     reconnections: u64,
     level: Level,
     write_mode: WriteMode,
-    /// How the server is to tell what it holds, and what it has told.
+    /// How the server was asked to tell what it holds, and what it has told.
     follow: Option<Follow>,
     news: ContentReader,
     latencies: Latencies,
-    /// What the server is told of the content.
+    /// Publishes summaries of the cache, if configured.
     publishing: Option<ContentPublisher>,
-    /// Requests since the server was last asked what it holds, and how many are between.
+    /// Requests since the server was last asked what it holds, and the number of requests between
+    /// two such questions.
     unasked: usize,
     ask_every: usize,
-    /// The data of each frame.
+    /// The data of each frame; empty if absent.
     frames: Vec<Bytes>,
-    /// Where hints go, if anywhere.
+    /// The mailbox, if the client sends hints.
     mailbox: Option<Mailbox>,
-    /// Messages of the connections before.
+    /// Messages sent over earlier connections.
     messages_before: u64,
     hints: HintQueue,
     tells_evictions: bool,
     hands_over: bool,
-    /// Only whole blocks are handed over: those of this length.
+    /// Bytes of a block: only whole blocks are handed over.
     block_bytes: usize,
     policy: PolicyName,
     stat_due: Option<Instant>,
@@ -103,8 +104,8 @@ impl State {
         }
     }
 
-    /// Another connection takes the place of the last one, which was lost, when nothing goes on any
-    /// more. The cache begins empty, and so does what each side knows of the other.
+    /// Replaces a lost connection, once no operation runs. The cache is emptied, and both sides
+    /// forget what they knew about each other.
     pub(super) fn begin_anew(&mut self, session: Session) -> Result<(), ClientError> {
         if self.is_closed {
             return Err(closed());
@@ -124,7 +125,7 @@ impl State {
         Ok(())
     }
 
-    /// No connection is made any more: the last one.
+    /// Closes for good, without reconnecting. Returns the last connection.
     pub(super) fn close(&mut self) -> Client {
         self.is_closed = true;
         self.client.clone()
@@ -138,22 +139,23 @@ impl State {
         self.client.is_lost()
     }
 
-    /// Whether blocks are referenced when the replies are here.
+    /// Whether blocks are referenced only when the replies have arrived.
     pub(super) fn waits_for_replies(&self) -> bool {
         self.level.is_content_aware() || self.publishing.is_some()
     }
 
-    /// A block is asked for, and referenced when it is here.
+    /// Notes that a block is requested. It is referenced when the reply arrives.
     pub(super) fn asks(&mut self, block: u64) {
         self.level.asks_below(block);
-        // That it left may go in front of that, but nothing is handed over that is asked for again.
+        // Its eviction may be reported before the request, but its data must not be handed over
+        // then.
         if self.hands_over {
             self.hints.cancel(block);
         }
     }
 
-    /// What the server has to tell of what it holds, if it is time to ask: to be called when the
-    /// requests are queued that it is to come after.
+    /// Asks the server what it holds, if it is time to. Call it after the requests that the answer
+    /// must include are queued.
     pub(super) fn ask(
         &mut self,
     ) -> Option<impl Future<Output = Result<Told, ClientError>> + Send + use<>> {
@@ -166,8 +168,8 @@ impl State {
         Some(self.mailbox.as_ref()?.ask(ContentReader::ASKED_BYTES))
     }
 
-    /// The server told what it holds; how many bytes to ask for to hear the rest. If something was
-    /// lost, it is asked to begin anew.
+    /// Takes an answer about what the server holds. Returns the bytes to read for the rest (0:
+    /// none). If something was lost, asks the server to begin anew.
     pub(super) fn told(&mut self, told: &Told) -> (u32, Option<MessageAnswer>) {
         let is_complete = self.news.take(told, &mut self.level);
         let mailbox = self.mailbox.as_mut().filter(|mailbox| !is_complete && !mailbox.is_away());
@@ -175,7 +177,7 @@ impl State {
         (told.more, again)
     }
 
-    /// The rest of what the server has to tell.
+    /// Reads the rest of what the server tells.
     pub(super) fn ask_more(
         &self,
         bytes: u32,
@@ -183,8 +185,8 @@ impl State {
         Some(self.mailbox.as_ref()?.ask(bytes as usize))
     }
 
-    /// A request that waited for its reply is over: what the time says, and the reference. Whether
-    /// the block is resident now.
+    /// Ends a request that waited for its reply: evaluates its time, and references the block.
+    /// Returns whether the block is resident now.
     pub(super) fn answered(&mut self, block: u64, is_write: bool, took: Option<Duration>) -> bool {
         let us = took.filter(|_| !is_write).map(|took| took.as_secs_f64() * 1e6);
         let hit = us.and_then(|us| self.latencies.label(us));
@@ -202,7 +204,7 @@ impl State {
         referred.now.is_some()
     }
 
-    /// What was asked for did not come.
+    /// Ends a request that failed.
     pub(super) fn failed(&mut self, block: u64) {
         self.level.failed_below(block);
     }
@@ -216,7 +218,7 @@ impl State {
         }
     }
 
-    /// A reference, of which a summary takes notice.
+    /// References a block, and tells the summary what entered and left.
     fn reference(&mut self, block: u64, is_write: bool) -> Referred {
         let referred = self.level.reference(block, is_write, || false);
         if let Some(publishing) = &mut self.publishing {
@@ -232,7 +234,7 @@ impl State {
         referred
     }
 
-    /// The server did not take a message.
+    /// Notes that the server refused a message.
     pub(super) fn refused(&mut self) {
         self.messages_refused += 1;
         if let Some(publishing) = &mut self.publishing {
@@ -240,14 +242,14 @@ impl State {
         }
     }
 
-    /// The data of a block, without a trace in the policy.
+    /// The data of a block; the policy does not count this as a reference.
     pub(super) fn peek(&self, block: u64) -> Option<&Bytes> {
         let frame = self.level.frame(block)?;
         Some(&self.frames[frame as usize]).filter(|data| !data.is_empty())
     }
 
-    /// A read of a block. What it drives out rides, but for blocks that `is_coming` says are yet
-    /// to be asked for: those are given back, to be told of later.
+    /// Reads a block. The evictions that it causes ride with the request, except for blocks for
+    /// which `is_coming` is true: they will still be requested, so they are added to `later`.
     pub(super) fn read(
         &mut self,
         block: u64,
@@ -263,7 +265,8 @@ impl State {
         Met { data, is_kept: referred.now.is_some() }
     }
 
-    /// A write of a block, in the same way. Its old data is taken out: nobody will hand it over.
+    /// Writes a block in the same way. Its old data are taken out, so that they are not handed
+    /// over.
     pub(super) fn write(
         &mut self,
         block: u64,
@@ -283,7 +286,7 @@ impl State {
         Met { data, is_kept }
     }
 
-    /// Queues hints of what the last reference drove out.
+    /// Queues hints for the evictions of the last reference.
     fn let_go(&mut self, now: Instant, is_coming: impl Fn(u64) -> bool, later: &mut Vec<u64>) {
         for gone in self.level.evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
@@ -294,7 +297,8 @@ impl State {
                 later.push(gone.block);
                 continue;
             }
-            // Not what its server has not answered yet, nor the volume's short last block.
+            // Data are missing if the server has not answered yet; the volume's last block may be
+            // short.
             let whole = self.hands_over && data.len() == self.block_bytes;
             self.hints.add_rider(gone.block, whole.then_some(data), now);
         }
@@ -307,14 +311,14 @@ impl State {
         Some(data).filter(|data| !data.is_empty())
     }
 
-    /// The server has answered: the data of a block, if it is still here.
+    /// Stores the data of a block from the server, if the block is still resident.
     pub(super) fn fill(&mut self, block: u64, data: Bytes) {
         if let Some(frame) = self.level.frame(block) {
             self.frames[frame as usize] = data;
         }
     }
 
-    /// Forgets a block: what the server has there is not known, or of no use.
+    /// Drops a block whose content at the server is unknown or no longer needed.
     pub(super) fn forget(&mut self, block: u64) {
         if let Some(frame) = self.level.discard(block) {
             self.frames[frame as usize] = Bytes::new();
@@ -324,12 +328,12 @@ impl State {
         }
     }
 
-    /// The cache is empty afterwards.
+    /// Empties the cache.
     pub(super) fn forget_all(&mut self) {
         self.resident(&(0..u64::MAX)).into_iter().for_each(|block| self.forget(block));
     }
 
-    /// The resident ones of some blocks.
+    /// Those of the blocks that are resident.
     pub(super) fn resident(&self, blocks: &Range<u64>) -> Vec<u64> {
         if blocks.end - blocks.start <= u64::from(self.level.len()) {
             blocks.clone().filter(|&block| self.level.frame(block).is_some()).collect()
@@ -339,19 +343,19 @@ impl State {
         }
     }
 
-    /// Blocks are about to change: what waits to be said of them is no longer handed over.
+    /// Blocks are about to change: the data of their waiting hints are dropped.
     pub(super) fn keep_data(&mut self, blocks: &Range<u64>) {
         self.hints.keep_data(blocks);
     }
 
-    /// The message that goes in front of the next request, if one is due and may be sent.
+    /// The message that goes in front of the next request, if one is due and the mailbox is free.
     pub(super) fn message(&mut self, now: Instant, pressing: bool) -> Option<MessageAnswer> {
         let stat = self.stat_due.is_some_and(|due| now >= due);
         let stat = stat.then(|| Hint::ClientStat(Box::new(self.client_stat())));
         let told = stat.is_some();
         let mailbox = self.mailbox.as_mut()?;
         let mut extra: Vec<Hint> = stat.into_iter().collect();
-        // One that is on its way would keep a summary from going.
+        // A summary is only made when the mailbox can take it.
         if let (Some(publishing), false) = (&mut self.publishing, mailbox.is_away()) {
             let level = &self.level;
             extra.extend(publishing.due(|| level.residents().iter().map(|(b, _)| *b).collect()));
@@ -363,8 +367,8 @@ impl State {
         Some(answer)
     }
 
-    /// All requests of an operation are queued: what did not go along waits, and so does what they
-    /// drove out of their own.
+    /// All requests of an operation are queued. Hints that did not go with them wait, and so do
+    /// those for the blocks in `later`.
     pub(super) fn sent(&mut self, now: Instant, later: Vec<u64>) {
         self.hints.depart();
         later.into_iter().for_each(|block| self.hints.add(block, None, now));
@@ -374,12 +378,12 @@ impl State {
         !self.hints.is_empty()
     }
 
-    /// A message that hands one of these blocks over: what to wait for before they may change.
+    /// If a message hands one of these blocks over: what to wait for before they may change.
     pub(super) fn is_handing_over(&self, blocks: &Range<u64>) -> Option<Away> {
         self.mailbox.as_ref()?.is_handing_over(blocks)
     }
 
-    /// What to wait for until a message can be sent.
+    /// Waits until a message can be sent.
     pub(super) fn message_away(&self) -> Option<Away> {
         self.mailbox.as_ref().map(Mailbox::away)
     }
@@ -432,7 +436,7 @@ fn stat_due(mailbox: Option<&Mailbox>) -> Option<Instant> {
     takes_stat.then(|| Instant::now() + STAT_EVERY)
 }
 
-/// The error of everything that comes later.
+/// The error of every operation after closing.
 pub(super) fn closed() -> ClientError {
     ClientError::Lost("it was closed".to_owned())
 }

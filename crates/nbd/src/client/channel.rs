@@ -1,5 +1,5 @@
-//! A connection as a store uses it: requests of any length, in as many as the export takes, and
-//! which of the answered changes no FLUSH has covered.
+//! A connection in the form that stores use: requests of any length, split as the export needs, and
+//! tracking of answered changes that no FLUSH has covered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use bytes::Bytes;
 use super::{Buffer, Client, ClientError};
 use crate::wire::{SEND_FLUSH, SEND_FUA};
 
-/// A connection, and which of the changes answered on it, or on those before it, no FLUSH has
+/// A connection, with the record of answered changes on it and its predecessors that no FLUSH has
 /// covered.
 #[derive(Clone, Debug)]
 pub struct Channel {
     /// The connection.
     pub client: Client,
-    /// Larger than those of the connections before.
+    /// Number of the connection; it increases with each successor.
     pub(super) number: u64,
     changes: Arc<Changes>,
 }
 
-/// Changes in the order of their answers. Both numbers only rise, so that FLUSHes may overlap.
+/// Counts of answered changes. Both numbers only increase, so that FLUSHes may overlap.
 #[derive(Debug, Default)]
 struct Changes {
     answered: AtomicU64,
-    /// So many of the first ones are covered.
+    /// Number of the first changes that a FLUSH has covered.
     flushed: AtomicU64,
 }
 
@@ -34,7 +34,7 @@ impl Changes {
         self.answered.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What a FLUSH that begins now will cover.
+    /// Number of changes that a FLUSH starting now will cover.
     fn to_cover(&self) -> u64 {
         self.answered.load(Ordering::SeqCst)
     }
@@ -49,8 +49,8 @@ impl Changes {
 }
 
 impl Channel {
-    /// The first connection to an export. With `earlier` there may be changes that no FLUSH has
-    /// covered.
+    /// The first connection to an export. With `earlier` there may be earlier changes that no FLUSH
+    /// has covered.
     pub(super) fn new(client: Client, earlier: bool) -> Channel {
         let channel = Channel { client, number: 0, changes: Arc::default() };
         if earlier {
@@ -59,8 +59,8 @@ impl Channel {
         channel
     }
 
-    /// Another connection to the same export. What no FLUSH has covered on this one, the next FLUSH
-    /// on that one covers, or it was lost.
+    /// A further connection to the same export. Changes that no FLUSH has covered on this
+    /// connection are covered by the next FLUSH on that one, unless they were lost.
     pub(super) fn over(&self, client: Client, number: u64) -> Channel {
         Channel { client, number, changes: Arc::clone(&self.changes) }
     }
@@ -78,17 +78,17 @@ impl Channel {
         self.client.remote().offers(flags)
     }
 
-    /// Most bytes that a request may move.
+    /// Most bytes of data in one request.
     fn payload_bytes(&self) -> u64 {
         u64::from(self.client.remote().info.max_block.max(1))
     }
 
-    /// Whether a durable change is asked for as such; else a FLUSH has to follow it.
+    /// Whether a durable change is requested with FUA; otherwise a FLUSH must follow it.
     pub fn fua(&self, durable: bool) -> bool {
         durable && self.offers(SEND_FUA)
     }
 
-    /// Makes everything durable that was answered before, if the export can.
+    /// Makes everything durable that was answered before, if the export supports FLUSH.
     ///
     /// # Errors
     /// The FLUSH failed.
@@ -101,7 +101,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Fills the buffers, in requests that the export takes; they are given back.
+    /// Reads into the buffers, in requests of a size that the export accepts; returns the buffers.
     pub async fn read(
         &self,
         mut offset: u64,
@@ -153,10 +153,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes the pieces, in requests that the export takes.
+    /// Writes the pieces, in requests of a size that the export accepts.
     ///
     /// # Errors
-    /// A request failed; those before it have been made.
+    /// A request failed; earlier ones have been executed.
     pub async fn write(
         &self,
         mut offset: u64,
@@ -187,7 +187,7 @@ impl Channel {
 mod tests {
     use super::Changes;
 
-    /// Two FLUSHes that began together cover the same changes, and not twice as many.
+    /// Two FLUSHes that begin together cover the same changes, not twice as many.
     #[test]
     fn flushes_may_overlap() {
         let changes = Changes::default();

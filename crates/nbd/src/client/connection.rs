@@ -18,13 +18,13 @@ use crate::service::Extent;
 use crate::task_queue::Stop;
 use crate::wire::{CMD_DISC, RequestHeader};
 
-/// Most requests in flight; more wait here. Servers need not take more.
+/// Most requests in flight; further ones wait here. Servers need not accept more.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// How long a server may take to hear the good-bye.
+/// Longest wait for the server when disconnecting.
 const GOOD_BYE: Duration = Duration::from_secs(2);
 
-/// A request that a caller queued.
+/// A queued request.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) command: u16,
@@ -35,7 +35,7 @@ pub(super) struct Call {
     pub(super) waiter: Waiter,
 }
 
-/// Who waits for its answer, and what has come of it so far.
+/// Receives the answer, and holds what has arrived of it so far.
 pub(super) enum Waiter {
     Done(oneshot::Sender<Result<(), ClientError>>),
     Read { into: Vec<Buffer>, sender: oneshot::Sender<ReadDone> },
@@ -45,7 +45,7 @@ pub(super) enum Waiter {
 type ExtentsSender = oneshot::Sender<Result<Vec<(u32, Vec<Extent>)>, ClientError>>;
 
 impl Waiter {
-    /// Gives the answer to who waits, if anybody still does.
+    /// Passes the answer to the caller, if it still waits.
     pub(super) fn finish(self, result: Result<(), ClientError>) {
         match self {
             Waiter::Done(sender) => drop(sender.send(result)),
@@ -65,18 +65,18 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// A connection in transmission.
+/// A connection in its transmission phase.
 pub(super) struct Connection {
     transport: Box<dyn Transport>,
     shared: Arc<Shared>,
     outbox: Outbox,
     in_flight: InFlight,
     replies: Replies,
-    /// Calls that are not on their way yet.
+    /// Calls that have not been sent.
     waiting: VecDeque<Call>,
-    /// Calls just taken; empty between turns.
+    /// Calls just taken from the queue; empty between turns.
     taken: Vec<Call>,
-    /// Good-bye was queued.
+    /// Whether a disconnect request was queued.
     parted: bool,
 }
 
@@ -95,8 +95,7 @@ impl Connection {
         }
     }
 
-    /// Works until the last caller is gone or the connection breaks; then everything that is
-    /// still open fails.
+    /// Works until the last caller is gone or the connection breaks. Then all open requests fail.
     pub(super) async fn run(mut self) {
         let result = std::future::poll_fn(|cx| self.poll(cx)).await;
         let graceful = result.is_ok();
@@ -106,12 +105,12 @@ impl Connection {
         }
         self.fail_all();
         if graceful {
-            // The server may be gone already, as it may.
+            // The server may have disconnected already.
             let _ = timeout(GOOD_BYE, self.transport.shutdown()).await;
         }
     }
 
-    /// Whoever waits, or will call, learns that there is no connection.
+    /// Fails all waiting and future calls.
     fn fail_all(&mut self) {
         let late = self.shared.calls.close();
         let reason = self.shared.reason();
@@ -151,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Puts calls on their way, as many as may be.
+    /// Sends calls, as many as may be in flight.
     fn send_calls(&mut self) {
         while self.in_flight.len() < MAX_IN_FLIGHT {
             let Some(call) = self.waiting.pop_front() else { return };
@@ -174,7 +173,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Also when the runtime goes away under the task, nobody waits for ever.
+    /// Fails the calls even if the runtime shuts down under the task, so that no caller waits for
+    /// ever.
     fn drop(&mut self) {
         self.fail_all();
         self.shared.ended.send_replace(true);

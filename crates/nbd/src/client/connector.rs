@@ -1,4 +1,4 @@
-//! A way to servers that is not the system's: streams in memory, say.
+//! Connections to servers by other means than the system's, for example streams in memory.
 
 use std::fmt;
 use std::future::Future;
@@ -11,12 +11,12 @@ use undercroft_text::Endpoint;
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Transport>>> + Send>>;
 
-/// Makes the connections of a client. Clones are the same.
+/// Makes the connections of a client. Clones share the function.
 #[derive(Clone)]
 pub struct Connector(Arc<dyn Fn(&Endpoint) -> Connecting + Send + Sync>);
 
 impl Connector {
-    /// Connects by this function.
+    /// Connects by calling this function.
     pub fn new<F>(connect: impl Fn(&Endpoint) -> F + Send + Sync + 'static) -> Connector
     where
         F: Future<Output = io::Result<Box<dyn Transport>>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What can go wrong for a client.
+//! The errors of a client.
 
 use std::io;
 
@@ -6,32 +6,31 @@ use crate::link::Ended;
 use crate::service::Failure;
 use crate::wire::Malformed;
 
-/// Why a request failed, or a connection.
+/// Why a request or a connection failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server answered with this error (or would have, if it had been asked), and this text.
+    /// The server answered with this error and text, or the client knows that it would.
     #[error("{failure}{}{text}", if text.is_empty() { "" } else { ": " })]
     Server {
         /// The error.
         failure: Failure,
-        /// For people; may be empty.
+        /// A text for people; may be empty.
         text: String,
     },
-    /// The server refuses the export, or something that it cannot be opened without.
+    /// The server refuses the export, or something needed to open it.
     #[error("the server refuses: {0}")]
     Refused(String),
-    /// The server has requests of an earlier connection of the same client to end first: to be
-    /// tried again.
+    /// The server must first end requests of an earlier connection of this client: try again.
     #[error("the server refuses: {0}")]
     Busy(String),
-    /// The server breaks the protocol.
+    /// The server violates the protocol.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
-    /// There is no connection, or none any more.
+    /// There is no connection, or it was lost.
     #[error("the connection is lost: {0}")]
     Lost(String),
-    /// Of a FLUSH: a connection was lost with changes that were answered and not flushed. They may
-    /// be lost, or not.
+    /// Result of a FLUSH: a connection was lost with changes that were answered and not flushed.
+    /// The changes may be lost.
     #[error(
         "the connection was lost with changes that were not flushed; the server may have lost \
          them too"

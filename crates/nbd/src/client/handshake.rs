@@ -1,4 +1,4 @@
-//! The client's half of the handshake. The server's answers are bounded in number and size.
+//! The client's half of the handshake. Number and size of the server's answers are limited.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ const MAX_REPLY: u32 = 16 << 10;
 const MAX_REPLIES: usize = 100_000;
 /// Most metadata contexts.
 const MAX_CONTEXTS: usize = 256;
-/// Where nothing else is said, this works well.
+/// Preferred block size if the server tells none.
 const PREFERRED_BLOCK: u32 = 4096;
 
-/// A connection between greeting and transmission.
+/// A connection between the greeting and transmission.
 pub(super) struct Handshake {
     link: Link,
     no_zeroes: bool,
@@ -29,7 +29,7 @@ pub(super) struct Handshake {
     encrypted: bool,
 }
 
-/// How a server ended its answer to an option.
+/// The last answer of a server to an option.
 enum Ending {
     Acknowledged,
     Failed(u32, String),
@@ -75,7 +75,7 @@ impl Handshake {
         Ok(Handshake { link, no_zeroes, structured: false, encrypted: false })
     }
 
-    /// Sends an option, and gives every answer but the last to `each`.
+    /// Sends an option, and passes every answer except the last to `each`.
     async fn ask(
         &mut self,
         option: u32,
@@ -114,7 +114,7 @@ impl Handshake {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ClientError::Refused(format!("'{name}' cannot be in a certificate")))?;
         self.ask(OPT_STARTTLS, &[], |_, _| Ok(())).await?.accept()?;
-        // What came before the keys were agreed could be anybody's.
+        // Data received before the keys were agreed on could come from anybody.
         if !self.link.input.is_empty() {
             return Err(Malformed::new("it went on in plain text after STARTTLS").into());
         }
@@ -124,7 +124,7 @@ impl Handshake {
         Ok(Handshake { link, encrypted: true, ..self })
     }
 
-    /// Names and descriptions of the exports.
+    /// The names and descriptions of the exports.
     pub(super) async fn list(mut self) -> Result<Vec<(String, String)>, ClientError> {
         let mut exports = Vec::new();
         let each = |reply, data: BytesMut| {
@@ -139,7 +139,7 @@ impl Handshake {
         Ok(exports)
     }
 
-    /// What there is to know of an export, without opening it.
+    /// What the server tells about an export, without opening it.
     pub(super) async fn describe(
         mut self,
         export: &str,
@@ -163,7 +163,7 @@ impl Handshake {
         self.begin(export, contexts).await
     }
 
-    /// Opens an export whose answers will be simple ones.
+    /// Opens an export with simple replies.
     pub(super) async fn go_simply(self, export: &str) -> Result<(Link, Remote), ClientError> {
         check_length(export)?;
         self.begin(export, Vec::new()).await
@@ -184,7 +184,7 @@ impl Handshake {
         Ok((self.link, remote))
     }
 
-    /// Structured replies and contexts, as far as the server has them.
+    /// Negotiates structured replies and contexts, as far as the server supports them.
     async fn prepare(
         &mut self,
         export: &str,
@@ -238,7 +238,7 @@ impl Handshake {
         self.ask(option, &request.bytes(), each).await
     }
 
-    /// The old way to open an export. A server that refuses can only hang up.
+    /// Opens an export by EXPORT_NAME, the old way. A server that refuses can only disconnect.
     async fn export_name(&mut self, export: &str) -> Result<Told, ClientError> {
         let mut out = BytesMut::new();
         put_option(&mut out, OPT_EXPORT_NAME, export.as_bytes());
@@ -251,7 +251,7 @@ impl Handshake {
         Ok(Told { export: Some((size, flags)), ..Told::default() })
     }
 
-    /// Says good-bye; a server need not listen any more.
+    /// Ends the handshake; the server may have disconnected already.
     async fn abort(mut self) {
         let _ = self.ask(OPT_ABORT, &[], |_, _| Ok(())).await;
     }
@@ -264,7 +264,7 @@ fn check_length(name: &str) -> Result<(), ClientError> {
     Err(ClientError::Refused(format!("a name is longer than {MAX_STRING} bytes")))
 }
 
-/// What INFO or GO told, as it came.
+/// The unchecked answers to INFO or GO.
 #[derive(Default)]
 struct Told {
     export: Option<(u64, u16)>,
@@ -286,7 +286,7 @@ impl Told {
         }
     }
 
-    /// Checks what was told.
+    /// Checks the answers.
     fn into_remote(
         self,
         asked: &str,
@@ -297,7 +297,7 @@ impl Told {
         if i64::try_from(size).is_err() {
             return Err(Malformed::new(format!("an export of {size} bytes")).into());
         }
-        // Without this one, the others mean nothing.
+        // Without this flag the others are undefined.
         let transmission_flags = if told & HAS_FLAGS == 0 { 0 } else { told };
         let default = (1, PREFERRED_BLOCK, DEFAULT_MAX_PAYLOAD);
         let (min_block, preferred_block, max_block) = self.blocks.unwrap_or(default);

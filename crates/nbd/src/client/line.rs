@@ -1,14 +1,13 @@
-//! The way to an export that outlives its connections: a lost one is made again, and it is counted
-//! how often changes may have been lost with one.
+//! A series of connections to one export: a lost connection is replaced by a new one, and the
+//! events at which changes may have been lost are counted.
 //!
-//! A server that went away may have lost what it had answered and not made durable. So a connection
-//! that ends with such changes is a *loss*; so is the next one, if no FLUSH has succeeded in
-//! between: what the first did not take may go with the second. Who uses the line compares
-//! [`Line::losses`] with what it was at another time, and is called at each loss and before
-//! anything goes over a new connection.
+//! A server that disappears may lose what it had answered and not made durable. So a connection
+//! that ends with such changes counts as a *loss*. The end of the next connection is a loss, too,
+//! if no FLUSH has succeeded in between, because changes that survived the first loss may be lost
+//! then. Users of the line compare [`Line::losses`] with an earlier value. They are also called at
+//! each loss, and before anything is sent over a new connection.
 //!
-//! Not here: who is told of a loss, and what is done about it. That differs from one user to the
-//! next.
+//! Not here: who is told of a loss, and how users react to it; that differs between users.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -23,18 +22,19 @@ use super::{Client, ClientError};
 use crate::lineage::Lineage;
 use crate::service::Failure;
 
-/// Pause before a second try to connect again.
+/// Pause before a second attempt to reconnect.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a server may be busy with what an earlier connection sent, before callers get an error.
+/// Longest time that reconnecting waits for a server that is busy with an earlier connection's
+/// requests.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
-/// Called at each loss and with each new connection; must not block.
+/// Called at each loss and for each new connection; must not block.
 pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
-/// One connection after another to the same export.
+/// A series of connections to one export.
 pub struct Line {
-    /// For logs.
+    /// The name in log messages.
     name: String,
     now: tokio::sync::Mutex<Now>,
     /// Number of the connection in `now`.
@@ -43,22 +43,22 @@ pub struct Line {
     on_loss: Mutex<Vec<OnLoss>>,
 }
 
-/// The way to the export as it is now.
+/// The current connection.
 #[derive(Debug)]
 struct Now {
     channel: Channel,
-    /// When connecting again failed last, and why.
+    /// Time and error of the last failed attempt to reconnect.
     failed: Option<(Instant, ClientError)>,
 }
 
 impl Line {
-    /// Over a connection that was just made, by somebody who never had another. `name` is for logs.
+    /// A line whose first connection is `client`. `name` appears in logs.
     pub fn new(name: String, client: Client) -> Line {
         Line::over(name, Channel::new(client, false))
     }
 
-    /// Over a connection that was just made, by somebody who may have made changes before, in a
-    /// process that is no more: until the first FLUSH succeeds, they may be lost.
+    /// A line over a new connection, for a user that may have made changes in an earlier process.
+    /// These may be lost until the first FLUSH succeeds.
     pub fn resumed(name: String, client: Client) -> Line {
         Line::over(name, Channel::new(client, true))
     }
@@ -74,11 +74,12 @@ impl Line {
         }
     }
 
-    /// The connection, a new one by `connect` if the last was lost. Who waited while a try failed
-    /// does not try again: many requests for a server that is away fail together.
+    /// The current connection; if it was lost, a new one made by `connect`. Callers that waited
+    /// while an attempt failed do not try again, so many requests for an absent server fail
+    /// together.
     ///
     /// # Errors
-    /// There is none, and none can be had.
+    /// There is no connection, and none can be made.
     pub async fn channel(
         &self,
         connect: impl Future<Output = Result<Client, ClientError>>,
@@ -94,13 +95,14 @@ impl Line {
         match connect.await {
             Ok(client) => {
                 let number = now.channel.number + 1;
-                // In this order: a change of the old connection is found here, or finds this.
+                // This order ensures that a late change of the old connection is either seen here,
+                // or sees the new number.
                 self.current.store(number, Ordering::SeqCst);
                 tracing::warn!("{}: connected again", self.name);
                 if now.channel.has_unflushed() {
                     self.count_loss("the connection was lost");
                 } else {
-                    // A change that failed may have been seen, and be gone.
+                    // A failed change may have been visible, and may now be undone.
                     self.call_users();
                 }
                 let channel = now.channel.over(client, number);
@@ -117,8 +119,8 @@ impl Line {
         }
     }
 
-    /// Goes on over another connection, while the last one stands. A FLUSH on the new one need not
-    /// cover the old one: so that is made first.
+    /// Replaces the current connection while it works. A FLUSH on the new connection need not cover
+    /// changes on the old one, so the old one is flushed first.
     ///
     /// # Errors
     /// The FLUSH failed.
@@ -129,11 +131,11 @@ impl Line {
         Ok(())
     }
 
-    /// What comes of the answer to a change: one that is to be `durable` and was not made so by FUA
-    /// is followed by a FLUSH.
+    /// Processes the answer to a change: a `durable` change that was not requested with FUA is
+    /// followed by a FLUSH.
     ///
     /// # Errors
-    /// The change failed, or the FLUSH.
+    /// The change or the FLUSH failed.
     pub async fn settle(
         &self,
         channel: &Channel,
@@ -155,10 +157,10 @@ impl Line {
         }
     }
 
-    /// A change was answered on a channel that is not durable yet.
+    /// Notes a change that was answered on a channel and is not durable yet.
     pub fn changed(&self, channel: &Channel) {
         channel.add_unflushed();
-        // The next connection may have been made already without knowing of this one.
+        // The next connection may have been made without knowing about this change.
         if channel.number < self.current.load(Ordering::SeqCst) {
             self.count_loss("a change was answered late");
         }
@@ -176,8 +178,9 @@ impl Line {
         flushed
     }
 
-    /// A FLUSH, or a change with FUA, failed. If it is the server that failed, it may have lost
-    /// what it had answered before: so a server says it whose own store is a server.
+    /// A FLUSH or a change with FUA failed. If the server itself reports the error, it may have
+    /// lost earlier answered changes: a server whose own store is a server reports losses in this
+    /// way.
     fn note_failure(&self, channel: &Channel, error: &ClientError) {
         let is_failure = matches!(error, ClientError::Server { failure: Failure::Io, .. });
         if is_failure && channel.has_unflushed() {
@@ -185,14 +188,14 @@ impl Line {
         }
     }
 
-    /// How often so far changes that had been answered, and that no FLUSH had covered, may have
-    /// been lost.
+    /// Number of events so far at which answered changes that no FLUSH had covered may have been
+    /// lost.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Has a function called from now on at each loss, when [`losses`](Self::losses) has grown, and
-    /// with each new connection, before anything goes over it.
+    /// Registers a function that is called at each loss, after [`losses`](Self::losses) has
+    /// increased, and for each new connection, before anything is sent over it.
     pub fn on_loss(&self, call: OnLoss) {
         self.on_loss.lock().unwrap_or_else(PoisonError::into_inner).push(call);
     }
@@ -215,8 +218,8 @@ impl std::fmt::Debug for Line {
     }
 }
 
-/// The name by which a server knows the connections of a line, and which of them is the newest: see
-/// `lineage.rs`. A server that does not know it ignores it.
+/// The identity by which a server recognises the connections of a line, and the newest of them; see
+/// `lineage.rs`. A server that does not support it ignores it.
 #[derive(Debug)]
 pub struct LineId {
     id: u128,
@@ -224,33 +227,32 @@ pub struct LineId {
 }
 
 impl Default for LineId {
-    /// A random one.
+    /// A random identity.
     fn default() -> LineId {
-        // Its keys are random.
+        // Every `RandomState` has random keys.
         let half = || u128::from(RandomState::new().hash_one(std::process::id()));
         LineId { id: half() << 64 | half(), last: AtomicU64::new(0) }
     }
 }
 
 impl LineId {
-    /// The metadata context to ask for with a connection that replaces all before.
+    /// The metadata context to request for a connection that replaces all earlier ones.
     pub fn next(&self) -> String {
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
         Lineage { id: self.id, number }.to_string()
     }
 
-    /// The metadata context to ask for with a connection beside the last one, which it does not
-    /// replace.
+    /// The metadata context to request for a second connection that does not replace the last one.
     pub fn beside(&self) -> String {
         Lineage { id: self.id, number: self.last.load(Ordering::SeqCst) }.to_string()
     }
 }
 
-/// Connects again: tries twice to reach the server, and for ten seconds if it is busy with what an
-/// earlier connection sent.
+/// Reconnects: tries twice to reach the server, and for ten seconds if it is busy with requests of
+/// an earlier connection.
 ///
 /// # Errors
-/// Of the last try.
+/// The error of the last attempt.
 pub async fn connect_again<T, F>(open: impl Fn() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,

@@ -1,5 +1,5 @@
-//! A connection that has opened an export, for a program that writes the requests and reads the
-//! replies itself: a load generator, for example. Others use [`Client`](super::Client).
+//! A connection that has opened an export, for programs that write requests and read replies
+//! themselves, such as a load generator. Other programs use [`Client`](super::Client).
 
 use bytes::BytesMut;
 
@@ -7,14 +7,14 @@ use super::{ClientError, ClientOptions, Remote, greet, open, within};
 use crate::link::{Link, Transport};
 use undercroft_text::Uri;
 
-/// A connection after its handshake. Its requests and replies are the caller's: see
+/// A connection after its handshake. The caller encodes requests and decodes replies; see
 /// [`wire`](crate::wire).
 pub struct RawConnection {
     /// The byte stream in both directions.
     pub transport: Box<dyn Transport>,
-    /// Bytes that were read behind the end of the handshake: the first of the replies.
+    /// Bytes already read behind the end of the handshake: the beginning of the replies.
     pub read_ahead: BytesMut,
-    /// What the server said of the export.
+    /// What the server told about the export.
     pub remote: Remote,
 }
 
@@ -27,7 +27,7 @@ impl RawConnection {
         Ok(RawConnection::new(open(uri, options).await?))
     }
 
-    /// Opens an export without metadata contexts; replies are simple ones.
+    /// Opens an export without metadata contexts; replies are simple.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses the export.

@@ -1,5 +1,5 @@
-//! What a server sends in transmission, checked against what was asked. It may be hostile: it can
-//! fill only the memory that callers gave, and only where it was asked to.
+//! Decodes what a server sends in transmission, and checks it against the requests. A hostile
+//! server can fill only memory that callers gave, and only the parts that were requested.
 
 use std::future::Future;
 use std::io;
@@ -15,26 +15,26 @@ use crate::link::Transport;
 use crate::service::Failure;
 use crate::wire::*;
 
-/// Room that a read is given: 32 answers of 4 KiB.
+/// Bytes of the read buffer: room for 32 answers of 4 KiB.
 const READ: usize = 128 << 10;
-/// With less room than this left, the buffer is renewed.
+/// The buffer is renewed when it has less room than this.
 const ROOM: usize = 16 << 10;
-/// Where the caller's memory has this much room in one piece, it is read into directly.
+/// If at least this much of the caller's memory is contiguous, data are read into it directly.
 const DIRECT: usize = 32 << 10;
 
-/// A request on its way.
+/// A request in flight.
 struct Open {
     offset: u64,
     length: u64,
-    /// Bytes of data that came.
+    /// Bytes of data received.
     received: u64,
-    /// The first error that came.
+    /// The first error received.
     error: Option<ClientError>,
     waiter: Waiter,
 }
 
-/// All requests on their way. A cookie is the place of its request, and above it how often the
-/// place was used: an answer that comes twice finds nobody.
+/// All requests in flight. The low half of a cookie is the request's index, the high half counts
+/// the uses of that index, so that a repeated answer matches no request.
 #[derive(Default)]
 pub(super) struct InFlight {
     places: Vec<(u32, Option<Open>)>,
@@ -50,7 +50,7 @@ impl InFlight {
         self.len() == 0
     }
 
-    /// Adds a request; gives its cookie.
+    /// Adds a request; returns its cookie.
     pub(super) fn add(&mut self, offset: u64, length: u64, waiter: Waiter) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -70,7 +70,7 @@ impl InFlight {
         }
     }
 
-    /// The answer is complete.
+    /// Completes the answer of a request.
     fn finish(&mut self, cookie: u64) -> Result<(), Malformed> {
         self.get(cookie)?;
         let open = self.places[cookie as u32 as usize].1.take();
@@ -91,34 +91,34 @@ impl InFlight {
         Ok(())
     }
 
-    /// Takes them all out.
+    /// Removes all requests.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         self.free.clear();
         std::mem::take(&mut self.places).into_iter().filter_map(|(_, open)| Some(open?.waiter))
     }
 }
 
-/// Data on its way into a caller's memory.
+/// Data that are being received into a caller's memory.
 #[derive(Clone, Copy)]
 struct Data {
     cookie: u64,
-    /// Where the next byte goes: which buffer, and where in it.
+    /// Position of the next byte: index of the buffer, and offset in it.
     buffer: usize,
     within: usize,
     left: usize,
-    /// Whether this ends the answer.
+    /// Whether these data complete the answer.
     last: bool,
 }
 
-/// What the next bytes are.
+/// What the next received bytes are.
 enum Expected {
     Header,
     Data(Data),
-    /// The payload of a chunk that is no data.
+    /// The payload of a chunk other than data.
     Payload(Chunk, ChunkHeader),
 }
 
-/// The buffer of one connection.
+/// The receive buffer of a connection.
 pub(super) struct Replies {
     buffer: BytesMut,
     expected: Expected,
@@ -127,12 +127,12 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// Begins with what was read ahead.
+    /// Starts with the bytes already read.
     pub(super) fn new(buffer: BytesMut, structured: bool, contexts: Vec<u32>) -> Replies {
         Replies { buffer, expected: Expected::Header, structured, contexts }
     }
 
-    /// Reads once, and gives out all answers that are complete then.
+    /// Reads once, and passes on all answers that are complete then.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -160,7 +160,7 @@ impl Replies {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the caller's memory, if the next bytes belong there and enough of them.
+    /// Reads directly into the caller's memory, if enough of the next bytes belong there.
     fn poll_direct(
         &mut self,
         cx: &mut Context<'_>,
@@ -183,7 +183,7 @@ impl Replies {
         Ok(Some(poll.map(|result| result.map(|()| count))))
     }
 
-    /// Goes on by one message or a part of its data; whether it could.
+    /// Processes one message or a part of its data; returns false if more bytes are needed.
     fn step(&mut self, in_flight: &mut InFlight) -> Result<bool, ClientError> {
         match self.expected {
             Expected::Header => {
@@ -257,7 +257,8 @@ impl Replies {
         Ok(in_flight.finish(cookie)?)
     }
 
-    /// Begins a chunk whose header is at the front of the buffer; whether enough was there.
+    /// Starts a chunk whose header is at the front of the buffer; returns false if more bytes are
+    /// needed.
     fn chunk(
         &mut self,
         header: ChunkHeader,
@@ -293,7 +294,7 @@ impl Replies {
         Ok(true)
     }
 
-    /// Handles a complete chunk that is no data.
+    /// Handles a complete chunk other than data.
     fn payload(
         &self,
         kind: Chunk,
@@ -339,7 +340,7 @@ fn server_error(failure: Failure, text: &str) -> ClientError {
     ClientError::Server { failure, text: text.to_owned() }
 }
 
-/// Checks that data lies in its request, and that not more comes than was asked for.
+/// Checks that data lie within their request, and are not more than requested.
 fn begin_data(
     cookie: u64,
     open: &mut Open,
@@ -365,7 +366,7 @@ fn buffers(open: &mut Open) -> &mut [Buffer] {
     }
 }
 
-/// Moves the place of the next byte on to a buffer that has it.
+/// Advances the position to a buffer with room for the next byte.
 fn skip_full(buffers: &mut [Buffer], data: &mut Data) {
     while let Some(buffer) = buffers.get_mut(data.buffer) {
         let length = (**buffer).as_mut().len();
@@ -377,7 +378,7 @@ fn skip_full(buffers: &mut [Buffer], data: &mut Data) {
     }
 }
 
-/// Memory for the next bytes, in one piece; empty only if nothing is left.
+/// Contiguous memory for the next bytes; empty only if nothing is left.
 fn room<'a>(open: &'a mut Open, data: &Data) -> &'a mut [u8] {
     let buffer = (*buffers(open)[data.buffer]).as_mut();
     let end = buffer.len().min(data.within.saturating_add(data.left));

@@ -1,13 +1,14 @@
-//! A thread that expects something soon looks at its socket for some microseconds before it
-//! sleeps. Waking it up takes longer than that: tens of microseconds on a processor that went idle.
+//! Busy polling: a thread that expects something soon polls its socket for some microseconds before
+//! it sleeps. Waking it takes longer than that: tens of microseconds on a processor that has gone
+//! idle.
 //!
-//! How long it looks follows what came of it. Something came while it slept, soon enough that
-//! looking on would have met it: it looks twice as long the next time. It slept longer than it may
-//! look: half as long, and soon not at all. Between two looks whoever else is ready to run on this
-//! processor may; if that one keeps it, there is no looking for some time.
+//! The polling time adapts to its success. If something came while the thread slept, but within the
+//! longest polling time, the time doubles. If the thread slept longer than that, the time halves,
+//! and soon becomes zero. Between two polls the thread yields to other threads that are ready to
+//! run on its processor. If such a thread keeps the processor, polling stops for a while.
 //!
-//! Not here: what is read, and who waits for it. The reactor sees what came when the thread goes
-//! on.
+//! Not here: what is read, and for whom. The reactor finds what has arrived when the thread
+//! continues.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,30 +17,30 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a thread looks that has just begun to.
+/// Polling time of a thread that begins to poll.
 const FIRST: Duration = Duration::from_micros(10);
 
-/// Who yields and gets the processor back so late has met somebody who computes. It is not offered
-/// again for so many waits: each time may take milliseconds.
+/// If yielding takes longer than this, another thread is computing. Polling then stops for
+/// [`RESTS`] waits, because each yield may take milliseconds.
 const CROWDED: Duration = Duration::from_micros(200);
 const RESTS: u32 = 1000;
 
 thread_local! {
-    /// The sockets of the connections of this thread.
+    /// The sockets of this thread's connections.
     static SOCKETS: RefCell<Vec<OwnedFd>> = const { RefCell::new(Vec::new()) };
-    /// Something else than a socket may end the waiting, and would not be seen.
+    /// Whether something other than a socket may end the wait; polling would not notice that.
     static WAITS_FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
     static LOOKS_FOR: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// Waits until it may look again.
+    /// Number of waits until polling may resume.
     static RESTING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A socket that this thread looks at, until this is dropped there.
+/// A socket that this thread polls; dropping it, on this thread, ends that.
 pub(super) struct Watched(RawFd);
 
 impl Watched {
-    /// `socket` is another descriptor of what the connection reads from.
+    /// `socket` is a duplicate of the descriptor that the connection reads from.
     pub(super) fn new(socket: OwnedFd) -> Watched {
         let watched = Watched(socket.as_raw_fd());
         SOCKETS.with_borrow_mut(|sockets| sockets.push(socket));
@@ -53,18 +54,18 @@ impl Drop for Watched {
     }
 }
 
-/// The connection of this thread goes to sleep: whether it waits for more than its socket.
+/// The connection of this thread goes to sleep. `others`: it waits for more than its socket.
 pub(super) fn waits_for_others(others: bool) {
     WAITS_FOR_OTHERS.set(others);
 }
 
-/// The thread is about to sleep: looks for up to `longest`.
+/// Call before the thread sleeps: polls for up to `longest`.
 pub(super) fn before_sleep(longest: Duration) {
     if WAITS_FOR_OTHERS.get() {
         return;
     }
     SOCKETS.with_borrow(|sockets| {
-        // Of several connections one at a time would be looked at, and the others made to wait.
+        // With several connections, polling one would delay the others.
         let [socket] = &sockets[..] else { return };
         if RESTING.get() > 0 {
             return RESTING.set(RESTING.get() - 1);
@@ -88,13 +89,13 @@ pub(super) fn before_sleep(longest: Duration) {
     });
 }
 
-/// It goes on.
+/// Call after the thread has slept.
 pub(super) fn after_sleep(longest: Duration) {
     let Some(since) = SINCE.take() else { return };
     LOOKS_FOR.set(next(LOOKS_FOR.get(), since.elapsed(), longest));
 }
 
-/// How long to look after one wait, of which `looked_for` was spent looking.
+/// The polling time after a wait, of which `looked_for` was spent polling.
 fn next(looked_for: Duration, waited: Duration, longest: Duration) -> Duration {
     if waited > longest {
         return if looked_for > FIRST { looked_for / 2 } else { Duration::ZERO };
@@ -129,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Something comes after a tenth of the longest time: it is seen then.
+    /// Something arrives after a tenth of the longest time, and ends the polling.
     #[test]
     fn what_comes_ends_the_looking() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -143,13 +144,13 @@ mod tests {
         });
         before_sleep(LONGEST);
         let took = start.elapsed();
-        // On a crowded machine it may have given up before.
+        // On a busy machine polling may have stopped before.
         let rests = RESTING.take() == RESTS;
         assert!(rests || (took >= LONGEST / 10 && took < LONGEST), "{took:?}");
         after_sleep(LONGEST);
         assert!(rests || LOOKS_FOR.get() == LONGEST);
 
-        // There is something to read, so it would not look again; without the socket neither.
+        // There is data to read, so polling ends at once; without the socket there is no polling.
         drop((watched, other.join().unwrap()));
         let start = Instant::now();
         before_sleep(LONGEST);
@@ -167,7 +168,7 @@ mod tests {
             before_sleep(LONGEST);
             assert!(start.elapsed() < LONGEST / 2 && RESTING.get() == rest);
         }
-        // It looks again, to the end or until somebody else keeps the processor.
+        // Polls for the whole time, or until another thread keeps the processor.
         let start = Instant::now();
         before_sleep(LONGEST);
         assert!(start.elapsed() >= LONGEST || RESTING.get() == RESTS);

@@ -1,14 +1,14 @@
-//! The common name of a certificate's subject. rustls has verified the certificate, but does not
-//! take it apart.
+//! Extracts the common name of a certificate's subject. rustls has verified the certificate, but
+//! offers no access to its fields.
 
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certificate::X509CertificateParser;
 use x509_parser::nom::Parser;
 
-/// The common name of the subject: none if there is no or more than one, or if it is not a text
-/// that is safe to show.
+/// The common name of the subject. `None` if there is none or more than one, or if it is not a text
+/// that is safe to display.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
-    // Extensions say nothing about the subject: a damaged one is no reason to refuse its name.
+    // Extensions do not affect the subject, so a damaged one does not matter.
     let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
     let (_, certificate) = parser.parse(certificate).ok()?;
     let mut names = certificate.subject().iter_common_name();
@@ -72,7 +72,7 @@ mod tests {
             for value in [0, 0x30, 0x7f, 0x80, 0x83, 0x84, 0xff] {
                 let mut bad = good.clone();
                 bad[at] = value;
-                // Whatever it finds, it does not fail.
+                // It must not panic, whatever it finds.
                 let _ = common_name(&bad);
             }
         }

@@ -1,4 +1,4 @@
-//! Metadata contexts: which ones a client's queries select.
+//! Metadata contexts: selects those that match a client's queries.
 
 use bytes::BytesMut;
 
@@ -7,20 +7,20 @@ use crate::lineage::{self, Lineage};
 use crate::service::{Context, Export};
 use crate::wire::*;
 
-/// Most contexts of a session. There is one standard one, and few others.
+/// Most contexts of a session. There is one standard context, and few others.
 const MAX_CONTEXTS: usize = 64;
 
-/// The contexts that a client selected, or had listed.
+/// The contexts that a client selected or listed.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
-    /// The export's name as the client wrote it: they count only if it opens the same.
+    /// The export's name as the client wrote it; the selection is valid for this export only.
     pub(super) export: String,
     pub(super) contexts: Vec<Context>,
 }
 
 impl Selection {
-    /// Asks the export. No query at all lists everything, and selects nothing; a namespace
-    /// without a name in it (`base:`) is a wildcard that only lists.
+    /// Asks the export. Without a query, all contexts are listed and none is selected. A namespace
+    /// without a name (`base:`) is a wildcard, which only lists.
     pub(super) fn new(
         export: &dyn Export,
         query: ContextQuery,
@@ -35,7 +35,7 @@ impl Selection {
         let wildcard = |query: &str| query.is_empty() || query.ends_with(':');
         for query in queries.iter().filter(|query| !(set && wildcard(query))) {
             for context in of_line(query).into_iter().chain(export.contexts(query)) {
-                // One of each kind: a client may ask for the same in many words.
+                // One of each kind, even if several queries match it.
                 let known = contexts.iter().any(|other| other.key == context.key);
                 if !known && context.name.len() <= MAX_STRING {
                     contexts.push(context);
@@ -48,13 +48,13 @@ impl Selection {
         Ok(Selection { export: query.name, contexts })
     }
 
-    /// Which of a client's connections this is, if it said so.
+    /// The connection's place in the client's series, if the client sent it.
     pub(super) fn lineage(&self) -> Option<Lineage> {
         let context = self.contexts.iter().find(|context| context.key == lineage::KEY)?;
         Lineage::parse(&context.name)
     }
 
-    /// Appends the answers. A listed context has no id.
+    /// Appends the answers. Only selected contexts have an id.
     pub(super) fn put(&self, out: &mut BytesMut, option: u32) {
         for (place, context) in (1u32..).zip(&self.contexts) {
             let id = if option == OPT_SET_META_CONTEXT { place } else { 0 };
@@ -65,7 +65,7 @@ impl Selection {
     }
 }
 
-/// The context that says which of a client's connections this is; every export has it.
+/// The context that identifies a client's series of connections; every export has it.
 fn of_line(query: &str) -> Option<Context> {
     let lineage = Lineage::parse(query)?;
     Some(Context { name: lineage.to_string(), key: lineage::KEY, kept: None })

@@ -1,4 +1,4 @@
-//! Answers as bytes: simple replies, and chunks of structured ones.
+//! Encodes answers: as simple replies, or as chunks of structured ones.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,23 +10,23 @@ use crate::reply::{Answer, Ticket, Wants};
 use crate::service::{Extent, Failure};
 use crate::wire::*;
 
-/// Longest text of an error, in bytes.
+/// Most bytes of an error text.
 const MAX_TEXT: usize = 1024;
 
-/// Most extents of a context in one answer: what a request is charged for has room for them.
+/// Most extents of a context in one answer; the charge of a request includes them.
 const EXTENTS_TOLD: usize = 2048;
 
-/// Largest extent that a 32-bit length can say, in whole blocks of any size.
+/// Largest extent with a 32-bit length, in whole blocks of any size.
 const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
 
-/// Appends the answer to a request, with what that was charged.
+/// Appends the answer to a request, and its charge.
 #[inline]
 pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     put_parts(out, offer, ticket, answer);
     out.charge(ticket.charge);
 }
 
-/// One that does not fit the request becomes EIO.
+/// Appends the parts of an answer; an answer that does not fit the request becomes EIO.
 #[inline]
 fn put_parts(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     match (answer, ticket.wants) {
@@ -49,7 +49,7 @@ fn put_parts(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     }
 }
 
-/// Appends an error. Clients that negotiated chunks get the text.
+/// Appends an error. Clients with structured replies receive the text.
 pub(crate) fn put_failure(
     out: &mut Outbox,
     offer: &Offer,
@@ -92,7 +92,7 @@ fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Pieces) {
     }
 }
 
-/// The first piece goes with the header.
+/// Appends a header and pieces; the first piece shares the header's part.
 #[inline]
 fn put_pieces(out: &mut Outbox, head: &[u8], pieces: Pieces) {
     match pieces {
@@ -104,7 +104,7 @@ fn put_pieces(out: &mut Outbox, head: &[u8], pieces: Pieces) {
     }
 }
 
-/// The data that there is as one chunk, and what is zero as another, which has no data.
+/// Appends the given data as one chunk, and the zeroes behind them as a hole.
 fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Pieces) {
     let length = pieces.len();
     let rest = ticket.length.saturating_sub(length);
@@ -130,7 +130,7 @@ fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Piece
     out.data(hole.freeze().into());
 }
 
-/// The payloads of the chunks: one for each selected context.
+/// The payloads of the chunks, one for each selected context.
 fn status_chunks(
     offer: &Offer,
     ticket: &Ticket,
@@ -139,7 +139,7 @@ fn status_chunks(
 ) -> Result<Vec<Bytes>, &'static str> {
     let mut chunks = Vec::with_capacity(offer.contexts.len());
     for (id, key) in (1u32..).zip(&offer.contexts) {
-        // The context of a line says nothing of any block.
+        // The context of connection series has no status for blocks.
         let nothing = [Extent { length: ticket.length, status: 0 }];
         let found = contexts.iter().find(|(given, _)| given == key);
         let extents = match found {
@@ -155,8 +155,8 @@ fn status_chunks(
     Ok(chunks)
 }
 
-/// Extents up to the end of the request; the last one may go on to the end of the export, unless
-/// the client wants only what it asked for.
+/// Appends extents up to the end of the request. The last one may continue to the end of the
+/// export, unless the client wants one extent only.
 fn put_extents(
     chunk: &mut BytesMut,
     offer: &Offer,
@@ -198,8 +198,8 @@ fn put_status(out: &mut Outbox, cookie: u64, chunks: Vec<Bytes>) {
     }
 }
 
-/// The text, or what is whole of it in so many bytes. (`floor_char_boundary` is younger than the
-/// oldest Rust that we build with.)
+/// Cuts a text to at most `most` bytes, at a character boundary. (`floor_char_boundary` needs a
+/// newer Rust than the oldest supported one.)
 fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

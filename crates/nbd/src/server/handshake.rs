@@ -1,7 +1,7 @@
-//! The handshake: fixed newstyle, option after option until one begins transmission.
+//! The handshake: fixed newstyle, one option after another until one begins transmission.
 //!
-//! A client may send anything here, in any order and for as long as the deadline allows. Options
-//! are counted, their bytes too, and none is kept in memory that is longer than [`MAX_OPTION`].
+//! A client may send anything in any order until the deadline. The number of options and their
+//! total length are limited, and no option longer than [`MAX_OPTION`] is kept in memory.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;
 use crate::wire::*;
 
-/// Longest option that is looked at.
+/// Longest option that is read.
 const MAX_OPTION: u32 = 64 << 10;
 /// Most options of a connection.
 const MAX_OPTIONS: u32 = 4096;
@@ -34,17 +34,17 @@ pub(super) struct Opened<'a> {
     /// [`Export::owner`]
     pub(super) owner: u64,
     pub(super) peer: Peer,
-    /// Where its answers go.
+    /// The queue for its answers.
     pub(super) answers: Arc<Answers>,
     pub(super) guest: Guest<'a>,
 }
 
-/// One handshake.
+/// A handshake in progress.
 pub(super) struct Handshake<'a> {
     server: &'a Inner,
     link: Link,
     peer: Peer,
-    /// The 124 zero bytes after EXPORT_NAME, as old as the protocol.
+    /// Whether 124 zero bytes follow the answer to EXPORT_NAME, as the oldest protocol demands.
     zeroes: bool,
     structured: bool,
     selection: Option<Selection>,
@@ -55,14 +55,14 @@ pub(super) struct Handshake<'a> {
 /// An error answer to an option.
 pub(super) type OptionError = (u32, String);
 
-/// What an option led to.
+/// The result of an option.
 enum Step<'a> {
     Next,
     Begin(Began<'a>, Box<Candidate>),
     End,
 }
 
-/// A session, where its answers go, and its place among those that there may be.
+/// A session, the queue for its answers, and its place in the limit of connections.
 type Began<'a> = (Box<dyn Session>, Arc<Answers>, Guest<'a>);
 
 impl<'a> Handshake<'a> {
@@ -79,7 +79,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Negotiates; `None` if the client had enough.
+    /// Negotiates. Returns `None` if the client ends the handshake.
     pub(super) async fn run(mut self) -> Result<Option<Opened<'a>>, Ended> {
         self.greet().await?;
         loop {
@@ -109,7 +109,7 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// The next option; without its data if that was too long.
+    /// Reads the next option, without its data if they are too long.
     async fn next_option(&mut self) -> Result<(u32, Option<BytesMut>), Ended> {
         let header = OptionHeader::parse(&self.link.array().await?)?;
         self.options += 1;
@@ -129,7 +129,7 @@ impl<'a> Handshake<'a> {
             self.reply_error(option, (REP_ERR_SHUTDOWN, "the server is going away".into())).await?;
             return Ok(Step::End);
         }
-        // Said early, before anybody takes pains.
+        // Refused early, before any work is done.
         if self.server.is_full() && option != OPT_ABORT {
             return self.fail(option, self.server.no_room()).await;
         }
@@ -143,7 +143,7 @@ impl<'a> Handshake<'a> {
         match option {
             OPT_EXPORT_NAME => self.export_name(&data).await,
             OPT_ABORT => {
-                // The client may be gone already, as it may be.
+                // The client may have disconnected already.
                 let _ = self.reply(option, REP_ACK, &[]).await;
                 Ok(Step::End)
             }
@@ -178,7 +178,7 @@ impl<'a> Handshake<'a> {
         self.reply(option, error.0, error.1.as_bytes()).await
     }
 
-    /// Refuses an option and goes on; EXPORT_NAME has no way to say no but to hang up.
+    /// Refuses an option, and continues. EXPORT_NAME can only be refused by disconnecting.
     async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step<'a>, Ended> {
         if option == OPT_EXPORT_NAME {
             return Err(refused(error.1));
@@ -218,7 +218,7 @@ impl<'a> Handshake<'a> {
             let text = "TLS is not configured here".to_owned();
             return self.fail(OPT_STARTTLS, (REP_ERR_POLICY, text)).await;
         };
-        // What came before the keys were agreed could be anybody's.
+        // Data received before the keys were agreed on could come from anybody.
         if !self.link.input.is_empty() {
             return Err(refused("the client went on in plain text after STARTTLS".to_owned()));
         }
@@ -237,7 +237,7 @@ impl<'a> Handshake<'a> {
     async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
-            // Also a SET that fails replaces the one before.
+            // Even a SET that fails discards the previous selection.
             self.selection = None;
         }
         match self.try_contexts(set, data) {
@@ -268,7 +268,7 @@ impl<'a> Handshake<'a> {
         self.server.exports.find(name, &self.peer).map_err(|refusal| refusal_reply(name, refusal))
     }
 
-    /// The export of a name, and what a session of this connection would see of it.
+    /// The export with a name, and what a session of this connection would be offered.
     fn open(&self, name: &str) -> Result<Candidate, OptionError> {
         let export = self.find(name)?;
         let selection = self.selection.as_ref().filter(|selection| selection.export == name);
@@ -348,13 +348,13 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// An export that a client asked for.
+/// An export that a client requested.
 struct Candidate {
     export: Arc<dyn Export>,
     contexts: Vec<Context>,
     info: ExportInfo,
     offer: Offer,
-    /// Which of a client's connections this would be.
+    /// The connection's place in the client's series.
     lineage: Option<Lineage>,
 }
 

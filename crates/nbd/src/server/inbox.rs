@@ -1,8 +1,9 @@
-//! What a client sends in transmission, cut into requests.
+//! Splits what a client sends in transmission into requests.
 //!
-//! A thread has one large buffer, which the connection that it serves just now reads into. Between
-//! turns a connection keeps what it has not looked at, and no more. Data of writes gets memory of
-//! its own: a part of a buffer would keep all of it alive. That memory grows only as data comes.
+//! Each thread has one large buffer, which is lent to the connection being served. Between turns a
+//! connection keeps only its unprocessed bytes. Data of writes are copied to memory of their own,
+//! because a slice of the buffer would keep all of it alive. That memory is allocated only as data
+//! arrive.
 
 use std::cell::Cell;
 use std::io;
@@ -16,40 +17,40 @@ use super::offer::{Checked, Misfit, Offer};
 use crate::link::Transport;
 use crate::wire::{CMD_DISC, Malformed, RequestHeader};
 
-/// Bytes that are read at once: 32 writes of 4 KiB, or 4,600 reads.
+/// Bytes read at once: 32 writes of 4 KiB, or 4,600 reads.
 const READ: usize = 128 << 10;
-/// Bytes that are read at once while the connections together have much that they have not looked
-/// at.
+/// Bytes read at once while all connections together have more than [`ASIDE_MAX`] unprocessed
+/// bytes.
 const READ_LITTLE: usize = 4 << 10;
-/// How much that is.
+/// The limit for that.
 const ASIDE_MAX: usize = 16 << 20;
-/// Data of which more than this is missing is read straight to its own memory.
+/// If more than this is missing of a write's data, they are read directly into their own memory.
 const SMALL: usize = 32 << 10;
-/// Memory for data is taken in pieces of this size.
+/// Memory for data is allocated in pieces of this size.
 const PIECE: usize = 256 << 10;
 
 thread_local! {
     static BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
-/// What comes next.
+/// The next event from a client.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// A request to begin.
+    /// A request to start.
     Request(RequestHeader, Checked),
     /// A request to refuse.
     Refused(RequestHeader, Misfit),
-    /// The client says good-bye.
+    /// The client disconnects.
     Disconnect,
 }
 
 /// What the next bytes belong to.
 enum Expected {
     Header,
-    /// A request that was announced and is not yet let in.
+    /// A request whose header was read and which has not been admitted.
     Admission(RequestHeader, Checked),
     Data(Payload),
-    /// Data of a refused write.
+    /// The data of a refused write.
     Skipped {
         header: RequestHeader,
         misfit: Misfit,
@@ -57,45 +58,46 @@ enum Expected {
     },
 }
 
-/// Data of a write, while it comes.
+/// The data of a write that is arriving.
 struct Payload {
     header: RequestHeader,
     checked: Checked,
-    /// Those that are whole.
+    /// Complete pieces.
     pieces: Vec<Bytes>,
-    /// The one that is being filled; its memory is taken once.
+    /// The piece being filled; its memory is allocated once.
     last: BytesMut,
     missing: usize,
 }
 
-/// The buffer of one connection.
+/// The receive buffer of a connection.
 pub(crate) struct Inbox {
     buffer: BytesMut,
-    /// Whether that is the thread's.
+    /// Whether it is the thread's buffer.
     is_lent: bool,
     expected: Expected,
-    /// The last write was a large one: what follows its header had better not go to the buffer.
+    /// Whether the last write was large; the data of the next one should not be read into the
+    /// buffer.
     comes_large: bool,
 }
 
 impl Inbox {
-    /// Begins with what was read ahead.
+    /// Starts with the bytes already read.
     pub(crate) fn new(buffer: BytesMut) -> Inbox {
         Inbox { buffer, is_lent: false, expected: Expected::Header, comes_large: false }
     }
 
-    /// Bytes that were read and not looked at.
+    /// Number of bytes read and not processed.
     pub(crate) fn unseen(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether the data of a request has come in part.
+    /// Whether the data of a request have arrived in part.
     pub(crate) fn is_amid_data(&self) -> bool {
         matches!(self.expected, Expected::Data(_))
     }
 
-    /// Reads once; ready with the number of bytes, 0 at the end of the stream. `aside`: what all
-    /// connections together have not looked at.
+    /// Reads once. Ready with the number of bytes; 0 at the end of the stream. `aside`: unprocessed
+    /// bytes of all connections.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +120,7 @@ impl Inbox {
         pin!(transport.read_buf(&mut room)).poll(cx)
     }
 
-    /// What was not looked at goes to the thread's buffer, which has room for more.
+    /// Moves the unprocessed bytes to the thread's buffer, which has more room.
     fn borrow_buffer(&mut self) {
         if !self.is_lent {
             let mut buffer = BUFFER.take().unwrap_or_default();
@@ -131,7 +133,7 @@ impl Inbox {
         }
     }
 
-    /// The connection's turn is over, and another one needs the buffer.
+    /// Returns the thread's buffer at the end of the connection's turn.
     pub(crate) fn give_buffer_back(&mut self) {
         if self.is_lent {
             let rest = match self.buffer.len() {
@@ -145,11 +147,11 @@ impl Inbox {
         }
     }
 
-    /// The next request that is buffered as a whole. `admit` says whether there is room for it,
-    /// before any memory is taken; if there is not, it is asked again the next time.
+    /// The next completely buffered request. `admit` tells whether there is room for it, before any
+    /// memory is allocated; if not, it is asked again at the next call.
     ///
     /// # Errors
-    /// When the stream is out of step.
+    /// The stream is out of step.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -219,7 +221,7 @@ impl Inbox {
 }
 
 impl Payload {
-    /// Sees to it that there is memory for what comes next, and says how much.
+    /// Makes sure that there is memory for the next data; returns how much.
     fn room(&mut self) -> usize {
         if self.last.len() == self.last.capacity() {
             let next = BytesMut::with_capacity(self.missing.min(PIECE));
@@ -231,7 +233,7 @@ impl Payload {
         (self.last.capacity() - self.last.len()).min(self.missing)
     }
 
-    /// Takes what there is of it in a buffer.
+    /// Takes data from a buffer.
     fn fill(&mut self, buffer: &mut BytesMut) {
         while self.missing > 0 && !buffer.is_empty() {
             let count = self.room().min(buffer.len());

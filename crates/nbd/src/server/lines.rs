@@ -1,8 +1,8 @@
-//! Clients that connect again: which of a client's connections is the newest, and what those
-//! before it have begun and not ended (`lineage.rs`).
+//! Clients that reconnect: finds the newest connection of each client, and waits for the requests
+//! of earlier ones (`lineage.rs`).
 //!
-//! Each reply in flight holds the place where the answers of its connection go. When a connection
-//! has been ended and nobody holds that place any more, everything it had begun is over.
+//! Each unanswered request holds the answer queue of its connection. When a connection has been
+//! ended and its queue has no holder left, all its requests have ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,13 +16,13 @@ use crate::reply::Answers;
 use crate::task_queue::Stop;
 use crate::wire::REP_ERR_POLICY;
 
-/// How long a connection waits here for those before it; then its client is told to try again.
+/// How long a new connection waits for earlier ones; then its client is told to try again.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// How often it looks.
+/// How often that is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The connections of all lines, by export and id.
+/// The connections of all clients, by export and id.
 #[derive(Default)]
 pub(super) struct Lines {
     by_id: Mutex<HashMap<(String, u128), Vec<Member>>>,
@@ -34,20 +34,20 @@ struct Member {
     answers: Weak<Answers>,
 }
 
-/// Why a connection may not begin.
+/// Why a connection may not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Early {
-    /// Requests of a connection before are still under way.
+    /// Requests of an earlier connection have not ended.
     Busy,
-    /// There is a newer one.
+    /// A newer connection exists.
     Late,
 }
 
 impl Lines {
-    /// Begins a connection when everything is over that those before it had begun.
+    /// Starts a connection when all requests of earlier ones have ended.
     ///
     /// # Errors
-    /// The answer to its client, if that is not soon.
+    /// The refusal for the client, if that takes too long or a newer connection exists.
     pub(super) async fn begin(
         &self,
         export: &str,
@@ -72,11 +72,11 @@ impl Lines {
         }
     }
 
-    /// A connection wants to begin. Those before it are ended, without the requests that they have
-    /// not begun.
+    /// Tries to start a connection. Earlier ones are ended, and their requests that have not
+    /// started are dropped.
     ///
     /// # Errors
-    /// It may not, yet or at all.
+    /// It may not start yet, or not at all.
     pub(super) fn enter(
         &self,
         export: &str,
@@ -132,9 +132,9 @@ mod tests {
         drop(in_flight);
         assert_eq!(lines.enter("v", of(2), &second), Ok(()));
         assert_eq!(second.queue.take(&mut Vec::new()), Stop::No);
-        // One that was on its way for longer comes too late.
+        // A connection that was delayed comes too late.
         assert_eq!(lines.enter("v", of(1), &answers()), Err(Early::Late));
-        // Beside it, of others, and of other exports: nobody is ended.
+        // With an equal number, of another client or of another export: no connection is ended.
         assert_eq!(lines.enter("v", of(2), &answers()), Ok(()));
         assert_eq!(lines.enter("v", Lineage { id: 8, number: 9 }, &answers()), Ok(()));
         assert_eq!(lines.enter("w", of(9), &answers()), Ok(()));

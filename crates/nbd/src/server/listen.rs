@@ -1,4 +1,4 @@
-//! Sockets to listen on.
+//! Listening sockets.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::link::{Transport, prepare_tcp};
 use crate::service::Peer;
 use crate::task_queue::Stop;
 
-/// Pause after the system refused a new connection, for want of file descriptors say.
+/// Pause after accepting a connection failed, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that clients connect to.
@@ -31,7 +31,7 @@ enum Kind {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a unix socket, removed with the listener if it is still the same file.
+/// The file of a unix socket; removed with the listener if it is still the same file.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -50,19 +50,19 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// TCP, IPv4 or IPv6: `("127.0.0.1", 10809)`, `"[::1]:10809"`. Port 0 takes any free one.
+    /// A TCP socket, IPv4 or IPv6: `("127.0.0.1", 10809)`, `"[::1]:10809"`. Port 0 selects a free
+    /// one.
     ///
     /// # Errors
-    /// When the address is not ours or already taken.
+    /// The address is not of this machine, or already in use.
     pub async fn tcp(address: impl ToSocketAddrs) -> io::Result<Listener> {
         Ok(Listener { kind: Kind::Tcp(TcpListener::bind(address).await?) })
     }
 
-    /// A unix socket. A file that a dead server left there is replaced.
+    /// A unix socket. The socket file of a server that no longer runs is replaced.
     ///
     /// # Errors
-    /// When a server listens there, when the file is no socket, or when the folder does not allow
-    /// it.
+    /// A server listens there, the file is not a socket, or the folder does not permit it.
     pub fn unix(path: impl AsRef<Path>) -> io::Result<Listener> {
         let path = path.as_ref();
         let listener = match UnixListener::bind(path) {
@@ -78,7 +78,7 @@ impl Listener {
         Ok(Listener { kind: Kind::Unix(listener, file) })
     }
 
-    /// The address of a TCP listener, with the port that it got.
+    /// The address of a TCP listener, with the actual port.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.kind {
             Kind::Tcp(listener) => listener.local_addr().ok(),
@@ -104,14 +104,14 @@ impl Listener {
     }
 }
 
-/// A connection on its way to the thread that it will run on.
+/// An accepted connection, before it is given to its thread.
 enum Accepted {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
 impl Accepted {
-    /// This thread looks at it before it sleeps; not if descriptors are short.
+    /// Makes this thread poll the socket before it sleeps; not if file descriptors are short.
     fn watch(&self) -> Option<Watched> {
         let again = match self {
             Accepted::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
@@ -120,7 +120,7 @@ impl Accepted {
         again.ok().map(Watched::new)
     }
 
-    /// Waits with the reactor of this thread from here on.
+    /// Registers the socket with the reactor of this thread.
     fn attach(self) -> io::Result<Box<dyn Transport>> {
         Ok(match self {
             Accepted::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
@@ -150,15 +150,14 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a connection could not be accepted for its own sake, and not for want of something.
+/// Whether accepting failed because of the client, and not for lack of resources.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected)
 }
 
 impl Server {
-    /// Accepts clients until the server is shut down; each is served on one of the server's
-    /// threads.
+    /// Accepts clients until the server shuts down; each is served on one of the server's threads.
     pub async fn listen(&self, listener: Listener) {
         let mut stop = self.inner.stop.subscribe();
         let mut is_short = false;
@@ -172,10 +171,10 @@ impl Server {
                     is_short = false;
                     self.begin(accepted, peer);
                 }
-                // The client has gone again: the next may be there.
+                // The client has disconnected; the next one may be waiting.
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
-                    // Once, and not for every try.
+                    // Logged once, not for every attempt.
                     if !std::mem::replace(&mut is_short, true) {
                         tracing::warn!("cannot accept connections: {error}");
                     }

@@ -1,20 +1,20 @@
-//! Connections that have not opened an export yet. They cost little, and cannot be told from those
-//! of a client that never will: there may be so many, and who comes when there are takes the place
-//! of the one that has been negotiating for longest.
+//! Connections that have not opened an export. They cost little, and some may belong to clients
+//! that never will. Their number is limited; beyond the limit a new connection replaces the one
+//! that has been negotiating longest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The places.
+/// The negotiating connections.
 pub(super) struct Negotiating {
     limit: usize,
     /// In the order of their arrival.
     places: Mutex<VecDeque<Arc<Notify>>>,
 }
 
-/// One of them, given up when this is dropped.
+/// The place of one connection; dropping it frees the place.
 pub(super) struct Place<'a> {
     all: &'a Negotiating,
     lost: Arc<Notify>,
@@ -29,7 +29,7 @@ impl Negotiating {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more, at the cost of the oldest if there are enough.
+    /// Adds a connection; if the limit is reached, the oldest one loses its place.
     pub(super) fn enter(&self) -> Place<'_> {
         let lost = Arc::new(Notify::new());
         let mut places = self.places();
@@ -44,7 +44,7 @@ impl Negotiating {
 }
 
 impl Place<'_> {
-    /// Waits until somebody else has taken it.
+    /// Waits until a newer connection has taken the place.
     pub(super) async fn is_lost(&self) {
         self.lost.notified().await;
     }

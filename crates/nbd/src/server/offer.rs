@@ -1,11 +1,11 @@
-//! What a session was offered, and which requests fit it.
+//! What a session was offered, and the check of requests against that.
 
 use crate::command::{Answers, Command, CommandInfo, Cost, Length};
 use crate::reply::Wants;
 use crate::service::{ExportInfo, Failure};
 use crate::wire::{READ_ONLY, RequestHeader};
 
-/// What holds for one session from its handshake on.
+/// What is fixed for a session since its handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) size: u64,
@@ -13,51 +13,51 @@ pub(crate) struct Offer {
     pub(crate) flags: u16,
     pub(crate) min_block: u64,
     pub(crate) max_payload: u64,
-    /// Bits of an offset within a block of the preferred size.
+    /// Binary logarithm of the preferred block size.
     block_bits: u32,
     pub(crate) structured: bool,
-    /// Keys of the selected contexts; on the wire a context's id is its place here, from 1.
+    /// Keys of the selected contexts; a context's id on the wire is its index here plus 1.
     pub(crate) contexts: Vec<u32>,
 }
 
-/// A request that fits; a write's data is still to come.
+/// A valid request; a write's data are still to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) command: Command,
     pub(crate) wants: Wants,
-    /// Bytes of memory that it may pin until its answer was sent.
+    /// Bytes of memory that it may hold until its answer has been sent.
     pub(crate) charge: u64,
-    /// Requests that it counts for, of those that may be in flight.
+    /// Its weight in the limit of requests in flight.
     pub(crate) weight: usize,
-    /// Blocks that it moves, at least 1: what it costs to serve.
+    /// Number of blocks that it reads or writes, at least 1: its cost in a turn.
     pub(crate) work: u64,
 }
 
-/// Memory that any request takes besides its data: what the protocol, the volume, the store and the
-/// runtime remember of it.
+/// Memory that any request needs besides its data, in the protocol, the volume, the store and the
+/// runtime.
 pub(crate) const REQUEST_BYTES: u64 = 4096;
 
-/// Memory that the answer to a BLOCK_STATUS takes for each context.
+/// Memory for the answer to a BLOCK_STATUS, per context.
 const STATUS_BYTES: u64 = 64 << 10;
 
-/// Requests that a TRIM or WRITE_ZEROES counts for: others of the volume have to look whether they
-/// lie in its range.
+/// Weight of a TRIM or WRITE_ZEROES: other requests of the volume must check whether they lie in
+/// its range.
 const RANGE_WEIGHT: usize = 64;
 
-/// Requests that a BLOCK_STATUS counts for, since the store may have to look at much.
+/// Weight of a BLOCK_STATUS, which may cost the store much work.
 const STATUS_WEIGHT: usize = 16;
 
-/// Why a request does not fit.
+/// Why a request is invalid.
 pub(crate) type Misfit = (Failure, &'static str);
 
-/// Largest smallest-unit that the protocol allows.
+/// Largest minimum block size that the protocol allows.
 const MAX_MIN_BLOCK: u32 = 64 << 10;
 
 impl Offer {
-    /// What to offer of an export.
+    /// The offer for an export.
     ///
     /// # Errors
-    /// When the export says of itself what the protocol does not allow.
+    /// The export's sizes violate the protocol.
     pub(crate) fn new(
         info: &ExportInfo,
         structured: bool,
@@ -83,10 +83,10 @@ impl Offer {
         Ok(Offer { size, flags, min_block, max_payload, block_bits, structured, contexts })
     }
 
-    /// Checks a request against what was offered.
+    /// Checks a request against the offer.
     ///
     /// # Errors
-    /// The answer that the protocol wants instead.
+    /// The error that the protocol demands.
     #[inline]
     pub(crate) fn check(&self, header: &RequestHeader) -> Result<Checked, Misfit> {
         let unknown = (Failure::Invalid, "unknown command");
@@ -107,8 +107,8 @@ impl Offer {
         Ok(Checked { command, wants, charge, weight, work })
     }
 
-    /// What a request is charged, counts for, and costs. What it reads or writes is charged in
-    /// whole blocks, since these are what is kept for it.
+    /// Charge, weight and work of a request. Data are charged in whole blocks, because the server
+    /// keeps whole blocks for them.
     #[inline]
     fn costs(&self, cost: Cost, header: &RequestHeader) -> (u64, usize, u64) {
         match cost {

@@ -1,10 +1,10 @@
-//! How long a connection waits for its client, which takes no answers, or sends no more of the data
-//! of a write.
+//! How long a connection waits for a client that does not read its answers, or does not send the
+//! rest of a write's data.
 //!
-//! Answers that were not taken for a moment are copied out of the frames that they lie in, since
-//! these are needed for other blocks. The connection itself may stay as it is, for as long as
-//! nobody wants the memory: a client that is suspended is no matter. It is cut when other
-//! connections have been waiting for memory that long, and its client moved next to nothing.
+//! Answers that have been waiting for a moment are copied out of their frames, which are needed for
+//! other blocks. The connection itself may stay as long as nobody needs its memory: a suspended
+//! client does no harm. It is cut when other connections have been waiting for memory for the
+//! allowed time, and its client has moved hardly any data meanwhile.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,20 +16,20 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::budget::Share;
 use crate::outbox::Outbox;
 
-/// How often is looked: answers lie in frames for up to twice as long.
+/// How often that is checked; answers stay in frames for up to twice this time.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A client that moves so many bytes while others wait is not stalled.
+/// A client that moves at least this many bytes while others wait is not stalled.
 const MOVED_MIN: u64 = 64 << 10;
 
 pub(super) struct Patience {
-    /// How long others wait.
+    /// How long others may have to wait.
     longest: Duration,
-    /// Whether the client keeps the connection waiting.
+    /// Whether the connection waits for its client.
     is_stuck: bool,
-    /// The next look while it does, or one that need not be taken any more.
+    /// The timer for the next check; unused if the client is not stuck.
     look: Option<Pin<Box<Sleep>>>,
-    /// Since when the bytes are counted that the client took or sent.
+    /// When counting of the client's moved bytes began.
     since: Instant,
     moved: u64,
 }
@@ -39,13 +39,13 @@ impl Patience {
         Patience { longest, is_stuck: false, look: None, since: Instant::now(), moved: 0 }
     }
 
-    /// The client took or sent bytes.
+    /// Counts bytes that the client sent or received.
     pub(super) fn moved(&mut self, bytes: u64) {
         self.moved += bytes;
     }
 
-    /// The connection is about to sleep, waiting for its client if it `is_stuck`: whether it shall
-    /// end instead.
+    /// Call before the connection sleeps; `is_stuck`: it waits for its client. Returns whether the
+    /// connection must end instead.
     pub(super) fn ends(
         &mut self,
         cx: &mut Context<'_>,

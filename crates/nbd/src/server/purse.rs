@@ -1,26 +1,27 @@
-//! What a connection has reserved of the server's budget, and what of it its requests use.
+//! The memory that a connection has reserved from the server's budget, and how much of it its
+//! requests use.
 //!
-//! A request is charged when it is let in, before memory is taken for it, until the last byte of
-//! its answer was sent. If the connection ends before that, the request has what it was charged
-//! until it ends itself (`reply.rs`).
+//! A request is charged when it is admitted, before memory is allocated for it, until the last byte
+//! of its answer has been sent. If the connection ends earlier, the request keeps its charge until
+//! it ends itself (`reply.rs`).
 
 use std::sync::Arc;
 use std::task::Context;
 
 use crate::reply::{Answers, Ticket, charge};
 
-/// The purse of one connection.
+/// The account of one connection.
 pub(super) struct Purse {
     answers: Arc<Answers>,
-    /// Bytes that are reserved.
+    /// Bytes reserved.
     held: u64,
-    /// Those of them that the request was charged whose data is still arriving.
+    /// Those of them charged to the request whose data are arriving.
     arriving: u64,
-    /// And those of requests in flight.
+    /// Those charged to requests in flight.
     in_flight: u64,
-    /// And those of answers that were not sent yet.
+    /// Those charged to answers that have not been sent.
     unsent: u64,
-    /// How much there was no room for; 0 if it does not wait.
+    /// Bytes that it waits for; 0 if it does not wait.
     waits_for: u64,
 }
 
@@ -29,12 +30,12 @@ impl Purse {
         Purse { answers, held: 0, arriving: 0, in_flight: 0, unsent: 0, waits_for: 0 }
     }
 
-    /// Bytes that its requests are charged.
+    /// Bytes charged to its requests.
     pub(super) fn charged(&self) -> u64 {
         self.arriving + self.in_flight + self.unsent
     }
 
-    /// Whether so many bytes can be charged. If not, it has to wait for them.
+    /// Whether `bytes` bytes can be charged. If not, the connection must wait for them.
     #[inline]
     pub(super) fn has(&mut self, bytes: u64) -> bool {
         self.held - self.charged() >= bytes || self.reserve(bytes)
@@ -46,7 +47,7 @@ impl Purse {
         match self.answers.share.reserve(missing) {
             Some(reserved) => self.held += reserved,
             None => {
-                // Who waits keeps nothing that others may wait for.
+                // A waiting connection keeps nothing that others may be waiting for.
                 self.give_back();
                 self.waits_for = bytes;
             }
@@ -54,37 +55,37 @@ impl Purse {
         self.waits_for == 0
     }
 
-    /// A request is let in, for which there is room; its data may still have to arrive.
+    /// Charges an admitted request, for which there is room; its data may still have to arrive.
     #[inline]
     pub(super) fn let_in(&mut self, charge: u64) {
         self.arriving += charge;
     }
 
-    /// It is here, and will be answered.
+    /// A request has arrived completely, and is started.
     #[inline]
     pub(super) fn begun(&mut self, charge: u64) {
         self.arriving -= charge;
         self.in_flight += charge;
     }
 
-    /// It was answered.
+    /// A request was answered.
     #[inline]
     pub(super) fn answered(&mut self, ticket: &Ticket) {
         self.in_flight -= ticket.charge;
         self.unsent += ticket.charge;
     }
 
-    /// Answers of so many bytes were sent.
+    /// Answers with this total charge were sent.
     pub(super) fn sent(&mut self, charge: u64) {
         self.unsent -= charge;
     }
 
-    /// Whether there was no room for what came last.
+    /// Whether there was no room for the last request.
     pub(super) fn is_short(&self) -> bool {
         self.waits_for > 0
     }
 
-    /// Whether it waits for room still; its task is woken when there is.
+    /// Whether it still waits for room; its task is woken when there is room.
     pub(super) fn waits(&mut self, cx: &mut Context<'_>) -> bool {
         if self.waits_for > 0 && self.answers.share.wait(self.waits_for, cx.waker()) {
             self.held += self.answers.share.granted();
@@ -93,7 +94,7 @@ impl Purse {
         self.waits_for > 0
     }
 
-    /// The connection goes to sleep: what it does not use is for others.
+    /// Releases unused bytes when the connection goes to sleep.
     pub(super) fn give_back(&mut self) {
         let spare = self.held - self.charged();
         if spare > 0 {

@@ -1,12 +1,12 @@
-//! The threads that connections run on. Each has a reactor of its own and the connections that it
-//! was given, for as long as they last.
+//! The threads that connections run on. Each has its own reactor, and keeps the connections that it
+//! was given until they end.
 //!
-//! Threads that share connections, and take tasks from each other, wake each other for nothing when
-//! one connection at a time has something to do: up to a tenth of the processor time of a cached
-//! read (docs/developer/decisions.md). Here a thread sleeps until one of its own sockets has
-//! something.
+//! If threads shared connections and took tasks from each other, they would wake each other
+//! needlessly when one connection at a time is active; that costs up to a tenth of the processor
+//! time of a cached read (docs/developer/decisions.md). Here a thread sleeps until one of its own
+//! sockets has data.
 //!
-//! Not here: what a connection does, and how long its thread looks before it sleeps
+//! Not here: what a connection does, and how long its thread polls before it sleeps
 //! (`busy_poll.rs`).
 
 use std::future::Future;
@@ -21,35 +21,34 @@ use tokio::sync::oneshot;
 
 use super::busy_poll;
 
-/// Threads for each processor. More than one, so that the system can spread the connections that
-/// are busy just now.
+/// Threads per processor. More than one, so that the system can distribute the busy connections.
 const PER_PROCESSOR: usize = 4;
 
-/// The threads of a server, begun as they are needed.
+/// The threads of a server, started when needed.
 #[derive(Debug)]
 pub(super) struct Threads {
     list: Mutex<Vec<Thread>>,
-    /// Longest time that a thread looks for something before it sleeps.
+    /// Longest time that a thread polls before it sleeps.
     busy_poll: Duration,
 }
 
-/// It ends when this is dropped, and so do the connections that it still has.
+/// A thread. Dropping this ends the thread and its remaining connections.
 #[derive(Debug)]
 struct Thread {
     reactor: Handle,
-    /// Held once here and once by each of its connections.
+    /// Held once here, and once by each of its connections.
     seat: Arc<()>,
     _end: oneshot::Sender<()>,
 }
 
 impl Threads {
-    /// None yet.
+    /// No threads yet.
     pub(super) fn new(busy_poll: Duration) -> Threads {
         Threads { list: Mutex::default(), busy_poll }
     }
 
-    /// Runs a connection on the thread that has the fewest. If the system refuses the first thread,
-    /// it is a task like others.
+    /// Runs a connection on the thread with the fewest connections. If the system refuses the first
+    /// thread, the connection runs as an ordinary task.
     pub(super) fn run(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = list.iter().any(|thread| thread.connections() == 0);
@@ -110,7 +109,8 @@ mod tests {
         threads.list.lock().unwrap().iter().map(Thread::connections).collect()
     }
 
-    /// Each of the first connections has a thread for itself; a thread that is free again is used.
+    /// Each of the first connections has a thread of its own; a thread without connections is
+    /// reused.
     #[tokio::test]
     async fn connections_are_spread() {
         let threads = Threads::new(BUSY_POLL);
@@ -135,7 +135,7 @@ mod tests {
         assert!(!counts(&threads).contains(&0));
     }
 
-    /// The name of its thread, and what ends it when dropped.
+    /// The name of the connection's thread, and a handle that ends the connection when dropped.
     async fn connect(threads: &Threads) -> (String, oneshot::Sender<()>) {
         let (tell, told) = oneshot::channel();
         let (ends, ended) = oneshot::channel::<()>();

@@ -1,20 +1,20 @@
-//! The transmission phase: one task a connection.
+//! The transmission phase: one task per connection.
 //!
-//! The task begins every request that one read brought, all together, and sends all answers that
-//! are there in one vectored write. An answer given inside [`Session::serve`] is found by the same
-//! turn of the loop, so it wakes nobody.
+//! The task starts all requests that one read brought together, and sends all available answers in
+//! one vectored write. An answer given inside [`Session::serve`] is found in the same turn of the
+//! loop, so it wakes no task.
 //!
-//! Connections share threads and take turns: one that has done the work of a turn lets the others
-//! go on. A request that costs more than a turn is served at once, and paid for with turns in which
-//! nothing is begun.
+//! Connections share threads and take turns: a connection that has done a turn's work yields to the
+//! others. A request that costs more than a turn is served at once, and compensated by turns in
+//! which nothing is started.
 //!
 //! Invariants:
-//! 1. Nothing is let in while a limit is reached: of the requests in flight, of what they and the
-//!    answers that were not sent yet are charged on this connection, and of the server's budget.
-//! 2. The task sleeps only after each of read, answers and send has said that it must wait, or
+//! 1. No request is admitted while a limit is reached: the number of requests in flight, the charge
+//!    of these and of unsent answers on this connection, and the server's budget.
+//! 2. The task sleeps only after each of read, answers and send has reported that it must wait, or
 //!    has nothing to wait for.
-//! 3. A client that takes nothing keeps no frames, and, where others wait for the memory that is
-//!    kept for it, not its connection either (`patience.rs`).
+//! 3. A client that receives nothing keeps no frames. If others wait for the memory that is held
+//!    for it, it does not keep its connection either (`patience.rs`).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,14 +33,14 @@ use crate::service::{Failure, Request, Session};
 use crate::task_queue::Stop;
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
 
-/// The work of a turn, in blocks that are read or written: less than a tenth of a millisecond. What
-/// it reads is sent before the next turn, while it is near the processor.
+/// The work of a turn, in blocks read or written: less than a tenth of a millisecond. The data of a
+/// turn are sent before the next turn, while they are in the processor's cache.
 const TURN: u64 = 128;
 
-/// Bytes that are sent for the price of a block.
+/// Bytes whose sending costs as much as one block.
 const SENT_FOR_ONE: u64 = 16 << 10;
 
-/// Requests and answers that an idle connection keeps memory for.
+/// Requests and answers for which an idle connection keeps memory.
 const KEPT: usize = 32;
 
 /// One connection in transmission.
@@ -49,7 +49,7 @@ pub(crate) struct Transmission {
     session: Box<dyn Session>,
     offer: Offer,
     inbox: Inbox,
-    /// Bytes that it has not looked at, as the budget knows.
+    /// Unprocessed bytes, as reported to the budget.
     aside: usize,
     outbox: Outbox,
     answers: Arc<Answers>,
@@ -58,17 +58,17 @@ pub(crate) struct Transmission {
     /// Answers just taken; empty between turns.
     taken: Vec<(Ticket, Answer)>,
     stop: Stop,
-    /// No more requests will be taken: good-bye was said, or the stream ended.
+    /// Whether no further requests are read: the client disconnected, or the stream ended.
     closing: bool,
-    /// The stream ended without a good-bye.
+    /// Whether the stream ended without a disconnect request.
     is_gone: bool,
-    /// The session knows that no more requests come.
+    /// Whether the session was told that no more requests come.
     is_told: bool,
-    /// Requests in flight, by their weights.
+    /// Total weight of the requests in flight.
     in_flight: usize,
     purse: Purse,
     patience: Patience,
-    /// Work that was done, less what was paid for.
+    /// Work done that has not been compensated by turns.
     owed: u64,
     max_requests: usize,
     max_bytes: u64,
@@ -105,15 +105,15 @@ impl Transmission {
         }
     }
 
-    /// Serves requests until the client leaves or the server stops. The transport comes back to
-    /// be closed, and the session is dropped.
+    /// Serves requests until the client leaves or the server stops. Returns the transport, to be
+    /// closed; the session is dropped.
     pub(crate) async fn run(mut self) -> Result<Box<dyn Transport>, Ended> {
         let result = std::future::poll_fn(|cx| self.turn(cx)).await;
         self.answers.share.budget().put_aside(self.aside, 0);
         result.map(|()| self.transport)
     }
 
-    /// One turn, and what has to be seen to when it is over.
+    /// One turn, and the cleanup after it.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         self.owed = self.owed.saturating_sub(TURN);
         let poll = self.poll(cx);
@@ -175,8 +175,8 @@ impl Transmission {
         self.in_flight >= self.max_requests || self.purse.charged() >= self.max_bytes
     }
 
-    /// Begins what is buffered, or else reads once and begins what came; whether there was
-    /// anything.
+    /// Starts the buffered requests, or else reads once and starts what came. Returns whether there
+    /// was anything.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
         if self.closing || self.owed >= TURN || self.purse.waits(cx) {
             return Ok(false);
@@ -185,7 +185,7 @@ impl Transmission {
             return Ok(true);
         }
         if self.purse.is_short() {
-            // Room may have come up meanwhile.
+            // Room may have become free meanwhile.
             return Ok(!self.purse.waits(cx));
         }
         if self.full() && !self.inbox.is_amid_data() {
@@ -205,8 +205,8 @@ impl Transmission {
         Ok(true)
     }
 
-    /// Begins the complete requests that are buffered, as far as the turn goes; whether there was
-    /// any.
+    /// Starts the completely buffered requests, as far as the turn allows. Returns whether there
+    /// were any.
     fn begin_batch(&mut self) -> Result<bool, Ended> {
         let mut any = false;
         loop {
@@ -214,7 +214,7 @@ impl Transmission {
             if self.closing || self.owed >= TURN || (self.full() && !is_amid) {
                 break;
             }
-            // Whatever comes next is answered.
+            // Even a refusal needs room for an answer.
             if !is_amid && !self.purse.has(REQUEST_BYTES) {
                 break;
             }
@@ -274,7 +274,7 @@ impl Transmission {
         self.requests.push(Request { command, offset, length, durable, reply });
     }
 
-    /// Encodes the answers just taken; whether there was any.
+    /// Encodes the answers just taken; returns whether there were any.
     fn encode(&mut self) -> bool {
         let any = !self.taken.is_empty();
         for (ticket, answer) in self.taken.drain(..) {
@@ -285,7 +285,7 @@ impl Transmission {
         any
     }
 
-    /// Gives memory back that only many requests need.
+    /// Frees memory that only many requests need.
     fn shrink(&mut self) {
         if self.taken.capacity() > KEPT || self.requests.capacity() > KEPT {
             self.taken.shrink_to(KEPT);
@@ -296,11 +296,11 @@ impl Transmission {
     }
 }
 
-/// Lets others on the thread have their turns, and sockets be looked at, and comes back.
+/// Yields, so that other connections have their turns and sockets are checked, and resumes later.
 fn rest<T>(cx: &mut Context<'_>) -> Poll<T> {
     use std::future::Future;
     let rest = std::pin::pin!(tokio::task::yield_now());
-    // It says so the first time, and wakes the task.
+    // The first poll returns pending, and wakes the task.
     let _ = rest.poll(cx);
     Poll::Pending
 }

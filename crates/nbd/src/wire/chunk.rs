@@ -13,7 +13,7 @@ pub enum ReplyHeader {
     Simple {
         /// 0 for success.
         error: u32,
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
     },
     /// A chunk of a structured reply; `length` bytes follow.
@@ -27,9 +27,9 @@ pub struct ChunkHeader {
     pub flags: u16,
     /// `CHUNK_*`.
     pub kind: u16,
-    /// The request's.
+    /// The cookie of the request.
     pub cookie: u64,
-    /// Bytes that follow.
+    /// Length of the payload in bytes.
     pub length: u32,
 }
 
@@ -39,11 +39,11 @@ impl ReplyHeader {
     /// Bytes of a chunk's header.
     pub const CHUNK_SIZE: usize = 20;
 
-    /// Parses the header at the front of `bytes`, and says how long it is; `None` while bytes are
-    /// missing.
+    /// Parses the header at the front of `bytes`, and returns it with its length; `None` if bytes
+    /// are missing.
     ///
     /// # Errors
-    /// When it begins with neither magic number: the stream is out of step.
+    /// The bytes begin with neither magic number: the stream is out of step.
     pub fn parse(bytes: &[u8]) -> Result<Option<(ReplyHeader, usize)>, Malformed> {
         if bytes.len() < Self::SIMPLE_SIZE {
             return Ok(None);
@@ -65,7 +65,7 @@ impl ReplyHeader {
         }
     }
 
-    /// The bytes of a simple reply's header.
+    /// Encodes the header of a simple reply.
     pub fn simple(error: u32, cookie: u64) -> [u8; Self::SIMPLE_SIZE] {
         let mut bytes = [0; Self::SIMPLE_SIZE];
         bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -76,7 +76,7 @@ impl ReplyHeader {
 }
 
 impl ChunkHeader {
-    /// The bytes of the header.
+    /// Encodes the header.
     pub fn bytes(&self) -> [u8; ReplyHeader::CHUNK_SIZE] {
         let mut bytes = [0; ReplyHeader::CHUNK_SIZE];
         bytes[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
@@ -87,10 +87,10 @@ impl ChunkHeader {
         bytes
     }
 
-    /// What the chunk is, its length checked against what this kind can have.
+    /// The chunk's kind, with its length checked.
     ///
     /// # Errors
-    /// When the length does not fit, or the kind is unknown and no error.
+    /// The length is impossible for the kind, or the kind is unknown and not an error.
     pub fn check(&self) -> Result<Chunk, Malformed> {
         let length = self.length as usize;
         let (kind, fits) = match self.kind {
@@ -100,7 +100,7 @@ impl ChunkHeader {
             CHUNK_BLOCK_STATUS => {
                 (Chunk::Extents, length % 8 == 4 && (12..=4 + 8 * MAX_EXTENTS).contains(&length))
             }
-            // An unknown kind of error may have more behind its text, which nobody has to read.
+            // An unknown kind of error may have further fields behind its text, which are ignored.
             kind if kind & CHUNK_IS_ERROR != 0 => {
                 (Chunk::Error, (6..=6 + MAX_STRING + 64).contains(&length))
             }
@@ -117,22 +117,22 @@ impl ChunkHeader {
 /// The kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// Nothing to say.
+    /// No payload.
     None,
-    /// u64 offset, then at least a byte of data.
+    /// u64 offset, then at least one byte of data.
     Data,
     /// u64 offset, u32 length of zeroes.
     Hole,
     /// u32 context, then extents.
     Extents,
-    /// u32 error, text, and perhaps more.
+    /// u32 error, text, and possibly more.
     Error,
 }
 
 /// Parses the payload of an error chunk: the error's number, and its text.
 ///
 /// # Errors
-/// When the lengths in it do not fit, or the text is none.
+/// The lengths in it do not fit.
 pub fn parse_error_chunk(kind: u16, payload: &[u8]) -> Result<(u32, String), Malformed> {
     let mut fields = Fields::new(payload);
     let error = fields.u32()?;
@@ -147,7 +147,7 @@ pub fn parse_error_chunk(kind: u16, payload: &[u8]) -> Result<(u32, String), Mal
 /// Parses the payload of a block status chunk: the context's id, and its extents.
 ///
 /// # Errors
-/// When an extent is empty or the length does not fit.
+/// An extent is empty, or the length does not fit.
 pub fn parse_extents(payload: &[u8]) -> Result<(u32, Vec<Extent>), Malformed> {
     let mut fields = Fields::new(payload);
     let context = fields.u32()?;

@@ -80,7 +80,7 @@ pub const INFO_DESCRIPTION: u16 = 2;
 /// Information: block sizes.
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
-/// Transmission flag: the others mean something.
+/// Transmission flag: the other flags are valid.
 pub const HAS_FLAGS: u16 = 1;
 /// Transmission flag: read-only.
 pub const READ_ONLY: u16 = 1 << 1;
@@ -88,7 +88,7 @@ pub const READ_ONLY: u16 = 1 << 1;
 pub const SEND_FLUSH: u16 = 1 << 2;
 /// Transmission flag: FUA.
 pub const SEND_FUA: u16 = 1 << 3;
-/// Transmission flag: seeking costs.
+/// Transmission flag: seeks are slow.
 pub const ROTATIONAL: u16 = 1 << 4;
 /// Transmission flag: TRIM.
 pub const SEND_TRIM: u16 = 1 << 5;
@@ -111,13 +111,13 @@ pub const CMD_WRITE: u16 = 1;
 pub const CMD_DISC: u16 = 2;
 /// Command: make durable.
 pub const CMD_FLUSH: u16 = 3;
-/// Command: content no longer needed.
+/// Command: the content is no longer needed.
 pub const CMD_TRIM: u16 = 4;
-/// Command: will be read soon.
+/// Command: the range will be read soon.
 pub const CMD_CACHE: u16 = 5;
-/// Command: make it read as zeroes.
+/// Command: make the range read as zeroes.
 pub const CMD_WRITE_ZEROES: u16 = 6;
-/// Command: what is there.
+/// Command: the status of a range.
 pub const CMD_BLOCK_STATUS: u16 = 7;
 
 /// Command flag: durable before the answer.
@@ -133,7 +133,7 @@ pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
 
 /// Chunk flag: the last one of its reply.
 pub const CHUNK_DONE: u16 = 1;
-/// Chunk: nothing to say.
+/// Chunk: no payload.
 pub const CHUNK_NONE: u16 = 0;
 /// Chunk: data.
 pub const CHUNK_DATA: u16 = 1;

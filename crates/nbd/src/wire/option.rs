@@ -18,10 +18,10 @@ impl Greeting {
     /// Bytes of a greeting.
     pub const SIZE: usize = 18;
 
-    /// Parses it.
+    /// Parses a greeting.
     ///
     /// # Errors
-    /// When this is no NBD server, or one of the oldstyle that nobody runs any more.
+    /// This is no NBD server, or one that only speaks the obsolete oldstyle protocol.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Result<Greeting, Malformed> {
         let mut fields = Fields::new(bytes);
         if fields.u64()? != MAGIC {
@@ -33,7 +33,7 @@ impl Greeting {
         Ok(Greeting { flags: fields.u16()? })
     }
 
-    /// The bytes to send.
+    /// Encodes the greeting.
     pub fn bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..8].copy_from_slice(&MAGIC.to_be_bytes());
@@ -56,10 +56,10 @@ impl OptionHeader {
     /// Bytes of the header.
     pub const SIZE: usize = 16;
 
-    /// Parses it.
+    /// Parses the header.
     ///
     /// # Errors
-    /// When it does not begin with the magic number: the stream is out of step.
+    /// It does not begin with the magic number: the stream is out of step.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Result<OptionHeader, Malformed> {
         let mut fields = Fields::new(bytes);
         let magic = fields.u64()?;
@@ -93,10 +93,10 @@ impl OptionReplyHeader {
     /// Bytes of the header.
     pub const SIZE: usize = 20;
 
-    /// Parses it.
+    /// Parses the header.
     ///
     /// # Errors
-    /// When it does not begin with the magic number: the stream is out of step.
+    /// It does not begin with the magic number: the stream is out of step.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Result<OptionReplyHeader, Malformed> {
         let mut fields = Fields::new(bytes);
         let magic = fields.u64()?;
@@ -122,20 +122,20 @@ pub fn put_string(out: &mut BytesMut, string: &str) {
     out.put_slice(string.as_bytes());
 }
 
-/// What INFO and GO ask.
+/// The data of the options INFO and GO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InfoRequest {
     /// Export name; empty for the default one.
     pub name: String,
-    /// `INFO_*`, unknown ones among them.
+    /// The requested `INFO_*`, including unknown ones.
     pub wanted: Vec<u16>,
 }
 
 impl InfoRequest {
-    /// Parses an option's data.
+    /// Parses the data of an option.
     ///
     /// # Errors
-    /// When the lengths in it do not fit, or the name is no text.
+    /// The lengths in it do not fit, or the name is not valid text.
     pub fn parse(data: &[u8]) -> Result<InfoRequest, Malformed> {
         let mut fields = Fields::new(data);
         let name = fields.string()?;
@@ -145,7 +145,7 @@ impl InfoRequest {
         Ok(InfoRequest { name, wanted })
     }
 
-    /// The data of the option.
+    /// Encodes the data of the option.
     pub fn bytes(&self) -> BytesMut {
         let mut out = BytesMut::new();
         put_string(&mut out, &self.name);
@@ -155,31 +155,31 @@ impl InfoRequest {
     }
 }
 
-/// What LIST_META_CONTEXT and SET_META_CONTEXT ask.
+/// The data of the options LIST_META_CONTEXT and SET_META_CONTEXT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextQuery {
     /// Export name; empty for the default one.
     pub name: String,
-    /// `namespace:leaf` each.
+    /// Queries of the form `namespace:leaf`.
     pub queries: Vec<String>,
 }
 
 impl ContextQuery {
-    /// Parses an option's data.
+    /// Parses the data of an option.
     ///
     /// # Errors
-    /// When the lengths in it do not fit, or something is no text.
+    /// The lengths in it do not fit, or a string is not valid text.
     pub fn parse(data: &[u8]) -> Result<ContextQuery, Malformed> {
         let mut fields = Fields::new(data);
         let name = fields.string()?;
-        // The count is the client's word: the vector grows only with the strings that are there.
+        // The count is not trusted: the vector grows only with the strings that are present.
         let count = fields.u32()?;
         let queries = (0..count).map(|_| fields.string()).collect::<Result<_, _>>()?;
         fields.end()?;
         Ok(ContextQuery { name, queries })
     }
 
-    /// The data of the option.
+    /// Encodes the data of the option.
     pub fn bytes(&self) -> BytesMut {
         let mut out = BytesMut::new();
         put_string(&mut out, &self.name);
@@ -194,25 +194,25 @@ impl ContextQuery {
 pub enum InfoReply {
     /// Size in bytes, and transmission flags.
     Export {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
         /// `HAS_FLAGS` and the like.
         flags: u16,
     },
     /// Canonical name.
     Name(String),
-    /// A line for people.
+    /// A description for people.
     Description(String),
-    /// Sizes in bytes.
+    /// Block sizes in bytes.
     BlockSize {
-        /// Smallest unit.
+        /// Smallest unit of a request.
         min: u32,
-        /// Best unit.
+        /// Preferred unit of a request.
         preferred: u32,
-        /// Most of a payload.
+        /// Most bytes of a payload.
         max: u32,
     },
-    /// One that this program does not know.
+    /// Information of a kind unknown to this program.
     Unknown(u16),
 }
 
@@ -220,7 +220,7 @@ impl InfoReply {
     /// Parses the data of a `REP_INFO`.
     ///
     /// # Errors
-    /// When the length does not fit the kind, or something is no text.
+    /// The length does not fit the kind, or a string is not valid text.
     pub fn parse(data: &[u8]) -> Result<InfoReply, Malformed> {
         let mut fields = Fields::new(data);
         let info = match fields.u16()? {
@@ -241,7 +241,7 @@ impl InfoReply {
         Ok(info)
     }
 
-    /// The data of the `REP_INFO`.
+    /// Encodes the data of the `REP_INFO`.
     pub fn bytes(&self) -> BytesMut {
         let mut out = BytesMut::new();
         match self {

@@ -3,23 +3,23 @@
 use super::{Fields, Malformed, REQUEST_MAGIC};
 use crate::command::CommandInfo;
 
-/// What a request's header says, not yet checked against any export.
+/// The fields of a request's header, not yet checked against any export.
 ///
-/// The length of the effect and of the payload are apart, and in 64 bits, as the protocol's
-/// extended headers have them; compact headers have one 32-bit length for both.
+/// The lengths of the affected range and of the payload are separate 64-bit fields, as in the
+/// protocol's extended headers; compact headers have one 32-bit length for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
     /// `CMD_FLAG_*`.
     pub flags: u16,
     /// `CMD_*`.
     pub command: u16,
-    /// The client's name for the request.
+    /// The number by which the client identifies the request.
     pub cookie: u64,
     /// First byte.
     pub offset: u64,
-    /// Bytes concerned.
+    /// Length of the affected range in bytes.
     pub length: u64,
-    /// Bytes that follow the header.
+    /// Length of the payload in bytes.
     pub payload_length: u64,
 }
 
@@ -30,7 +30,7 @@ impl RequestHeader {
     /// Parses a compact header.
     ///
     /// # Errors
-    /// When it does not begin with the magic number: the stream is out of step.
+    /// It does not begin with the magic number: the stream is out of step.
     #[inline]
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Result<RequestHeader, Malformed> {
         let mut fields = Fields::new(bytes);
@@ -48,7 +48,7 @@ impl RequestHeader {
         Ok(RequestHeader { flags, command, cookie, offset, length, payload_length })
     }
 
-    /// The compact header. The length must fit 32 bits.
+    /// Encodes a compact header. The length must fit 32 bits.
     pub fn bytes(&self) -> [u8; Self::SIZE] {
         debug_assert!(self.length <= u64::from(u32::MAX));
         let mut bytes = [0; Self::SIZE];

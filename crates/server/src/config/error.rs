@@ -1,20 +1,20 @@
-//! Why a volume cannot be had as its configuration asks.
+//! Errors of a volume's configuration.
 
 use undercroft_cache::placement::PlacementError;
 use undercroft_cache::policy::SpecError;
 use undercroft_frames::MemoryError;
 
-/// Why a volume cannot be had as asked.
+/// Why a volume cannot be opened as configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
     /// Block size out of range.
     #[error("volume {0}: a block of {1} bytes is not a power of two from 4096 to 65536")]
     BlockSize(String, u32),
-    /// The store cannot be asked for single blocks.
+    /// The store's unit is larger than a block.
     #[error("volume {0}: the store takes units of {1} bytes; choose a block at least as large")]
     Alignment(String, u32),
-    /// The size is no multiple of what the store takes.
+    /// The store's size is not a multiple of its unit.
     #[error("volume {0}: the store's size of {1} bytes is no multiple of its unit of {2} bytes")]
     Size(String, u64, u32),
     /// More shards than blocks.
@@ -23,20 +23,20 @@ pub enum VolumeError {
     /// The policy cannot be built.
     #[error("volume {0}: {1}")]
     Policy(String, SpecError),
-    /// The placement cannot be had, or not with the policy.
+    /// The placement is invalid, or does not fit the policy.
     #[error("volume {0}: {1}")]
     Placement(String, PlacementError),
-    /// A content-aware policy under a placement that keeps no block at both client and server.
+    /// A content-aware policy with a placement that keeps no block at both client and server.
     #[error(
         "volume {0}: policy {1} evicts first what clients hold too, and with this placement they \
          hold other blocks: choose placement=access, or eviction,on-hit=keep with \
          knows=exact, or a policy without that"
     )]
     Aware(String, String),
-    /// A size for nobody.
+    /// `client-cache` without a policy that uses it.
     #[error("volume {0}: client-cache is for a policy with knows=emulation; leave it out")]
     ClientCache(String),
-    /// A scheme of movement does not go with the rest.
+    /// A movement scheme does not fit the other options.
     #[error("volume {0}: placement={1}: {2}")]
     Scheme(String, String, &'static str),
     /// No memory for the frames.

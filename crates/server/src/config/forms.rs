@@ -1,9 +1,10 @@
-//! How values are written in files and flags: modules for serde's `with`. What one writes, it reads
-//! as the same value, so that configurations can be compared by what they write; and it is of the
-//! kind that stands in the file (text, number, switch), which flags go by.
+//! The text forms of option values in files and flags: modules for serde's `with`. Each form reads
+//! what it writes as an equal value, so configurations can be compared in written form. The written
+//! value has the type of the file's value (text, number, switch), which the parser of flags relies
+//! on.
 //!
-//! The message of an error that begins with a blank or a colon is to follow the option's name,
-//! which is known to whoever reads the whole tree ([`named`]).
+//! An error message that begins with a blank or a colon follows the option's name, which the reader
+//! of the whole tree adds ([`named`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,27 +16,27 @@ use undercroft_text::Bytes;
 
 use super::{Address, Reporting};
 
-/// The message of an error in an option, with the name of the option if the message needs it.
+/// An error message with the name of the option in front, if it needs it.
 pub(super) fn named(option: &str, message: &str) -> String {
     if message.starts_with([' ', ':']) { format!("{option}{message}") } else { message.to_owned() }
 }
 
-/// The size that a text names.
+/// Parses a size.
 ///
 /// # Errors
-/// A message that is to follow the name of an option.
+/// A message that must follow the name of an option.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().map(|Bytes(bytes)| bytes);
     size.map_err(|_| format!(" '{text}': expected a size, as 4096, 64KiB or 2GiB"))
 }
 
-/// The place of a text among the two words that an option may have.
+/// Whether the text is the second of an option's two words.
 fn choice(text: &str, words: [&str; 2]) -> Result<bool, String> {
     let place = words.iter().position(|word| *word == text).map(|place| place == 1);
     place.ok_or_else(|| format!(" '{text}': expected {} or {}", words[0], words[1]))
 }
 
-/// Makes an option of one of several words: its `FromStr` and `Display`.
+/// Implements `FromStr` and `Display` for an option with a fixed set of words.
 macro_rules! words {
     ($name:ident, $expected:literal, $($value:ident = $word:literal),*) => {
         impl std::str::FromStr for $name {
@@ -60,7 +61,7 @@ macro_rules! words {
 }
 pub(super) use words;
 
-/// Anything with a text form of its own.
+/// The form of any type with `FromStr` and `Display`.
 pub(super) mod text {
     use super::*;
 
@@ -80,8 +81,8 @@ pub(super) mod text {
     }
 }
 
-/// Makes a module for each form: the type of the field, the type that stands in the file, the way
-/// from there with a message if there is none, and the way back.
+/// Makes a module for each form: the type of the field, the type in the file, the conversion from
+/// the file (with an error message), and the conversion back.
 macro_rules! forms {
     ($($(#[$doc:meta])* $name:ident: $field:ty, $file:ty, $read:expr, $write:expr;)*) => { $(
         $(#[$doc])*
@@ -113,13 +114,13 @@ forms! {
     block: u32, String,
         |text| u32::try_from(parse_size(&text)?).map_err(|_| "block: too large".to_owned()),
         |bytes| Bytes((*bytes).into()).to_string();
-    /// Bytes, or none.
+    /// Bytes, or nothing.
     some_size: Option<u64>, String,
         |text| parse_size(&text).map(Some),
         |bytes| bytes.map_or(String::new(), |bytes| Bytes(bytes).to_string());
     /// Whole seconds.
     seconds: Duration, u64, |s| Ok(Duration::from_secs(s)), |time| time.as_secs();
-    /// Whole seconds; 0: for ever.
+    /// Whole seconds; 0: no limit.
     seconds_or_ever: Option<Duration>, u64,
         |s| Ok((s > 0).then(|| Duration::from_secs(s))),
         |time| time.map_or(0, |time| time.as_secs());
@@ -134,15 +135,15 @@ forms! {
             _ => Err(format!(" {percent}: expected 1 to 100")),
         },
         |share| *share;
-    /// Where evictions are known from: whether they are estimated.
+    /// How evictions by clients become known: true if they are estimated.
     evictions: bool, String,
         |text| choice(&text, ["told", "estimate"]),
         |is| if *is { "estimate" } else { "told" };
-    /// When evicted blocks are read back: whether at once.
+    /// When evicted blocks are read back: true if at once.
     reloads: bool, String,
         |text| choice(&text, ["idle", "at-once"]),
         |is| if *is { "at-once" } else { "idle" };
-    /// What a server below is told, or nothing said.
+    /// What a server below is told, or nothing.
     report: Option<Reporting>, String,
         |text| text.parse().map(Some),
         |report| report.map_or(String::new(), |report| report.to_string());

@@ -1,10 +1,10 @@
 //! The configuration of a server: one typed tree.
 //!
 //! It is read from flags, a file and the environment ([`Settings`]), checked once
-//! ([`ServerConfig::validate`]), run with, and compared with itself when it is read again
-//! ([`ServerConfig::fixed_changes`], [`VolumeConfig::fixed_changes`]). An option is one field: of
-//! [`VolumeConfig`] or of [`ServerConfig`]. Its name in files and flags, and how its value is
-//! written, are in the field's `serde` attribute.
+//! ([`ServerConfig::validate`]), used, and compared with the new one when it is read again
+//! ([`ServerConfig::fixed_changes`], [`VolumeConfig::fixed_changes`]). An option is one field of
+//! [`VolumeConfig`] or of [`ServerConfig`]. The field's `serde` attribute has its name in files and
+//! flags, and its text form.
 //!
 //! Not here: what the options do.
 

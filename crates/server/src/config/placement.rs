@@ -1,5 +1,4 @@
-//! What decides when blocks come into a volume's cache and go: a placement, or a scheme that moves
-//! blocks between levels.
+//! What decides when blocks enter and leave a volume's cache: a placement, or a movement scheme.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +11,12 @@ use undercroft_cache::placement::Placement;
 pub enum VolumePlacement {
     /// A rule for this cache alone.
     Rule(Placement),
-    /// A scheme that this cache is one level of: it also decides which block goes.
+    /// A movement scheme of which this cache is one level. It also decides which block leaves.
     Scheme(SchemeSpec),
 }
 
 impl VolumePlacement {
-    /// The rule; with a scheme, which places blocks itself, that of every access.
+    /// The placement rule; with a scheme, which places blocks itself, `Access`.
     pub fn rule(&self) -> Placement {
         match self {
             Self::Rule(placement) => *placement,
@@ -33,7 +32,7 @@ impl VolumePlacement {
         }
     }
 
-    /// Whether a placement is one of the schemes, by its name.
+    /// Whether a text names a movement scheme.
     pub(super) fn is_scheme(text: &str) -> bool {
         SchemeSpec::is_known(text.split(',').next().unwrap_or_default())
     }
@@ -51,7 +50,8 @@ impl From<Placement> for VolumePlacement {
     }
 }
 
-/// Reads `access`, `eviction,on-hit=move`, `d-hfa,k=4` and the like, as far as a server can do it.
+/// Parses `access`, `eviction,on-hit=move`, `d-hfa,k=4` and the like; refuses schemes that only
+/// simulations can run.
 impl FromStr for VolumePlacement {
     type Err = String;
 

@@ -1,16 +1,16 @@
-//! What a volume tells the server that is its store, as people write it.
+//! The option `report`: what a volume tells the server that is its store, in text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use undercroft_hints::Report;
 
-/// What a server below is told of the blocks that leave a volume's cache.
+/// What a server below is told about the blocks that leave a volume's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reporting {
-    /// Nothing, their names, or their data too.
+    /// Nothing, block numbers, or also data.
     pub report: Report,
-    /// Hints of a message, 1 to 64. With 1, each goes with the request that drove the block out.
+    /// Hints in a message, 1 to 64. With 1, each goes with the request that caused the eviction.
     pub batch: usize,
 }
 
@@ -27,7 +27,7 @@ impl Default for Reporting {
     }
 }
 
-/// `nothing`, `evictions` or `demotions`, and `,batch=N`.
+/// Parses `nothing`, `evictions` or `demotions`, optionally with `,batch=N`.
 impl FromStr for Reporting {
     type Err = String;
 

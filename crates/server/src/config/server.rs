@@ -1,4 +1,4 @@
-//! The options of a server: where it listens, how much it may take, and its volumes.
+//! The options of a server: its addresses, its limits, and its volumes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -50,35 +50,35 @@ impl fmt::Display for Address {
     }
 }
 
-/// What clients may take.
+/// The limits on resources for clients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Most connections at a time.
     pub connections: usize,
-    /// Connections that have not opened an export.
+    /// Most connections that have not opened an export.
     pub negotiating: usize,
-    /// Requests in flight on a connection.
+    /// Most requests in flight on a connection.
     pub requests: usize,
-    /// Bytes that requests of a connection pin.
+    /// Most bytes that the requests of a connection hold.
     #[serde(with = "forms::size")]
     pub bytes: u64,
-    /// Bytes that requests of all connections to a volume pin.
+    /// Most bytes that the requests of all connections to a volume hold.
     #[serde(with = "forms::size")]
     pub volume_bytes: u64,
-    /// Bytes that requests of all connections pin.
+    /// Most bytes that all requests hold.
     #[serde(with = "forms::size")]
     pub total_bytes: u64,
-    /// How long a client may stall while others wait for the memory that is kept for it.
+    /// How long a client may stall while others wait for the memory that it holds.
     #[serde(rename = "stall-s", with = "forms::seconds")]
     pub stall: Duration,
-    /// Time that a handshake may take.
+    /// Longest duration of a handshake.
     #[serde(rename = "handshake-s", with = "forms::seconds")]
     pub handshake: Duration,
-    /// How long the end of a volume waits for a store that does not take what is dirty.
+    /// How long closing a volume waits for a store that does not take the dirty blocks.
     #[serde(rename = "close-s", with = "forms::seconds")]
     pub close: Duration,
-    /// Longest time that a thread looks at its socket before it sleeps.
+    /// Longest time that a thread polls its socket before it sleeps.
     #[serde(rename = "busy-poll-us", with = "forms::microseconds")]
     pub busy_poll: Duration,
 }
@@ -94,20 +94,20 @@ impl Default for Limits {
             total_bytes: 128 << 20,
             stall: Duration::from_secs(5),
             handshake: Duration::from_secs(20),
-            // With the time that connections have to end, less than service managers wait before
-            // they kill.
+            // Together with the time that connections have to end, this is less than service
+            // managers wait before they kill a process.
             close: Duration::from_secs(30),
-            // About what it takes to wake a thread.
+            // About the time to wake a thread.
             busy_poll: Duration::from_micros(50),
         }
     }
 }
 
-/// The configuration of a server. It runs with one that is [valid](Self::validate).
+/// The configuration of a server. A server runs with a [valid](Self::validate) one only.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServerConfig {
-    /// Where to listen.
+    /// Addresses to listen on.
     #[serde(with = "forms::addresses")]
     pub listen: Vec<Address>,
     /// The volumes; the first is the default export.
@@ -116,34 +116,34 @@ pub struct ServerConfig {
     /// Bytes of all caches together.
     #[serde(rename = "cache", with = "forms::size", skip_serializing)]
     pub cache_bytes: u64,
-    /// Policy of volumes that do not say. This and the next four are handed to them where
-    /// [`Settings`](super::Settings) are joined, and mean nothing afterwards.
+    /// Policy of volumes that give none. [`Settings`](super::Settings) copies this and the next
+    /// four options to such volumes; they have no effect afterwards.
     #[serde(skip_serializing)]
     pub policy: Option<String>,
-    /// Placement of volumes that do not say.
+    /// Placement of volumes that give none.
     #[serde(skip_serializing)]
     pub placement: Option<String>,
-    /// When writes are answered, of volumes that do not say.
+    /// Write mode of volumes that give none.
     #[serde(skip_serializing)]
     pub write: Option<String>,
-    /// Block size of volumes that do not say.
+    /// Block size of volumes that give none.
     #[serde(skip_serializing)]
     pub block: Option<String>,
-    /// Shards of volumes that do not say.
+    /// Number of shards of volumes that give none.
     #[serde(skip_serializing)]
     pub shards: Option<u32>,
     /// Address of the HTTP listener.
     pub http: Option<String>,
-    /// Folder for what a restart needs.
+    /// Folder for the state that a restart needs.
     pub state: Option<PathBuf>,
-    /// Time between two savings of it.
+    /// Time between two savings of that state.
     #[serde(rename = "state-interval-s", with = "forms::seconds")]
     pub state_interval: Duration,
-    /// Folder for what stores do not take by the end.
+    /// Folder for blocks that a store has not taken when the server ends.
     pub unwritten: Option<PathBuf>,
     /// TLS towards clients and other servers.
     pub tls: TlsConfig,
-    /// What clients may take.
+    /// The limits on resources for clients.
     pub limits: Limits,
 }
 
@@ -169,8 +169,8 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Names of the options that differ from those of another configuration and cannot change while
-    /// the server runs; options that belong together have one name.
+    /// Names of the options that differ from `next` and cannot change while the server runs.
+    /// Options that belong together share one name.
     pub fn fixed_changes(&self, next: &ServerConfig) -> Vec<String> {
         let (now, next) = (leaves(self), leaves(next));
         let changed = next.iter().zip(&now).filter(|(next, now)| next != now);
@@ -181,7 +181,7 @@ impl ServerConfig {
     }
 }
 
-/// The values of a configuration with their paths, as `limits.close-s`, in one order.
+/// The values of a configuration with their paths, such as `limits.close-s`, in a fixed order.
 fn leaves(config: &ServerConfig) -> Vec<(String, serde_json::Value)> {
     let tree = serde_json::to_value(config).unwrap_or_default();
     let mut leaves = Vec::new();
@@ -197,7 +197,7 @@ fn leaves(config: &ServerConfig) -> Vec<(String, serde_json::Value)> {
     leaves
 }
 
-/// The name by which a change is reported; none if the server can do without a restart.
+/// The name by which a change of an option is reported; `None` if it needs no restart.
 fn reported(path: &str) -> Option<String> {
     let name = match path {
         "tls.mode" | "limits.close-s" => path,

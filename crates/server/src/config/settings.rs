@@ -1,6 +1,6 @@
-//! What a person sets, from three places: flags before the file `undercroft.toml` before the
-//! environment. Here the places are read, joined, and made a configuration; which options there are
-//! is in its fields.
+//! Settings from three sources; flags take precedence over the file `undercroft.toml`, and the file
+//! over the environment. This file reads and merges the sources, and makes a configuration of them.
+//! The fields of the configuration define the options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,11 @@ use undercroft_text::list;
 
 use super::{ServerConfig, VolumeConfig, VolumePlacement, forms};
 
-/// Options of the server that volumes take over which do not say.
+/// Options of the server that volumes inherit if they do not set them.
 const INHERITED: [&str; 5] = ["policy", "placement", "write", "block", "shards"];
 
-/// Variables of the environment that are options of the server, after `UNDERCROFT_`.
+/// Options of the server that can be set in the environment, as variables with the prefix
+/// `UNDERCROFT_`.
 const VARIABLES: [&str; 11] = [
     "LISTEN",
     "VOLUME",
@@ -30,11 +31,11 @@ const VARIABLES: [&str; 11] = [
     "UNWRITTEN",
 ];
 
-/// Keys of a volume's flag that may be repeated, with the option that is a list of them.
+/// Keys that may be repeated in a volume's flag, and the option that lists their values.
 const REPEATED: [(&str, &str); 2] = [("client", "clients"), ("writer", "writers")];
 
-/// What one place sets, or several that were joined: a tree with the keys of the file, whose values
-/// have not been looked at.
+/// The settings of one source, or several merged: a tree with the keys of the file, whose values
+/// have not been checked.
 ///
 /// ```
 /// use undercroft_server::serve::Settings;
@@ -48,15 +49,15 @@ const REPEATED: [(&str, &str); 2] = [("client", "clients"), ("writer", "writers"
 pub struct Settings(Table);
 
 impl Settings {
-    /// The settings that a value of another type writes, as the flags of a program.
+    /// The settings that a serializable value contains, such as the flags of a program.
     ///
     /// # Errors
-    /// It writes no table.
+    /// The value does not serialize to a table.
     pub fn of(flags: &impl serde::Serialize) -> Result<Settings, toml::ser::Error> {
         Table::try_from(flags).map(Settings)
     }
 
-    /// Sets an option by its path, as `cache` or `limits.close-s`.
+    /// Sets an option by its path, such as `cache` or `limits.close-s`.
     #[must_use]
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Settings {
         let (part, key) = path.split_once('.').unwrap_or(("", path));
@@ -71,12 +72,12 @@ impl Settings {
         self
     }
 
-    /// The file's settings. Paths of stores in it are as they stand: from the folder that the
-    /// server runs in.
+    /// Reads the settings of a file. Relative paths of stores count from the server's working
+    /// directory.
     ///
     /// # Errors
-    /// The file cannot be read; or the line that is no TOML, names no option, or has another kind
-    /// of value. Whether a value is right is looked at when all places are joined.
+    /// The file cannot be read; or the line that is not TOML, has an unknown option, or a value of
+    /// the wrong type. The values themselves are checked after all sources are merged.
     pub fn from_file(path: &Path) -> Result<Settings, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("configuration {}: {error}", path.display()))?;
@@ -93,12 +94,12 @@ impl Settings {
         }
     }
 
-    /// The environment's settings: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several separated
-    /// by blanks), `UNDERCROFT_CACHE`, `_POLICY`, `_PLACEMENT`, `_WRITE`, `_BLOCK`, `_SHARDS`,
-    /// `_HTTP`, `_STATE`, `_UNWRITTEN`.
+    /// Reads the settings of the environment: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several
+    /// separated by blanks), `UNDERCROFT_CACHE`, `_POLICY`, `_PLACEMENT`, `_WRITE`, `_BLOCK`,
+    /// `_SHARDS`, `_HTTP`, `_STATE`, `_UNWRITTEN`.
     ///
     /// # Errors
-    /// Names the variable that is not understood.
+    /// The variable that is invalid.
     pub fn from_environment(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Settings, String> {
@@ -125,17 +126,17 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads `NAME=STORE[,key=value]...`. A comma that no known key follows belongs to what stands
-    /// before it: to the store's path, or to a policy's parameters.
+    /// Parses `NAME=STORE[,key=value]...`. If no known key follows a comma, the comma belongs to
+    /// the text before it: to the store's path, or to a policy's parameters.
     ///
     /// # Errors
-    /// Names the part that is not understood.
+    /// The part that is invalid.
     pub fn volume(text: &str) -> Result<Table, String> {
         let wrong = |what: String| format!("volume '{text}': {what}");
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| wrong("expected NAME=STORE, as demo=file:./demo.img".to_owned()))?;
-        // What an option writes at its default tells the kind of its value.
+        // The type of an option's value is that of its serialized default.
         let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
         let is_option =
             |key: &str| match REPEATED.iter().find(|(one, list)| [*one, *list].contains(&key)) {
@@ -186,18 +187,18 @@ impl Settings {
         Ok(volume)
     }
 
-    /// These settings, and where they do not say, those. A list counts as a whole; an empty one
-    /// does not say.
+    /// Merges: adds the settings of `then` that are not set here. A list is taken as a whole; an
+    /// empty one counts as not set.
     #[must_use]
     pub fn or(mut self, then: Settings) -> Settings {
         join(&mut self.0, then.0);
         self
     }
 
-    /// The configuration that the settings are, [valid](ServerConfig::validate).
+    /// The configuration that results from the settings, [valid](ServerConfig::validate).
     ///
     /// # Errors
-    /// Names the value that is wrong, or says what does not fit together.
+    /// The value that is wrong, or the options that do not fit together.
     pub fn config(self) -> Result<ServerConfig, String> {
         let Settings(mut server) = self;
         let mut inherited = Table::new();
@@ -225,7 +226,7 @@ impl Settings {
     }
 }
 
-/// Adds what a table does not have.
+/// Adds the entries that the first table does not have.
 fn join(first: &mut Table, then: Table) {
     for (key, value) in then {
         match (first.get_mut(&key), value) {
@@ -241,15 +242,14 @@ fn join(first: &mut Table, then: Table) {
     }
 }
 
-/// Whether an error is about the name of an option or the kind of its value: those that serde
-/// itself finds.
+/// Whether serde itself found the error: a wrong option name, or a value of the wrong type.
 fn is_of_shape(message: &str) -> bool {
     ["unknown field", "invalid type", "invalid value", "duplicate field"]
         .iter()
         .any(|begin| message.starts_with(begin))
 }
 
-/// Reads a table; an error is the path of the option, and what is wrong with it.
+/// Deserializes a table. An error is the path of the option, and the message.
 fn read<T: DeserializeOwned>(table: Table) -> Result<T, (String, String)> {
     let read = serde_path_to_error::deserialize(Value::Table(table));
     read.map_err(|error| (error.path().to_string(), error.inner().message().to_owned()))
@@ -314,7 +314,7 @@ mod tests {
         let volume: VolumeConfig = read(Settings::volume(text).unwrap()).unwrap();
         assert_eq!(volume.store_timeout, None);
         let other = VolumeConfig { name: "v".to_owned(), ..VolumeConfig::default() };
-        // Those that differ and are fixed, and none of those that were not set.
+        // The fixed options that differ, without those that were not set.
         let changes = volume.fixed_changes(&other).join(" ");
         let expected = "block cache description dirty-age-s dirty-percent evictions placement \
                         policy read-ahead read-only reloads report shards store store-timeout-s \

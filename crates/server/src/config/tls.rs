@@ -1,4 +1,4 @@
-//! Whether connections are encrypted, and where the keys are.
+//! Encryption of connections, and the files with the keys.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,13 @@ use super::forms;
 /// Whether connections from clients are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Not said: `Off` without a certificate, `Required` with roots of clients, else `Offered`.
+    /// Not set: `Off` without a certificate, `Required` if `client_roots` is set, otherwise
+    /// `Offered`.
     #[default]
     Auto,
-    /// No.
+    /// Never.
     Off,
-    /// If the client wants.
+    /// If the client wants it.
     Offered,
     /// Always.
     Required,
@@ -30,32 +31,32 @@ forms::words!(
     Required = "required"
 );
 
-/// TLS towards clients, and towards the servers that stores are exports of. All files are PEM.
+/// TLS for clients, and for the servers whose exports are stores. All files are PEM.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TlsConfig {
-    /// Whether connections are encrypted.
+    /// Whether connections from clients are encrypted.
     #[serde(with = "forms::text")]
     pub mode: TlsMode,
     /// The server's certificates.
     pub certificate: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
-    /// Roots of the clients' certificates: with it, clients that use TLS must show one.
+    /// Root certificates for clients. If set, clients that use TLS must present a certificate.
     pub client_roots: Option<PathBuf>,
-    /// Roots that servers at `nbds://` are trusted by.
+    /// Root certificates by which servers at `nbds://` are trusted.
     pub upstream_roots: Option<PathBuf>,
-    /// Certificate to show to them.
+    /// The certificate to present to those servers.
     pub upstream_certificate: Option<PathBuf>,
     /// Its private key.
     pub upstream_key: Option<PathBuf>,
 }
 
 impl TlsConfig {
-    /// Chooses the mode where none was given.
+    /// Chooses the mode if none is set.
     ///
     /// # Errors
-    /// Something is missing.
+    /// A certificate, key or roots file is missing.
     pub(super) fn validate(&mut self) -> Result<(), String> {
         let has_keys = match (&self.certificate, &self.key) {
             (Some(_), Some(_)) => true,
@@ -64,7 +65,7 @@ impl TlsConfig {
         };
         self.mode = match (self.mode, has_keys) {
             (TlsMode::Auto, false) => TlsMode::Off,
-            // Whoever asks for certificates gets them from everybody, unless it says otherwise.
+            // A server with client roots requires certificates, unless the mode says otherwise.
             (TlsMode::Auto, true) if self.client_roots.is_some() => TlsMode::Required,
             (TlsMode::Auto, true) => TlsMode::Offered,
             (TlsMode::Offered | TlsMode::Required, false) => {
@@ -81,7 +82,7 @@ impl TlsConfig {
         }
     }
 
-    /// Takes over the files that can be loaded while the server runs.
+    /// Copies the files from `next` that can be reloaded while the server runs.
     pub(crate) fn take_keys(&mut self, next: &TlsConfig) {
         if self.mode == next.mode {
             self.certificate.clone_from(&next.certificate);
@@ -90,7 +91,7 @@ impl TlsConfig {
         }
     }
 
-    /// The server's files; none without TLS.
+    /// The server's files; `None` without TLS.
     pub fn files(&self) -> Option<TlsFiles> {
         if self.mode == TlsMode::Off {
             return None;
@@ -99,12 +100,12 @@ impl TlsConfig {
         Some(TlsFiles { certificates, key, client_roots: self.client_roots.clone() })
     }
 
-    /// Whether clients that use TLS must show a certificate.
+    /// Whether clients that use TLS must present a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.files().is_some_and(|files| files.client_roots.is_some())
     }
 
-    /// The files for connections to other servers, if those are trusted.
+    /// The files for connections to other servers, if any servers are trusted.
     pub fn upstream_files(&self) -> Option<ClientTlsFiles> {
         let identity = self.upstream_certificate.clone().zip(self.upstream_key.clone());
         self.upstream_roots.clone().map(|roots| ClientTlsFiles { roots, identity })

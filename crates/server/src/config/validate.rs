@@ -1,5 +1,5 @@
-//! What of a configuration does not fit together, and what follows from the rest: the volumes'
-//! shares of the cache, the mode of TLS.
+//! Checks a configuration for inconsistent options, and completes it: the volumes' shares of the
+//! cache, the mode of TLS.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{Address, CacheShare, ServerConfig, VolumeConfig};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 
-/// A longer look at a socket is a processor lost, and no use to anybody.
+/// Longest allowed busy poll; more would waste a processor without benefit.
 const BUSY_POLL_MAX: Duration = Duration::from_millis(10);
 
 impl ServerConfig {
-    /// Checks a configuration and completes it.
+    /// Checks and completes a configuration.
     ///
     /// # Errors
-    /// Says what makes no sense, and what was expected.
+    /// The option that is wrong, and what was expected.
     pub fn validate(mut self) -> Result<ServerConfig, String> {
         if self.volumes.is_empty() {
             return Err("nothing to serve: give a volume, as --volume \
@@ -76,7 +76,7 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// Refuses a volume that nobody could open, or write where some are meant to.
+    /// Refuses a volume that nobody could open, or whose lists of clients could not be checked.
     fn validate_access(&self, volume: &VolumeConfig) -> Result<(), String> {
         let name = &volume.name;
         if volume.tls_required && self.tls.files().is_none() {
@@ -96,8 +96,8 @@ impl ServerConfig {
 }
 
 impl VolumeConfig {
-    /// Checks the options of a volume, whose cache has an equal part of so many bytes if it has no
-    /// share of its own.
+    /// Checks the options of a volume. `rest`: bytes of cache for a volume without a share of its
+    /// own.
     fn validate(&mut self, rest: u64) -> Result<(), String> {
         let name = &self.name;
         let is_long = name.is_empty() || name.len() > 255;
@@ -136,7 +136,7 @@ impl VolumeConfig {
         self.validate_report()
     }
 
-    /// What is told to the server below, which there must be then.
+    /// Checks `report`: it needs a store that is a server's export, and a cache.
     fn validate_report(&self) -> Result<(), String> {
         let Some(report) = self.report.filter(|report| !report.is_nothing()) else {
             return Ok(());
@@ -217,7 +217,7 @@ mod tests {
         ] {
             assert!(config(&[volume], "1MiB").is_err(), "{volume}");
         }
-        // A block size is checked where the volume is opened.
+        // The block size is checked when the volume is opened.
         let good =
             ["a=mem:,report=nothing", "b=nbd://h/d,report=demotions,batch=64", "c=mem:,block=3"];
         assert!(good.iter().all(|volume| config(&[volume], "1MiB").is_ok()));

@@ -1,4 +1,4 @@
-//! The options of a volume, what the volume runs with beside them, and what follows from both.
+//! The options of a volume, further values that it runs with, and what is derived from both.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub enum Write {
     /// Cached, and answered when the store has it.
     #[default]
     Through,
-    /// Cached, and answered at once; the store gets it later, at the latest for a FLUSH.
+    /// Cached, and answered at once; the store gets it later, at a FLUSH at the latest.
     Back,
     /// Not cached, and answered when the store has it; drops a cached copy.
     Around,
@@ -36,20 +36,20 @@ forms::words!(
     Around = "around"
 );
 
-/// The part of the server's cache that a volume has.
+/// A volume's share of the server's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheShare {
-    /// An equal part of what the volumes with a share of their own leave.
+    /// An equal part of what the volumes with a share of their own leave over.
     #[default]
     Rest,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// No cache: everything goes straight to the store.
+    /// No cache: all requests go directly to the store.
     Off,
 }
 
 impl CacheShare {
-    /// Bytes that are asked for; none: a part of the rest.
+    /// The requested bytes; `None`: a part of the rest.
     pub fn own(self) -> Option<u64> {
         match self {
             Self::Rest => None,
@@ -80,94 +80,95 @@ impl fmt::Display for CacheShare {
     }
 }
 
-/// The configuration of a volume. The fields that serde knows are its options, by the names of
-/// files and flags; the others are set by the program, and by
-/// [`ServerConfig::validate`](super::ServerConfig::validate).
+/// The configuration of a volume. The fields that serde reads are its options, with the names used
+/// in files and flags. The program and [`ServerConfig::validate`](super::ServerConfig::validate)
+/// set the other fields.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct VolumeConfig {
     /// Name of its export.
     pub name: String,
-    /// Where its bytes are. [`Volume::open`](crate::Volume::open) takes an open store instead.
+    /// The store. [`Volume::open`](crate::Volume::open) is given an open store instead.
     #[serde(with = "forms::text")]
     pub store: StoreSpec,
-    /// A line for people.
+    /// A short description for people.
     pub description: String,
-    /// Bytes of the store, if told; a file is made with it.
+    /// Bytes of the store, if given; a new file is created with this size.
     #[serde(with = "forms::some_size")]
     pub size: Option<u64>,
-    /// Its part of the server's cache.
+    /// Its share of the server's cache.
     #[serde(with = "forms::text")]
     pub cache: CacheShare,
-    /// Blocks in the cache, from that part; 0: no cache.
+    /// Capacity of the cache in blocks, computed from that share; 0: no cache.
     #[serde(skip)]
     pub cache_blocks: u32,
     /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
     #[serde(rename = "block", with = "forms::block")]
     pub block_bytes: u32,
-    /// The replacement policy; `lru` with a scheme.
+    /// The replacement policy; `lru` with a movement scheme.
     #[serde(with = "forms::text")]
     pub policy: Spec,
-    /// When blocks come and go.
+    /// The placement: when blocks enter and leave the cache.
     #[serde(with = "forms::text")]
     pub placement: VolumePlacement,
-    /// Whether clients that do not tell what they evict are emulated.
+    /// Whether caches of clients that do not report evictions are emulated.
     #[serde(rename = "evictions", with = "forms::evictions")]
     pub estimate: bool,
-    /// Bytes of the clients' caches together, which a content-aware policy emulates then.
+    /// Total bytes of the clients' caches, for a content-aware policy that emulates them.
     #[serde(with = "forms::some_size")]
     pub client_cache: Option<u64>,
-    /// Whether evicted blocks are read back at once, not in idle times only.
+    /// Whether evicted blocks are read back at once instead of in idle times.
     #[serde(rename = "reloads", with = "forms::reloads")]
     pub reload_at_once: bool,
-    /// What the server that is the store is told of blocks that leave the cache.
+    /// What the server that is the store is told about blocks that leave the cache.
     #[serde(with = "forms::report")]
     pub report: Option<Reporting>,
-    /// When writes are answered.
+    /// When writes are answered, and whether they are cached.
     #[serde(with = "forms::text")]
     pub write: Write,
-    /// Whether a write brings its block into the cache (`Through` and `Back`).
+    /// Whether a write brings its block into the cache (with `Through` and `Back`).
     #[serde(skip)]
     pub write_allocate: bool,
-    /// Independent parts of the cache, each with a policy and a lock of its own; at least 1.
+    /// Number of independent parts of the cache, each with its own policy and lock; at least 1.
     pub shards: u32,
     /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
     #[serde(skip)]
     pub spare_frames: u32,
-    /// Bytes that are fetched ahead of a sequential reader; 0: none.
+    /// Bytes to read ahead of a sequential reader; 0: none.
     #[serde(rename = "read-ahead", with = "forms::size")]
     pub read_ahead_bytes: u64,
-    /// Refuse all changes.
+    /// Whether all changes are refused.
     pub read_only: bool,
-    /// Only over TLS.
+    /// Whether the volume can be opened over TLS only.
     pub tls_required: bool,
-    /// Common names of the certificates that may open it; empty: all.
+    /// Common names of the client certificates that may open the volume; empty: all clients may.
     pub clients: Vec<String>,
-    /// Common names of those that may write; empty: all that may open it.
+    /// Common names of those that may write; empty: all that may open the volume.
     pub writers: Vec<String>,
-    /// Connections at a time.
+    /// Most connections at a time.
     pub connections: Option<usize>,
-    /// Requests a second, all connections together.
+    /// Most requests per second on all connections together.
     pub requests_per_second: Option<u32>,
-    /// Write-back: how long a change may wait.
+    /// Write-back: longest time that a change may wait before it is written out.
     #[serde(rename = "dirty-age-s", with = "forms::seconds")]
     pub dirty_age: Duration,
-    /// Write-back: share of the cache that may be dirty before that (0 to 1).
+    /// Write-back: share of the cache that may be dirty; more is written out earlier (0 to 1).
     #[serde(rename = "dirty-percent", with = "forms::percent")]
     pub dirty_share: f64,
-    /// How long a client waits for the store before it is told EIO; none: for ever.
+    /// How long a client waits for the store before it gets EIO; `None`: without limit.
     #[serde(rename = "store-timeout-s", with = "forms::seconds_or_ever")]
     pub store_timeout: Option<Duration>,
-    /// Write-back: store requests of the flusher and of flushes at a time, of up to 1 MiB each.
+    /// Write-back: most store requests of the flusher and of flushes at a time, each of up to 1
+    /// MiB.
     #[serde(skip)]
     pub write_back_runs: u32,
-    /// How long the end of the volume waits for a store that does not take what is dirty.
+    /// How long closing the volume waits for a store that does not take the dirty blocks.
     #[serde(skip)]
     pub close_patience: Duration,
-    /// Makes the index unpredictable for clients.
+    /// Seed of the index, so that clients cannot predict it.
     #[serde(skip)]
     pub seed: u64,
-    /// Who is told what leaves the cache: the server below, if it wants to know.
+    /// Receives what leaves the cache: the server below, if it is to be told.
     #[serde(skip)]
     pub listener: Option<Arc<dyn Listener>>,
     /// The server below, if it runs the next level of the scheme.
@@ -175,8 +176,8 @@ pub struct VolumeConfig {
     pub lower: Option<Arc<dyn Lower>>,
 }
 
-/// Options that may change while the volume is served: who may use it, how much, and its size,
-/// which follows the store.
+/// Options that may change while the volume is served: access, limits, and the size, which follows
+/// the store.
 const CHANGEABLE: [&str; 6] =
     ["size", "tls-required", "clients", "writers", "connections", "requests-per-second"];
 
@@ -188,7 +189,7 @@ impl Default for VolumeConfig {
 }
 
 impl VolumeConfig {
-    /// The defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
+    /// Defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
     pub fn new(name: &str, cache_blocks: u32, policy: Spec) -> Self {
         Self {
             name: name.to_string(),
@@ -226,7 +227,7 @@ impl VolumeConfig {
         }
     }
 
-    /// Blocks of the clients' caches together, if their size is told.
+    /// Total capacity of the clients' caches in blocks, if given.
     pub(crate) fn client_blocks(&self) -> Option<u32> {
         let blocks = |bytes: u64| bytes / u64::from(self.block_bytes.max(1));
         self.client_cache.map(|bytes| blocks(bytes).clamp(1, 1 << 30) as u32)
@@ -238,14 +239,14 @@ impl VolumeConfig {
         self.placement.scheme().is_some() && !says_nothing && self.store.is_upstream()
     }
 
-    /// Names of the options that differ from those of another configuration.
+    /// Names of the options that differ from `next`.
     fn changes<'a>(&self, next: &'a serde_json::Value) -> Vec<&'a str> {
         let now = serde_json::to_value(self).unwrap_or_default();
         let next = next.as_object().into_iter().flatten();
         next.filter(|(name, value)| now[*name] != **value).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whether another configuration has other rules of access.
+    /// Whether `next` has other rules of access.
     pub fn access_changes(&self, next: &VolumeConfig) -> bool {
         let next = serde_json::to_value(next).unwrap_or_default();
         let is_access = |name: &&str| *name != "size" && CHANGEABLE.contains(name);
@@ -259,7 +260,7 @@ impl VolumeConfig {
         changes.map(str::to_owned).collect()
     }
 
-    /// Bytes of data in a full cache.
+    /// Capacity of the cache in bytes of data.
     pub fn cache_bytes(&self) -> u64 {
         u64::from(self.cache_blocks) * u64::from(self.block_bytes)
     }
@@ -274,13 +275,13 @@ impl VolumeConfig {
         (0..shards).map(frames).sum::<u64>() * u64::from(self.block_bytes)
     }
 
-    /// Blocks resident in a shard at most.
+    /// Capacity of a shard in blocks.
     pub(crate) fn shard_capacity(&self, index: u32) -> u32 {
         let count = self.shards.max(1);
         self.cache_blocks / count + u32::from(index < self.cache_blocks % count)
     }
 
-    /// Frames of a shard beyond its capacity: spares, and those of what is staged.
+    /// Frames of a shard beyond its capacity: spare frames, and frames for staged blocks.
     pub(crate) fn extra_frames(&self) -> u32 {
         let staged = match self.shard_placement() {
             Placement::Eviction(eviction) => eviction.staging.most(self.shard_capacity(0)),
@@ -289,7 +290,7 @@ impl VolumeConfig {
         self.spare_frames.div_ceil(self.shards.max(1)).saturating_add(staged)
     }
 
-    /// The placement of one shard, which stages its part.
+    /// The placement of one shard; its staging area is the shard's part of the volume's.
     pub(crate) fn shard_placement(&self) -> Placement {
         let mut placement = self.placement.rule();
         if let Placement::Eviction(Eviction { staging: Staging::Blocks(blocks), .. }) =
@@ -308,7 +309,7 @@ impl VolumeConfig {
         }
     }
 
-    /// Whether a block that a request drives out of the client is placed after it.
+    /// Whether a block that a client evicts for a request is placed after that request is served.
     pub(crate) fn reads_first(&self) -> bool {
         let order = match self.placement.rule() {
             Placement::Access => Order::ReadFirst,
@@ -318,7 +319,7 @@ impl VolumeConfig {
         order == Order::ReadFirst
     }
 
-    /// Whether all fits together, and with the store.
+    /// Checks that the options fit together, and fit the store.
     pub(crate) fn check(&self, size: u64, alignment: u32) -> Result<(), VolumeError> {
         let (name, block) = (|| self.name.clone(), self.block_bytes);
         let awareness = Awareness::of(&self.policy);
@@ -371,7 +372,7 @@ impl VolumeConfig {
     }
 }
 
-/// Frames beyond the blocks of a cache.
+/// Number of spare frames for a cache of this size.
 pub(super) fn spare_frames(cache_blocks: u32) -> u32 {
     (cache_blocks / 16).clamp(64, 16_384)
 }

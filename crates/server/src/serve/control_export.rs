@@ -1,10 +1,9 @@
-//! The second way for hints, for clients that cannot be changed: the *control export*
-//! `@coop/NAME`, which is nothing but a window (`window.rs`) and speaks for the connections of the
-//! same client. docs/developer/hints.md has the format.
+//! The *control export* `@coop/NAME`: a second way for hints, about clients that cannot be changed.
+//! It consists of a window only (`window.rs`), and its hints apply to the connections of the same
+//! client. docs/developer/hints.md has the format.
 //!
-//! The rules of access of the volume hold here too. What is told here moves the blocks of
-//! connections that are not the speaker's own, so it is taken from those who may write the volume;
-//! others read the status.
+//! The access rules of the volume hold here too. Hints here move the blocks of other connections,
+//! so they are accepted only from peers that may write the volume; others may read the status.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::hint_session::{COOP, Status, WINDOW, WindowLayout};
 use super::window::Window;
 use crate::volume::Volume;
 
-/// What the name of a control export begins with; the volume's name follows.
+/// Prefix of a control export's name; the volume's name follows.
 pub(super) const CONTROL: &str = "@coop/";
 
 /// A control export: a window for hints about clients that cannot be changed.
@@ -24,7 +23,7 @@ pub(super) struct ControlExport {
     pub(super) volume: Arc<Volume>,
     pub(super) status: Status,
     pub(super) epoch: u64,
-    /// Whether the peer may write the volume: from who may not, nothing is heard.
+    /// Whether the peer may write the volume; only then its hints are accepted.
     pub(super) may_write: bool,
 }
 
@@ -53,7 +52,7 @@ impl Export for ControlExport {
         if self.volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
-        // With the context it speaks for what it asked for, and without for all there is.
+        // With the context it sends the hints that it asked for, and without it all kinds.
         let speaks = self.may_write && !contexts.iter().any(|context| context.key == COOP);
         let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status))?;
         Ok(Box::new(ControlSession(window)))

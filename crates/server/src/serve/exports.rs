@@ -1,8 +1,8 @@
-//! The table of exports: which volumes there are, who may use each, and how much. It stands between
-//! the protocol and the volumes: it refuses peers, bounds connections and requests a second, and
-//! counts what each connection asks for.
+//! The table of exports: the volumes, who may use each of them, and how much. It stands between the
+//! protocol and the volumes: it refuses peers, limits connections and requests per second, and
+//! counts the requests of each connection.
 //!
-//! Not here: what a request does.
+//! Not here: how a request is executed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,19 +25,19 @@ use crate::volume::session::VolumeExport;
 /// The exports of a server by name.
 pub(crate) struct ExportTable {
     by_name: RwLock<BTreeMap<String, Arc<ExportEntry>>>,
-    /// The export of the empty name.
+    /// Name of the default export.
     default: RwLock<Option<String>>,
     this: Weak<ExportTable>,
-    /// Changes with every start, so that clients notice that what the server knew is gone.
+    /// Changes with every start, so that clients notice that the server has lost its knowledge.
     epoch: u64,
-    /// The status text that was made last.
+    /// The latest status text.
     kept: Mutex<Option<StatusText>>,
 }
 
 /// How long a status text is kept for clients that read it in parts.
 const STATUS_LASTS: Duration = Duration::from_secs(1);
 
-/// A status text, and the volumes that it is of.
+/// A status text, and the names of its volumes.
 struct StatusText {
     of: Vec<String>,
     made: Instant,
@@ -47,52 +47,53 @@ struct StatusText {
 /// An export: a volume, with the rules of access in force.
 pub(crate) struct ExportEntry {
     volume: Arc<Volume>,
-    /// With the options of access that are in force.
+    /// The configuration with the access options in force.
     rules: Arc<VolumeConfig>,
     bucket: Option<Arc<TokenBucket>>,
     connections: Arc<Connections>,
-    /// No connection begins any more: the volume goes away, or another entry has new rules.
+    /// Whether new connections are refused: the volume is being removed, or another entry has new
+    /// rules.
     is_closed: AtomicBool,
 }
 
-/// The connections to a volume: under any rules, to it and to its control export.
+/// The connections to a volume and to its control export, under old and new rules.
 struct Connections {
-    /// The number by which the protocol knows their sessions. Every volume has its own, also one
-    /// with the name of a volume that was removed.
+    /// The number by which the protocol identifies their sessions. It is unique to the volume; a
+    /// later volume of the same name has another one.
     owner: u64,
-    /// How many there are.
+    /// Number of open connections.
     open: AtomicUsize,
     all: Mutex<Vec<Weak<Connection>>>,
 }
 
-/// One connection, with what it asked for so far.
+/// One connection, with the counts of its requests.
 pub(crate) struct Connection {
     peer: Peer,
     requests: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     pub(super) delayed: AtomicU64,
-    /// It lost its right and is about to be closed: its requests are refused.
+    /// Whether it has lost its right and is about to be closed; its requests are then refused.
     is_revoked: AtomicBool,
 }
 
-/// The counters of a connection, as people read them.
+/// The reported counters of a connection.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClientStats {
     /// Certificate or address.
     pub(crate) client: String,
     /// Requests of all kinds.
     pub(crate) requests: u64,
-    /// Bytes asked for by READ.
+    /// Bytes requested by READ.
     pub(crate) bytes_read: u64,
     /// Bytes sent by WRITE.
     pub(crate) bytes_written: u64,
-    /// Requests that had to wait for the limit of requests a second.
+    /// Requests that were delayed by the limit of requests per second.
     pub(crate) delayed_requests: u64,
 }
 
 impl ExportTable {
-    /// No volumes yet.
+    /// An empty table.
     pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
         Arc::new_cyclic(|this| {
             let (by_name, default) = (RwLock::default(), RwLock::default());
@@ -100,7 +101,7 @@ impl ExportTable {
         })
     }
 
-    /// What tells a peer the status, of the volumes that are for it and of no others.
+    /// Makes the status text for a peer, with the volumes that it may open only.
     fn status_for(&self, peer: &Peer) -> hint_session::Status {
         let (exports, peer) = (self.this.clone(), peer.clone());
         Arc::new(move |goes_on| {
@@ -111,8 +112,8 @@ impl ExportTable {
         })
     }
 
-    /// The status of some volumes. The last text is kept for a moment for those who go on reading,
-    /// one for all: it may be long, and they many.
+    /// The status of some volumes. The latest text is kept shortly for clients that continue
+    /// reading. One text is kept for all clients, because it may be long and they may be many.
     fn status(&self, exports: &[Arc<ExportEntry>], goes_on: bool) -> Bytes {
         let name = |entry: &Arc<ExportEntry>| entry.volume.config().name.clone();
         let of: Vec<_> = exports.iter().map(name).collect();
@@ -126,7 +127,7 @@ impl ExportTable {
         text
     }
 
-    /// Adds a volume. The first one is the default.
+    /// Adds a volume. The first one becomes the default.
     pub(crate) fn add(&self, volume: Arc<Volume>, rules: &VolumeConfig) {
         let name = volume.config().name.clone();
         let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new()));
@@ -135,8 +136,8 @@ impl ExportTable {
         self.write().insert(name, entry);
     }
 
-    /// Gives a volume other rules, for connections that begin from now on. Returns its entry before
-    /// and after; none if the rules are the same.
+    /// Sets the rules for new connections to a volume. Returns its entry before and after, or
+    /// `None` if the rules are equal.
     pub(crate) fn change_rules(
         &self,
         rules: &VolumeConfig,
@@ -150,19 +151,19 @@ impl ExportTable {
         Some((std::mem::replace(entry, Arc::clone(&next)), next))
     }
 
-    /// Removes a volume, for connections that begin from now on, and returns its entry.
+    /// Removes a volume from the table, so that no new connections start, and returns its entry.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<ExportEntry>> {
         let entry = self.write().remove(name)?;
         entry.is_closed.store(true, Ordering::SeqCst);
         Some(entry)
     }
 
-    /// Chooses the export of the empty name.
+    /// Sets the default export, which the empty name opens.
     pub(crate) fn set_default(&self, name: Option<String>) {
         *self.default.write().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
-    /// The export of the empty name.
+    /// The name of the default export.
     pub(crate) fn default_name(&self) -> Option<String> {
         self.default.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -235,7 +236,7 @@ impl ExportEntry {
         Arc::new(ExportEntry { volume, rules, bucket, connections, is_closed })
     }
 
-    /// The volume behind it.
+    /// The volume of the export.
     pub(crate) fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -247,20 +248,20 @@ impl ExportEntry {
         all
     }
 
-    /// The connections that are open.
+    /// The open connections.
     fn open_connections(&self) -> Vec<Arc<Connection>> {
         let clients = self.connections.all.lock().unwrap_or_else(PoisonError::into_inner);
         clients.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The number by which the protocol knows the sessions of this volume, those of its control
-    /// export among them.
+    /// The number by which the protocol identifies the sessions of this volume and of its control
+    /// export.
     pub(crate) fn owner(&self) -> u64 {
         self.connections.owner
     }
 
-    /// Refuses all further requests of some connections, and returns how many there are. The caller
-    /// closes them. A connection that is about to begin is refused, too.
+    /// Refuses all further requests of the selected connections, and returns their number. The
+    /// caller closes them. A connection that is just starting is refused, too.
     pub(crate) fn revoke(&self, is_meant: impl Fn(&Peer) -> bool) -> usize {
         let mut present = self.open_connections();
         present.retain(|client| is_meant(&client.peer));
@@ -268,7 +269,8 @@ impl ExportEntry {
         present.len()
     }
 
-    /// Whether a peer has less right than by the rules before, so that its connections must end.
+    /// Whether a peer has fewer rights than under the rules `before`, so that its connections must
+    /// end.
     pub(crate) fn revokes(&self, before: &ExportEntry, peer: &Peer) -> bool {
         self.admits(peer).is_err() || (before.may_write(peer) && !self.may_write(peer))
     }
@@ -311,7 +313,7 @@ impl ExportEntry {
         let mut clients = connections.all.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&client));
-        // Whoever closes the entry looks afterwards which connections there are.
+        // Code that closes the entry looks at the connections afterwards.
         if self.is_closed.load(Ordering::SeqCst) {
             connections.open.fetch_sub(1, Ordering::SeqCst);
             return Err(Refusal::ShuttingDown);
@@ -320,7 +322,7 @@ impl ExportEntry {
     }
 }
 
-/// Whether a list of certificates is for everybody, or names the peer's.
+/// Whether the peer's certificate is in the list; an empty list admits everybody.
 fn is_listed(list: &[String], peer: &Peer) -> bool {
     list.is_empty() || peer.certificate.as_ref().is_some_and(|name| list.contains(name))
 }
@@ -350,8 +352,8 @@ impl Connection {
     }
 }
 
-/// What a client asked with requests that arrived together: counted by itself first, since each
-/// change that others see holds the processor up.
+/// Counts of requests that arrived together. They are summed up locally first, because changing
+/// shared counters is slow.
 #[derive(Default)]
 struct BatchCounts {
     requests: u64,
@@ -370,10 +372,10 @@ impl BatchCounts {
     }
 }
 
-/// An export as one peer opens it.
+/// An export opened by one peer.
 struct OpenedExport {
     export: VolumeExport,
-    /// The control export, if that was asked for.
+    /// The control export, if the peer opened that.
     control: Option<control_export::ControlExport>,
     window: hint_session::WindowLayout,
     entry: Arc<ExportEntry>,
@@ -420,7 +422,7 @@ impl Export for OpenedExport {
     }
 }
 
-/// Whether the opt-in context was agreed on.
+/// Whether the connection has opted in to the context.
 fn opted_in(contexts: &[Context]) -> bool {
     contexts.iter().any(|context| context.key == hint_session::COOP)
 }
@@ -450,7 +452,8 @@ pub(super) fn refuse(request: Request) {
     request.reply.fail(Failure::ShuttingDown, text);
 }
 
-/// The session of a connection: it counts requests, and refuses them when the right is gone.
+/// The session of a connection: counts requests, and refuses them when the connection has lost its
+/// right.
 struct ConnectionService {
     session: Box<dyn Session>,
     client: Arc<Connection>,
@@ -482,7 +485,7 @@ impl Session for ConnectionService {
         if self.client.is_revoked() {
             return requests.drain(..).for_each(refuse);
         }
-        // Before the answers: who has them finds them counted.
+        // Before the answers, so that a client that has an answer finds it counted.
         let mut counts = BatchCounts::default();
         requests.iter().for_each(|request| counts.count(request));
         self.client.count(counts);

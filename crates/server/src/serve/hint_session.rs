@@ -1,13 +1,12 @@
-//! The opt-in context `x-undercroft:coop`: what a client that knows us may ask for over plain NBD.
-//! A session that did not ask for the context never meets any of it. docs/developer/hints.md has
+//! The opt-in context `x-undercroft:coop`: what a client that knows this server may ask for over
+//! plain NBD. Sessions that did not ask for the context see none of it. docs/developer/hints.md has
 //! the format.
 //!
-//! A session with the context sees a volume that is larger: from `base` on (its size, rounded up to
-//! 1 MiB) there is a *window*. Reading the window gives the status as JSON, filled up with blanks;
-//! a write into it is a message of hints, never data. The gap before it is not addressable.
+//! A session with the context sees a larger volume: from `base` on (the volume's size, rounded up
+//! to 1 MiB) there is a *window*. Reading the window returns the status as JSON, padded with
+//! blanks; a write into it is a message of hints, never data. The gap before it is not addressable.
 //!
-//! Behind the window is a region that a client reads to be told what this cache holds, if it wants
-//! to know (`feed.rs`).
+//! Behind the window is a region that a client reads to learn what this cache holds (`feed.rs`).
 //!
 //! Clients that cannot be changed have a second way, `control_export.rs`.
 
@@ -33,33 +32,33 @@ use crate::volume::{RESIDENCY_BLOCKS, Volume};
 /// Number of the context among those of an export.
 pub(super) const COOP: u32 = 0x636f_6f70;
 
-/// What the window's base is a multiple of, in bytes.
+/// Alignment of the window's base in bytes.
 const UNIT: u64 = 1 << 20;
 
-/// Bytes of the window.
+/// Length of the window in bytes.
 pub(super) const WINDOW: u64 = MESSAGE_BYTES_MAX as u64;
 
-/// Bytes behind it that a client reads to be told what this cache holds: what there is to tell, and
-/// zeroes.
+/// Length in bytes of the region behind it, in which a client reads what this cache holds, followed
+/// by zeroes.
 const NEWS: u64 = MESSAGE_BYTES_MAX as u64;
 
-/// Makes the status text that clients of the context read; or, if one goes on reading, gives the
-/// last one.
+/// Makes the status text for clients of the context. With `true`, a client continues reading, and
+/// the latest text may be returned.
 pub(super) type Status = Arc<dyn Fn(bool) -> Bytes + Send + Sync>;
 
-/// Where a window is, and what may be said in it.
+/// The place of a window, and the hints that it accepts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowLayout {
     /// First byte of the window.
     base: u64,
-    /// Which hints are taken there.
+    /// The kinds of hints accepted.
     takes: Abilities,
-    /// Bytes behind it where a level of a scheme answers.
+    /// Bytes behind it in which a level of a scheme answers.
     answers: u64,
 }
 
 impl WindowLayout {
-    /// The window of a volume's own sessions.
+    /// The window in the sessions of a volume.
     pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
         let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
         let takes = abilities(volume);
@@ -67,17 +66,17 @@ impl WindowLayout {
         Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
     }
 
-    /// The window that a control export is. Between connections there is no order, so that nobody
-    /// can say what is here after a request, and nothing is answered that a request would follow.
-    /// Who may not write the volume is not heard there.
+    /// The window of a control export. Connections have no common order, so content cannot be
+    /// reported as of a certain request, and no level answers are given there. Hints are accepted
+    /// only if the peer may write the volume.
     pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
         let all = if may_write { abilities(volume) } else { Abilities::default() };
         let takes = Abilities { follow: false, freq: false, ..all };
         Self { base: 0, takes, answers: 0 }
     }
 
-    /// The contexts of ours that a query names; without a query the namespace, so that tools which
-    /// select all that is listed do not opt in by accident.
+    /// The contexts of this project that a query names. For an empty query this is the namespace
+    /// alone, so that tools which select everything listed do not opt in by accident.
     pub(super) fn contexts(&self, query: &str, volume: &Volume, epoch: u64) -> Vec<Context> {
         if query.is_empty() {
             return vec![Context { name: NAMESPACE.to_owned(), key: COOP, kept: None }];
@@ -92,7 +91,7 @@ impl WindowLayout {
             news: agreed.follow.then(|| (self.base.saturating_add(WINDOW), NEWS)),
             grant: agreed,
         };
-        // The key is not said again.
+        // The key is not sent back.
         let kept = query.client.and_then(|id| id.key);
         let client = query.client.map(|id| format!(";client={:x}", id.number)).unwrap_or_default();
         let level = level_answers::grant(volume, self.base.saturating_add(WINDOW));
@@ -106,18 +105,19 @@ impl WindowLayout {
         self.base
     }
 
-    /// The size that a session is told.
+    /// The export size that a session reports.
     pub(super) fn told_size(&self, contexts: &[Context]) -> u64 {
         let news = if agreed(contexts).0.follow { NEWS } else { 0 };
         self.base.saturating_add(WINDOW + news.max(self.answers))
     }
 }
 
-/// What a volume has a use for.
+/// The kinds of hints that a volume can use.
 fn abilities(volume: &Volume) -> Abilities {
     let cooperates = volume.has_clients();
     let is_cached = volume.config().cache_blocks > 0;
-    // A level is told of requests and of what goes down, and decides the rest with these.
+    // A level is told of requests and of blocks that move down, and decides everything else from
+    // these.
     let is_level = volume.config().placement.scheme().is_some();
     Abilities {
         evict: cooperates && !is_level,
@@ -131,7 +131,7 @@ fn abilities(volume: &Volume) -> Abilities {
     }
 }
 
-/// What was agreed on in a context of ours, and with whom.
+/// The abilities agreed on in the context, and the client.
 pub(super) fn agreed(contexts: &[Context]) -> (Abilities, Option<ClientId>) {
     let Some(context) = contexts.iter().find(|context| context.key == COOP) else {
         return Default::default();
@@ -150,15 +150,15 @@ pub(super) struct HintSession {
     size: u64,
     /// Whether base:allocation was selected too.
     allocation: bool,
-    /// Whether what rides waits for its request: what `order` says.
+    /// Whether hints that ride wait for their request, as `order` says.
     reads_first: bool,
-    /// A message whose answer waits for that of the request it came with.
+    /// The reply to a message that is sent together with that of its request.
     unanswered: Option<Reply>,
-    /// A message about what the next request drives out, and whether that has come.
+    /// A message about evictions by the next request, and whether that request has come.
     riding: Option<(Heard, bool)>,
-    /// What is answered to a level above.
+    /// The answers to a level above.
     answers: LevelAnswers,
-    /// The evictions that the requests coming in together tell.
+    /// The evictions told with the current batch of requests.
     batch: HintBatch,
 }
 
@@ -247,10 +247,10 @@ impl Session for HintSession {
 }
 
 impl HintSession {
-    /// Notes a message that is one record of evictions, as most are: it is acted on with others
-    /// when the batch ends. Any other request is given back.
+    /// Notes a message that consists of one EVICT record, as most do; it is applied with others
+    /// when the batch ends. Returns any other request.
     fn note(&mut self, request: Request) -> Option<Request> {
-        // What rides, what a level is told, and what comes without a request have their own turns.
+        // Riding hints, hints to a level, and hints without a request are handled elsewhere.
         let volume = &self.window.volume;
         let is_plain = self.riding.is_none() && self.unanswered.is_none();
         let (true, None, Some(member)) =
@@ -271,7 +271,7 @@ impl HintSession {
         None
     }
 
-    /// Acts on what was noted.
+    /// Applies the noted evictions.
     fn act(&mut self) {
         if !self.batch.is_empty() {
             let volume = &self.window.volume;
@@ -279,11 +279,11 @@ impl HintSession {
         }
     }
 
-    /// Acts on a message before any request that comes after it, except on what rides with the
-    /// next one.
+    /// Applies a message before any later request, except hints that ride with the next request.
     fn message(&mut self, heard: Heard, reply: Reply) {
         if self.riding.is_some() || self.unanswered.is_some() {
-            // In order: what the one before rode with, if it has come, and then that.
+            // In order: the request that the earlier message rode with, if it has come, and then
+            // that message.
             self.end_of_batch();
             if let Some((heard, _)) = self.riding.take() {
                 self.window.hear(heard);
@@ -304,18 +304,18 @@ impl HintSession {
         self.window.hear(Heard { hints: others, ..heard });
     }
 
-    /// What is answered there depends on what the volume is.
+    /// A request behind the window; the volume's kind determines what is there.
     fn behind_window(&mut self, request: Request, behind: u64) {
         if !self.window.granted.freq {
             return self.news(request);
         }
-        // In order with the requests before.
+        // In order with the earlier requests.
         self.inner.end_of_batch();
         let from = request.offset - behind;
         self.answers.request(request, from, self.window.caller());
     }
 
-    /// Tells what is here after all that came before.
+    /// Tells what the cache holds after all earlier requests.
     fn news(&mut self, request: Request) {
         let Command::Read { one_chunk } = request.command else {
             let text = "what is behind the window is for reading".to_owned();
@@ -325,13 +325,13 @@ impl HintSession {
         self.window.news(request.length, one_chunk, request.reply);
     }
 
-    /// Residency, beside the allocation if that was asked for too.
+    /// Answers with residency, and with allocation if that was selected too.
     fn block_status(&mut self, request: Request) {
         let Request { command, offset, length, durable, reply } = request;
         let one = matches!(command, Command::BlockStatus { one_extent: true });
         self.act();
         let mut residency = self.window.volume.residency(offset, length);
-        // Finding one is cheaper than reading it.
+        // Examining a block costs less than reading it.
         self.window.owes(RESIDENCY_BLOCKS as u64 / 4);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
@@ -351,7 +351,7 @@ impl HintSession {
     }
 }
 
-/// Runs of blocks that are equally resident; `status` of each block is bit 0 resident, bit 1 dirty.
+/// Joins blocks of equal status into extents. `status` of each block: bit 0 resident, bit 1 dirty.
 pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
     let mut extents = Vec::<Extent>::new();
     for (length, status) in blocks {
@@ -363,10 +363,10 @@ pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
     extents
 }
 
-/// The status of the server of a volume, asked for over NBD: the JSON of `/stats`.
+/// Reads the status of a volume's server over NBD: the JSON of `/stats`.
 ///
 /// # Errors
-/// The server cannot be reached, or is none of ours.
+/// The server cannot be reached, or does not offer the status.
 pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
     let contexts = vec![Query::default().to_string()];

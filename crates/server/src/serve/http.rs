@@ -1,5 +1,5 @@
-//! Counters and health over HTTP, for people, scripts and Prometheus. How many connections there
-//! may be, and for how long, is in `http/bounds.rs`.
+//! Counters and health over HTTP, for people, scripts and Prometheus. `http/bounds.rs` limits the
+//! number and the duration of connections.
 
 pub(crate) mod bounds;
 
@@ -55,7 +55,7 @@ async fn metrics(State(exports): State<Arc<ExportTable>>) -> Response {
     }
 }
 
-/// Healthy while every volume takes requests.
+/// Healthy while every volume accepts requests.
 async fn health(State(exports): State<Arc<ExportTable>>) -> Response {
     if exports.all().iter().any(|entry| entry.volume().is_closing()) {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response()

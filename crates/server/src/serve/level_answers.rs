@@ -1,10 +1,10 @@
-//! What a session answers whose client runs the level above of the same scheme: three areas behind
-//! the window, which are read. The first answers the request that the last message spoke of: what
-//! becomes of its blocks. The second tells which block comes up for those that went down, the third
-//! gives its data. docs/developer/hints.md has the format.
+//! The answers of a session whose client runs the level above of the same scheme: three areas
+//! behind the window, which the client reads. The first answers the request that the last message
+//! announced: what happens to its blocks. The second tells which block comes up in exchange for
+//! those that went down; the third gives its data. docs/developer/hints.md has the format.
 //!
-//! Here, too, is the session of a volume that has a level below: while a block may still come up
-//! from there, the next request waits.
+//! Also here: the session of a volume that has a level below. While a block may still come up from
+//! there, the next request waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use undercroft_nbd::{Command, Failure, Reply, Request, Session};
 use crate::volume::Volume;
 use crate::volume::clients::Caller;
 
-/// Answers that wait for their requests; of more the oldest are given without.
+/// Most answers that wait for their requests; beyond that the oldest are sent without waiting.
 const NEXT_MAX: usize = 1024;
 
-/// Bytes of all areas.
+/// Total length of the areas in bytes.
 pub(super) const AREAS: u64 = ANSWER_AREAS * ANSWER_AREA_BYTES;
 
-/// What a client is told of the level that a volume is, if it is one, with areas from a byte on.
+/// The level grant of a volume, if it is a level, with areas from byte `answers_base` on.
 pub(super) fn grant(volume: &Volume, answers_base: u64) -> Option<LevelGrant> {
     let config = volume.config();
     let scheme = config.placement.scheme()?.to_string();
@@ -32,16 +32,16 @@ pub(super) fn grant(volume: &Volume, answers_base: u64) -> Option<LevelGrant> {
     Some(LevelGrant { scheme, blocks: below + u64::from(config.cache_blocks), answers_base })
 }
 
-/// The areas of a session.
+/// The answer areas of a session.
 pub(super) struct LevelAnswers {
     volume: Arc<Volume>,
-    /// The first block of which the last message said that it will be asked for.
+    /// The first block that the last message announced.
     asked: Option<u64>,
-    /// Answers to requests that come, by the first block of each.
+    /// Answers for announced requests, by the first block of each.
     next: VecDeque<Next>,
-    /// The last block that came up, until it is fetched.
+    /// The last block that came up, until its data are fetched.
     parcel: Option<(Passed, Bytes)>,
-    /// Whether no request will come any more.
+    /// Whether no further request will come.
     is_over: bool,
 }
 
@@ -69,7 +69,7 @@ impl LevelAnswers {
         }
     }
 
-    /// A message came.
+    /// A message arrived.
     pub(super) fn message(&mut self, hints: &[Hint]) {
         self.asked = hints.iter().find_map(|hint| match hint {
             Hint::Ask(asked) => Some(asked.block),
@@ -77,7 +77,7 @@ impl LevelAnswers {
         });
     }
 
-    /// A request in the areas, `from` their first byte on.
+    /// A request in the areas, from their byte `from` on.
     pub(super) fn request(&mut self, request: Request, from: u64, caller: Caller) {
         let Request { command, length, reply, .. } = request;
         let (area, within) = (from / ANSWER_AREA_BYTES, from % ANSWER_AREA_BYTES);
@@ -104,7 +104,7 @@ impl LevelAnswers {
                 let passed = self.parcel.as_ref().map(|(passed, _)| *passed);
                 reply.data(vec![records(passed.as_slice(), length)]);
             }
-            // With its record, so that nobody takes it for another block's.
+            // The data come with their record, so that they are not taken for another block's.
             _ => match self.parcel.take() {
                 Some((passed, data)) if (Passed::BYTES + data.len()) as u64 == length => {
                     reply.data(vec![records(&[passed], Passed::BYTES as u64), data]);
@@ -114,14 +114,15 @@ impl LevelAnswers {
         }
     }
 
-    /// No request will come any more: whatever waits for one is answered without. (The connection
-    /// does not end before all is answered.)
+    /// No further request will come: all waiting answers are sent without one. (The connection does
+    /// not end before everything is answered.)
     pub(super) fn no_more(&mut self) {
         self.is_over = true;
         self.next.drain(..).for_each(|next| next.give(&[]));
     }
 
-    /// A request of the volume comes: if its answer is wanted, that is given after its own.
+    /// A request to the volume: if its answer is awaited in an area, that is sent after its own
+    /// reply.
     pub(super) fn ride(&mut self, mut request: Request, caller: Caller) -> Request {
         let is_asked = matches!(request.command, Command::Read { .. } | Command::Write { .. });
         if self.next.is_empty() || !is_asked || request.length == 0 {
@@ -142,7 +143,7 @@ impl LevelAnswers {
     }
 }
 
-/// Records, with zeroes up to a length: these end them.
+/// Encodes records, padded with zeroes, which end them.
 fn records(passed: &[Passed], length: u64) -> Bytes {
     let mut bytes = BytesMut::with_capacity(length as usize);
     passed.iter().for_each(|&passed| Hint::Pass(passed).put(&mut bytes));
@@ -150,15 +151,15 @@ fn records(passed: &[Passed], length: u64) -> Bytes {
     bytes.freeze()
 }
 
-/// A session that waits, one request after the other, until the level below is settled.
+/// A session that serves requests one after another, each when the level below is settled.
 pub(super) struct SettledSession {
-    /// A request, or none: no more will come.
+    /// A request, or `None` if no further ones will come.
     requests: UnboundedSender<Option<Request>>,
     owed: Arc<AtomicU64>,
 }
 
 impl SettledSession {
-    /// As many requests wait as the connection may have in flight.
+    /// The channel needs no limit: the connection limits the requests in flight.
     pub(super) fn new(volume: &Arc<Volume>, session: Box<dyn Session>) -> Self {
         let (sender, receiver) = unbounded_channel();
         let owed = Arc::new(AtomicU64::new(0));
@@ -169,7 +170,7 @@ impl SettledSession {
 
 impl Session for SettledSession {
     fn submit(&mut self, request: Request) {
-        // If the task is gone, the request is dropped, and so answered.
+        // If the task is gone, the request is dropped, which answers it.
         let _ = self.requests.send(Some(request));
     }
 

@@ -1,4 +1,4 @@
-//! The counters as scripts read them: JSON under the names of the contract, and Prometheus text.
+//! The counters for scripts: JSON with the documented names, and Prometheus text.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ const LATENCY_BOUNDS_S: [f64; 16] = [
     2.0,
 ];
 
-/// The object of `/stats`: `{"volumes": {NAME: {...}}, "total": {...}}`, of the given volumes.
+/// The object of `/stats` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`.
 pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
     let mut total = Stats::default();
     let mut volumes = Map::new();
@@ -42,7 +42,7 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
     json!({ "volumes": volumes, "total": numbers(&total) })
 }
 
-/// The counters of a volume or of all of them.
+/// The counters of one volume, or the total of all.
 fn numbers(stats: &Stats) -> Map<String, Value> {
     let mut numbers = match serde_json::to_value(stats) {
         Ok(Value::Object(numbers)) => numbers,
@@ -52,7 +52,7 @@ fn numbers(stats: &Stats) -> Map<String, Value> {
     numbers
 }
 
-/// For each operation and source that occurred: count, median and tail in microseconds.
+/// For each operation and source that occurred: count, median and 99th percentile in microseconds.
 fn latencies(entry: &ExportEntry) -> Value {
     let mut all = Map::new();
     for CommandInfo { kind, name, .. } in &COMMANDS {
@@ -83,7 +83,7 @@ pub(crate) fn prometheus(exports: &Arc<ExportTable>) -> Result<String, fmt::Erro
     Ok(out)
 }
 
-/// What is counted, read when Prometheus asks.
+/// The collector, which reads the counters when Prometheus asks.
 #[derive(Debug)]
 struct Scrape(Arc<ExportTable>);
 
@@ -93,7 +93,7 @@ impl fmt::Debug for ExportTable {
     }
 }
 
-/// A number that Prometheus reads: counters only ever grow.
+/// A number for Prometheus; counters never decrease.
 struct Number {
     name: &'static str,
     help: &'static str,
@@ -202,10 +202,10 @@ impl Collector for Scrape {
     }
 }
 
-/// Numbers as `each` of their kind gives them: name, meaning, whether it only grows, value.
+/// Numbers as returned by `each`: name, meaning, whether it only grows, value.
 type Named = Vec<(&'static str, &'static str, bool, u64)>;
 
-/// A group of numbers that some volumes have.
+/// Encodes a group of numbers that some volumes have.
 fn named(
     encoder: &mut DescriptorEncoder<'_>,
     group: &str,
@@ -234,7 +234,7 @@ fn name(entry: &ExportEntry) -> String {
     entry.volume().config().name.clone()
 }
 
-/// The fine buckets (upper bound in nanoseconds, count) gathered into those that are published.
+/// Sums the fine buckets (upper bound in nanoseconds, count) into the published ones.
 fn coarse(fine: &[(u64, u64)]) -> (u64, Vec<(f64, u64)>) {
     let mut buckets: Vec<(f64, u64)> =
         LATENCY_BOUNDS_S.iter().chain(&[f64::MAX]).map(|&bound| (bound, 0)).collect();

@@ -1,7 +1,7 @@
 //! The server as a program runs it: volumes opened from a configuration, listeners, access,
-//! counters over HTTP, warm restart, reload, and the end. The configuration is in `config/`.
+//! counters over HTTP, warm restart, reload, and shutdown. The configuration is in `config/`.
 //!
-//! What a volume does with a request is outside of this folder.
+//! Not here: what a volume does with a request.
 
 mod control_export;
 mod exports;

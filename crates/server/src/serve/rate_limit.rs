@@ -1,8 +1,9 @@
-//! Requests a second: a bucket of tokens for all connections of a volume, and a session whose
-//! requests wait for theirs.
+//! The limit of requests per second: a token bucket for all connections of a volume, and a session
+//! whose requests wait for tokens.
 //!
-//! A connection's requests keep their order. Those of several take turns, however many each has. A
-//! connection that goes takes those with it that wait: nobody has to wait for them afterwards.
+//! The requests of a connection keep their order. Connections take turns, however many requests
+//! each has. The waiting requests of a connection that ends are dropped, so that nobody waits for
+//! them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,10 +16,10 @@ use undercroft_nbd::{Request, Session};
 
 use super::exports::{Connection, refuse};
 
-/// Lets so many requests through in a second, and a second's worth at once.
+/// Lets a number of requests per second pass, and one second's worth of them at once.
 pub(super) struct TokenBucket {
     tokens: Mutex<Tokens>,
-    /// Who waits for a token has it, one after the other.
+    /// Held by the request that waits for a token; requests wait one after another.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -30,7 +31,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// Takes a token; or how long it will be until there is one.
+    /// Takes a token, or returns the time until there is one.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + gained).min(self.per_second);
@@ -54,7 +55,7 @@ impl TokenBucket {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A token, if there is one that nobody waits for.
+    /// Takes a token, if there is one and no request waits for it.
     fn try_take(&self) -> bool {
         self.turn.try_lock().is_ok_and(|_turn| self.tokens().take(Instant::now()).is_ok())
     }
@@ -72,12 +73,12 @@ impl TokenBucket {
     }
 }
 
-/// A session with a limit of requests a second.
+/// A session with a limit of requests per second.
 pub(super) struct RateLimitedSession {
     bucket: Arc<TokenBucket>,
     session: Arc<Mutex<Box<dyn Session>>>,
     client: Arc<Connection>,
-    /// Those that wait for a token, or for others that do.
+    /// Number of requests that wait for a token, or behind others that do.
     waiting: Arc<AtomicUsize>,
     later: UnboundedSender<Request>,
     task: AbortHandle,
@@ -121,13 +122,13 @@ async fn pass_on(parts: Parts, client: Weak<Connection>, mut requests: Unbounded
 
 impl Session for RateLimitedSession {
     fn submit(&mut self, request: Request) {
-        // Only here does anybody begin to wait.
+        // Requests start to wait only here.
         if self.waiting.load(Ordering::SeqCst) == 0 && self.bucket.try_take() {
             return self.session().submit(request);
         }
         self.client.delayed.fetch_add(1, Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // If the task is gone, the request is dropped, and so answered.
+        // If the task is gone, the request is dropped, which answers it.
         let _ = self.later.send(request);
     }
 
@@ -141,7 +142,7 @@ impl Session for RateLimitedSession {
 
     fn no_more(&mut self, is_gone: bool) {
         if is_gone {
-            // What waits is dropped, and so answered.
+            // Waiting requests are dropped, which answers them.
             self.task.abort();
         }
         self.session().no_more(is_gone);
@@ -168,7 +169,7 @@ mod tests {
         let wait = tokens.take(start).unwrap_err();
         assert_eq!(wait.as_millis(), 100);
         assert!(tokens.take(start + wait).is_ok());
-        // A long silence saves up one second's worth, no more.
+        // A long silence saves up one second's worth, and no more.
         let late = start + Duration::from_secs(100);
         let passed = (0..20).filter(|_| tokens.take(late).is_ok()).count();
         assert_eq!(passed, 10);

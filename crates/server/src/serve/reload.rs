@@ -1,8 +1,8 @@
-//! What changes while a server runs: certificates, sizes, volumes that come and go, and who may
-//! use them. Whatever cannot be done is logged, with the reason, and stays as it was.
+//! What changes while a server runs: certificates, sizes, added and removed volumes, and access.
+//! Whatever cannot be changed is logged with the reason, and stays as it was.
 //!
-//! Memory: a volume keeps its share of the cache for as long as it is there. One that comes takes
-//! its own (`cache=SIZE`) from what no volume has; one that goes gives its share back.
+//! Memory: a volume keeps its share of the cache while it exists. An added volume takes its share
+//! (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,21 @@ use super::run::{GRACE, Running, close, open_volume, outdate_unwritten, upstream
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 
-/// How long to wait for whoever still uses a volume that is closed and gone, so that its file can
-/// be opened again.
+/// How long to wait for the last user of a removed volume, so that its file can be opened again.
 const LAST_USER: Duration = Duration::from_secs(5);
 
-/// How long a reload waits for a store: to be opened, and to say how large it is.
+/// How long a reload waits for a store: to open it, and to learn its size.
 const OPENS: Duration = Duration::from_secs(60);
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Pause between two looks at something that is about to end.
+/// Pause between two checks for something that is about to end.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Running {
-    /// Takes over what can be changed without a restart; `Err`: why there is no configuration, and
-    /// what is read again is read from where it was.
+    /// Applies what can be changed without a restart. `Err`: why there is no new configuration; the
+    /// files named by the old one are then read again.
     ///
-    /// May be dropped half-way: [`Running::stop`] then still finds every volume.
+    /// May be dropped at any point: [`Running::stop`] then still finds every volume.
     pub async fn reload(&mut self, config: Result<ServerConfig, String>) {
         match config {
             Err(error) => tracing::error!("{error}; all settings stay as they were"),
@@ -74,7 +73,7 @@ impl Running {
                 tracing::error!(volume = name, "its store has still not said how large it is");
                 continue;
             }
-            // A task of its own: what has begun at the store has to come to its end.
+            // A separate task, because a started store request must run to its end.
             let grows = Arc::clone(&volume);
             let mut growing = tokio::spawn(async move { grows.grow().await });
             let Ok(Ok(grown)) = timeout(ANSWERS, &mut growing).await else {
@@ -102,13 +101,13 @@ impl Running {
         }
     }
 
-    /// Closes the volumes that the configuration has no more, and tries again with those that could
-    /// not be closed before.
+    /// Closes the volumes that are no longer in the configuration, and retries those that could not
+    /// be closed before.
     async fn remove_volumes(&mut self, next: &ServerConfig) {
         let stays = |name: &str| next.volumes.iter().any(|volume| volume.name == name);
         let names: Vec<_> = self.config.volumes.iter().map(|v| v.name.clone()).collect();
         for name in names.into_iter().filter(|name| !stays(name)) {
-            // Kept where the end of the server finds it, before anything is waited for.
+            // Kept where `stop` finds it, before the first wait.
             self.leaving.extend(self.exports.remove(&name));
         }
         let mut at = 0;
@@ -130,7 +129,7 @@ impl Running {
         }
     }
 
-    /// Applies new rules of access, and says what cannot be changed.
+    /// Applies new access rules, and logs what cannot be changed.
     async fn change_volumes(&mut self, config: &ServerConfig) {
         for next in &config.volumes {
             let name = &next.name;
@@ -180,7 +179,7 @@ impl Running {
         }
     }
 
-    /// Bytes of cache that volumes have.
+    /// Bytes of cache assigned to volumes.
     fn assigned(&self) -> u64 {
         self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
@@ -218,11 +217,11 @@ impl Running {
     }
 
     /// Ends the connections of some peers to a volume and to its control export, after the entry
-    /// was closed for them. Takes [`GRACE`] at most; requests are refused from the beginning.
+    /// was closed for them. Takes at most [`GRACE`]; requests are refused at once.
     async fn end_connections(&self, entry: &ExportEntry, unwelcome: impl Fn(&Peer) -> bool) {
         let (name, owner) = (&entry.volume().config().name, entry.owner());
         let deadline = clock::now() + GRACE;
-        // One that began before the entry was closed may still be on its way to transmission.
+        // A connection that began before the entry was closed may still be in its handshake.
         loop {
             let connections = entry.revoke(&unwelcome);
             if connections == 0 {
@@ -243,7 +242,7 @@ impl Running {
     }
 }
 
-/// Waits until nobody holds the volume any more; its store is closed then.
+/// Waits until nobody holds the volume, whose store is then closed.
 async fn await_last_user(entry: Arc<ExportEntry>) {
     let volume = Arc::downgrade(entry.volume());
     drop(entry);

@@ -1,9 +1,10 @@
-//! A server from its configuration: opened, running, stopped. What changes while it runs is in
-//! `reload.rs`.
+//! The life of a server: opened from its configuration, running, stopped. `reload.rs` changes it
+//! while it runs.
 //!
-//! The way out: no new connections, what is in flight is answered, what the caches know is saved
-//! for a warm restart, every volume is written out and flushed, all at the same time. What a store
-//! does not take is named, and kept in a file if there is a folder for that.
+//! Stopping: no new connections are accepted, requests in flight are answered, the state of the
+//! caches is saved for a warm restart, and all volumes are written out and flushed at the same
+//! time. Blocks that a store does not take are reported, and kept in a file if a folder is
+//! configured for that.
 
 use std::collections::HashMap;
 use std::fs;
@@ -36,14 +37,14 @@ use crate::volume::state::{SavedContent, StateError};
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// What takes longer than this to open is said to be waited for.
+/// Opening that takes longer than this is logged.
 const OPENING: Duration = Duration::from_secs(2);
 
-/// Why a server could not start or stop as it should.
+/// Why a server could not start or stop properly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error("{0}")]
     Plan(String),
     /// Something could not be opened, bound, or written.
@@ -51,15 +52,15 @@ pub enum ServeError {
     Work(String),
 }
 
-/// A server that serves.
+/// A running server.
 pub struct Running {
-    /// What is in force: what a reload could not change is as it was.
+    /// The configuration in force; what a reload could not change is as it was.
     pub(super) config: ServerConfig,
     pub(super) server: Server,
     pub(super) exports: Arc<ExportTable>,
-    /// Volumes that were taken away and could not be closed yet.
+    /// Removed volumes that could not be closed yet.
     pub(super) leaving: Vec<Arc<ExportEntry>>,
-    /// Volumes whose stores have not yet said how large they are, by name.
+    /// Volumes whose stores have not yet told their size, by name.
     pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
     http: Option<SocketAddr>,
@@ -70,15 +71,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens everything that a valid configuration says and begins to serve.
+    /// Opens everything that a valid configuration names, and starts to serve.
     ///
     /// # Errors
-    /// Names what could not be opened. Nothing is left running then.
+    /// What could not be opened. Nothing is left running then.
     pub async fn start(config: &ServerConfig) -> Result<Running, ServeError> {
         Running::start_in(config, Surroundings::default()).await
     }
 
-    /// Starts as [`start`](Self::start) does, with other surroundings than the system's.
+    /// Starts like [`start`](Self::start), with other surroundings than the system's.
     ///
     /// # Errors
     /// As for [`Running::start`].
@@ -89,7 +90,7 @@ impl Running {
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
         let upstream = upstream_options(config, &surroundings)?;
-        // Together: one may have to wait for a service, or for a lease to run out.
+        // All at once: one may have to wait for a service, or for a lease to expire.
         let opening =
             config.volumes.iter().map(|volume| open_volume(volume, &upstream, &surroundings));
         for (volume, rules) in try_join_all(opening).await?.into_iter().zip(&config.volumes) {
@@ -123,8 +124,8 @@ impl Running {
         };
         let http = pages.as_ref().map(TcpListener::local_addr).transpose();
         let http = http.map_err(|e| work("http", &e))?;
-        // Before the first write is answered, so that the mark of an unclean end stands by then;
-        // and after all that can fail, so that a server which never began leaves none.
+        // Before the first write is answered, so that the mark of an unclean end exists by then;
+        // and after everything that can fail, so that a server that never started leaves none.
         config.volumes.iter().for_each(|volume| outdate_unwritten(config, volume));
         if let Some(state) = &state {
             exports.all().iter().for_each(|entry| state.resume(entry.volume()));
@@ -157,22 +158,22 @@ impl Running {
         })
     }
 
-    /// What connections come to: for those that no listener accepts.
+    /// The NBD server, for connections that no listener accepts.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Where it listens, as the beginnings of URIs: `nbd://127.0.0.1:10809/`.
+    /// The addresses that it listens on, as beginnings of URIs: `nbd://127.0.0.1:10809/`.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Where it listens for HTTP.
+    /// The address that it listens on for HTTP.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// What it serves, in the order of the settings: the first is the default export.
+    /// The configuration in force. The first volume is the default export.
     pub fn config(&self) -> &ServerConfig {
         &self.config
     }
@@ -182,10 +183,10 @@ impl Running {
         self.exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect()
     }
 
-    /// Ends it: answers what is in flight, flushes, saves.
+    /// Stops the server: answers requests in flight, flushes, and saves the state of the caches.
     ///
     /// # Errors
-    /// A volume could not be flushed: what is lost is said.
+    /// A volume could not be flushed; the message tells what is lost.
     pub async fn stop(self) -> Result<(), ServeError> {
         let cut = self.server.shutdown(GRACE).await;
         if cut > 0 {
@@ -203,7 +204,7 @@ impl Running {
         if failures.is_empty() { Ok(()) } else { Err(ServeError::Work(failures.join("; "))) }
     }
 
-    /// Says what is lost, and keeps it where that is wanted.
+    /// Describes what is lost, and keeps it in a file if configured.
     fn lost(&self, volume: &Volume, lost: &Unwritten) -> String {
         let name = &volume.config().name;
         let config = self.config.volumes.iter().find(|config| config.name == *name);
@@ -224,7 +225,7 @@ impl Running {
     }
 }
 
-/// Saves what makes a restart warm, and makes everything durable.
+/// Saves the state for a warm restart, and makes everything durable.
 pub(super) async fn close(
     volume: &Arc<Volume>,
     state: Option<&StateFolder>,
@@ -237,7 +238,8 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// What was kept of a volume must not be written to it once it is open for writing.
+/// Outdates the kept blocks of a volume when it is opened for writing: they must not be written to
+/// it any more.
 pub(super) fn outdate_unwritten(server: &ServerConfig, volume: &VolumeConfig) {
     if let (Some(folder), false) = (&server.unwritten, volume.read_only) {
         unwritten::outdate(folder, &volume.name, &volume.store);
@@ -248,7 +250,7 @@ fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
     ServeError::Work(format!("{what}: {error}"))
 }
 
-/// How volumes connect to other servers.
+/// The options for connections to other servers.
 pub(super) fn upstream_options(
     config: &ServerConfig,
     surroundings: &Surroundings,
@@ -261,7 +263,7 @@ pub(super) fn upstream_options(
     Ok(options)
 }
 
-/// Opens a volume, with frames in memory of its own: the system has it back with the volume.
+/// Opens a volume with frames in memory of its own, which is freed with the volume.
 pub(super) async fn open_volume(
     config: &VolumeConfig,
     upstream_options: &ClientOptions,
@@ -345,7 +347,7 @@ fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {
     Ok((tls, Some(keys)))
 }
 
-/// What is wrong with an address to listen on, and what to do.
+/// An error about an address to listen on, with advice.
 fn unusable(flag: &str, address: &str, error: &io::Error) -> ServeError {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -377,8 +379,8 @@ async fn listen(address: &Address, tls: &TlsConfig) -> Result<(Listener, String)
     }
 }
 
-/// The folder for what a restart needs: what the cache of each volume knows, and for a
-/// write-back volume a mark that stands while it may hold what its store does not.
+/// The folder for a restart: the saved cache state of each volume, and for each write-back volume a
+/// mark that exists while it may hold changes that its store does not have.
 #[derive(Clone)]
 pub(super) struct StateFolder {
     path: PathBuf,
@@ -399,7 +401,7 @@ impl StateFolder {
         self.path.join(format!("{}.in-use", volume.config().name))
     }
 
-    /// Says what an unclean end may have lost, and brings back what was cached.
+    /// Logs what an unclean end may have lost, and restores the saved cache.
     pub(super) fn resume(&self, volume: &Arc<Volume>) {
         let name = volume.config().name.clone();
         let mark = self.mark(volume);
@@ -411,7 +413,7 @@ impl StateFolder {
             );
         }
         if volume.config().write == Write::Back {
-            // A mark that a power cut took with it would be none.
+            // The mark must survive a power failure.
             if let Err(error) = replace(&mark, format!("{}\n", std::process::id()).as_bytes()) {
                 tracing::warn!("{}: {error}", mark.display());
             }
@@ -426,7 +428,7 @@ impl StateFolder {
 
     fn save(&self, volume: &Volume) {
         let path = self.content(volume);
-        // The neighbours of a level of a scheme would not know that it is back.
+        // The neighbours of a level would not know about the restored blocks.
         let config = volume.config();
         if config.cache_blocks > 0 && config.placement.scheme().is_none() {
             if let Err(error) = volume.content().and_then(|content| content.save(&path)) {
@@ -436,12 +438,12 @@ impl StateFolder {
     }
 
     fn mark_clean(&self, volume: &Volume) {
-        // It stands only where the volume is write-back.
+        // The mark exists only for write-back volumes.
         let _ = fs::remove_file(self.mark(volume));
     }
 }
 
-/// Gives a volume back what its cache knew; the data follows in the background.
+/// Restores a volume's saved cache; the data are read in the background.
 fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
     let name = volume.config().name.clone();
     let saved = SavedContent::load(path, volume.content_bytes_max())?;

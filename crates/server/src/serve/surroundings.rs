@@ -1,5 +1,6 @@
-//! What a server takes from around it, beside its plan: stores, the way to other servers, chance.
-//! A program takes those of the system. A test that is to run the same way twice gives its own.
+//! What a server takes from its environment, beside its configuration: stores, connections to other
+//! servers, randomness. A program uses the system's. A test that must be reproducible gives its
+//! own.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,17 +9,17 @@ use std::sync::Arc;
 use undercroft_nbd::Connector;
 use undercroft_store::Store;
 
-/// Gives a volume's store by the volume's name; `None`: the one that the plan says.
+/// Gives a volume's store by the volume's name; `None`: open the configured one.
 pub type GiveStore = Arc<dyn Fn(&str) -> Option<Arc<dyn Store>> + Send + Sync>;
 
-/// Whatever is not given is the system's.
+/// Whatever is not given is taken from the system.
 #[derive(Clone, Default)]
 pub struct Surroundings {
-    /// Stores that are open already.
+    /// Stores that are already open.
     pub stores: Option<GiveStore>,
     /// How other servers are reached.
     pub connector: Option<Connector>,
-    /// What clients must not be able to guess follows from it.
+    /// Seed of everything that clients must not be able to guess.
     pub seed: Option<u64>,
 }
 
@@ -27,7 +28,7 @@ impl Surroundings {
         self.stores.as_ref().and_then(|give| give(volume))
     }
 
-    /// A seed that clients cannot know: from the standard library's own randomness.
+    /// A seed that clients cannot know, from the standard library's randomness.
     pub(super) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0))
     }

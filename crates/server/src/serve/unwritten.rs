@@ -1,16 +1,16 @@
-//! The file that keeps what a store did not take by the end of a server, if the operator wants one
-//! (`unwritten = DIR`), and its way back to the store, which happens only on request.
+//! The file that keeps the blocks that a store did not take before its server ended, if the
+//! operator wants one (`unwritten = DIR`). The blocks are written to the store only on request.
 //!
-//! Old data must never replace new. So a file is good for as long as nobody has had the chance to
-//! change the volume: a server that opens the volume for writing first renames the file, from
-//! `NAME-TIME.unwritten` to `.outdated`. And where the store is made of files, these must be as
-//! they were, to the nanosecond of their last change; to open one for writing, as every server
-//! does, changes that. What happens to another store without a server that is told of the folder is
-//! not noticed.
+//! Old data must never replace new data. So a file is valid only until somebody could have changed
+//! the volume: a server that opens the volume for writing first renames the file from
+//! `NAME-TIME.unwritten` to `.outdated`. If the store consists of files, these must also be
+//! unchanged, to the nanosecond of their last change; opening one for writing, as every server
+//! does, changes that time. Changes of another kind of store by anything but a server with this
+//! folder are not noticed.
 //!
-//! The file: the magic bytes; bytes of the head (u32, little-endian, as are all numbers); the head
-//! as JSON; then for each block its offset (u64), its bytes (u32), its data; at last `u64::MAX` and
-//! the CRC-32 of all before (u32).
+//! The format: the magic bytes; length of the head in bytes (u32; all numbers are little-endian);
+//! the head as JSON; for each block its offset (u64), its length in bytes (u32) and its data; at
+//! the end `u64::MAX` and the CRC-32 of everything before (u32).
 
 use std::fs;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -31,18 +31,18 @@ use crate::volume::close::Unwritten;
 
 const MAGIC: &[u8; 8] = b"UCKEPT\r\n";
 
-/// No head is longer.
+/// Most bytes of a head.
 const HEAD_BYTES_MAX: u32 = 1 << 20;
 
-/// Ends of the file's name: it may be written to its store, or may not any more, or was.
+/// Extensions of the file's name: may be written to its store; may not any more; was written.
 const GOOD: &str = "unwritten";
 const OUTDATED: &str = "outdated";
 const WRITTEN: &str = "written";
 
-/// What a file says of itself.
+/// The head of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnwrittenHead {
-    /// The volume that these blocks are of.
+    /// The volume of the blocks.
     pub volume: String,
     /// Its store, as in the configuration.
     pub store: String,
@@ -52,11 +52,11 @@ pub struct UnwrittenHead {
     pub blocks: u64,
     /// Why they were not written.
     pub why: String,
-    /// The files that the store is made of, as they were.
+    /// The files that the store consists of, at the time of writing.
     files: Vec<FileMark>,
 }
 
-/// By what a file is known that nobody has changed.
+/// Properties that show whether a file has been changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileMark {
     path: PathBuf,
@@ -68,7 +68,7 @@ struct FileMark {
 }
 
 impl FileMark {
-    /// Whether both marks are of the same content, whatever the path.
+    /// Whether both marks have the same properties, whatever the path.
     fn is_same_as(&self, other: &FileMark) -> bool {
         FileMark { path: other.path.clone(), ..self.clone() } == *other
     }
@@ -92,7 +92,7 @@ fn failed(path: &Path, what: impl ToString) -> UnwrittenError {
     UnwrittenError { path: path.to_owned(), what: what.to_string() }
 }
 
-/// Keeps the blocks that a store did not take, in a file of its own in `folder`: its path.
+/// Writes the blocks that a store did not take to a new file in `folder`. Returns its path.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -124,7 +124,7 @@ pub(super) fn keep(
     Ok(path)
 }
 
-/// A volume is opened for writing: what was kept of it is older than what will be written now.
+/// A volume is opened for writing: renames its kept files, which are outdated from now on.
 pub(super) fn outdate(folder: &Path, volume: &str, store: &StoreSpec) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in files.filter(|path| path.extension().is_some_and(|end| end == GOOD)) {
@@ -152,22 +152,23 @@ pub(super) fn outdate(folder: &Path, volume: &str, store: &StoreSpec) {
     }
 }
 
-/// What is in a file of unwritten blocks: its head, and each block's offset and length in bytes.
+/// The content of a file of unwritten blocks: its head, and each block's offset and length in
+/// bytes.
 ///
 /// # Errors
-/// It is no such file, or damaged.
+/// It is another kind of file, or damaged.
 pub fn show_unwritten(path: &Path) -> Result<(UnwrittenHead, Vec<(u64, usize)>), UnwrittenError> {
     let (head, kept) = load(path).map_err(|error| failed(path, error))?;
     let blocks = kept.iter().map(|kept| (kept.offset, kept.data.len())).collect();
     Ok((head, blocks))
 }
 
-/// Writes the blocks of a file to the store that they are of, or to another place of it that
-/// `store` names, and makes them durable. The file is renamed then, to `.written`.
+/// Writes the blocks of a file to their store, or to `store` if that is its new place, and makes
+/// them durable. Then the file is renamed to `.written`.
 ///
 /// # Errors
-/// The file is damaged; somebody has opened the volume for writing since; or the store refuses:
-/// then it may be tried again.
+/// The file is damaged; the volume was opened for writing since; or the store refuses the blocks.
+/// In the last case it may be tried again.
 pub async fn write_unwritten(
     path: &Path,
     store: Option<StoreSpec>,
@@ -184,7 +185,7 @@ pub async fn write_unwritten(
         Some(spec) => spec,
         None => head.store.parse::<StoreSpec>().map_err(|error| failed(error.to_string()))?,
     };
-    // Before it is opened: to open a file for writing, as a server does, counts as a change of it.
+    // Before opening the store, because opening a file for writing counts as a change.
     let found = file_marks(&spec);
     let is_same = |then: &FileMark| found.iter().any(|now| now.is_same_as(then));
     if let Some(changed) = head.files.iter().find(|mark| !is_same(mark)) {
@@ -211,7 +212,7 @@ pub async fn write_unwritten(
         Err(error) => Err(error),
     };
     if let Err(error) = flushed {
-        // What was written now changed the files, and was these very blocks.
+        // This attempt changed the files, by writing only these blocks.
         drop(store);
         head.files = file_marks(&spec);
         let kept = save(path, &head, &kept);
@@ -227,7 +228,7 @@ pub async fn write_unwritten(
     Ok(head)
 }
 
-/// The regular files that a store is made of, as they are.
+/// The present marks of the regular files that a store consists of.
 fn file_marks(store: &StoreSpec) -> Vec<FileMark> {
     let mark = |path: &Path| {
         let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
@@ -243,12 +244,12 @@ fn file_marks(store: &StoreSpec) -> Vec<FileMark> {
     store.files().into_iter().filter_map(mark).collect()
 }
 
-/// A name that a rename made lasts only with its folder.
+/// Makes a rename in the folder durable.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Writes the file, durable, under another name first: it is whole or not there.
+/// Writes the file durably, under another name first, so that it is never incomplete.
 fn save(path: &Path, head: &UnwrittenHead, kept: &[Kept]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
@@ -325,7 +326,7 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("{what}; it is damaged, or something else"))
 }
 
-/// Sums up what passes.
+/// Computes the CRC-32 of what passes.
 struct Summed<T> {
     inner: T,
     sum: crc32fast::Hasher,

@@ -1,8 +1,8 @@
-//! Another NBD server's export as a store, so that servers stack.
+//! A store that is another NBD server's export, so that servers stack.
 //!
-//! What the export cannot do (TRIM, WRITE_ZEROES) is done without: a TRIM is a hint, zeroes are
-//! written. A request that is in flight when the connection is lost fails, and the cache above
-//! tries again as it does after any failure.
+//! If the export lacks TRIM, trims are ignored, since TRIM is advice; without WRITE_ZEROES, zeroes
+//! are written. A request in flight fails when the connection is lost; the cache above tries again
+//! as after any failure.
 
 mod hint_sender;
 mod level_sender;
@@ -27,11 +27,11 @@ pub(super) use notifier::Notifier;
 /// Most bytes of one request without data.
 const EFFECT_BYTES: u64 = 1 << 30;
 
-/// Most bytes of zeroes that are written at once where the export has no WRITE_ZEROES.
+/// Most bytes of zeroes in one write, if the export has no WRITE_ZEROES.
 const ZEROES_BYTES: u64 = 1 << 20;
 
 /// Connects to exports of other servers, for [`undercroft_store::OpenOptions`]; with `tls` also to
-/// `nbds`. With a notifier, which is for one store, the server must take what it sends.
+/// `nbds`. A notifier serves one store only, whose server must accept its messages.
 pub(super) fn upstream(options: ClientOptions, notifier: Option<Notifier>) -> Upstream {
     Arc::new(move |uri, read_only| {
         let (options, notifier) = (options.clone(), notifier.clone());
@@ -63,7 +63,7 @@ impl NbdStore {
         Ok(NbdStore { link: Arc::new(link) })
     }
 
-    /// Runs a request of the link in a future of its own.
+    /// Runs a request on the link, as a future of its own.
     fn ask<T, F>(&self, request: impl FnOnce(Arc<Link>) -> F) -> Answer<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -80,7 +80,7 @@ impl NbdStore {
     }
 }
 
-/// Pieces of a range that one request may have.
+/// Splits a range into parts that fit one request.
 fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + length;
     (0..length.div_ceil(most)).map(move |i| {

@@ -1,5 +1,5 @@
-//! A window at work: what a client reads there and what it says there, in its session
-//! (`hint_session.rs`) or by a control export (`control_export.rs`).
+//! The operation of a window: what a client reads and writes there, in a session
+//! (`hint_session.rs`) or through a control export (`control_export.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,38 +17,39 @@ use crate::volume::clients::{Caller, Member, Teller};
 use crate::volume::feed::Follower;
 use crate::volume::hint_dispatch::Heard;
 
-/// Most bits of a client's filter for each block of the cache, and at least so many in all.
+/// Most bits of a client's filter for each block of the cache, and the least limit for the whole
+/// filter.
 const FILTER_BITS: u32 = 64;
 const FILTER_BITS_MIN: u32 = 1 << 20;
 
-/// A window at work: status out, messages in.
+/// An open window: status out, messages in.
 pub(super) struct Window {
     pub(super) volume: Arc<Volume>,
-    /// Who speaks, to a volume that wants to know.
+    /// The client, if the volume distinguishes clients.
     pub(super) member: Option<Arc<Member>>,
-    /// While it is here, what the client evicts is taken to be known.
+    /// While it exists, the volume assumes that the client tells what it evicts.
     _teller: Option<Teller>,
     pub(super) granted: Abilities,
     status: Status,
-    /// The filter that the client is about to publish.
+    /// The filter whose parts the client is sending.
     assembly: Mutex<Assembly>,
-    /// If the client wants to know what is here.
+    /// Present if the client follows the cache's content.
     follower: Mutex<Option<Follower>>,
-    /// What it all cost, in blocks looked at.
+    /// Cost of the work so far, in blocks examined.
     owed: AtomicU64,
 }
 
-/// Bytes of a text, or of a filter, that cost as much as a block that is looked at.
+/// Bytes of text or of a filter that cost as much as one block examined.
 const BYTES_FOR_ONE: u64 = 256;
 
-/// Blocks of a list of all that is resident that cost as much.
+/// Resident blocks in a list that cost as much as one block examined.
 const LISTED_FOR_ONE: u32 = 16;
 
 impl Window {
-    /// `speaks`: who opens it is there to tell, whatever was granted.
+    /// Opens a window. With `speaks`, the peer counts as telling evictions, whatever was granted.
     ///
     /// # Errors
-    /// It names a client that is connected with another key.
+    /// The client is connected with another key.
     pub(super) fn new(
         volume: &Arc<Volume>,
         contexts: &[Context],
@@ -65,7 +66,7 @@ impl Window {
         Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower, owed })
     }
 
-    /// What was done since this was last asked, in blocks looked at.
+    /// The cost since the last call, in blocks examined.
     pub(super) fn owed(&self) -> u64 {
         self.owed.swap(0, Ordering::Relaxed)
     }
@@ -74,8 +75,8 @@ impl Window {
         self.owed.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// A request in the window, `from` its first byte on. A message is given back, and answered
-    /// by who acts on it.
+    /// A request in the window, from its byte `from` on. A message is returned; the caller executes
+    /// it and replies.
     pub(super) fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
         let Request { command, length, reply, .. } = request;
         match command {
@@ -111,7 +112,7 @@ impl Window {
         if text.len() as u64 > WINDOW {
             return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
         }
-        // A copy of what was asked for alone: the text would be kept as long as the answer.
+        // Copies only the requested part: the answer would otherwise keep the whole text alive.
         let mut part = BytesMut::with_capacity(length as usize);
         let of_text = (from as usize).min(text.len())..((from + length) as usize).min(text.len());
         part.extend_from_slice(&text[of_text]);
@@ -119,7 +120,7 @@ impl Window {
         reply.data(vec![part.freeze()]);
     }
 
-    /// Who speaks.
+    /// The client that uses the window.
     pub(super) fn caller(&self) -> Caller {
         self.member.as_ref().map(|member| member.caller()).unwrap_or_default()
     }
@@ -134,10 +135,10 @@ impl Window {
                     }
                 }
                 Hint::Follow(follow) if self.granted.follow => {
-                    // All that is resident may have to be listed.
+                    // All resident blocks may have to be listed.
                     self.owes(u64::from(self.volume.config().cache_blocks / LISTED_FOR_ONE));
                     let mut follower = lock(&self.follower);
-                    // The old one stops first.
+                    // The old follower must end first.
                     *follower = None;
                     *follower = Follower::new(&self.volume, *follow);
                 }
@@ -156,7 +157,7 @@ impl Window {
         }
     }
 
-    /// The client is told what is here now.
+    /// Tells the client what the cache holds now.
     pub(super) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
         let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
         let mut told = told.unwrap_or_default();
@@ -168,7 +169,7 @@ impl Window {
         reply.start(vec![told]);
     }
 
-    /// The client reads or writes a range: it will take for granted that that is here.
+    /// The client reads or writes a range, and will assume that it is cached here.
     pub(super) fn asks(&self, offset: u64, length: u64) {
         if let Some(follower) = lock(&self.follower).as_mut() {
             let bytes = u64::from(self.volume.config().block_bytes);
@@ -177,12 +178,12 @@ impl Window {
     }
 }
 
-/// Nothing that is called under these locks can panic half-way, so a poisoned one is sound.
+/// A poisoned lock is sound: nothing that runs under it panics half-way.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bytes of a message in one piece.
+/// Joins the pieces of a message.
 fn joined(mut data: Vec<Bytes>) -> Bytes {
     if data.len() == 1 {
         return data.swap_remove(0);

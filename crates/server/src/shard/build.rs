@@ -1,4 +1,4 @@
-//! How a shard is made from the configuration of its volume: its level with policy, placement and
+//! Builds a shard from the configuration of its volume: its level with policy, placement and
 //! knowledge of the clients, and the memory for its blocks.
 
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::levels::Levels;
 
-/// Of so many blocks at least a level of a scheme remembers to whom they were delivered: the levels
-/// above are not known yet when it is made, and a block that is forgotten cannot come down again.
-/// It takes 24 bytes a block, and twice as many.
+/// Least number of blocks whose deliveries a level of a scheme remembers. The capacity of the
+/// levels above is not known yet when the shard is built, and a block whose delivery is forgotten
+/// cannot come down again. Each block takes 24 bytes, and the table has twice as many places.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
 impl Shard {
-    /// The shard of that number, empty.
+    /// Builds the shard number `index`, empty.
     ///
     /// # Errors
-    /// The policy or the placement cannot be had, or there is no memory for the frames.
+    /// The policy or the placement cannot be built, or there is no memory for the frames.
     pub(crate) fn configured(
         config: &VolumeConfig,
         index: u32,
@@ -42,7 +42,7 @@ impl Shard {
         let cooperates = levels.is_some() || placement != Placement::Access;
         let awareness = Awareness::of(&config.policy);
         let knowledge = Knowledge {
-            // At the access, all that a content-aware policy needs is a guess.
+            // With access-based placement a content-aware policy always works with estimates.
             estimates: config.estimate || !cooperates,
             client_blocks: config
                 .client_blocks()

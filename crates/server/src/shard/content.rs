@@ -1,4 +1,4 @@
-//! What the cache holds of one block, and the memory that a read from the store fills.
+//! The cached content of one block, and the memory that store reads fill.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ use undercroft_store::Buffer;
 use crate::job::BlockOp;
 use crate::shard::digests::Digest;
 
-/// The largest block.
+/// Largest block size in bytes.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 
 static ZEROES: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
 
-/// Up to a block of zero bytes, without memory.
+/// Up to one block of zero bytes, without allocation.
 pub(crate) fn zeroes(length: usize) -> Bytes {
     Bytes::from_static(&ZEROES[..length])
 }
@@ -24,25 +24,25 @@ pub(crate) fn zeroes(length: usize) -> Bytes {
 /// The data of a block.
 #[derive(Debug, Default)]
 pub(crate) enum Content {
-    /// Not here.
+    /// Not in memory.
     #[default]
     Absent,
-    /// All zero; needs no frame.
+    /// All zeroes; uses no frame.
     Zero,
     /// In a frame.
     Frame(Frame),
-    /// In memory outside the cache, for want of a frame: only while somebody works on the block.
-    /// (In a box, so that the slots of all resident blocks are smaller.)
+    /// In memory outside the cache, because no frame was free; only while operations on the block
+    /// run. Boxed, so that slots are smaller.
     Loose(Box<Bytes>),
 }
 
 impl Content {
-    /// Bytes outside the cache.
+    /// Content in memory outside the cache.
     pub(crate) fn loose(bytes: Bytes) -> Self {
         Self::Loose(Box::new(bytes))
     }
 
-    /// The bytes `from..to` of the block, pointing to where they lie; none if absent.
+    /// The bytes `from..to` of the block, without copying; `None` if absent.
     pub(crate) fn piece(&self, from: usize, to: usize) -> Option<Bytes> {
         let mut bytes = match self {
             Self::Absent => return None,
@@ -55,7 +55,7 @@ impl Content {
         Some(bytes)
     }
 
-    /// As [`piece`](Self::piece), to be sent to a client: a frame needs no memory for that.
+    /// The bytes `from..to` as a reply sends them; for a frame this allocates nothing.
     pub(crate) fn sendable(&self, from: usize, to: usize) -> Option<Piece> {
         match self {
             Self::Frame(frame) => Some(Piece::of_frame(frame.clone(), from, to)),
@@ -63,12 +63,12 @@ impl Content {
         }
     }
 
-    /// Whether it is in a frame that replies point to.
+    /// Whether it is in a frame that unsent replies still refer to.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Frame(frame) if frame.is_shared())
     }
 
-    /// The first byte in its frame; 0 without one.
+    /// The first byte of its frame; 0 without a frame.
     #[inline]
     pub(crate) fn first_byte(&self) -> u8 {
         match self {
@@ -82,45 +82,46 @@ impl Content {
     }
 }
 
-/// What is known of a block whose data is here.
+/// What is known about a block in memory.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) content: Content,
-    /// Set if the store does not have this content: which change that was (see `dirty.rs`).
+    /// The number of the change that the store does not have yet, if any (see `dirty.rs`).
     pub(crate) dirty: Option<u64>,
 }
 
-/// The place of a resident block: as many as the policy has frames, by its frame number. (Which
-/// frame of memory a block's data lies in changes with every copy-on-write.)
+/// The state of a resident block, indexed by the policy's frame number. The memory frame of a
+/// block's data is another matter: it changes with every copy-on-write.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) state: State,
-    /// The block's state is in its [`Active`] record.
+    /// Whether the block's state is in its [`Active`] record instead.
     pub(crate) active: bool,
-    /// The block is resident since a restart, and its data has not been here yet (`restore.rs`).
+    /// Whether the block is resident since a restart and its data have not been read yet
+    /// (`restore.rs`).
     pub(crate) unloaded: bool,
 }
 
-/// A block that something is going on with, resident or not.
+/// A block with operations in progress, resident or not.
 #[derive(Default)]
 pub(crate) struct Active {
     pub(crate) state: State,
     pub(crate) running: Running,
-    /// Operations that have arrived and not taken effect, in order. While something runs for the
-    /// first one, it stays in front.
+    /// Operations that have arrived and not yet taken effect, in order. The first one stays in
+    /// front while the store works for it.
     pub(crate) queue: Queue,
-    /// What is known of its digest; of use only where clients may hand contents over.
+    /// The state of its digest; used only where clients may hand data over.
     pub(crate) digest: Digest,
-    /// It was driven out meanwhile, which the server below has not been told: whether it was dirty
-    /// then.
+    /// Set if the block was evicted meanwhile and the server below has not been told: whether it
+    /// was dirty at that time.
     pub(crate) departed: Option<bool>,
 }
 
-/// Operations in order. A single one, as mostly, needs no memory of its own.
+/// Operations in order. A single one, the usual case, needs no allocation.
 #[derive(Default)]
 pub(crate) struct Queue {
     first: Option<BlockOp>,
-    /// None without a first one.
+    /// Empty if there is no first one.
     others: VecDeque<BlockOp>,
 }
 
@@ -153,22 +154,23 @@ impl Queue {
     }
 }
 
-/// What is under way at the store for a block.
+/// The store request that runs for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Running {
     #[default]
     Nothing,
-    /// The block is being read, for the front of the queue.
+    /// The block is being read for the first operation in the queue.
     Fetch,
-    /// The front of the queue is being written.
+    /// The first operation in the queue is being written.
     Write,
-    /// The dirty content of this change is being written; reads and changes of the copy go on.
+    /// The dirty content of the change with this number is being written; reads and changes of the
+    /// copy continue.
     WriteOut(u64),
-    /// The front of the queue waits for a frame, which a write-out will free.
+    /// The first operation in the queue waits for a frame, which a write-out will free.
     Starved,
 }
 
-/// Memory that a block is read into.
+/// Memory into which a block is read.
 pub(crate) enum Memory {
     Frame(FrameMut),
     Heap(Box<[u8]>),
@@ -190,22 +192,22 @@ impl Memory {
     }
 }
 
-/// Memory lent to a store as a buffer. It comes home when the store lets the buffer go, however
-/// that happens, and only then.
+/// Memory lent to a store as a buffer. It is returned when, and only when, the store drops the
+/// buffer.
 struct Loan {
     memory: Option<Memory>,
     length: usize,
-    /// Where in its home it belongs.
+    /// Its index among the pieces lent together.
     place: usize,
     home: Home,
 }
 
-/// Where the memory that was lent for one store request comes back to.
+/// Collects the memory that was lent for one store request.
 #[derive(Clone)]
 pub(crate) struct Home(Arc<Mutex<Vec<Option<Memory>>>>);
 
 impl Home {
-    /// Lends pieces of memory, of each the first so many bytes.
+    /// Lends pieces of memory; of each, the first `length` bytes.
     pub(crate) fn lend(pieces: impl Iterator<Item = (Memory, usize)>) -> (Vec<Buffer>, Self) {
         let home = Self(Arc::default());
         let lend = |(place, (memory, length))| {
@@ -221,7 +223,7 @@ impl Home {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The memory in the order in which it was lent, if all of it is back.
+    /// The memory in the order in which it was lent, or `None` if some has not been returned.
     pub(crate) fn collect(self) -> Option<Vec<Memory>> {
         std::mem::take(&mut *self.places()).into_iter().collect()
     }
@@ -229,14 +231,14 @@ impl Home {
 
 impl AsMut<[u8]> for Loan {
     fn as_mut(&mut self) -> &mut [u8] {
-        // The memory is taken in `drop` only.
+        // The memory is only taken out in `drop`.
         self.memory.as_mut().map_or(&mut [], |memory| &mut memory.bytes()[..self.length])
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // Without a place nobody waits for it any more.
+        // If the place is gone, nobody waits for the memory.
         if let Some(place) = self.home.places().get_mut(self.place) {
             *place = self.memory.take();
         }

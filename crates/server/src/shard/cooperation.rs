@@ -1,6 +1,6 @@
-//! What a shard keeps below clients that have caches of their own, beside what its level knows:
-//! which evicted blocks wait to be read back, and the data of what was written last. What it does
-//! with that: `eviction_placement.rs`.
+//! What a shard needs below clients with caches of their own, beside its level: the queue of
+//! evicted blocks to be read back, and the data of the blocks written last. `eviction_placement.rs`
+//! uses it.
 
 use undercroft_cache::Level;
 use undercroft_cache::placement::ReloadQueue;
@@ -12,34 +12,34 @@ use crate::job::{Job, JobKind};
 use crate::shard::content::Content;
 use crate::shard::staged::Staged;
 
-/// Blocks that wait for a reload at most: one in so many of the cache.
+/// The reload queue holds at most the capacity divided by this.
 const RELOAD_SHARE: u32 = 8;
 
-/// What a shard needs for eviction-based and global placement beside its level.
+/// State for eviction-based and global placement, beside the level.
 pub(crate) struct Cooperation {
     pub(crate) reloads: ReloadQueue,
-    /// The reload that is at the store.
+    /// The reload that the store is working on.
     pub(crate) reloading: Option<Reloading>,
-    /// Reloads do not wait for idle times.
+    /// Whether reloads start at once instead of in idle times.
     pub(crate) immediate: bool,
     pub(crate) staged: Staged,
     pub(crate) counters: CooperationStats,
 }
 
-/// A block being read back. Other operations on it do not wait for that.
+/// A block that is being read back. Other operations on it do not wait for that.
 pub(crate) struct Reloading {
     pub(crate) block: u64,
     pub(crate) fate: Fate,
 }
 
-/// What becomes of a reload when its data is here.
+/// What happens to a reloaded block when its data arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The block is placed.
     Wanted,
-    /// A read was waiting for the block, which takes it over: an active record does what follows.
+    /// A read of the block waits for the same data: its active record handles the result.
     Joined,
-    /// The block was changed meanwhile: what was read may be old.
+    /// The block was changed meanwhile: the data may be old.
     Void,
 }
 
@@ -54,8 +54,8 @@ impl Cooperation {
         }
     }
 
-    /// An operation of the job took effect: if it was a write that the engine's staging area
-    /// names, what is in the block now is staged.
+    /// Call when an operation of `job` has taken effect. If it was a write of a block that the
+    /// level's staging area names, the block's content is staged.
     pub(crate) fn stage(
         &mut self,
         block: u64,
@@ -84,19 +84,21 @@ impl Cooperation {
         }
     }
 
-    /// A write failed: what the store has now is not known, and nobody is known to have the same.
+    /// A write failed: the store's content of the block is unknown, so copies that clients hold and
+    /// staged data no longer count.
     pub(crate) fn write_failed(&mut self, block: u64, level: &mut Level) {
         level.range_changes(&(block..=block));
         self.unstage(block, level);
     }
 
-    /// What is staged of a block is of no use.
+    /// Drops the staged data of a block.
     pub(crate) fn unstage(&mut self, block: u64, level: &mut Level) {
         self.staged.remove(block);
         level.unstage(block);
     }
 
-    /// Whether a read of the block can take over its reload, which it does then.
+    /// Lets a read of the block use the reload that is running for it. Returns whether there was
+    /// one.
     pub(crate) fn join_reload(&mut self, block: u64) -> bool {
         let reloading = self.reloading.as_mut();
         let Some(one) = reloading.filter(|one| one.block == block && one.fate == Fate::Wanted)
@@ -108,7 +110,7 @@ impl Cooperation {
         true
     }
 
-    /// What the reload at the store brings of these blocks is of no use any more.
+    /// Marks the running reload as void if its block has changed.
     pub(crate) fn void_reload(&mut self, is_changed: impl Fn(u64) -> bool) {
         if let Some(one) = &mut self.reloading {
             if one.fate == Fate::Wanted && is_changed(one.block) {
@@ -117,7 +119,7 @@ impl Cooperation {
         }
     }
 
-    /// The reloads that wait are useless for the block.
+    /// Removes the block from the reload queue by `drop`.
     pub(crate) fn drop_reload(&mut self, block: u64, drop: fn(&mut ReloadQueue, u64)) {
         if !self.reloads.is_empty() {
             drop(&mut self.reloads, block);

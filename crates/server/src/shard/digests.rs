@@ -1,29 +1,28 @@
-//! The proof of contents that a client hands over.
+//! Verifies data that a client hands over.
 //!
-//! A client that drops a block may send it, to spare the server a read. Whatever it sends would be
-//! read by others, and become durable with the next write of a part of the block. So contents are
-//! taken only if they are what the volume holds, which a digest of 64 bits shows that the server
-//! keeps: XXH3 with a secret that is random for each volume and each start. Who sends them, over
-//! which connection and when, is no part of the proof.
+//! A client that evicts a block may send it, to spare the server a read. Other clients would then
+//! read these data, and the next write of a part of the block would make them durable. So the
+//! server accepts them only if they equal the volume's content. It compares them by a digest of 64
+//! bits: XXH3 with a secret that is random for each volume and each start. Sender, connection and
+//! time are no part of the check.
 //!
-//! The rule:
-//! 1. The digest of a block is that of its content as it was last delivered or written, with
-//!    success. It is computed once for each content, when nothing is going on with the block any
-//!    more ([`Shard::prove`]): after a fetch, a reload, or a write of which the server has the
-//!    whole block; never for a hit.
-//! 2. It is kept beside the slot of a resident block, in the record of one that something is going
-//!    on with, and in that of deliveries for any other.
-//! 3. It is struck off when any part of the block begins to change, by whomever, in every mode;
-//!    when a write or write-out fails; and for all blocks when the store may have lost something
-//!    ([`Volume::forget_digests`]).
-//! 4. Contents are refused while a fetch, a reload or a change of the block is under way, or it
-//!    lies in a range. They are compared and placed under one hold of the shard's lock, from memory
-//!    of the server's own.
+//! The rules:
+//! 1. The digest of a block belongs to the content that was last delivered or written successfully.
+//!    It is computed once per content, when no operation on the block is left ([`Shard::prove`]):
+//!    after a fetch, a reload, or a write of which the server has the whole block; never for a hit.
+//! 2. It is stored with the slot of a resident block, in the active record of an active block, and
+//!    in the delivery record of any other block.
+//! 3. It is discarded when any part of the block begins to change, for any reason and in every
+//!    mode; when a write or write-out fails; and for all blocks when the store may have lost
+//!    something ([`Volume::forget_digests`]).
+//! 4. Data are refused while a fetch, a reload or a change of the block runs, or while a range
+//!    covers it. They are compared and placed under one hold of the shard's lock, in the server's
+//!    own memory.
 //!
-//! So a digest that is known is that of what a read would return. Volumes that take no contents
-//! have none of this.
+//! So a known digest is that of the content that a read would return. Volumes that accept no data
+//! from clients keep no digests.
 //!
-//! Not here: what is done with contents that are taken (`eviction_placement.rs`, `levels.rs`).
+//! Not here: what happens to accepted data (`eviction_placement.rs`, `levels.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -40,19 +39,19 @@ use crate::shard::content::{Content, zeroes};
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;
 
-/// Computes digests.
+/// Computes the digests of a volume.
 #[derive(Clone)]
 pub(crate) struct Hasher {
     secret: Box<[u8; SECRET_BYTES]>,
-    /// The digest of a whole block of zeroes, and its length.
+    /// Length and digest of a whole block of zeroes.
     zero: (usize, u64),
 }
 
 impl Hasher {
-    /// For blocks of so many bytes, with a new secret.
+    /// A hasher with a new random secret, for blocks of `block_bytes`.
     pub(crate) fn new(block_bytes: u32) -> Self {
         let mut secret = Box::new([0; SECRET_BYTES]);
-        // Each state has keys that are random.
+        // Every `RandomState` has random keys.
         for (number, part) in secret.chunks_exact_mut(8).enumerate() {
             part.copy_from_slice(&RandomState::new().hash_one(number).to_le_bytes());
         }
@@ -62,12 +61,12 @@ impl Hasher {
         hasher
     }
 
-    /// The digest of bytes; never 0.
+    /// The digest of `bytes`; never 0.
     fn of(&self, bytes: &[u8]) -> u64 {
         xxh3_64_with_secret(bytes, &self.secret[..]).max(1)
     }
 
-    /// That of a block of so many bytes; none if it is not here.
+    /// The digest of a block of `length` bytes; `None` if its content is absent.
     fn of_content(&self, content: &Content, length: usize) -> Option<u64> {
         match content {
             Content::Absent => None,
@@ -78,7 +77,7 @@ impl Hasher {
         }
     }
 
-    /// That of a block that a job writes; none if it writes a part of it.
+    /// The digest of a block that a job writes; `None` if it writes only a part of the block.
     fn of_write(&self, job: &Job, block: u64, geometry: &Geometry) -> Option<u64> {
         let (start, length) = (geometry.start(block), geometry.len(block));
         if job.span(block, geometry) != (0, length) {
@@ -92,23 +91,23 @@ impl Hasher {
 /// The digests of a shard's resident blocks.
 pub(crate) struct Digests {
     hasher: Hasher,
-    /// By slot; 0: not known.
+    /// Digest by slot; 0: not known.
     of_slots: Vec<u64>,
 }
 
 impl Digests {
-    /// For so many slots.
+    /// Digests for `slots` slots, all unknown.
     pub(crate) fn new(hasher: Hasher, slots: u32) -> Self {
         Self { hasher, of_slots: vec![0; slots as usize] }
     }
 
-    /// Brings near what is beside slots, so that the processor overlaps its waits for memory.
+    /// Prefetches the digests of these slots, so that the processor overlaps its waits for memory.
     pub(crate) fn warm(&self, slots: &[u32]) {
         let sum = slots.iter().fold(0, |sum, &slot| sum ^ self.of_slots[slot as usize]);
         std::hint::black_box(sum);
     }
 
-    /// Something begins with a resident block: its digest goes to its record.
+    /// Takes the digest out of the slot of a resident block that becomes active.
     pub(crate) fn lift(&mut self, slot: u32) -> Digest {
         match std::mem::take(&mut self.of_slots[slot as usize]) {
             0 => Digest::Struck,
@@ -117,25 +116,25 @@ impl Digests {
     }
 }
 
-/// What is known of the digest of a block that something is going on with.
+/// The state of the digest of an active block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Digest {
-    /// Nothing, and nothing will be before something else begins.
+    /// Not known, and it will not be computed.
     #[default]
     Struck,
-    /// It will be computed when nothing is going on any more.
+    /// It will be computed when no operation on the block is left.
     Pending,
-    /// This is it.
+    /// The digest.
     Known(u64),
 }
 
 impl Digest {
-    /// Something begins that may end with other content, or with content where there was none.
+    /// Call when an operation begins after which the content is another one, or newly in memory.
     pub(crate) fn begin(&mut self) {
         *self = Digest::Pending;
     }
 
-    /// A write-out begins: if it ends well, what is here can be trusted again.
+    /// A write-out begins: if it succeeds, the copy equals the store's content again.
     pub(crate) fn begin_write_out(&mut self) {
         if *self == Digest::Struck {
             *self = Digest::Pending;
@@ -144,8 +143,8 @@ impl Digest {
 }
 
 impl Shard {
-    /// A write of a block that goes on with it ended well, and the block is not here: what it
-    /// wrote, if that was all.
+    /// Call when a write of a block succeeded and the block is not in memory: takes the digest of
+    /// the data written, if they were the whole block.
     pub(crate) fn prove_written(&mut self, block: u64) {
         let Some(digests) = &self.digests else { return };
         let Some(record) = self.active.get_mut(&block) else { return };
@@ -156,8 +155,8 @@ impl Shard {
         }
     }
 
-    /// Nothing is going on with a block any more: its digest, if what is here of it is what the
-    /// volume holds.
+    /// Call when no operation on the block is left. Returns the digest of its content if that
+    /// equals the volume's content; otherwise 0.
     pub(crate) fn prove(&self, block: u64) -> u64 {
         let (Some(digests), Some(record)) = (&self.digests, self.active.get(&block)) else {
             return 0;
@@ -175,20 +174,20 @@ impl Shard {
         }
     }
 
-    /// The digest beside a slot; 0 if it is not known.
+    /// The digest of a slot; 0 if it is not known.
     pub(crate) fn digest_of_slot(&self, slot: u32) -> u64 {
         self.digests.as_ref().map_or(0, |digests| digests.of_slots[slot as usize])
     }
 
-    /// Puts a digest beside a slot: that of the content that it has now, or 0.
+    /// Sets the digest of a slot: that of its current content, or 0.
     pub(crate) fn set_digest_of_slot(&mut self, slot: u32, digest: u64) {
         if let Some(digests) = &mut self.digests {
             digests.of_slots[slot as usize] = digest;
         }
     }
 
-    /// A slot got content without an operation of its block: with a digest that is known, or else
-    /// with that of the content.
+    /// A slot was filled without an operation on its block: stores the known digest, or computes it
+    /// from the content if `known` is 0.
     pub(crate) fn prove_slot(&mut self, block: u64, slot: u32, known: u64) {
         let Some(digests) = &mut self.digests else { return };
         let (content, length) =
@@ -197,14 +196,14 @@ impl Shard {
         digests.of_slots[slot as usize] = if known == 0 { computed() } else { known };
     }
 
-    /// A block leaves its slot: the digest goes with the record of its delivery.
+    /// A block leaves its slot: takes its digest, which the record of its delivery will keep.
     pub(crate) fn take_digest_of_slot(&mut self, slot: u32) -> u64 {
         let of_slot = self.digests.as_mut().map(|digests| &mut digests.of_slots[slot as usize]);
         of_slot.map_or(0, std::mem::take)
     }
 
-    /// Remembers the digest of a block that is not resident; 0: nothing new is known. Of what lies
-    /// in a range nothing is: it is about to be something else.
+    /// Remembers the digest of a block that is not resident; 0 changes nothing. Digests of blocks
+    /// in a range are not remembered, since their content is about to change.
     pub(crate) fn remember_digest(&mut self, block: u64, digest: u64) {
         if digest == 0 || self.ranges.cover(block) {
             return;
@@ -212,7 +211,7 @@ impl Shard {
         self.cache.set_digest(block, digest);
     }
 
-    /// The digest of a block that nothing is going on with.
+    /// The digest of a block without active record; 0 if it is not known.
     fn known_digest(&self, block: u64) -> u64 {
         match self.cache.frame(block) {
             Some(slot) => self.digest_of_slot(slot),
@@ -220,7 +219,7 @@ impl Shard {
         }
     }
 
-    /// Strikes off what is known of a block's digest.
+    /// Discards a block's digest.
     pub(crate) fn strike_digest(&mut self, block: u64) {
         if self.digests.is_none() {
             return;
@@ -234,9 +233,8 @@ impl Shard {
         self.cache.set_digest(block, 0);
     }
 
-    /// Strikes off the digests of a range that begins. Its deliveries are forgotten anyway; digests
-    /// beside slots count for nothing as long as the range is there, and its end looks at every
-    /// slot.
+    /// Discards the digests of a range that begins. Its deliveries are forgotten anyway. Digests in
+    /// slots are ignored as long as the range exists, and its end updates every slot.
     pub(crate) fn strike_digests(&mut self, blocks: &RangeInclusive<u64>) {
         if self.digests.is_none() {
             return;
@@ -245,7 +243,7 @@ impl Shard {
         within.for_each(|(_, record)| record.digest = Digest::Struck);
     }
 
-    /// Strikes off all that is known of digests; what is being read back is of no use, either.
+    /// Discards all digests, and voids the running reload.
     pub(crate) fn forget_digests(&mut self) {
         let Some(digests) = &mut self.digests else { return };
         digests.of_slots.fill(0);
@@ -256,7 +254,7 @@ impl Shard {
         }
     }
 
-    /// The digest of contents that somebody hands over, if they are what the volume holds.
+    /// The digest of data that a client hands over, if they equal the volume's content.
     pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Option<u64> {
         let digests = self.digests.as_ref()?;
         if !self.is_quiet(block)
@@ -269,8 +267,7 @@ impl Shard {
         (known != 0 && digests.hasher.of(data) == known).then_some(known)
     }
 
-    /// Whether contents that come from the store below are other than what was delivered last, as
-    /// far as that is known.
+    /// Whether data from the store below are known to differ from what was delivered last.
     pub(crate) fn is_disproven(&self, block: u64, data: &Bytes) -> bool {
         let Some(digests) = &self.digests else { return false };
         let known = self.known_digest(block);
@@ -282,7 +279,7 @@ impl Shard {
         reloading.is_some_and(|reloading| reloading.block == block)
     }
 
-    /// Checks that each digest beside content is that of the content.
+    /// Checks that each known digest is that of the block's content.
     pub(crate) fn validate_digests(&self) -> Result<(), String> {
         let Some(digests) = &self.digests else { return Ok(()) };
         let is_right = |block, content: &Content, digest| {

@@ -1,17 +1,16 @@
-//! Which blocks hold changes that the store does not have yet, since when, and which of them the
-//! store refused.
+//! The dirty blocks: which blocks have changes that the store does not have yet, since when, and
+//! which of them the store refused.
 //!
-//! Every change that makes a clean block dirty gets the next number. A block that is changed again
-//! keeps its number, so that a flush, which waits for all numbers up to the one of its arrival,
-//! waits for the oldest change of every block. A change that happens while its block is written
-//! out gets a new number.
+//! Each change that makes a clean block dirty gets the next number. A block that is changed again
+//! keeps its number. A flush waits for all numbers up to that of its arrival, and so for the oldest
+//! change of every block. A change made while its block is being written out gets a new number.
 //!
-//! A change is in one of three places: it *waits*, it is *being written*, or it was *refused*. The
-//! rule that each flush ends by: a refusal belongs to one change and is remembered with it, and
-//! only a block that was tried by itself is refused. When a run of several blocks fails, which of
-//! them the store would not take is not known: all of them wait again, each to be tried alone.
+//! A change is in one of three states: *waiting*, *being written*, or *refused*. Every flush ends
+//! by this rule: a refusal belongs to one change and is remembered with it, and only a block that
+//! was written alone can be refused. If a run of several blocks fails, it is not known which of
+//! them the store would not take. So all of them wait again, and each is then tried alone.
 //!
-//! Not here: when blocks are written out, and who hears of a refusal (`flush.rs`, `close.rs`).
+//! Not here: when blocks are written out, and who is told of a refusal (`flush.rs`, `close.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use crate::answer::Failed;
 use crate::clock;
 use crate::shard::content::State;
 
-/// Pause before a refused block is tried again; twice as long each time.
+/// Pause before a refused block is tried again; it doubles with each refusal.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
@@ -28,20 +27,21 @@ const RETRY_LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct DirtySet {
     /// The dirty blocks that are not being written out.
     by_block: BTreeMap<u64, Place>,
-    /// Changes that wait, by their numbers: oldest first.
+    /// Waiting changes by number, oldest first.
     waiting: BTreeMap<u64, Change>,
     /// Changes that are being written out.
     writing: BTreeMap<u64, Change>,
     /// Changes that the store refused.
     refused: BTreeMap<u64, Refusal>,
     next: u64,
-    /// Refusals so far.
+    /// Number of refusals so far.
     refusals: u64,
-    /// A block that had been refused was taken, and the others have not been tried since.
+    /// Whether a block refused before was accepted, and the other refused ones have not been tried
+    /// since.
     store_is_back: bool,
 }
 
-/// Where the change of a dirty block is.
+/// The change of a dirty block.
 #[derive(Clone, Copy)]
 struct Place {
     number: u64,
@@ -55,36 +55,36 @@ struct Change {
     since: Instant,
     /// How often the store refused it.
     refused: u32,
-    /// It was in a run that failed.
+    /// Whether it was in a run that failed, so that it must be tried alone.
     alone: bool,
 }
 
-/// The store's last word about a change.
+/// The latest refusal of a change.
 struct Refusal {
     change: Change,
-    /// Which refusal of all it was, counted from 1.
+    /// Its number among all refusals, counted from 1.
     count: u64,
     retry_at: Instant,
     why: Failed,
 }
 
 impl DirtySet {
-    /// Blocks that are dirty and not being written out.
+    /// Number of blocks that are dirty and not being written out.
     pub(crate) fn count(&self) -> usize {
         self.by_block.len()
     }
 
-    /// Blocks that wait to be written out: dirty, not at the store, and not refused.
+    /// Number of blocks that wait to be written out: dirty, not being written, and not refused.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The number that the next change gets: all changes so far have smaller ones.
+    /// The number of the next change; all changes so far have smaller numbers.
     pub(crate) fn now(&self) -> u64 {
         self.next
     }
 
-    /// The block was changed.
+    /// Marks a changed block dirty.
     pub(crate) fn mark(&mut self, block: u64, state: &mut State, at: Instant) {
         if state.dirty.is_none() {
             state.dirty = Some(self.next);
@@ -93,14 +93,14 @@ impl DirtySet {
         }
     }
 
-    /// The store has the block's content, or nobody needs it any more.
+    /// Marks a block clean: the store has its content, or the content is no longer needed.
     pub(crate) fn clean(&mut self, block: u64, state: &mut State) {
         if let Some(number) = state.dirty.take() {
             self.remove(block, number);
         }
     }
 
-    /// A write-out of the block begins.
+    /// Starts a write-out of the block; returns the number of its change.
     pub(crate) fn start(&mut self, block: u64, state: &mut State) -> Option<u64> {
         let number = state.dirty.take()?;
         let change = self.remove(block, number)?;
@@ -108,7 +108,7 @@ impl DirtySet {
         Some(number)
     }
 
-    /// A write-out ended; it was of the block `alone` or of a run of several.
+    /// A write-out ended; the block was written `alone` or in a run of several.
     pub(crate) fn end(
         &mut self,
         number: u64,
@@ -121,7 +121,7 @@ impl DirtySet {
             self.store_is_back |= change.refused > 0;
             return;
         };
-        // Dirty as before; a change made meanwhile is part of it now.
+        // The block is dirty as before. A change made meanwhile becomes part of this one.
         self.clean(change.block, state);
         state.dirty = Some(number);
         if !alone {
@@ -136,7 +136,7 @@ impl DirtySet {
         self.refused.insert(number, Refusal { change, count, retry_at, why });
     }
 
-    /// A write-out has to be made again, through no failure.
+    /// A write-out must be repeated, without having failed.
     pub(crate) fn again(&mut self, number: u64, state: &mut State) {
         if let Some(change) = self.writing.remove(&number) {
             self.clean(change.block, state);
@@ -156,13 +156,13 @@ impl DirtySet {
         self.waiting.remove(&number).or_else(refused)
     }
 
-    /// Whether the store refused this change when it was last tried.
+    /// Whether the store refused this change at the last attempt.
     pub(crate) fn is_refused(&self, number: u64) -> bool {
         !self.refused.is_empty() && self.refused.contains_key(&number)
     }
 
-    /// A refused change waits again, with its neighbours at first: a store that is well again takes
-    /// runs.
+    /// Makes a refused change wait again. It may first join a run, because a store that has
+    /// recovered accepts runs.
     pub(crate) fn try_again(&mut self, number: u64) {
         if let Some(Refusal { change, .. }) = self.refused.remove(&number) {
             self.wait(number, Change { alone: false, ..change });
@@ -177,20 +177,20 @@ impl DirtySet {
             && first(self.refused.keys().next())
     }
 
-    /// Whether nothing with a number below `bound` waits or is being written.
+    /// Whether every change with a number below `bound` was accepted or refused.
     pub(crate) fn is_tried_below(&self, bound: u64) -> bool {
         let first = |number: Option<&u64>| number.is_none_or(|&number| number >= bound);
         first(self.waiting.keys().next()) && first(self.writing.keys().next())
     }
 
-    /// The blocks that wait with numbers below `bound`, oldest first, with the time of their
-    /// change.
+    /// The waiting blocks with numbers below `bound`, oldest first, with the times of their
+    /// changes.
     pub(crate) fn oldest(&self, bound: u64) -> impl Iterator<Item = (u64, Instant)> + '_ {
         self.waiting.range(..bound).map(|(_, change)| (change.block, change.since))
     }
 
-    /// The blocks around `block` that wait and follow one another without a gap, at most `max`,
-    /// with `block` among them if it waits. One that is to be tried by itself has no neighbours.
+    /// The run of consecutive waiting blocks around `block`, at most `max`, including `block` if it
+    /// waits. A block that must be tried alone has no neighbours.
     pub(crate) fn neighbours(&self, block: u64, max: usize) -> Vec<u64> {
         if self.by_block.get(&block).is_some_and(|place| !place.joins) {
             return vec![block];
@@ -228,26 +228,27 @@ impl DirtySet {
         place.is_some_and(|place| !self.is_refused(place.number))
     }
 
-    /// Refusals so far.
+    /// Number of refusals so far.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// Why a change with a number below `bound` was refused after the first `known` refusals, if
-    /// one was.
+    /// The reason why a change with a number below `bound` was refused after the first `known`
+    /// refusals, if one was.
     pub(crate) fn refused_since(&self, known: u64, bound: u64) -> Option<Failed> {
         let mut refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
         refused.find(|refusal| refusal.count > known).map(|refusal| refusal.why.clone())
     }
 
-    /// The refused blocks with numbers below `bound` that were not tried after the first `known`
-    /// refusals.
+    /// The refused blocks with numbers below `bound` that have not been tried since the first
+    /// `known` refusals.
     pub(crate) fn refused_before(&self, known: u64, bound: u64) -> impl Iterator<Item = u64> + '_ {
         let refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
         refused.filter(move |refusal| refusal.count <= known).map(|refusal| refusal.change.block)
     }
 
-    /// The refused blocks that may be tried again now: all, after the store has taken one of them.
+    /// The refused blocks to try again now. After the store has accepted a refused block, these are
+    /// all refused blocks.
     pub(crate) fn due(&mut self, now: Instant, most: usize) -> Vec<u64> {
         if std::mem::take(&mut self.store_is_back) {
             self.refused.values_mut().for_each(|refusal| refusal.retry_at = now);
@@ -256,8 +257,8 @@ impl DirtySet {
         due.take(most).map(|refusal| refusal.change.block).collect()
     }
 
-    /// Every block whose last change the store does not have, being written out or not, in order;
-    /// with the last refusal, if there was one.
+    /// Every block whose last change the store does not have, including those being written out, in
+    /// order; and the last refusal, if any.
     pub(crate) fn all(&self) -> (BTreeSet<u64>, Option<Failed>) {
         let writing = self.writing.values().map(|change| change.block);
         let last = self.refused.values().max_by_key(|refusal| refusal.count);
@@ -276,7 +277,7 @@ mod tests {
         Err(Failed::new(Failure::Io, "refused"))
     }
 
-    /// Marks blocks dirty, in order; their states.
+    /// Marks blocks dirty, in order; returns their states.
     fn dirty(set: &mut DirtySet, blocks: &[u64]) -> Vec<State> {
         let mark = |&block: &u64| {
             let mut state = State::default();
@@ -296,7 +297,8 @@ mod tests {
         for (&number, state) in numbers.iter().zip(&mut states) {
             set.end(number, true, state, refuse());
         }
-        // Block 11 was refused last; the flush that came before it was changed hears of 10.
+        // Block 11 was refused last. A flush that arrived before its change is told of block 10
+        // only.
         assert!(set.refused_since(0, bound).is_some());
         assert!(set.refused_since(1, bound).is_none() && set.refused_since(1, 2).is_some());
         assert!(!set.is_clean_below(bound) && set.is_tried_below(2));

@@ -1,5 +1,5 @@
-//! What a shard does when a store request ends, well or badly: to whom the end belongs, and what
-//! may be believed of the block afterwards.
+//! The end of store requests in a shard: which operations it completes, and what is then known
+//! about the block's content.
 
 use crate::answer::Failed;
 use crate::job::JobKind;
@@ -22,7 +22,8 @@ impl Shard {
             Ok(content) => record.state.content = content,
             Err(failed) => {
                 self.counters.read_failures += 1;
-                // It belongs to the operation that began it and to the reads that joined.
+                // The error belongs to the operation that started the fetch and to the reads that
+                // joined it.
                 let mut first = true;
                 while let Some(op) = record.queue.front() {
                     if !first && !matches!(op.job.kind, JobKind::Read | JobKind::Prefetch) {
@@ -39,7 +40,7 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// A write for the front of the queue ended.
+    /// A write for the first operation in the queue ended.
     pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
         let Self { active, coop, cache, pool, geometry, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
@@ -60,7 +61,8 @@ impl Shard {
                 if let Some(coop) = coop {
                     coop.write_failed(block, cache);
                 }
-                // What the store has now is not known. Dirty content stays, it will replace it.
+                // The store's content is unknown now. Dirty content stays: a later write-out
+                // replaces it.
                 if record.state.dirty.is_none() {
                     record.state.content = Content::Absent;
                 }
@@ -80,7 +82,7 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// A write-out ended; it was of the block `alone` or of a run of several.
+    /// A write-out ended; the block was written `alone` or in a run of several.
     pub(crate) fn written_out(
         &mut self,
         block: u64,
@@ -106,7 +108,7 @@ impl Shard {
         self.feed(fx);
     }
 
-    /// A write-out went well, but the store may have lost it since: it is to be made again.
+    /// A write-out succeeded, but the store may have lost it since: it must be repeated.
     pub(crate) fn write_out_lost(&mut self, block: u64, fx: &mut Effects) {
         self.write_outs -= 1;
         self.counters.store_writes += 1;

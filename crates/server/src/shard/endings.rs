@@ -1,4 +1,5 @@
-//! Requests that are over: collected while a shard is locked, answered and counted when it is not.
+//! Requests that are done: collected while a shard is locked, answered and counted after it is
+//! unlocked.
 
 use std::time::Instant;
 
@@ -10,24 +11,24 @@ use crate::clock;
 use crate::counters::{Latencies, Source};
 use crate::job::Finished;
 
-/// By what a request is counted.
+/// What a request is counted by.
 type Kind = (CommandKind, Source, Instant);
 
-/// What has ended since the last answers were given.
+/// Requests that have ended since the last answers were sent.
 #[derive(Default)]
 pub(crate) struct Endings {
     replies: Replies,
-    /// Those that arrived and end together are counted together.
+    /// Number of requests for each kind; requests of one kind that end together share an entry.
     runs: SmallVec<[(Kind, u64); 2]>,
 }
 
 impl Endings {
-    /// Where so many have room.
+    /// With room for `requests` requests.
     pub(crate) fn with_capacity(requests: usize) -> Self {
         Self { replies: Replies::with_capacity(requests), ..Self::default() }
     }
 
-    /// Takes one.
+    /// Adds a request.
     #[inline(always)]
     pub(crate) fn push(&mut self, finished: Finished) {
         let Finished { reply, outcome, operation, source, started } = finished;
@@ -43,7 +44,7 @@ impl Endings {
         self.runs.is_empty()
     }
 
-    /// Records how long they took and answers them all; how many they were.
+    /// Records their latencies and sends all answers; returns their number.
     pub(crate) fn answer(self, latencies: &Latencies) -> u64 {
         let (now, mut all) = (clock::now(), 0);
         for ((operation, source, started), count) in self.runs {

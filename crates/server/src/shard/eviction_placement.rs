@@ -1,11 +1,10 @@
-//! What a shard does below a client that has a cache of its own: whose read it is, what comes down
-//! when the client evicts a block, from where, and what waits to be read back.
+//! What a shard does below clients with caches of their own: which client a read belongs to, which
+//! evicted blocks are placed and where their data come from, and which wait to be read back.
 //!
-//! Safety: content enters a slot in four ways only. Through the queue of the block, in order with
-//! all other operations; from a reload that nobody interfered with ([`Reloading`]); from a write
-//! that ended well and was the last one (`staged.rs`); from a client whose data is proved to be
-//! what the volume holds (`digests.rs`). The last three only while nothing is going on with the
-//! block.
+//! Safety: content enters a slot in four ways only: through the queue of the block, in order with
+//! all other operations; from a reload that nothing interfered with ([`Reloading`]); from a write
+//! that succeeded and was the last one (`staged.rs`); from a client whose data equal the volume's
+//! content (`digests.rs`). The last three happen only while the block has no operation.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,14 +24,15 @@ use crate::shard::cooperation::{Fate, Reloading};
 use crate::shard::{Effects, Shard};
 
 impl Shard {
-    /// Notes that a read of a block is served, and places what has left the client by now.
+    /// Notes that a read of a block is served, and places blocks that clients have evicted by now.
     pub(crate) fn noted_read(&mut self, block: u64, fx: &mut Effects) {
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.drop_reload(block, ReloadQueue::drop_demanded);
         self.place_next(fx);
     }
 
-    /// Notes that a block is about to be written, and places what has left the client by now.
+    /// Notes that a block is about to be written, and places blocks that clients have evicted by
+    /// now.
     pub(crate) fn noted_write(&mut self, block: u64, fx: &mut Effects) {
         self.strike_digest(block);
         let Some(coop) = self.coop.as_deref_mut() else { return };
@@ -45,21 +45,21 @@ impl Shard {
         self.place_next(fx);
     }
 
-    /// A client evicted blocks, in this order.
+    /// A client evicted these blocks, in this order.
     pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
         self.cache.told_evicted(gone, sender);
         self.place_next(fx);
     }
 
-    /// Does what the level says about blocks that clients evicted.
+    /// Carries out the level's decisions about blocks that clients evicted.
     fn place_next(&mut self, fx: &mut Effects) {
         while let Some((block, down)) = self.cache.next_placement() {
             self.go_down(block, down, fx);
         }
     }
 
-    /// A client evicted a clean block and sent it. It is taken if it is what the volume holds
-    /// (`digests.rs`). Otherwise only that it was evicted counts.
+    /// A client evicted a clean block and sent its data. The data are used if they equal the
+    /// volume's content (`digests.rs`); otherwise only the eviction counts.
     pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
         let proven = self.proven(block, data);
         let Some(coop) = self.coop.as_deref_mut() else { return };
@@ -85,7 +85,7 @@ impl Shard {
         }
     }
 
-    /// The data of an evicted block is here, or about to be: the block becomes resident. Its slot.
+    /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
     fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> Option<u32> {
         let slot = self.cache.arrived(block, way)?;
         self.leave_evicted(fx);
@@ -93,9 +93,9 @@ impl Shard {
         Some(slot)
     }
 
-    /// Puts content into the slot of a block that nothing is going on with, and its digest beside
-    /// it, if that is known. Without memory the block loses its place: clients that do not take
-    /// their replies hold all frames.
+    /// Fills the slot of a block without operations, and sets its digest if that is known. If no
+    /// memory is left, because clients that do not read their replies hold all frames, the block is
+    /// discarded.
     pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
         match memory {
             Some(frame) => {
@@ -110,7 +110,7 @@ impl Shard {
         }
     }
 
-    /// Does what the engine says about a block that a client evicted.
+    /// Carries out one decision of the level about a block that a client evicted.
     fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
         match down {
             Down::Resident => self.leave_evicted(fx),
@@ -125,7 +125,7 @@ impl Shard {
             }
             Down::Fetch => {
                 let immediate = self.coop.as_deref().is_some_and(|coop| coop.immediate);
-                // What is on its way to the store is here and need not be read from there.
+                // Data that the store is working on are in memory and need not be read again.
                 if immediate || self.active.contains_key(&block) {
                     if self.arrive_evicted(block, WayDown::Reload, fx).is_some() {
                         self.load(block, fx);
@@ -138,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// The slot of a block gets what is staged of it.
+    /// Fills the slot of a block with its staged data.
     pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
         let data = self.staged(block);
         if let Some(coop) = self.coop.as_deref_mut() {
@@ -154,7 +154,7 @@ impl Shard {
         }
     }
 
-    /// Gets the content of a resident block, in order with what is going on with it.
+    /// Fetches the content of a resident block, in order with its other operations.
     fn load(&mut self, block: u64, fx: &mut Effects) {
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
         let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
@@ -163,27 +163,28 @@ impl Shard {
         job.submitted(Pieces::default(), None);
     }
 
-    /// The client says that it keeps a block: where a hit would give the copy up, this does.
+    /// The client says that it keeps a block: an exclusive level drops its copy now, as a hit
+    /// would.
     pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
         if let Some(left) = self.cache.told_held(block, sender) {
             self.leave(block, left, fx);
         }
     }
 
-    /// What is staged of a block, if nothing is going on with it.
+    /// The staged data of a block, if it has no operations.
     pub(crate) fn staged(&self, block: u64) -> Option<Content> {
         let frame = self.coop.as_deref()?.staged.get(block).filter(|_| self.is_quiet(block))?;
         Some(Content::Frame(frame.clone()))
     }
 
-    /// A range was changed: what is staged of its blocks is of no use.
+    /// A range was changed: the staged data of its blocks are outdated.
     pub(crate) fn staged_is_old(&mut self, blocks: &RangeInclusive<u64>) {
         if let Some(coop) = self.coop.as_deref_mut() {
             coop.staged.changed_within(blocks);
         }
     }
 
-    /// Whether nothing is going on with a block.
+    /// Whether no operation on a block is in progress.
     pub(crate) fn is_quiet(&self, block: u64) -> bool {
         !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
@@ -201,13 +202,13 @@ impl Shard {
         self.level_range();
     }
 
-    /// The bit of a client goes to another one.
+    /// The number of this client will be given to another client.
     pub(crate) fn forget_client(&mut self, client: u8) {
         self.cache.forget_client(client);
         self.forget_upper(client);
     }
 
-    /// Begins the next reload that is worth it: the block and the memory for it.
+    /// Starts the next useful reload. Returns the block and the memory for it.
     pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
         loop {
             let coop = self.coop.as_deref_mut().filter(|coop| coop.reloading.is_none())?;
@@ -225,7 +226,7 @@ impl Shard {
         }
     }
 
-    /// The reload at the store ended.
+    /// The running reload ended.
     pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let Some(Reloading { block, fate }) = coop.reloading.take() else { return };
@@ -254,7 +255,7 @@ impl Shard {
         self.prove_slot(block, slot, 0);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds counts from elsewhere.
     pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
         match self.coop.as_deref_mut() {
             Some(coop) => coop.counters.sum(count),
@@ -262,13 +263,13 @@ impl Shard {
         }
     }
 
-    /// What a content-aware policy counted.
+    /// The counters of a content-aware policy, if the policy is one.
     pub(crate) fn aware(&self) -> Option<AwareStats> {
         let is_aware = self.cache.is_content_aware();
         is_aware.then(|| self.told.with(&self.cache.client_counts()))
     }
 
-    /// What cooperation counted, where there is any.
+    /// The counters of cooperation, if it is configured.
     pub(crate) fn cooperation(&self) -> Option<CooperationStats> {
         self.cache.rules()?;
         Some(self.coop.as_deref()?.stats(&self.cache))

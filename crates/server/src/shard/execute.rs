@@ -1,5 +1,5 @@
-//! What one operation does to one block, given what is here of it: the rules of reading and
-//! writing. Called with the shard's lock held, and called again when what it asked for is there.
+//! The effect of one operation on one block, given what is in memory of it: the rules of reading
+//! and writing. Called with the shard's lock held, and again when what it asked for has arrived.
 
 use bytes::Bytes;
 use undercroft_frames::{FrameMut, Pool};
@@ -13,30 +13,30 @@ use crate::shard::dirty::DirtySet;
 
 /// What an operation needs before it can go on.
 pub(crate) enum Verdict {
-    /// Nothing: it took effect. With what a read found.
+    /// Nothing: it took effect. For a read, with the data.
     Done(Option<Piece>),
-    /// The block from the store; then it is to be executed again.
+    /// The block must be read from the store; then execute the operation again.
     Fetch,
-    /// A write to the store, with which it is done: of the job's own data, or of these bytes from
+    /// A write to the store, which completes the operation: the job's own data, or these bytes from
     /// this byte of the volume on.
     Write(Option<Bytes>, u64),
-    /// A free frame, which a write-out under way will bring.
+    /// A free frame, which a running write-out will bring.
     Starve,
-    /// The end of the block's write-out.
+    /// The end of the write-out of the block.
     Wait,
 }
 
-/// What a block's operation may look at and use.
+/// What the execution of an operation may read and change.
 pub(crate) struct Tools<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) dirty: &'a mut DirtySet,
     pub(crate) geometry: &'a Geometry,
     pub(crate) counters: &'a mut ShardCounters,
-    /// The policy holds the block.
+    /// Whether the policy holds the block.
     pub(crate) resident: bool,
-    /// A write-out under way will free a frame.
+    /// Whether a running write-out will free a frame.
     pub(crate) can_wait: bool,
-    /// The block itself is being written out.
+    /// Whether the block itself is being written out.
     pub(crate) writing_out: bool,
 }
 
@@ -47,14 +47,14 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
             let piece = state.content.sendable(from, to);
             piece.map_or(Verdict::Fetch, |piece| Verdict::Done(Some(piece)))
         }
-        // Without a slot there is nowhere to put it.
+        // Without a slot the data cannot be kept.
         JobKind::Prefetch if !tools.resident => Verdict::Done(None),
         JobKind::Prefetch if state.content.is_absent() => Verdict::Fetch,
         JobKind::Prefetch => Verdict::Done(None),
         JobKind::Write(_) | JobKind::Zero => {
             let keep = tools.resident || state.dirty.is_some();
             match (keep, tools.geometry.write_back && !job.durable) {
-                // Two writes of a block are never at the store together.
+                // Two writes of a block never run at the store at the same time.
                 (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
                 (false, _) => write_around(job, block, state, tools),
                 (true, false) => write_through(job, block, state, tools),
@@ -64,7 +64,7 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
     }
 }
 
-/// The block will not stay: only the store is concerned.
+/// Writes a block that does not stay in the cache: the data go to the store only.
 fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verdict {
     let part = Part::new(job, block, tools.geometry);
     if part.is_aligned(tools.geometry) {
@@ -79,7 +79,8 @@ fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verd
     part.write_from(&bytes, tools.geometry)
 }
 
-/// Answered when the store has it. The copy is changed first, and dropped if the store fails.
+/// Writes through: answered when the store has the data. The copy is changed first, and dropped if
+/// the store fails.
 fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
     let part = Part::new(job, block, tools.geometry);
     if !part.is_full() && state.content.is_absent() {
@@ -93,7 +94,7 @@ fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) ->
         state.content = Content::loose(part.patched(job, &state.content));
     }
     if state.dirty.is_some() {
-        // All of it: the rest of the block may be newer than the store, too.
+        // The whole block: the rest of it may be newer than the store, too.
         let whole = state.content.piece(0, part.len);
         return Verdict::Write(whole, part.start);
     }
@@ -104,7 +105,7 @@ fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) ->
     part.write_from(&bytes, tools.geometry)
 }
 
-/// Answered when the copy is changed.
+/// Writes back: answered when the copy is changed.
 fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
     let part = Part::new(job, block, tools.geometry);
     if !part.is_full() && state.content.is_absent() {
@@ -116,12 +117,12 @@ fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Ve
     if tools.can_wait {
         return Verdict::Starve;
     }
-    // Clients that do not take their replies hold all frames: the store has to take the write.
+    // Clients that do not read their replies hold all frames: the store must take the write.
     write_through(job, block, state, tools)
 }
 
-/// Changes the copy of a block, which is dirty then, if it is here as far as that is needed and
-/// there is a frame: whether that was done.
+/// Changes the copy of a block and marks it dirty, if the needed old content is in memory and a
+/// frame is free. Returns whether that was done.
 pub(crate) fn write_now(
     job: &Job,
     block: u64,
@@ -143,7 +144,7 @@ pub(crate) fn write_now(
 
 /// The part of a block that a write concerns.
 struct Part {
-    /// Within the block.
+    /// First and last (exclusive) byte within the block.
     from: usize,
     to: usize,
     /// Bytes of the block.
@@ -165,14 +166,14 @@ impl Part {
         self.from == 0 && self.to == self.len
     }
 
-    /// Whether the store takes the part as it is.
+    /// Whether the part has the alignment that the store needs.
     fn is_aligned(&self, geometry: &Geometry) -> bool {
         self.is_full()
             || geometry.is_aligned(self.at) && geometry.is_aligned(self.start + self.to as u64)
     }
 
-    /// Writes the part into the copy, in a frame that nobody else reads: false if there is none,
-    /// with the copy unchanged.
+    /// Writes the part into the copy, in a frame that nobody else reads. Returns false, with the
+    /// copy unchanged, if no frame is free.
     fn apply(&self, job: &Job, content: &mut Content, pool: &Pool) -> bool {
         let Some(mut frame) = self.frame_to_write(content, pool) else { return false };
         job.copy_to(self.at, &mut frame[self.from..self.to]);
@@ -180,7 +181,7 @@ impl Part {
         true
     }
 
-    /// A frame with the block's content as far as the part leaves it.
+    /// A frame with the block's old content, as far as the part does not overwrite it.
     fn frame_to_write(&self, content: &mut Content, pool: &Pool) -> Option<FrameMut> {
         let shared = match std::mem::take(content) {
             Content::Frame(frame) => match frame.try_into_mut() {
@@ -203,7 +204,7 @@ impl Part {
         Some(frame)
     }
 
-    /// The whole block with the part written, in memory outside the cache.
+    /// The whole block with the part written into it, in memory outside the cache.
     fn patched(&self, job: &Job, content: &Content) -> Bytes {
         let old = content.piece(0, self.len);
         let mut bytes = old.map_or_else(|| vec![0; self.len], |old| old.to_vec());
@@ -211,7 +212,7 @@ impl Part {
         Bytes::from(bytes)
     }
 
-    /// Writes the part from a copy of the whole block, widened to what the store takes.
+    /// Writes the part from a copy of the whole block, widened to the alignment of the store.
     fn write_from(&self, block: &Bytes, geometry: &Geometry) -> Verdict {
         let unit = geometry.alignment as usize;
         let from = self.from / unit * unit;

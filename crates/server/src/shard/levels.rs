@@ -1,10 +1,10 @@
-//! What a shard does that is one level of a scheme of movement: the engine's level says what comes,
-//! stays and goes; here the data follows, and the neighbours hear of it.
+//! A shard that runs one level of a movement scheme. The level decides which blocks come, stay and
+//! go; the shard moves the data accordingly and tells the neighbouring levels.
 //!
-//! A block that is not here is taken in when its request is over, and not when it comes: only then
-//! is it known whether the level below keeps it. What comes down is taken under the same rule as
-//! any handed-over data (`digests.rs`), and what comes up unasked for only if nothing happened to
-//! the block meanwhile.
+//! A missed block is taken in when its request is done, and not when the request arrives, because
+//! only then is it known whether the level below keeps the block. A block that moves down is
+//! accepted under the same rules as other handed-over data (`digests.rs`). A block that comes up
+//! without a request is accepted only if nothing happened to it meanwhile.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use crate::lower::{Ascended, Lower};
 use crate::shard::content::Content;
 use crate::shard::{Effects, Shard};
 
-/// What is kept of words about requests that never came, of answers that nobody fetched, and of
-/// exchanges that nobody asked for. Beyond that it is forgotten.
+/// Most announcements of requests that never came, answers that were never fetched, and exchanges
+/// that were never asked for. When a map reaches this size it is cleared.
 const KEPT_MAX: usize = 4096;
 
-/// What a level needs beside its cache.
+/// What a level of a scheme needs beside its cache.
 pub(crate) struct Levels {
     lower: Option<Arc<dyn Lower>>,
-    /// What clients said of requests to come, by client and block.
+    /// Records about requests to come, by client and block.
     asks: HashMap<(u8, u64), Asked>,
-    /// Requests that are at the store, by block: who asked, and whether it is a write.
+    /// Missed requests that the store is working on, by block: the requester, and whether it is a
+    /// write.
     missed: HashMap<u64, (Requester, bool)>,
-    /// Answers for clients that speak, by client and block.
+    /// Answers for clients that run levels, by client and block.
     answers: HashMap<(u8, u64), Passed>,
-    /// Blocks that came down and may send another up, with their hotness: for whom.
+    /// Blocks that moved down and may send another block up: client, block, and hotness.
     due: VecDeque<(u8, u64, f64)>,
-    /// Who has been introduced, with the blocks above it.
+    /// Clients introduced to the scheme, each with the number of blocks above.
     uppers: HashMap<u8, u32>,
-    /// Changed while something may come up: of no use then.
+    /// Blocks changed while an exchange is pending: data that come up for them are outdated.
     changed: HashSet<u64>,
     all_changed: bool,
     counters: MovementStats,
@@ -67,7 +68,7 @@ impl Levels {
         self.answers.insert((client, block), Passed::new(block, pass));
     }
 
-    /// A block changes: what may come up of it is old.
+    /// Notes that a block changes: data of it that are coming up are outdated.
     fn note_change(&mut self, block: u64) {
         if self.lower.as_ref().is_some_and(|lower| !lower.is_settled()) {
             self.changed.insert(block);
@@ -77,14 +78,14 @@ impl Levels {
     }
 }
 
-/// A neighbour cannot make these grow without end.
+/// Keeps a neighbour from making these maps grow without limit.
 fn bound<K, V>(map: &mut HashMap<K, V>) {
     if map.len() >= KEPT_MAX {
         map.clear();
     }
 }
 
-/// What is said to the level below of a request.
+/// The record that tells the level below about a request.
 fn ask(cache: &RemoteLevel, block: u64, above: (u32, u8), is_held: bool) -> AskedAt {
     let above = (above.0.saturating_add(cache.capacity()), above.1.saturating_add(1));
     let asked = Asked::new(block, cache.bid(), above, is_held);
@@ -96,7 +97,7 @@ impl Shard {
         self.cache.scheme_mut().zip(self.levels.as_deref_mut())
     }
 
-    /// A level above says of a request that it comes.
+    /// A level above announces a request.
     pub(crate) fn heard_ask(&mut self, asked: Asked, client: u8) {
         let Some((cache, levels)) = self.linked() else { return };
         let below = levels.blocks_below();
@@ -109,7 +110,8 @@ impl Shard {
         levels.asks.insert((client, asked.block), asked);
     }
 
-    /// A counted reference, of a level: what the engine says. It is to be carried out on the slots.
+    /// Makes a counted reference in a level of a scheme. The caller carries out the result on the
+    /// slots.
     pub(crate) fn level_reference(&mut self, request: &Request) -> Referred {
         let Request { block, is_write, asker: Asker { client, .. }, .. } = *request;
         let geometry = Arc::clone(&self.geometry);
@@ -146,8 +148,8 @@ impl Shard {
         Referred { hit: reached.before.is_some(), before: reached.before, now: reached.now }
     }
 
-    /// A request for a block that is kept above. A copy that is here all the same goes: what is
-    /// above will change it.
+    /// A request for a block that a level above keeps. A copy that is here is dropped, because the
+    /// level above will change the block.
     fn passes_by(
         cache: &mut RemoteLevel,
         levels: &mut Levels,
@@ -165,7 +167,7 @@ impl Shard {
         Referred { hit: false, before, now: None }
     }
 
-    /// A read of a missed block ended.
+    /// A fetch of a missed block ended.
     pub(crate) fn level_fetched(&mut self, block: u64, ended_well: bool, fx: &mut Effects) {
         let Some((_, levels)) = self.linked() else { return };
         let missed = levels.missed.remove(&block);
@@ -174,7 +176,7 @@ impl Shard {
         }
     }
 
-    /// A write of a missed block ended well: its data, if it has all of the block, may stay here.
+    /// A write of a missed block succeeded: its data may stay here if they are the whole block.
     pub(crate) fn level_written(&mut self, block: u64, job: &Job, fx: &mut Effects) {
         let length = self.geometry.len(block);
         let is_whole = job.span(block, &self.geometry) == (0, length);
@@ -194,7 +196,7 @@ impl Shard {
         }
     }
 
-    /// The block of a request that was not served here comes up.
+    /// The block of a request that missed here comes up: the level decides whether it stays.
     fn arrive(&mut self, block: u64, is_write: bool, asking: Requester, fx: &mut Effects) {
         let Some((cache, levels)) = self.linked() else { return };
         let fresh = Pass::Fresh { nearest: 0.0 };
@@ -209,8 +211,8 @@ impl Shard {
         }
     }
 
-    /// A block lost its slot to another: it goes down with its data, or is gone. True if this is
-    /// no level.
+    /// A block was evicted: it moves down with its data, or is dropped. Returns false if this shard
+    /// runs no level of a scheme.
     pub(crate) fn goes_down(&mut self, block: u64, frame: u32, fx: &mut Effects) -> bool {
         let is_quiet = {
             let slot = &self.slots[frame as usize];
@@ -230,7 +232,7 @@ impl Shard {
                 Some(piece) => {
                     let Load { frequency, history } = load;
                     let moves = Moves { frequency, references: 0, history, exchanges };
-                    // A copy: a frame is needed sooner than a slow link lets go of it.
+                    // A copy, because a slow link would keep the frame too long.
                     let data = Bytes::copy_from_slice(&piece);
                     let departed = Departed { block, time: cache.time(), moves, data };
                     lower.down(departed, awaits);
@@ -281,7 +283,7 @@ impl Shard {
         self.fill(block, frame, memory, digest);
     }
 
-    /// What goes up to a client for what it sent down: the block, and its data.
+    /// The block that goes up to a client in exchange for what it sent down, and its data.
     pub(crate) fn exchange(
         &mut self,
         client: u8,
@@ -311,8 +313,9 @@ impl Shard {
         }
     }
 
-    /// A block comes up from below that nobody asked for. If anything happened to it since, it may
-    /// be old, and is left; so it is if it is known to be other than what was delivered last.
+    /// A block comes up from below without a request. It is refused if anything happened to it
+    /// meanwhile, so that it may be outdated, or if its data are known to differ from what was
+    /// delivered last.
     pub(crate) fn ascended(&mut self, one: Ascended, fx: &mut Effects) {
         let Ascended { block, load, data } = one;
         let is_quiet = !self.active.contains_key(&block) && !self.ranges.cover(block);
@@ -321,7 +324,7 @@ impl Shard {
         let Some((cache, levels)) = self.linked() else { return };
         let is_old = is_other || levels.all_changed || levels.changed.contains(&block);
         let frame = if is_quiet && !is_old && data.len() == length {
-            // Whose it is goes no further than one link: it belongs to whoever is above.
+            // Ownership is known for one link only: the block belongs to a client directly above.
             let owner = levels.uppers.keys().min().copied().unwrap_or(0);
             cache.exchanged(block, owner.into(), load)
         } else {
@@ -347,7 +350,8 @@ impl Shard {
         levels.answers.remove(&(client, block)).unwrap_or(kept)
     }
 
-    /// A write of a block is over, well or not: what was on its way up all the time is old.
+    /// A write of a block ended, with or without success: data of it that were coming up are
+    /// outdated.
     pub(crate) fn level_changed(&mut self, block: u64) {
         if let Some((_, levels)) = self.linked() {
             levels.note_change(block);
@@ -361,7 +365,7 @@ impl Shard {
         }
     }
 
-    /// The number of a client goes to another one.
+    /// The number of this client will be given to another client.
     pub(crate) fn forget_upper(&mut self, client: u8) {
         if let Some((_, levels)) = self.linked() {
             levels.uppers.remove(&client);
@@ -371,7 +375,7 @@ impl Shard {
         }
     }
 
-    /// What this level counts beside what every cache does.
+    /// The counters of a level of a scheme, beside those of every cache.
     pub(crate) fn movement(&mut self) -> Option<MovementStats> {
         let (cache, levels) = self.linked()?;
         let (links, gauges) = (cache.link_counts(), cache.gauges().unwrap_or_default());

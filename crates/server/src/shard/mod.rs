@@ -1,15 +1,16 @@
-//! A shard: the policy, the slots of the resident blocks, the blocks that something is going on
-//! with, and the rules by which a block moves between these. No I/O: what must be done at the
-//! store or said to a client is put into [`Effects`], and done when the lock is released.
+//! A shard: the policy, the slots of the resident blocks, the active blocks (those with operations
+//! in progress), and the rules by which a block moves between these states. No I/O: what must be
+//! done at the store or answered to a client is put into [`Effects`], and done after the lock is
+//! released.
 //!
 //! Invariants, checked in `validate.rs` (docs/developer/server.md explains them):
-//! 1. A block with an [`Active`] record has its state there, and its slot, if it is resident, says
-//!    so; any other resident block has its state in its slot.
-//! 2. A block that is not active and resident has content, unless an operation on it is parked or
-//!    the block is unloaded (`restore.rs`); `unloaded` counts these, active or not.
-//! 3. An active record has something running, a queue, or dirty content that has no slot.
-//! 4. A block is in the dirty set exactly if its state says dirty.
-//! 5. Whoever is starved has a write-out to wait for.
+//! 1. The state of a block with an [`Active`] record is in that record; if the block is resident,
+//!    its slot is marked active. The state of any other resident block is in its slot.
+//! 2. A resident block that is not active has content, unless an operation on it is parked or the
+//!    block is unloaded (`restore.rs`). `unloaded` counts unloaded blocks, active or not.
+//! 3. An active record has a running store request, a queue, or dirty content without a slot.
+//! 4. A block is in the dirty set exactly if its state is dirty.
+//! 5. If a block is starved, a write-out is running.
 
 mod build;
 pub(crate) mod content;
@@ -55,72 +56,72 @@ use crate::volume::feed::Changes;
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
-    /// Only where placement is not access-based.
+    /// Present unless placement is access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
-    /// What came and went, while somebody follows it.
+    /// The blocks that entered and left, while somebody follows the content.
     pub(crate) changes: Option<Changes>,
-    /// What clients said, where the policy is content-aware.
+    /// Counts of what clients told, if the policy is content-aware.
     pub(crate) told: AwareStats,
-    /// Only of a level of a scheme of movement.
+    /// Present if this shard is a level of a movement scheme.
     pub(crate) levels: Option<Box<Levels>>,
     pub(crate) slots: Vec<Slot>,
-    /// Only where clients may hand contents over.
+    /// Present if clients may hand data over.
     pub(crate) digests: Option<Digests>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
     pub(crate) ranges: Ranges,
-    /// Only where the store can lose what it has answered to a client.
+    /// Present if the store can lose what it has answered.
     pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pool,
     pub(crate) geometry: Arc<Geometry>,
-    /// Who is told of blocks that leave.
+    /// Notified of blocks that leave.
     pub(crate) listener: Option<Arc<dyn Listener>>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: VecDeque<u64>,
-    /// Write-outs at the store.
+    /// Number of running write-outs.
     pub(crate) write_outs: u32,
-    /// Slots that are unloaded.
+    /// Number of unloaded slots.
     pub(crate) unloaded: u32,
     together: Together,
 }
 
-/// What is looked up together, kept for its memory.
+/// Buffers for looking up several blocks together, kept to reuse their memory.
 #[derive(Default)]
 struct Together {
     blocks: Vec<u64>,
     frames: Vec<Frame>,
 }
 
-/// What has to happen when the lock is released.
+/// What must be done after the lock is released.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) finished: Endings,
     pub(crate) starts: Vec<Start>,
-    /// A reload is queued.
+    /// Whether a reload was queued.
     pub(crate) reload: bool,
-    /// What was driven out since the last of the starts.
+    /// The blocks evicted since the last entry of `starts`.
     pub(crate) riders: Riders,
-    /// Something was driven out.
+    /// Whether a block was evicted.
     pub(crate) has_left: bool,
-    /// Something went down for which something may come up.
+    /// Whether a block moved down for which another may come up in exchange.
     pub(crate) settles: bool,
 }
 
-/// Something to begin at the store.
+/// A store request to start.
 pub(crate) struct Start {
     pub(crate) block: u64,
     pub(crate) action: Action,
-    /// What the request that this is for drove out.
+    /// The blocks that its request evicted.
     pub(crate) riders: Riders,
 }
 
 pub(crate) enum Action {
-    /// Read the block for the job, into this memory (given by [`Shard::assign`]).
+    /// Read the block for the job into this memory (set by [`Shard::assign`]).
     Fetch(Arc<Job>, Option<Memory>),
     /// Write for the job: its own data of the block, or these bytes from byte `.2` of the volume.
     Write(Arc<Job>, Option<Bytes>, u64),
-    /// Write dirty content; together with that of neighbours, unless it is to be tried alone.
+    /// Write dirty content, with that of neighbours if `joins` is set.
     WriteOut { bytes: Bytes, joins: bool },
 }
 
@@ -157,9 +158,10 @@ impl Shard {
         }
     }
 
-    /// Reads what reads of these blocks will need, so that the processor overlaps its waits for
-    /// memory: the index and the policy first, then the slots, then counts and data of the frames.
-    /// Of the data the first byte is enough: from there on the processor sees what comes.
+    /// Prefetches what reads of these blocks will need, so that the processor overlaps its waits
+    /// for memory: the index and the policy first, then the slots, then reference counts and data
+    /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
+    /// the rest.
     pub(crate) fn prefetch(&mut self, blocks: impl Iterator<Item = u64>) {
         let Self { together: Together { blocks: all, frames }, cache, slots, digests, .. } = self;
         all.clear();
@@ -174,7 +176,7 @@ impl Shard {
         black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
 
-    /// A write of a block, `is_whole` or in part: whether it hit, and the block's slot now.
+    /// A write of a block, `is_whole` or in part. Returns whether it hit, and the block's slot now.
     pub(crate) fn write(
         &mut self,
         block: u64,
@@ -193,11 +195,11 @@ impl Shard {
         (referred.hit, referred.now)
     }
 
-    /// Makes a write of a block that needs nothing but the copy in its slot to be changed, as most
-    /// writes with write-back do: whether it did. Otherwise nothing has changed.
+    /// Completes a write that only has to change the copy in the block's slot, as most writes with
+    /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
         let Self { slots, pool, dirty, geometry, .. } = self;
-        // What is staged, and what a level of a scheme answers, follows the queue of the block.
+        // Staged data and the answers of a level depend on the queue of the block.
         let is_plain = self.coop.is_none() && self.levels.is_none();
         let Some(slot) = slot.filter(|_| geometry.write_back && is_plain && !job.durable) else {
             return false;
@@ -209,7 +211,7 @@ impl Shard {
         write_now(job, block, &mut slot.state, pool, dirty, geometry)
     }
 
-    /// A counted reference: what the level says. It is to be carried out on the slots.
+    /// Makes a counted reference. The caller carries out the result on the slots.
     fn reference(&mut self, request: Request) -> Referred {
         if self.levels.is_some() {
             let referred = self.level_reference(&request);
@@ -229,7 +231,8 @@ impl Shard {
         }
     }
 
-    /// Makes a block resident without counting a reference: true if it was not.
+    /// Makes a block resident without counting a reference. Returns false if it was resident
+    /// already, or the policy refused it.
     pub(crate) fn place(&mut self, block: u64, fx: &mut Effects) -> bool {
         if self.cache.frame(block).is_some() {
             return false;
@@ -241,7 +244,7 @@ impl Shard {
         true
     }
 
-    /// The newly resident block gets an empty slot.
+    /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
         if let Some(changes) = &mut self.changes {
             changes.note(block, true);
@@ -263,7 +266,7 @@ impl Shard {
         }
     }
 
-    /// Forgets a block that has no content.
+    /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
         if let (true, Some(changes)) = (self.cache.frame(block).is_some(), &mut self.changes) {
             changes.note(block, false);
@@ -271,7 +274,7 @@ impl Shard {
         self.cache.discard(block);
     }
 
-    /// A block lost its slot. What the store does not have yet is kept until it has.
+    /// A block lost its slot. Dirty content is kept until the store has it.
     pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         if let Some(changes) = &mut self.changes {
             changes.note(block, false);
@@ -290,8 +293,8 @@ impl Shard {
         }
     }
 
-    /// A block lost its slot while it is written through: the store gets the data from elsewhere,
-    /// and the frame is needed for the blocks that stay.
+    /// A block lost its slot while it is written through. The store gets the data from elsewhere,
+    /// so the frame is freed for resident blocks.
     fn let_go_of_frame(&mut self, block: u64) {
         if let Some(record) = self.active.get_mut(&block) {
             let is_written = matches!(record.running, Running::Write | Running::Starved);
@@ -301,7 +304,7 @@ impl Shard {
         }
     }
 
-    /// A read of a block: the bytes `span` of it if they can be had at once.
+    /// Reads a block: the bytes `span` of it, if they are available at once.
     pub(crate) fn read_now(
         &mut self,
         block: u64,
@@ -313,7 +316,7 @@ impl Shard {
         let referred = self.reference(Request { block, is_write: false, is_whole, asker });
         let piece = match referred {
             Referred { hit: false, .. } => None,
-            // Before it leaves its slot, where the client has it from now on.
+            // Taken before the block leaves its slot; from now on the client has it.
             Referred { before: Some(frame), .. } => {
                 let slot = &self.slots[frame as usize];
                 let is_quiet = !slot.active && !self.ranges.cover(block);
@@ -341,7 +344,7 @@ impl Shard {
         }
     }
 
-    /// An operation takes its place behind all that arrived before it for the same block.
+    /// Queues an operation behind those that arrived earlier for the same block.
     pub(crate) fn enqueue(&mut self, op: BlockOp, fx: &mut Effects) {
         let Some(op) = self.ranges.park(op) else { return };
         self.enqueue_unparked(op, fx);
@@ -353,7 +356,8 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// The block's active record, into which its state moves if there was none.
+    /// The block's active record; if there is none yet, one is made and takes over the block's
+    /// state.
     pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
         let Self { active, cache, slots, digests, .. } = self;
         active.entry(block).or_insert_with(|| {
@@ -365,7 +369,7 @@ impl Shard {
         })
     }
 
-    /// Carries out the operations of a block as far as possible.
+    /// Executes the operations of a block as far as possible.
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let resident = self.cache.frame(block).is_some();
         let can_wait = self.write_outs > 0;
@@ -395,7 +399,7 @@ impl Shard {
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
                     record.digest.begin();
-                    // What is being read back already ends as this fetch would.
+                    // If a reload of the block is running, it serves as the fetch.
                     if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
                         return;
                     }
@@ -410,7 +414,7 @@ impl Shard {
                     fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
                     return;
                 }
-                // The block's own write-out will free one.
+                // The block's own write-out will free a frame.
                 Verdict::Starve if writing_out => return,
                 Verdict::Starve => {
                     record.running = Running::Starved;
@@ -425,8 +429,8 @@ impl Shard {
         }
     }
 
-    /// Nothing is going on with the block any more: its state goes to its slot, or to the store,
-    /// or is not needed.
+    /// Ends the active state of a block: its state moves to its slot, is written out, or is
+    /// dropped.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
         let slot = self.cache.frame(block);
         let digest = self.prove(block);
@@ -457,12 +461,12 @@ impl Shard {
                 self.try_write_out(block, fx);
             }
             Some(frame) if self.slots[frame as usize].unloaded => {
-                // Not yet: the next one tries again.
+                // Not yet: the next call tries again.
                 self.slots[frame as usize].active = false;
                 self.active.remove(&block);
             }
             Some(frame) => {
-                // A resident block without content: a failure, or no frame was free.
+                // A resident block without content: a fetch failed, or no frame was free.
                 self.slots[frame as usize] = Slot::default();
                 self.discard(block);
                 self.active.remove(&block);
@@ -477,8 +481,8 @@ impl Shard {
         }
     }
 
-    /// Begins to write an active block's dirty content, unless something forbids it just now, or
-    /// the store refused it.
+    /// Starts to write an active block's dirty content, unless it must wait or the store refused
+    /// it.
     pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
@@ -500,8 +504,8 @@ impl Shard {
         }
     }
 
-    /// Gives a fetch its memory, unless that has to wait. Done when the whole request has passed
-    /// the policy: a block that the request itself drove out again needs no frame.
+    /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
+    /// passed the policy: a block that the request itself evicted again needs no frame.
     pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
         let block = start.block;
         if let Action::Fetch(job, memory @ None) = &mut start.action {
@@ -524,7 +528,7 @@ impl Shard {
         Some(start)
     }
 
-    /// What is fetched for nobody has no frame: it is not fetched, unless somebody waits by now.
+    /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
     fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
         let Some(record) = self.active.get_mut(&block) else { return false };
         if record.queue.len() != 1 {
@@ -545,7 +549,8 @@ impl Shard {
         }
     }
 
-    /// Lets the starved go on, as far as there are frames; all of them, if none will be freed.
+    /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
+    /// one.
     pub(crate) fn feed(&mut self, fx: &mut Effects) {
         while self.write_outs == 0 || self.pool.free_count() > 0 {
             let Some(block) = self.starved.pop_front() else { return };
@@ -561,20 +566,19 @@ impl Shard {
         }
     }
 
-    /// The jobs that wait for something, one for each of their blocks that does.
+    /// The jobs of all waiting operations; a job occurs once for each waiting block of it.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         let queued = self.active.values().flat_map(|record| record.queue.iter());
         queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
     }
 
-    /// The blocks whose dirty content is on its way to the store.
+    /// The blocks that are being written out.
     pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
         let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));
         self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
     }
 
-    /// Begins to write a dirty block out, resident or not, and whether or not the store refused it
-    /// before.
+    /// Starts to write a dirty block out, resident or not, even if the store refused it before.
     pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
@@ -586,7 +590,7 @@ impl Shard {
         self.step(block, fx);
     }
 
-    /// Bit 0: in memory, or being read into it; bit 1: the store does not have its content.
+    /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.
     pub(crate) fn residency(&self, block: u64) -> u32 {
         let resident = self.cache.frame(block).is_some() && !self.is_unloaded(block);
         let dirty = self.dirty.within(block, block).next().is_some();

@@ -1,10 +1,10 @@
-//! Operations on whole ranges: WRITE_ZEROES, TRIM, and forgetting the tail when a volume grows.
-//! They need no memory and no step a block at the store, however long they are.
+//! Operations on whole ranges: WRITE_ZEROES, TRIM, and dropping the tail when a volume grows. They
+//! need no memory and no store request per block, however long they are.
 //!
 //! A range is registered in every shard when it arrives. From then on operations on its blocks are
-//! parked behind it; it begins when those that came before are done; then the parked ones go on.
-//! So it takes its place in the order of each of its blocks like any other operation. It is no
-//! reference: the policy hears of it only when blocks go.
+//! parked behind it. It starts when the earlier operations are done, and the parked operations
+//! resume after it. So it has its place in the order of each of its blocks like any other
+//! operation. It is not a reference: the policy only learns of blocks that leave.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -18,10 +18,10 @@ use crate::job::{BlockOp, Job};
 use crate::shard::content::{Content, Running, Slot};
 use crate::shard::{Effects, Shard};
 
-/// Ranges that are registered at a time; what comes then takes its place when one of them is done.
+/// Most ranges registered at a time; further ones wait until one of them is done.
 pub(crate) const RANGES_MAX: usize = 128;
 
-/// Blocks of a range that are looked at before the lock is given to others for a moment.
+/// Blocks of a range that are processed before the lock is released for a moment.
 const BLOCKS_PER_STEP: u32 = 1024;
 
 /// What happens to the blocks of a range.
@@ -29,19 +29,19 @@ const BLOCKS_PER_STEP: u32 = 1024;
 pub(crate) enum RangeKind {
     /// They become zero.
     Zero(Zeroing),
-    /// Nobody needs their content any more.
+    /// Their content is no longer needed.
     Trim,
-    /// The cache forgets them; what is dirty goes to the store before.
+    /// The cache drops them, after dirty ones are written out.
     Forget,
 }
 
-/// The ranges that a shard has to respect, in the order of their arrival.
+/// The registered ranges of a shard, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Ranges {
     list: Vec<Entry>,
     /// By block, in the order of their arrival.
     parked: HashMap<u64, VecDeque<Parked>, RandomState>,
-    /// Operations that were parked so far.
+    /// Operations parked so far.
     arrived: u64,
 }
 
@@ -57,23 +57,23 @@ struct Parked {
     op: BlockOp,
 }
 
-/// What a range was found to wait for: while that is so, nothing else needs to be looked at.
+/// What a range waits for. While that has not ended, nothing else needs to be checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitsFor {
     /// An earlier range.
     Range(u64),
-    /// What is going on with a block.
+    /// The operations of a block.
     Block(u64),
 }
 
 impl Ranges {
-    /// Whether a block lies in a range.
+    /// Whether a registered range covers a block.
     #[inline]
     pub(crate) fn cover(&self, block: u64) -> bool {
         !self.list.is_empty() && self.list.iter().any(|entry| entry.blocks.contains(&block))
     }
 
-    /// Keeps an operation that has to wait for a range; gives back any other.
+    /// Parks an operation that must wait for a range; returns any other.
     pub(crate) fn park(&mut self, op: BlockOp) -> Option<BlockOp> {
         let last = self.list.iter().rev().find(|entry| entry.blocks.contains(&op.block));
         match last {
@@ -96,7 +96,7 @@ impl Ranges {
         self.parked.contains_key(&block)
     }
 
-    /// An earlier range that overlaps this one.
+    /// The last earlier range that overlaps this one.
     fn earlier(&self, number: u64, blocks: &RangeInclusive<u64>) -> Option<u64> {
         let overlaps = |entry: &Entry| {
             entry.blocks.start() <= blocks.end() && blocks.start() <= entry.blocks.end()
@@ -109,7 +109,7 @@ impl Ranges {
         self.list.binary_search_by_key(&number, |entry| entry.number).is_ok()
     }
 
-    /// Takes a range away: the operations that may go on now.
+    /// Removes a range; returns the operations that may resume.
     fn remove(&mut self, number: u64, blocks: &RangeInclusive<u64>) -> Vec<BlockOp> {
         self.list.retain(|entry| entry.number != number);
         let Self { list, parked, .. } = self;
@@ -132,12 +132,12 @@ impl Ranges {
     }
 }
 
-/// The blocks of a range that are keys of a map.
+/// The blocks of a range that are keys of a map, in order.
 fn common<T>(map: &HashMap<u64, T, RandomState>, blocks: &RangeInclusive<u64>) -> Vec<u64> {
     if blocks.end() - blocks.start() < map.len() as u64 {
         return blocks.clone().filter(|block| map.contains_key(block)).collect();
     }
-    // The map's own order is another one in each run.
+    // Sorted, because the map's own order differs in each run.
     let mut found: Vec<u64> = map.keys().copied().filter(|b| blocks.contains(b)).collect();
     found.sort_unstable();
     found
@@ -149,7 +149,8 @@ impl Shard {
         self.noted_range(blocks);
     }
 
-    /// Whether everything that came before the range is done; if not, what it waits for is noted.
+    /// Whether all earlier operations on the range are done; if not, stores in `waits_for` what it
+    /// waits for.
     pub(crate) fn range_is_ready(
         &self,
         number: u64,
@@ -175,9 +176,10 @@ impl Shard {
         waits_for.is_none()
     }
 
-    /// Gives clean or dirty content to the resident blocks of a range, as far as a step goes from a
-    /// number on: where the next one begins. Its blocks are numbered from the first one, or if
-    /// these are more than the cache has, by their handles.
+    /// Replaces the content of the range's resident blocks for which `is_meant` is true, one step
+    /// at a time from position `from` on. Returns the position of the next step, or `None` at the
+    /// end. Positions count blocks of the range, or handles of the cache if the range has more
+    /// blocks than the cache.
     pub(crate) fn refill_some(
         &mut self,
         blocks: &RangeInclusive<u64>,
@@ -199,7 +201,7 @@ impl Shard {
             if !blocks.contains(&block) {
                 continue;
             }
-            // What is dirty is known again when the store has it.
+            // The digest of a dirty block is known again when the store has its content.
             self.set_digest_of_slot(frame, 0);
             if is_meant(&self.slots[frame as usize]) {
                 self.refill(block, frame, content());
@@ -208,7 +210,7 @@ impl Shard {
         (to < end).then_some(to)
     }
 
-    /// The range is done. If the store did its part, `content` is what its blocks hold now.
+    /// Ends a range. If the store did its part, `content` is what its blocks hold now.
     pub(crate) fn end_range(
         &mut self,
         number: u64,
@@ -235,8 +237,8 @@ impl Shard {
         }
     }
 
-    /// A resident block that is not active gets other content, or leaves if that is none. One that
-    /// a parked operation has just made resident stays.
+    /// Replaces the content of a resident block that is not active; with absent content the block
+    /// leaves. A block that a parked operation has just made resident stays.
     pub(crate) fn refill(&mut self, block: u64, frame: u32, content: Content) {
         let slot = &mut self.slots[frame as usize];
         if slot.active {
@@ -257,13 +259,13 @@ impl Shard {
 }
 
 impl Shard {
-    /// The dirty content of a range, with the byte it starts at.
+    /// The dirty content in a range: (first byte, data) of each block.
     pub(crate) fn dirty_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, bytes::Bytes)> {
         let content = |block| Some((self.geometry.start(block), self.content_of(block)?));
         self.dirty.within(*blocks.start(), *blocks.end()).filter_map(content).collect()
     }
 
-    /// All of a block's content, if it is here.
+    /// The content of a whole block, if it is in memory.
     pub(crate) fn content_of(&self, block: u64) -> Option<bytes::Bytes> {
         let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
         let state = match self.active.get(&block) {

@@ -1,8 +1,8 @@
-//! The data of the blocks written last, for the blocks that the engine's staging area names: so
-//! that one which the client evicts soon after is placed without being read from the store.
+//! The data of the blocks written last, for the blocks that the level's staging area names. A block
+//! that the client evicts soon after writing it is placed without a read from the store.
 //!
-//! What is here is used only while nothing is going on with the block: whatever changes a block
-//! makes it active, or covers it by a range, before the store hears of it.
+//! Staged data are used only while the block has no operations: whatever changes a block makes it
+//! active, or covers it by a range, before the store is told.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use undercroft_frames::Frame;
 
 #[derive(Default)]
 pub(crate) struct Staged {
-    /// By block: the number of its last write, and its data if that is here.
+    /// By block: the number of its last write, and its data if they are staged.
     blocks: HashMap<u64, (u64, Option<Frame>), RandomState>,
-    /// The last writes, in order.
+    /// The latest writes, in order: (block, number).
     writes: VecDeque<(u64, u64)>,
     next: u64,
 }
 
 impl Staged {
-    /// A block is being written; what was here of it is old. Of the writes before, only `most`
-    /// less one are kept.
+    /// A block is being written; its staged data are outdated. Only the last `most` writes,
+    /// including this one, are kept.
     pub(crate) fn writing(&mut self, block: u64, most: u32) {
         self.next += 1;
         self.blocks.insert(block, (self.next, None));
@@ -41,7 +41,7 @@ impl Staged {
         }
     }
 
-    /// Whether a write of the block is remembered.
+    /// Whether a recent write of the block is remembered.
     pub(crate) fn awaits(&self, block: u64) -> bool {
         self.blocks.contains_key(&block)
     }
@@ -54,13 +54,13 @@ impl Staged {
         self.blocks.remove(&block)?.1
     }
 
-    /// A range was changed: what is here of its blocks is old.
+    /// A range was changed: the staged data of its blocks are outdated.
     pub(crate) fn changed_within(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
         let within = self.blocks.iter_mut().filter(|(block, _)| blocks.contains(block));
         within.for_each(|(_, (_, data))| *data = None);
     }
 
-    /// The blocks of a range that are here, in order.
+    /// The blocks of a range whose writes are remembered, in order.
     pub(crate) fn within(&self, blocks: &std::ops::RangeInclusive<u64>) -> Vec<u64> {
         let within = self.blocks.keys().copied().filter(|block| blocks.contains(block));
         let mut within: Vec<u64> = within.collect();

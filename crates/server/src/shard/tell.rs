@@ -1,15 +1,15 @@
-//! What is said of this cache to a server below that has one, too: which blocks leave, and which
-//! are back before that was said.
+//! What this cache tells a server below it that has a cache, too: which blocks leave, and which
+//! return before that was told.
 //!
-//! A block has left when replacement drove it out, or when a client evicted it and it is not
-//! worth a place here. One that a read hands over to a client has not: it is above still. What is
-//! clean leaves with its data, if that is wanted; what is dirty, or has something going on, is said
-//! to have left when the store has it and nothing is going on any more, and without data.
+//! A block leaves when replacement evicts it, or when a client evicted it and it gets no place
+//! here. A block handed to a client by a read does not leave: a cache above still has it. A clean
+//! block leaves with its data, if they are wanted. A dirty or active block leaves, without data,
+//! when the store has its content and its operations are done.
 //!
-//! All is said under the lock of the shard. So data is said to leave before anything can change the
-//! block again, and whoever passes it on can keep that order.
+//! Everything is told under the lock of the shard. So the data of a block are passed on before
+//! anything can change the block again, and the receiver can keep that order.
 //!
-//! Not here: how it is said (`serve/upstream/tell.rs`).
+//! Not here: how it is sent (`serve/upstream/hint_sender.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,35 +20,36 @@ use crate::counters::TellStats;
 use crate::shard::content::Running;
 use crate::shard::{Effects, Shard};
 
-/// Who is told what leaves a cache, by the blocks of its volume. Called with locks held: must not
-/// wait, and must not ask the volume anything.
+/// Receives what leaves the cache of a volume, in the volume's blocks. Called with locks held: an
+/// implementation must not wait, and must not call the volume.
 pub trait Listener: fmt::Debug + Send + Sync {
-    /// Whether blocks are to come with their data.
+    /// Whether blocks should come with their data.
     fn wants_data(&self) -> bool;
 
-    /// A block has left. The data is all of it, exactly as the store has it; it may be passed on
-    /// until the store is asked to change the block.
+    /// A block has left. `data` is the whole block, exactly as the store has it; it may be passed
+    /// on until the store is asked to change the block.
     fn left(&self, block: u64, data: Option<Bytes>);
 
-    /// A block has left, and was written to the store because it was to go.
+    /// A block has left after it was written to the store in order to be evicted.
     fn left_dirty(&self, block: u64);
 
-    /// A block is here again without having been read from the store.
+    /// A block is in the cache again without having been read from the store.
     fn is_back(&self, block: u64);
 
-    /// The request that the caller makes at the store next drove these blocks out, which have left.
+    /// The next request that the caller makes at the store has evicted these blocks, which have
+    /// left.
     fn ride(&self, blocks: &[u64]);
 
-    /// What has left so far, and rides with no request, may be passed on by itself: no request is
-    /// about to be made that drove it out.
+    /// The blocks that left so far and ride with no request may be reported by themselves: no
+    /// request that evicted them is about to be made.
     fn settled(&self);
 
-    /// What came of it so far.
+    /// The counts so far.
     fn told(&self) -> TellStats;
 }
 
 impl Shard {
-    /// A block lost its slot to another.
+    /// A block was evicted: its slot is needed for another one.
     pub(crate) fn driven_out(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         if self.goes_down(block, frame, fx) {
             return;
@@ -63,18 +64,18 @@ impl Shard {
             }
             return;
         }
-        // A range that is on its way to the store changes what that has.
+        // A range that is being changed at the store makes the data unusable.
         let may_hand_over = listener.wants_data() && !self.ranges.cover(block);
         let length = self.geometry.len(block);
         let piece = may_hand_over.then(|| slot.state.content.piece(0, length)).flatten();
-        // A copy: a frame is needed sooner than a slow link lets go of it.
+        // A copy, because a slow link would keep the frame too long.
         listener.left(block, piece.map(|piece| Bytes::copy_from_slice(&piece)));
         fx.riders.push(block);
         fx.has_left = true;
         self.leave(block, frame, fx);
     }
 
-    /// A block is neither here nor with a client.
+    /// A block is neither here nor in a client's cache.
     pub(crate) fn is_gone(&self, block: u64) {
         if let Some(listener) = &self.listener {
             listener.left(block, None);
@@ -82,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// What was going on with a block that has no slot is over.
+    /// The operations of a block without slot are done.
     pub(crate) fn is_over(&self, block: u64, departed: Option<bool>) {
         let (Some(listener), Some(was_dirty)) = (&self.listener, departed) else { return };
         if was_dirty {
@@ -101,10 +102,10 @@ impl Shard {
     }
 }
 
-/// The blocks that a request drives out; none where nobody listens.
+/// The blocks that a request evicts; empty without a listener.
 pub(crate) type Riders = Vec<u64>;
 
-/// Says that the next request at the store drove blocks out.
+/// Tells the listener that the next request at the store evicted these blocks.
 pub(crate) fn ride(listener: Option<&Arc<dyn Listener>>, riders: &Riders) {
     if let (Some(listener), false) = (listener, riders.is_empty()) {
         listener.ride(riders);

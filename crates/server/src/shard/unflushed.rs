@@ -1,10 +1,12 @@
-//! Which blocks the store has and may yet lose (`losses.rs`): those changed since the last flush of
-//! it that succeeded. At a loss they leave the cache, so that what is read next is what the store
-//! has; but for those that are dirty, which are written again. Until a flush has covered them they
-//! may be lost at the next loss, too. After a start any block may be one, until the first flush.
+//! The blocks that the store has and may still lose (`losses.rs`): those changed since its last
+//! successful flush. When a loss is noticed, they leave the cache, so that the next read returns
+//! what the store has; but dirty ones stay and are written again. Until a flush covers them they
+//! may be lost at the next loss, too. After a start any block may be one of them, until the first
+//! flush.
 //!
-//! A block is remembered whether it is resident or not: it may be driven out, and read back before
-//! the loss. As many are remembered as the cache has blocks; beyond that it is "all".
+//! A block is remembered whether it is resident or not, because it may be evicted and read back
+//! before the loss. At most as many blocks are remembered as the cache holds; beyond that the
+//! answer is "all".
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,14 +20,14 @@ use crate::shard::{Effects, Shard};
 
 /// The blocks of a shard that its store may lose.
 pub(crate) struct Unflushed {
-    /// The number of its last change.
+    /// The number of each block's last change.
     by_block: HashMap<u64, u64, RandomState>,
     by_number: BTreeMap<u64, u64>,
     /// Number of the next change.
     next: u64,
-    /// Blocks that are remembered.
+    /// Most blocks that are remembered.
     most: usize,
-    /// Any block may be one, by changes with smaller numbers than this.
+    /// If set, any block may be lost, by changes with numbers below this.
     all: Option<u64>,
 }
 
@@ -33,14 +35,14 @@ pub(crate) struct Unflushed {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     Blocks(Vec<u64>),
-    /// More than are remembered.
+    /// Any block: more were changed than are remembered.
     Any,
 }
 
 impl Unflushed {
     pub(crate) fn new(most: usize) -> Self {
         let (by_block, by_number) = (HashMap::default(), BTreeMap::new());
-        // Those of an earlier process, of which nothing is known.
+        // Changes by an earlier process are unknown, so any block may be lost.
         Self { by_block, by_number, next: 0, most, all: Some(0) }
     }
 
@@ -56,7 +58,7 @@ impl Unflushed {
         }
     }
 
-    /// The store has answered a change of those of some blocks that are `mine`.
+    /// The store has answered a change of a range; `mine` selects the blocks of this shard.
     fn add_range(&mut self, blocks: &RangeInclusive<u64>, mine: impl Fn(u64) -> bool) {
         if blocks.end() - blocks.start() >= self.most as u64 {
             self.next += 1;
@@ -72,12 +74,12 @@ impl Unflushed {
         self.all = Some(self.next);
     }
 
-    /// All changes so far have smaller numbers: what a flush that begins now covers.
+    /// The bound that a flush starting now covers: all changes so far have smaller numbers.
     pub(crate) fn now(&self) -> u64 {
         self.next
     }
 
-    /// A flush has covered all changes with smaller numbers.
+    /// A flush has covered all changes with numbers below `bound`.
     pub(crate) fn cover(&mut self, bound: u64) {
         let left = self.by_number.split_off(&bound);
         for (_, block) in std::mem::replace(&mut self.by_number, left) {
@@ -90,13 +92,14 @@ impl Unflushed {
         self.by_block.is_empty() && self.all.is_none()
     }
 
-    /// They may be lost; those that are not may yet be, until a flush has covered them.
+    /// The blocks that may be lost. Those that are not lost now may be lost later, until a flush
+    /// covers them.
     fn lost(&self) -> Lost {
         match self.all {
             Some(_) => Lost::Any,
             None => {
                 let mut blocks: Vec<u64> = self.by_block.keys().copied().collect();
-                // In an order that is the same in every run.
+                // Sorted, so that the order is the same in every run.
                 blocks.sort_unstable();
                 Lost::Blocks(blocks)
             }
@@ -105,9 +108,9 @@ impl Unflushed {
 }
 
 impl Shard {
-    /// What the store may have lost leaves the cache, and what rests on what it had.
+    /// Drops the blocks that the store may have lost, and everything derived from them.
     pub(crate) fn lost_below(&mut self) {
-        // Staged data, reloads under way, and what is known of the contents of others.
+        // Staged data, running reloads, and knowledge of other caches' contents.
         self.noted_range(&(0..=u64::MAX));
         self.forget_digests();
         let Some(unflushed) = &self.unflushed else { return };
@@ -123,8 +126,8 @@ impl Shard {
         };
         for block in lost {
             if let Some(record) = self.active.get_mut(&block) {
-                // What is dirty is written again. What else is under way goes on: it is given what
-                // the store has now, or its copy is dropped when it ends.
+                // Dirty content is written again. Other operations continue: they get what the
+                // store has now, or their copy is dropped when they end.
                 let is_writing_out = matches!(record.running, Running::WriteOut(_));
                 if record.state.dirty.is_none() && !is_writing_out {
                     record.state.content = Content::Absent;
@@ -139,7 +142,8 @@ impl Shard {
         }
     }
 
-    /// A write ended that a client waits for; with `spanned`, the store may have lost it since.
+    /// A write that a client waits for ended. If `spanned`, a loss happened meanwhile, and the
+    /// store may have lost the write.
     pub(crate) fn write_ended(
         &mut self,
         block: u64,
@@ -150,7 +154,7 @@ impl Shard {
         if let Some(unflushed) = &mut self.unflushed {
             if let Some(record) = self.active.get_mut(&block) {
                 let is_durable = record.queue.front().is_some_and(|op| op.job.durable);
-                // One that failed may have taken effect all the same.
+                // A failed write may have taken effect.
                 if result.is_err() || !is_durable {
                     unflushed.add(block);
                 }
@@ -162,7 +166,7 @@ impl Shard {
         }
         self.written(block, result, fx);
         if spanned {
-            // Nor is it kept elsewhere.
+            // The same block must not stay staged or in a reload.
             self.noted_range(&(block..=block));
         }
     }
@@ -175,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// What a fetch brought is older than a loss: it is made again.
+    /// A fetch returned data from before a loss: it is repeated.
     pub(crate) fn fetch_again(&mut self, block: u64, fx: &mut Effects) {
         if let Some(record) = self.active.get_mut(&block) {
             record.running = Running::Nothing;
@@ -228,7 +232,7 @@ mod tests {
         unflushed.add(9);
         unflushed.cover(bound);
         assert_eq!(unflushed.lost(), Lost::Blocks(vec![9]));
-        // A long range, and one of which some blocks are another shard's.
+        // A long range, and one with blocks of another shard.
         unflushed.add_range(&(0..=u64::MAX), |_| true);
         assert_eq!(unflushed.lost(), Lost::Any);
         unflushed.cover(unflushed.now());

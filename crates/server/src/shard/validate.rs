@@ -1,14 +1,14 @@
-//! Checks of a shard's invariants: for tests, and of use to nobody else.
+//! Checks of a shard's invariants, for tests only.
 
 use crate::shard::Shard;
 use crate::shard::content::Running;
 use crate::shard::cooperation::{Fate, Reloading};
 
 impl Shard {
-    /// Checks the invariants in the head of `shard.rs`.
+    /// Checks the invariants listed in `shard/mod.rs`.
     ///
     /// # Errors
-    /// Says which does not hold.
+    /// The invariant that does not hold.
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.cache.validate()?;
         self.validate_cooperation()?;
@@ -48,8 +48,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Checks what concerns placement: a reload at the store is for a block that nothing else is
-    /// going on with, or whose record waits for it.
+    /// Checks the reload state: the block of a running reload has no operations, or its active
+    /// record waits for the reload.
     pub(crate) fn validate_cooperation(&self) -> Result<(), String> {
         let Some(coop) = self.coop.as_deref() else { return Ok(()) };
         coop.reloads.validate()?;

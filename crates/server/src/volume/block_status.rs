@@ -1,5 +1,5 @@
-//! BLOCK_STATUS: what the store says is allocated, overlaid with what only the cache knows. (What
-//! was zeroed the store knows itself: it is told at once, in every write mode.)
+//! BLOCK_STATUS: the store's allocation extents, overlaid with the dirty blocks of the cache.
+//! Zeroed ranges need no overlay, because the store is told of them at once in every write mode.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::volume::{Volume, ask_store};
 const HOLE: u32 = 1;
 const ZERO: u32 = 2;
 
-/// Extents of one answer, and dirty blocks that are looked at for it: it may cover less than was
-/// asked for.
+/// Most extents in one answer, and most dirty blocks examined for it. An answer may cover less than
+/// was asked for.
 const EXTENTS_MAX: usize = 2048;
 
 impl Volume {
-    /// The extents of `base:allocation` from `offset` on, at least one and at most to the end of
-    /// the range.
+    /// The extents of `base:allocation` from `offset` on: at least one, and at most up to the end
+    /// of the range.
     pub(crate) async fn block_status(
         self: Arc<Self>,
         offset: u64,
@@ -29,8 +29,8 @@ impl Volume {
             return Err(Failed::new(Failure::Invalid, "the status of no bytes was asked for"));
         }
         let unit = self.geometry.alignment;
-        // Dirty blocks are noted before the store is asked: one that is written out meanwhile is
-        // in one of the two answers at least.
+        // Dirty blocks are collected before the store is asked, so that a block that is written out
+        // meanwhile is in at least one of the two answers.
         let (dirty, length) = self.dirty_ranges(offset, length);
         let from = offset / unit * unit;
         let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
@@ -45,7 +45,7 @@ impl Volume {
         Ok(status)
     }
 
-    /// The parts of a range that are dirty, in order; and how much of it was looked at.
+    /// The dirty parts of a range, in order, and the number of bytes that were examined.
     fn dirty_ranges(&self, offset: u64, length: u64) -> (Vec<(u64, u64)>, u64) {
         let blocks = self.geometry.blocks(offset, length);
         let mut dirty: Vec<u64> = Vec::new();
@@ -67,7 +67,7 @@ impl Volume {
     }
 }
 
-/// The store's extents from byte `from` on, with dirty parts as data, joined where equal.
+/// The store's extents from byte `from` on, with dirty parts as data; equal neighbours are joined.
 fn overlay(extents: &[StoreExtent], dirty: &[(u64, u64)], from: u64, to: u64) -> Vec<Extent> {
     let mut status: Vec<Extent> = Vec::new();
     let mut push = |length: u64, word: u32| match status.last_mut() {
@@ -100,7 +100,7 @@ fn overlay(extents: &[StoreExtent], dirty: &[(u64, u64)], from: u64, to: u64) ->
     status
 }
 
-/// Takes `skip` bytes off the front, and keeps at most `length`.
+/// Removes `skip` bytes from the front, and keeps at most `length`.
 fn clip(status: &mut Vec<Extent>, mut skip: u64, mut length: u64) {
     for extent in status.iter_mut() {
         let cut = extent.length.min(skip);
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(plain, [status(100, 3), status(50, 0)]);
         let over = overlay(&[hole, data], &[(10, 20), (20, 30), (90, 110)], 0, 150);
         assert_eq!(over, [status(10, 3), status(20, 0), status(60, 3), status(60, 0)]);
-        // A store that tells more than was asked.
+        // The store tells about more than was asked for.
         let over = overlay(&[hole, data], &[(0, 10)], 1000, 1020);
         assert_eq!(over, [status(20, 3)]);
         let mut clipped = plain;

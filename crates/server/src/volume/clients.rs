@@ -1,10 +1,10 @@
-//! The clients of a volume, as far as placement tells them apart: connections with one id are one
-//! client with one cache, and all without an id are one, too. What a client is believed to hold is
-//! remembered by its number, which is all that is shown of it.
+//! The clients of a volume, as far as placement distinguishes them. Connections with one id are one
+//! client with one cache; all connections without an id count as one client, too. The content that
+//! a client is believed to hold is recorded under its number; outside only the number is shown.
 //!
-//! The first connection of an id says the key that the others have to show, as long as one of them
-//! is there. None is a key like any other: who names an id without a key shares it with those who
-//! do so, too, as clients did before there were keys.
+//! The first connection of an id sets its key. While any of them is connected, further connections
+//! must give the same key. No key counts as a key of its own: all connections that give the id
+//! without a key share it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,26 +14,26 @@ use serde::Serialize;
 use undercroft_cache::MAX_CLIENTS;
 use undercroft_hints::{ClientId, ClientStat, Tracking};
 
-/// Who asks, to a volume whose placement wants to know.
+/// The client that makes a request, for volumes whose placement distinguishes clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// Number of the client, below [`MAX_CLIENTS`] if it is told apart.
+    /// Number of the client; below [`MAX_CLIENTS`] if it is distinguished from others.
     pub client: u8,
-    /// Whether it becomes known what the client evicts.
+    /// Whether the volume is told what the client evicts.
     pub tells: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Clients {
     table: Mutex<Table>,
-    /// A bit for each number in use.
+    /// One bit for each number in use.
     connected: AtomicU64,
 }
 
 #[derive(Default)]
 struct Table {
     members: HashMap<Option<u128>, Weak<Member>>,
-    /// Numbers that were in use at any time: what they held may still be remembered.
+    /// Numbers ever used: their content may still be recorded.
     used: u64,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Member {
     key: Option<u128>,
     has_id: bool,
     number: u8,
-    /// Connections that tell what the client evicts.
+    /// Number of connections that tell what the client evicts.
     tellers: AtomicUsize,
-    /// What it last said of itself.
+    /// The counters it last reported.
     stat: Mutex<Option<ClientStat>>,
 }
 
-/// Another client of this id is connected.
+/// The error of a connection that gives a connected client's id with another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a client of this id is connected, with another key: give all connections of one client the \
@@ -57,14 +57,14 @@ pub(crate) struct Member {
 )]
 pub(crate) struct WrongKey;
 
-/// What is known of the cache of a client.
+/// What is known about a client's cache.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClientCache {
-    /// Its number, or that it stands for all connections without an id.
+    /// The client's number, or a name for all connections without an id.
     client: String,
-    /// Whether it tells what it evicts.
+    /// Whether the client tells what it evicts.
     tells_evictions: bool,
-    /// The rest only if it has said so.
+    /// The fields below are set only if the client has reported them.
     reads: Option<u64>,
     read_hits: Option<u64>,
     writes: Option<u64>,
@@ -72,18 +72,18 @@ pub(crate) struct ClientCache {
     evictions: Option<u64>,
     capacity_blocks: Option<u64>,
     read_us_total: Option<u64>,
-    /// Only if it has said which.
+    /// Set only if the client has reported it.
     policy: Option<String>,
-    /// Only if it is watched from outside.
+    /// Set only if the client's cache is observed from outside.
     tracking: Option<Tracked>,
 }
 
-/// How well a client's cache is known that is watched from outside.
+/// How well the cache of a client that is observed from outside is known.
 #[derive(Clone, Debug, Serialize)]
 struct Tracked {
     late_evictions: u64,
     untold_evictions: u64,
-    /// Shares, if the tracker was ever compared with the cache itself.
+    /// Shares, if the tracker was ever compared with the real cache.
     precision: Option<f64>,
     recall: Option<f64>,
 }
@@ -102,11 +102,11 @@ impl From<Tracking> for Tracked {
 }
 
 impl Clients {
-    /// A connection of a client begins. `forget` is called if the client gets the number of one
+    /// Adds a connection of a client. `forget` is called if the client gets the number of a client
     /// that has left.
     ///
     /// # Errors
-    /// The client is connected, with another key.
+    /// The client is connected with another key.
     pub(crate) fn join(
         self: &Arc<Self>,
         id: Option<ClientId>,
@@ -140,12 +140,12 @@ impl Clients {
         Ok(member)
     }
 
-    /// A bit for each client that is connected.
+    /// One bit for each connected client.
     pub(crate) fn connected(&self) -> u64 {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// What the clients that are connected last said of themselves.
+    /// What the connected clients last reported about themselves.
     pub(crate) fn told(&self) -> Vec<ClientCache> {
         let members = self.table();
         let members = members.members.values().filter_map(Weak::upgrade);
@@ -200,7 +200,7 @@ impl Drop for Member {
     }
 }
 
-/// As long as this is there, its client tells what it evicts.
+/// While this exists, its client tells what it evicts.
 pub(crate) struct Teller(pub(crate) Arc<Member>);
 
 impl Teller {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(join(id(7, 71)).err(), Some(WrongKey));
         assert_eq!(join(id(7, None)).err(), Some(WrongKey), "an older client");
         assert_ne!(join(id(8, 71)).unwrap().number, first.number);
-        // With its last connection the id is free.
+        // When the last connection ends, the id is free.
         drop(first);
         let other = join(id(7, None)).unwrap();
         assert_eq!(join(id(7, None)).unwrap().number, other.number, "older clients share an id");

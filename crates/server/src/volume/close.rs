@@ -1,12 +1,12 @@
-//! The end of a volume: what is under way is answered, what is dirty is written, and what the store
-//! would not take is named.
+//! The end of a volume: running requests are answered, dirty blocks are written, and blocks that
+//! the store would not take are reported.
 //!
-//! A store that refuses some blocks still gets all others, since a refused block is out of the way
-//! (`dirty.rs`). A store that refuses everything may come back: it is tried again until the time is
-//! over that the configuration gives.
+//! A store that refuses some blocks still gets all others, since a refused block does not hold up
+//! the others (`dirty.rs`). A store that refuses everything may recover: it is tried again for the
+//! time that the configuration allows.
 //!
-//! Not here: what a server does with all its volumes (`serve/run.rs`), and the file that keeps what
-//! was not written (`serve/unwritten.rs`).
+//! Not here: what a server does with all its volumes (`serve/run.rs`), and the file that keeps
+//! unwritten data (`serve/unwritten.rs`).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -21,26 +21,26 @@ use undercroft_nbd::Failure;
 use crate::answer::Failed;
 use crate::volume::{Volume, Work, ask_store};
 
-/// Pause before what was refused is tried again; twice as long each time.
+/// Pause before refused blocks are tried again; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 
-/// Ranges of blocks that a text names at most.
+/// Most ranges of blocks that the text lists.
 const RANGES_NAMED: usize = 16;
 
-/// What a store did not take, by the end of its volume.
+/// What a store had not taken when its volume was closed.
 #[derive(Clone, Debug)]
 pub struct Unwritten {
     /// The blocks whose last changes were answered and are not at the store, in order.
     pub blocks: Vec<RangeInclusive<u64>>,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What the store said last.
+    /// The store's last error.
     pub why: Failed,
 }
 
 impl Unwritten {
-    /// How many blocks that are.
+    /// Number of blocks.
     pub fn count(&self) -> u64 {
         self.blocks.iter().map(|run| run.end() - run.start() + 1).sum()
     }
@@ -74,18 +74,19 @@ impl fmt::Display for Unwritten {
 impl std::error::Error for Unwritten {}
 
 impl Volume {
-    /// Answers what is under way, refuses what comes, and makes everything durable. The volume
-    /// cannot be used afterwards. Takes [`close_patience`](crate::VolumeConfig::close_patience) at
-    /// most, and a little more than that if the store stalls.
+    /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
+    /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
+    /// and slightly more if the store stalls.
     ///
     /// # Errors
-    /// What the store did not take in that time. It is dirty as before: closing may be tried again.
+    /// The blocks that the store did not take in that time. They stay dirty, so closing may be
+    /// tried again.
     pub async fn close(self: &Arc<Self>) -> Result<(), Unwritten> {
         self.closing.store(true, Ordering::SeqCst);
         let start = Instant::now();
         let (patience, deadline) = (self.config.close_patience, start + self.config.close_patience);
         let answered = self.until(|| self.pending.load(Ordering::SeqCst) == 0);
-        // A request that the store does not answer must not keep what is dirty from being written.
+        // A request that the store does not answer must not keep dirty blocks from being written.
         let _ = timeout_at(start + patience / 2, answered).await;
         let mut pause = PAUSE_FIRST;
         loop {
@@ -102,13 +103,13 @@ impl Volume {
         }
         let late = self.overdue.open();
         if late > 0 {
-            // They may still take effect: others must not have the place before.
+            // Late requests may still take effect; nobody else may open the store before that.
             let name = &self.config.name;
             tracing::warn!(volume = name, late, "the store is not given up: it has not answered");
             return Ok(());
         }
         let store = Arc::clone(&self.store);
-        // Nothing is lost; another server may have to wait.
+        // Nothing is lost then, but another server may have to wait.
         let given_up = timeout_at(deadline, ask_store(async move { store.close().await })).await;
         if let Ok(Err(error)) = given_up {
             tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
@@ -116,8 +117,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Offers every dirty block to the store, each by itself if it is not taken with others, and
-    /// flushes the store.
+    /// Offers every dirty block to the store, alone if a run with others fails, and flushes the
+    /// store.
     async fn write_everything(self: &Arc<Self>) -> Result<(), Failed> {
         let (known, bounds) = (self.refusals_so_far(), self.changes_so_far());
         loop {
@@ -136,7 +137,7 @@ impl Volume {
                 work.finish();
             }
             if is_tried {
-                // What the store took is to be durable, whatever it refused.
+                // What the store accepted must become durable, whatever else it refused.
                 let flushed = self.flush_store().await;
                 return refused.map_or(flushed, Err);
             }
@@ -144,7 +145,7 @@ impl Volume {
         }
     }
 
-    /// Names what is dirty.
+    /// Lists the dirty blocks.
     fn unwritten(&self, why: Failed) -> Unwritten {
         let (mut blocks, mut last) = (Vec::<RangeInclusive<u64>>::new(), None);
         let mut dirty = Vec::new();

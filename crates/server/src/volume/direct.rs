@@ -1,4 +1,4 @@
-//! A volume without a cache: every request goes to the store as it is.
+//! A volume without a cache: every request goes directly to the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::shard::content::{Home, Memory};
 use crate::volume::requests::Asked;
 use crate::volume::{Volume, ask_store};
 
-/// What a volume without a cache counts, in blocks, as those with one do.
+/// The counters of a volume without a cache, in blocks like those of cached volumes.
 #[derive(Default)]
 pub(crate) struct DirectCounters {
     reads: AtomicU64,
@@ -56,7 +56,7 @@ impl DirectCounters {
 }
 
 impl Volume {
-    /// Begins a request that was checked.
+    /// Starts a request that has been checked.
     pub(crate) fn serve_directly(
         self: &Arc<Self>,
         request: Request,
@@ -91,15 +91,15 @@ impl Volume {
                 _ => Source::Hit,
             };
             let over = |asked: Asked, outcome| Finished { source, ..asked.over(outcome) };
-            // What a TRIM or the like asks for needs no memory.
+            // TRIM and similar requests need no memory for their length.
             let bytes = if source == Source::Miss { length } else { 0 };
             volume.answer_in_time(asked, (bytes, changes), task, over).await;
         });
     }
 
-    /// Reads from the store into memory of its own.
+    /// Reads from the store into newly allocated memory.
     pub(crate) async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
-        // Bounded by what the protocol lets one client ask for.
+        // The protocol limits what one client may request.
         let memory = Memory::Heap(vec![0; length as usize].into());
         let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
         let store = Arc::clone(&self.store);

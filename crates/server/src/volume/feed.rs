@@ -1,10 +1,10 @@
-//! What clients are told that go by what this cache holds: each block that comes or goes, or a
+//! What clients that use the content of this cache are told: each block that enters or leaves, or a
 //! Bloom summary and its changes.
 //!
-//! In the way of a request a shard notes that a block came or went, and that is all: 8 bytes in a
-//! list, and only while somebody follows. Everything else is done when a follower asks: the lists
-//! are gathered, hashed into the summary where there is one, and answered from what was gathered.
-//! All of it is bounded; who asks too seldom begins anew.
+//! While serving a request, a shard only appends each block that enters or leaves to a list (8
+//! bytes), and only while somebody follows. All other work is done when a follower asks: the lists
+//! are gathered, hashed into the summary if there is one, and the answer is made from them. All of
+//! these are bounded. A follower that asks too rarely must begin anew.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -17,32 +17,33 @@ use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, publicatio
 use crate::counters::AwareStats;
 use crate::volume::Volume;
 
-/// Changes that a shard notes before somebody asks; and that are kept for who asks late.
+/// Most changes that a shard records between two questions, and that are kept for slow followers.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// Publications that are kept for who asks late.
+/// Publications kept for slow followers.
 const PUBLICATIONS_MAX: usize = 64;
 
-/// Most that follow a volume at a time: of what each is to be told, a copy may wait. More are told
-/// nothing.
+/// Most followers of a volume at a time, because unsent records may be kept for each. Further ones
+/// are told nothing.
 const FOLLOWERS_MAX: usize = 64;
 
-/// Blocks that a follower asks for between two questions, of which is looked whether they stayed.
+/// Most requested blocks that are recorded for a follower between two questions, to check whether
+/// they stayed.
 const ASKED_MAX: usize = 4096;
 
-/// Bytes of the heads of what is told of blocks, and of its end.
+/// Bytes of the record heads around lists of blocks, and of the end record.
 const HEADS: usize = 48;
 
-/// What came and went in a shard since it was last asked.
+/// The blocks that entered and left a shard since the last question.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// A block, and in the lowest bit whether it came.
+    /// Block number shifted left by one; the lowest bit is set if the block entered.
     log: Vec<u64>,
     is_lost: bool,
 }
 
 impl Changes {
-    /// A block came, or went.
+    /// Records that a block entered or left.
     #[inline]
     pub(crate) fn note(&mut self, block: u64, came: bool) {
         if self.log.len() == CHANGES_MAX {
@@ -53,17 +54,17 @@ impl Changes {
     }
 }
 
-/// What all followers of a volume share.
+/// State shared by all followers of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
-    /// Blocks of the cache of each follower.
+    /// The capacity of each follower's cache, in blocks.
     followers: Vec<u64>,
-    /// Another one whenever all must begin anew.
+    /// Changes whenever all followers must begin anew.
     generation: u64,
-    /// The last changes, and the number of the first of them.
+    /// The latest changes, and the number of the first of them.
     events: VecDeque<u64>,
     first: u64,
-    /// Memory for what is gathered.
+    /// Buffer that gathering exchanges with the shards' lists.
     spare: Vec<u64>,
     digest: Option<DigestFeed>,
     stats: AwareStats,
@@ -77,18 +78,18 @@ struct DigestFeed {
     sent: VecDeque<Publication>,
 }
 
-/// One that follows. It stops when this is dropped.
+/// A client that follows the cache's content; dropping it ends that.
 pub(crate) struct Follower {
     volume: Arc<Volume>,
     follow: Follow,
     generation: u64,
-    /// The next change to be told.
+    /// Number of the next change to tell.
     cursor: u64,
-    /// Of the last publication told.
+    /// Sequence number of the last publication told.
     sequence: Option<u32>,
-    /// Records that did not fit.
+    /// Records that did not fit into the last answer.
     pending: VecDeque<Hint>,
-    /// Blocks that it has asked for since it was last told.
+    /// Blocks that the client has requested since the last answer.
     asked: Vec<u64>,
 }
 
@@ -97,15 +98,15 @@ impl Volume {
         self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counters of what was told to followers, if there were any.
+    /// Counters of what followers were told, if there were any.
     pub(crate) fn told_to_followers(&self) -> Option<AwareStats> {
         let feed = self.feed();
         let counted = AwareStats { followers: feed.followers.len() as u64, ..feed.stats };
         (counted != AwareStats::default()).then_some(counted)
     }
 
-    /// Somebody goes by what is here from now on, or no longer does: shards note changes as long as
-    /// anybody does, and are more careful if they go by what clients hold themselves.
+    /// Updates the shards after a follower came or left. Shards record changes as long as there are
+    /// followers. The level is also told the largest capacity of the followers' caches.
     fn followers_changed(&self, feed: &mut Feed) {
         let most = feed.followers.iter().max().copied();
         let part = |blocks: u64| {
@@ -123,14 +124,14 @@ impl Volume {
         }
     }
 
-    /// Gathers what came and went.
+    /// Gathers the recorded changes of all shards.
     fn gather(&self, feed: &mut Feed) {
         let mut is_lost = false;
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index);
             let Some(changes) = &mut shard.changes else { continue };
             is_lost |= std::mem::take(&mut changes.is_lost);
-            // The shard goes on with the memory of the last time.
+            // The shard continues with the buffer of the last time.
             let mut log = std::mem::take(&mut feed.spare);
             std::mem::swap(&mut changes.log, &mut log);
             drop(shard);
@@ -143,7 +144,7 @@ impl Volume {
         }
     }
 
-    /// Too much was not read: what is resident now is where all go on from.
+    /// Changes were lost: all followers begin anew from what is resident now.
     fn begin_anew(&self, feed: &mut Feed) {
         feed.stats.restarts += 1;
         feed.generation += 1;
@@ -155,7 +156,7 @@ impl Volume {
         }
     }
 
-    /// A summary of what is resident now. What was noted up to now is in it already.
+    /// A summary of what is resident now; it includes the changes recorded so far.
     fn summarize(&self, feed: &mut Feed, follow: &Follow) -> Publisher {
         let mut publisher = publisher(follow, self);
         let mut any = false;
@@ -215,7 +216,7 @@ fn publisher(follow: &Follow, volume: &Volume) -> Publisher {
 }
 
 impl Follower {
-    /// Begins to follow; none if it wants to be told nothing.
+    /// Starts to follow. Returns `None` if the client wants to be told nothing, or cannot follow.
     pub(crate) fn new(volume: &Arc<Volume>, follow: Follow) -> Option<Self> {
         if follow.what == Following::Nothing || volume.config().cache_blocks == 0 {
             return None;
@@ -229,7 +230,8 @@ impl Follower {
         volume.gather(&mut feed);
         if follow.what == Following::Digest {
             match &mut feed.digest {
-                // One for all: the first one has chosen its shape, and each summary says it.
+                // All share one summary. The first follower chose its shape, and each publication
+                // gives it.
                 Some(digest) => digest.users += 1,
                 None => {
                     let publisher = volume.summarize(&mut feed, &follow);
@@ -249,7 +251,7 @@ impl Follower {
         })
     }
 
-    /// It reads or writes blocks, and takes them to be here afterwards.
+    /// The client reads or writes these blocks, and assumes that they are cached here afterwards.
     pub(crate) fn asks(&mut self, blocks: impl Iterator<Item = u64>) {
         if self.follow.what == Following::Blocks {
             let room = ASKED_MAX - self.asked.len();
@@ -257,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// What it has not been told yet, in up to so many bytes.
+    /// What the client has not been told yet, in at most `bytes` bytes.
     pub(crate) fn tell(&mut self, bytes: usize) -> Bytes {
         let volume = Arc::clone(&self.volume);
         let mut feed = volume.feed();
@@ -273,7 +275,7 @@ impl Follower {
             Following::Digest => {
                 self.publications(&volume, &mut feed);
                 while let Some(next) = self.pending.front() {
-                    // Head, numbers and padding take less than that.
+                    // Head, numbers and padding take less than 32 bytes.
                     let room = 32 + next.data_bytes();
                     if out.len() + room + 8 > bytes {
                         more = room + 8;
@@ -293,7 +295,7 @@ impl Follower {
         out.freeze()
     }
 
-    /// What came and went, as it is now, of up to so many blocks; and how many are left.
+    /// The changes of at most `most` blocks, as they are now, and the number of changes left.
     fn blocks(&mut self, volume: &Volume, feed: &mut Feed, most: usize) -> (Vec<Hint>, usize) {
         let mut hints = Vec::new();
         if self.generation != feed.generation || self.cursor < feed.first {
@@ -303,7 +305,7 @@ impl Follower {
         let from = (self.cursor - feed.first) as usize;
         let mut changed: Vec<u64> = feed.events.range(from..).take(most).copied().collect();
         self.cursor += changed.len() as u64;
-        // Of several changes of a block the last one counts: they stay in order.
+        // A stable sort: the last change of a block counts.
         changed.sort_by_key(|change| change >> 1);
         self.asked.sort_unstable();
         let (mut gone, mut came) = (Vec::new(), Vec::new());
@@ -313,11 +315,11 @@ impl Follower {
             if last & 1 == 0 {
                 gone.push(block);
             } else if self.asked.binary_search(&block).is_err() {
-                // It takes for granted that what it has just asked for is here.
+                // The client assumes that blocks which it has just requested are cached here.
                 came.push(block);
             }
         }
-        // A write need not bring its block here, and then no change says so.
+        // A write may leave its block out of the cache, and then no change is recorded.
         if volume.geometry.mode != WriteMode::Allocate {
             let room = most - gone.len() - came.len();
             let absent = |block: &u64| !volume.is_resident(*block);
@@ -336,7 +338,7 @@ impl Follower {
         (hints, (feed.end() - self.cursor) as usize)
     }
 
-    /// Queues the publications that it has not been told.
+    /// Queues the publications that the client has not been told.
     fn publications(&mut self, volume: &Volume, feed: &mut Feed) {
         if self.generation != feed.generation {
             (self.generation, self.sequence) = (feed.generation, None);
@@ -389,7 +391,7 @@ impl Drop for Follower {
     }
 }
 
-/// Ascending blocks as runs.
+/// Splits ascending blocks into runs.
 fn runs(blocks: Vec<u64>) -> Vec<BlockRun> {
     let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
     let runs = chunks.flat_map(|run| run.chunks(BlockRun::COUNT_MAX as usize));

@@ -1,9 +1,9 @@
-//! Write-back: FLUSH, and the flusher that writes dirty blocks in the background. (The end of a
-//! volume, which tries for longer, is in `close.rs`.)
+//! Write-back: FLUSH, and the flusher that writes dirty blocks in the background. (`close.rs` ends
+//! a volume and tries for longer.)
 //!
-//! A FLUSH ends: each change that it waits for is either taken by the store, or refused when it is
-//! tried by itself, and then the FLUSH says so. It tries changes that were refused before it came
-//! once more, since the store may be well again.
+//! A FLUSH always ends: each change that it waits for is either accepted by the store, or refused
+//! when tried alone, and then the FLUSH fails. It tries changes that were refused earlier once
+//! more, since the store may have recovered.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -15,18 +15,17 @@ use crate::shard::{Effects, Shard};
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::{Volume, Work, ask_store};
 
-/// How long the flusher lets demand reads go first before it goes on all the same.
+/// How long the flusher lets demand reads go first.
 const YIELD_TIME: Duration = Duration::from_millis(20);
 
-/// Blocks of a run that failed that are tried by themselves at a time: each is a request of its
-/// own.
+/// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
 const ALONE_AT_A_TIME: usize = 32;
 
 /// Refused blocks that are tried again at a time.
 const AGAIN_AT_A_TIME: usize = 256;
 
 impl Shard {
-    /// Begins to write out the oldest dirty blocks with numbers below `bound` and their dirty
+    /// Starts to write out the oldest dirty blocks with numbers below `bound` and their dirty
     /// neighbours, about `room` blocks.
     pub(crate) fn write_out_oldest(
         &mut self,
@@ -51,8 +50,8 @@ impl Shard {
         }
     }
 
-    /// Tries refused blocks with numbers below `bound` once more, if the last try was before the
-    /// refusal of this number.
+    /// Tries refused blocks with numbers below `bound` once more, if they have not been tried since
+    /// refusal number `known`.
     pub(crate) fn try_refused_again(&mut self, known: u64, bound: u64, fx: &mut Effects) {
         let again = self.dirty.refused_before(known, bound).take(AGAIN_AT_A_TIME);
         for block in again.collect::<Vec<_>>() {
@@ -62,7 +61,7 @@ impl Shard {
 }
 
 impl Volume {
-    /// For each shard the number below which all changes are that were answered by now.
+    /// For each shard, the bound below which all changes answered so far have their numbers.
     pub(crate) fn changes_so_far(&self) -> Vec<u64> {
         (0..self.shards.len()).map(|shard| self.lock(shard).dirty.now()).collect()
     }
@@ -70,18 +69,18 @@ impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         self.write_out_below(&bounds).await?;
-        // A flush has followed each write-out, but not what came otherwise.
+        // Each write-out was followed by a flush, but other writes were not.
         if self.confirms() && !self.has_unflushed() { Ok(()) } else { self.flush_store().await }
     }
 
-    /// Tells the store to make durable what it has. A failure is said aloud: it is what somebody
-    /// must look at first.
+    /// Tells the store to make durable what it has, for a request that waits for it.
     pub(crate) async fn flush_store(self: &Arc<Self>) -> Result<(), Failed> {
         let _demand = self.demand();
         self.flush_together().await
     }
 
-    /// Tells the store to make durable what it has, while no request waits for it.
+    /// Tells the store to make durable what it has. Logs a failure as an error, because an operator
+    /// must look at it first.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
         let flushed = ask_store(async move { store.flush().await }).await;
@@ -95,7 +94,7 @@ impl Volume {
         flushed
     }
 
-    /// For each shard how many changes its store has refused by now.
+    /// For each shard, the number of changes that its store has refused so far.
     pub(crate) fn refusals_so_far(&self) -> Vec<u64> {
         (0..self.shards.len()).map(|shard| self.lock(shard).dirty.refusals()).collect()
     }
@@ -105,7 +104,7 @@ impl Volume {
         let known = self.refusals_so_far();
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
-            // From here on nothing that ends is missed.
+            // From here on every end of a request is noticed.
             progress.as_mut().enable();
             let mut is_clean = true;
             for (index, &bound) in bounds.iter().enumerate() {
@@ -129,18 +128,18 @@ impl Volume {
         }
     }
 
-    /// Blocks of one store request of a write-out, at most.
+    /// Most blocks in one store request of a write-out.
     pub(crate) fn write_out_blocks(&self) -> usize {
         (WRITE_OUT_BYTES_MAX >> self.geometry.block_bits) as usize
     }
 
-    /// Blocks whose write-out may begin now.
+    /// Number of blocks whose write-out may start now.
     pub(crate) fn write_out_room(&self, shard: &Shard) -> usize {
         let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
         most.saturating_sub(shard.write_outs as usize)
     }
 
-    /// Writes out what is old, or too much, and what was refused some time ago.
+    /// Writes out blocks that are old or too many, and blocks that were refused some time ago.
     fn write_out_in_background(self: &Arc<Self>) {
         let now = clock::now();
         for index in 0..self.shards.len() {
@@ -160,17 +159,17 @@ impl Volume {
         }
     }
 
-    /// Dirty blocks of a shard above which it is written out whatever its age.
+    /// Number of dirty blocks of a shard above which blocks are written out regardless of age.
     pub(crate) fn dirty_high(&self, shard: &Shard) -> usize {
         (self.config.dirty_share.clamp(0.0, 1.0) * shard.slots.len() as f64) as usize
     }
 }
 
-/// Runs as long as the volume is in use.
+/// The background task of the flusher; it ends with the volume.
 pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
     let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
     while let Some(volume) = volume.upgrade() {
-        // Demand reads first: dirty blocks have time, somebody waits for a read.
+        // Demand reads go first: a client waits for them, and dirty blocks can wait.
         let since = clock::now();
         while volume.has_demand() && clock::now() - since < YIELD_TIME {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,8 +1,8 @@
-//! Flushes of the store that are wanted at the same time: one is under way at most, and those who
-//! come meanwhile share the next one. It begins after they came, so that it covers all that was
-//! answered before.
+//! Combines flushes of the store that are wanted at the same time. At most one runs; requests that
+//! come meanwhile share the next one. It starts after they came, so it covers all that was answered
+//! before them.
 //!
-//! Not here: what has to be written out before (`flush.rs`).
+//! Not here: what must be written out before (`flush.rs`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,20 +12,20 @@ use futures_util::future::{BoxFuture, Shared};
 use crate::answer::Failed;
 use crate::volume::Volume;
 
-/// What several wait for.
+/// A flush that several requests wait for.
 type Together = Shared<BoxFuture<'static, Result<(), Failed>>>;
 
 /// The flushes of a store.
 #[derive(Default)]
 pub(crate) struct Flushes {
-    /// Held by the one that is under way.
+    /// Held by the running flush.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// The one that has not begun.
+    /// The flush that has not started.
     next: Mutex<Option<Together>>,
 }
 
 impl Volume {
-    /// Tells the store to make durable what it has by now, together with others who want that.
+    /// Tells the store to make durable what it has now, together with others that want the same.
     pub(crate) async fn flush_together(self: &Arc<Self>) -> Result<(), Failed> {
         let next = {
             let mut next = self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,7 @@ impl Volume {
 
     async fn next_flush(self: Arc<Self>) -> Result<(), Failed> {
         let _turn = Arc::clone(&self.flushes.turn).lock_owned().await;
-        // Who comes from now on would come too late.
+        // Later requests must share the next flush, not this one.
         *self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.ask_to_flush().await
     }

@@ -1,15 +1,16 @@
-//! The one way of an eviction from a client's message to the shards: it is noted in a
-//! [`HintBatch`], and all that is noted is acted on together ([`Volume::act_on`]).
+//! How an eviction gets from a client's message to the shards: it is noted in a [`HintBatch`], and
+//! all noted evictions are applied together ([`Volume::act_on`]).
 //!
-//! A message that is one record of evictions, as most are, is noted as it comes, and acted on with
-//! others when the batch of requests ends, in front of its first request: with one lock, and with
-//! the processor's waits for memory overlapped over all of them. Evictions in other messages are
-//! noted and acted on in their turn among the other hints (`hint_dispatch.rs`).
+//! A message that consists of one EVICT record, as most do, is noted on arrival. It is applied
+//! together with others when the batch of requests ends, before the batch's first request. This
+//! takes one lock, and lets the processor overlap its waits for memory over all of them. Evictions
+//! in other messages are noted and applied in their order among the other hints
+//! (`hint_dispatch.rs`).
 //!
-//! The order of events is that in which messages and requests came, as if each message were acted
-//! on at once: the requests of a batch are looked up when it ends. Whoever wants to know what is
-//! here before that has the volume act first. If a batch breaks off, since the connection does,
-//! what is noted is lost, as its requests are.
+//! The effect is that of applying each message on arrival, because the requests of a batch are
+//! looked up only when it ends. Code that needs the state of the cache earlier must have the volume
+//! apply the batch first. If the connection breaks before a batch ends, the noted evictions are
+//! lost with the batch's requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,24 +23,23 @@ use crate::counters::CooperationStats;
 use crate::volume::clients::Caller;
 use crate::volume::{Volume, Work};
 
-/// Most blocks that whole messages may note: the memory of a connection. Messages of more are acted
-/// on at once.
+/// Most blocks that complete messages may note; this bounds the memory of a connection. Longer
+/// messages are applied at once.
 const NOTED_MAX: usize = 256;
 
-/// Evictions that a shard is told of at once, with its lock held.
+/// Most evictions that a shard is told with its lock held.
 pub(crate) const TOGETHER: u64 = 64;
 
-/// Blocks that one message may speak of; what it says of others is ignored. A message has room for
-/// billions.
+/// Most blocks of one message that count; the rest is ignored. A message has room for billions.
 pub(crate) const BLOCKS_MAX: u64 = 1 << 16;
 
-/// Which blocks of a message count.
+/// Selects the blocks of a message that count.
 pub(crate) struct Known {
     /// The first block behind the volume.
     end: u64,
-    /// So many more blocks.
+    /// Number of further blocks that may count.
     left: u64,
-    /// Blocks that did not count. They cost nothing however many they are.
+    /// Number of blocks that were ignored; ignoring takes no time per block.
     pub(crate) ignored: u64,
 }
 
@@ -60,12 +60,12 @@ impl Known {
     }
 }
 
-/// Evictions that one client told of, to be acted on together, in this order.
+/// Evictions told by one client, to be applied together in this order.
 #[derive(Default)]
 pub(crate) struct HintBatch {
     gone: Vec<ClientEviction>,
     client: u8,
-    /// When the first message came: what the others tell may look older than it is.
+    /// Arrival of the first message. Evictions of later messages may thus look older than they are.
     arrived_us: u64,
     messages: u64,
     bytes: u64,
@@ -75,7 +75,7 @@ pub(crate) struct HintBatch {
 }
 
 impl HintBatch {
-    /// For the evictions in a message of other hints, too.
+    /// A batch for a message that also has other hints.
     pub(crate) fn of_message(sender: Sender) -> HintBatch {
         let Sender { client, arrived_us, .. } = sender;
         HintBatch {
@@ -91,13 +91,13 @@ impl HintBatch {
         self.messages == 0
     }
 
-    /// Blocks that it speaks of.
+    /// Number of noted blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.gone.len() as u64
     }
 
-    /// Notes a message of so many bytes; or says that it must be acted on in its turn, and notes
-    /// nothing.
+    /// Notes a message of `bytes` bytes. Returns false, with nothing noted, if the message must be
+    /// applied in its order among others.
     pub(crate) fn note_message(
         &mut self,
         evictions: &Evictions<'_>,
@@ -123,7 +123,7 @@ impl HintBatch {
         true
     }
 
-    /// Notes blocks of a record; of those that left late, that they did.
+    /// Notes the blocks of a record. Late evictions are only counted.
     #[inline]
     pub(crate) fn note(&mut self, age_us: u32, flags: EvictFlags, blocks: Range<u64>) {
         self.hints += blocks.end - blocks.start;
@@ -137,7 +137,7 @@ impl HintBatch {
 }
 
 impl Volume {
-    /// Acts on what was noted, counts it, and forgets it.
+    /// Applies the noted evictions, counts them, and clears the batch.
     pub(crate) fn act_on(self: &Arc<Self>, batch: &mut HintBatch, work: &mut Work<'_>) {
         self.tell_shards(batch, work);
         let count = CooperationStats {
@@ -153,7 +153,7 @@ impl Volume {
         *batch = HintBatch { gone, ..HintBatch::default() };
     }
 
-    /// Tells each shard of the noted blocks that are its own, and forgets these.
+    /// Tells each shard the noted blocks that belong to it, and clears them.
     pub(crate) fn tell_shards(&self, batch: &mut HintBatch, work: &mut Work<'_>) {
         let HintBatch { client, arrived_us, .. } = *batch;
         let sender = Sender { client, arrived_us, connected: self.connected() };
@@ -170,7 +170,7 @@ impl Volume {
         if self.shards.len() == 1 {
             tell(0, &batch.gone);
         } else {
-            // In their order within each.
+            // A stable sort: the order within each shard stays.
             batch.gone.sort_by_key(shard_of);
             let of_one =
                 |one: &ClientEviction, next: &ClientEviction| shard_of(one) == shard_of(next);

@@ -1,6 +1,7 @@
-//! What clients say of their caches, carried out: the records of mailbox messages go to the shards.
+//! Executes what clients tell about their caches: passes the records of mailbox messages to the
+//! shards.
 //!
-//! Not here: evictions, which have one way for all messages (`hint_batch.rs`).
+//! Not here: evictions, which `hint_batch.rs` handles for all messages.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,23 +17,23 @@ use crate::volume::clients::Caller;
 use crate::volume::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
 use crate::volume::{Volume, Work};
 
-/// Blocks that are looked at for all the PROMOTEs of a message; a few more if the last run is long.
+/// Blocks examined for all PROMOTEs of a message together; slightly more if the last run is long.
 const PROMOTED_MAX: u64 = 256;
 
-/// What a client said in one message.
+/// A message of a client.
 pub struct Heard {
     /// The records, in order.
     pub hints: Vec<Hint>,
-    /// Length of the message; 0 for the rest of one that was heard in part.
+    /// Length of the message; 0 for the rest of a message that was partly applied before.
     pub bytes: u64,
     /// When the message came.
     pub arrived: Instant,
-    /// Whether data that comes with an evicted block may be taken.
+    /// Whether data handed over with an evicted block may be accepted.
     pub may_demote: bool,
 }
 
 impl Heard {
-    /// What it costs to act on it, in blocks looked at.
+    /// The cost of the message, in blocks examined.
     pub(crate) fn cost(&self) -> u64 {
         let runs: u64 = self
             .hints
@@ -49,7 +50,8 @@ impl Heard {
 }
 
 impl Volume {
-    /// Acts on a message of a client. To be called when what it has to come after was served.
+    /// Executes a message of a client. Call it after the requests that the message follows were
+    /// served.
     pub fn hear(self: &Arc<Self>, caller: Caller, heard: Heard) {
         if !self.has_clients() {
             return;
@@ -76,7 +78,7 @@ impl Volume {
         work.finish();
     }
 
-    /// What a client says of its cache.
+    /// Executes a client's hints about its cache.
     fn hear_client(
         self: &Arc<Self>,
         hints: Vec<Hint>,
@@ -134,7 +136,7 @@ impl Volume {
                         }
                     }
                 }
-                // Whoever keeps the connection keeps these.
+                // The owner of the connection handles these.
                 Hint::ClientStat(_) | Hint::Changes { .. } | Hint::Follow(_) => {}
                 Hint::Digest { .. } if self.takes_digests() => {}
                 Hint::Demote { .. }
@@ -148,16 +150,16 @@ impl Volume {
         self.act_on(&mut batch, work);
     }
 
-    /// A client published what it holds.
+    /// A client published a summary of its cache.
     pub(crate) fn hear_digest(&self, digest: &Digest) {
         for shard in 0..self.shards.len() {
-            // What is of no use is counted there.
+            // The level counts summaries that it cannot use.
             let _ = self.lock(shard).cache.told_content(digest);
         }
     }
 
-    /// What a level above says: of requests to come, and of blocks that it sends down. Whatever
-    /// else is said is of no use to a level.
+    /// Executes records of a level above: announced requests, and blocks that move down. A level
+    /// ignores all other hints.
     fn hear_level(
         self: &Arc<Self>,
         hints: Vec<Hint>,
@@ -183,7 +185,7 @@ impl Volume {
         }
     }
 
-    /// What is said to a client of blocks that it has asked for, as one level to another.
+    /// The answers to a client, which runs a level, about blocks that it requested.
     pub(crate) fn take_answers(
         self: &Arc<Self>,
         caller: Caller,
@@ -195,7 +197,7 @@ impl Volume {
         blocks.take(most).map(answer).collect()
     }
 
-    /// What goes up to a client, with its data, for what it sent down.
+    /// The block that goes up to a client, with its data, in exchange for what it sent down.
     pub(crate) fn exchange(self: &Arc<Self>, caller: Caller) -> Option<(Passed, Bytes)> {
         let now_us = self.micros(clock::now());
         let mut work = Work::new(self);

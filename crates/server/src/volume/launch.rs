@@ -1,6 +1,6 @@
-//! Store requests: neighbouring blocks of one request become one, and its end goes back to the
-//! shards. Writes that began together are handed over together where the store takes many; any
-//! other request is carried out by a task, unless the store answers at once.
+//! Store requests: neighbouring blocks of one request become one store request, whose end is
+//! reported to the shards. Writes that start together are submitted together if the store supports
+//! it. Any other request runs in a task, unless the store answers at once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -27,23 +27,23 @@ pub(crate) const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
 /// One store request.
 struct Run {
     first: u64,
-    /// Blocks, consecutive.
+    /// Number of consecutive blocks.
     count: u64,
     /// First byte.
     offset: u64,
     end: u64,
     work: Doing,
-    /// What the requests that this is for drove out.
+    /// The blocks that the underlying requests evicted.
     riders: Riders,
 }
 
 enum Doing {
     Fetch(Arc<Job>, Vec<Memory>),
-    /// Of the job's own data.
+    /// The job's own data.
     Write(Arc<Job>),
-    /// Of these bytes, for a job.
+    /// These bytes, for a job.
     WriteBytes(Arc<Job>, Bytes),
-    /// Of dirty blocks; `joins`: others may go with them.
+    /// Dirty blocks; `joins`: others may join them.
     WriteOut {
         data: Vec<Bytes>,
         joins: bool,
@@ -51,7 +51,7 @@ enum Doing {
 }
 
 impl Doing {
-    /// Whether it is a write that needs not be durable.
+    /// Whether it is a write that need not be durable when answered.
     fn may_join_many(&self) -> bool {
         match self {
             Self::Fetch(..) => false,
@@ -82,7 +82,7 @@ impl Run {
         Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
     }
 
-    /// A write as the store takes it.
+    /// The write in the form that the store takes.
     fn into_write(self) -> ManyWrite {
         let data = match self.work {
             Doing::Write(job) => job.data(self.offset, self.end),
@@ -93,7 +93,8 @@ impl Run {
         ManyWrite { offset: self.offset, data }
     }
 
-    /// Takes the next one in if it follows without a gap and is for the same purpose.
+    /// Joins the next run if it follows without a gap and is of the same kind; otherwise returns
+    /// it.
     fn join(&mut self, next: Self) -> Option<Self> {
         if self.first + self.count != next.first || self.end != next.offset {
             return Some(next);
@@ -117,9 +118,9 @@ impl Run {
     }
 }
 
-/// Orders what was started by purpose and place, and joins neighbours.
+/// Orders store requests by kind and place, and joins neighbours.
 fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
-    // Demand first. The sort is stable: a request's blocks stay in order.
+    // Demand first. The sort is stable, so a request's blocks stay in order.
     starts.sort_by_key(|start| match &start.action {
         Action::Fetch(..) => (0, 0),
         Action::Write(..) => (1, 0),
@@ -137,9 +138,9 @@ fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
 }
 
 impl Volume {
-    /// Begins store requests. With `at_once`, those that the store answers without waiting (what
-    /// lies in memory, or in the system's page cache) are over when this returns: a task would
-    /// cost more than their work. What their end leads to never is, so that nothing nests deeper.
+    /// Starts store requests. With `at_once`, requests that the store answers without waiting (from
+    /// memory, or the system's page cache) end before this returns, because a task would cost more
+    /// than their work. Follow-up requests never run like this, so that calls do not nest.
     pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
         let _runtime = self.runtime.enter();
         let (mut writes, mut flights) = (Vec::new(), Vec::new());
@@ -167,15 +168,15 @@ impl Volume {
     }
 }
 
-/// Goes on with a task as far as it goes without waiting. One that broke down is over, too: its
-/// blocks heard of it from their [`Flight`].
+/// Polls a task once; true if it ended. A task that panicked has ended, too: its blocks were told
+/// by their [`Flight`].
 fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     let poll = AssertUnwindSafe(|| task.poll(&mut context));
     !matches!(std::panic::catch_unwind(poll), Ok(Poll::Pending))
 }
 
-/// Asks the store; the memory that a fetch filled, one a block.
+/// Makes the store request. Returns the memory that a fetch filled, one piece per block.
 async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<Vec<Memory>> {
     let geometry = &volume.geometry;
     let durable = match &run.work {
@@ -204,21 +205,21 @@ enum Kind {
     Fetch,
     Write,
     WriteOut,
-    /// It went well, and the store may have lost it since.
+    /// It succeeded, but the store may have lost it since.
     LostWriteOut,
 }
 
-/// A store request under way. Its blocks hear of its end even if its task is lost.
+/// A running store request. Its blocks are told of its end even if its task is lost.
 struct Flight {
     volume: Arc<Volume>,
     first: u64,
     count: u64,
     kind: Kind,
-    /// Somebody waits for it.
+    /// Set if a client waits for it.
     demand: Option<Demand>,
-    /// How often the store may have lost something before.
+    /// Number of losses of the store when the request started.
     begun: u64,
-    /// How often it may have gone back in time.
+    /// The volume's epoch of losses when the request started (`Losses::epoch`).
     epoch: u64,
     ended: bool,
 }
@@ -237,12 +238,13 @@ impl Flight {
         Self { volume: Arc::clone(volume), demand, first, count, kind, begun, epoch, ended: false }
     }
 
-    /// Ends it; a write-out to a store that can lose it when a flush has followed.
+    /// Ends the request. A successful write-out to a store that can lose data ends only after a
+    /// flush.
     async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
         if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
             let mut flushed = volume.flush_together().await;
-            // One that fails may do so to tell of a loss, and once only.
+            // A flush may fail in order to report a loss, but only once for each loss.
             if flushed.is_err() {
                 flushed = volume.flush_together().await;
             }
@@ -263,7 +265,7 @@ impl Flight {
         volume.progress.notify_waiters();
     }
 
-    /// Ends writes of one volume that were handed over together.
+    /// Ends the writes of one volume that were submitted together.
     fn end_all(mut flights: Vec<Flight>, results: Vec<io::Result<()>>) {
         let Some(volume) = flights.first().map(|flight| Arc::clone(&flight.volume)) else { return };
         let mut work = Work::waking_flusher(&volume);
@@ -287,7 +289,7 @@ impl Flight {
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
-            // Looked at under the lock: a loss that comes later finds what is kept here.
+            // Checked under the lock: a loss that comes later finds what is stored here.
             let spanned = failed.is_none() && self.volume.epoch() != self.epoch;
             match self.kind {
                 Kind::Fetch if spanned => {
@@ -314,7 +316,7 @@ impl Drop for Flight {
         if self.ended {
             return;
         }
-        // Not at once: the runtime itself may be about to end, and then nothing can be begun.
+        // Deferred: if the runtime is shutting down, nothing can be started from here.
         let Self { first, count, kind, begun, epoch, .. } = *self;
         let (volume, demand) = (Arc::clone(&self.volume), self.demand.take());
         let mut lost = Self { volume, first, count, kind, demand, begun, epoch, ended: true };

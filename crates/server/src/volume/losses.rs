@@ -1,15 +1,14 @@
-//! What a store may lose that lives on elsewhere: another server, which goes away with changes that
-//! it had answered and that no flush had covered ([`Store::losses`]).
+//! Losses of a store that is another server: it may go away with changes that it had answered and
+//! that no flush had covered ([`Store::losses`]).
 //!
 //! * Where a client's write is answered when the store has it, each session that was open at a loss
-//!   is told of it once, by its next FLUSH or FUA; a loss that nobody was told of is told to the
-//!   session that comes next. What was written since the last flush below leaves the cache
-//!   (`unflushed.rs`).
-//! * Where writes are answered before (`write=back`), nothing is lost, and nobody has to be told: a
-//!   write-out is done when a flush of the store that began after it has ended well, without a loss
-//!   since. Until then the block stays as it is during any write-out.
+//!   is told once, by its next FLUSH or FUA. If no session was told of a loss, the next new session
+//!   is. Blocks written since the store's last flush leave the cache (`unflushed.rs`).
+//! * Where writes are answered earlier (`write=back`), nothing is lost, and no session is told. A
+//!   write-out is done only when a flush that started after it has succeeded without a loss in
+//!   between. Until then the block is treated as being written out.
 //!
-//! Volumes whose store cannot lose anything have none of this.
+//! Volumes whose store cannot lose anything have none of this state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,28 +19,31 @@ use undercroft_store::Store;
 use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
 
-/// What a client is told.
+/// The error text for clients.
 const LOST: &str = "the server below was lost with changes that it had answered and not made \
                     durable: what was written since the last FLUSH that succeeded may be lost";
 
-/// What is known of a store that can lose something.
+/// State of a store that can lose answered changes.
 pub(crate) struct Losses {
     store: Arc<dyn Store>,
-    /// How often the store may have gone back in time, whether anybody has to be told of it or not.
+    /// How often the store may have gone back to an older state, whether or not sessions must be
+    /// told.
     pub(crate) epoch: AtomicU64,
-    /// Nothing is done before the store has it durably: there is no loss that anybody must be told.
+    /// Whether no request counts as done before the store has it durably, so that no loss must be
+    /// told.
     pub(crate) confirms: bool,
-    /// Changes that were under way across a loss and went well: whoever was told of the loss before
-    /// they were answered did not hear of them.
+    /// Number of changes that succeeded although a loss happened while they ran. They count as
+    /// further losses, because a session told of the loss before they were answered did not learn
+    /// of them.
     spanned: AtomicU64,
-    /// The last loss that anybody was told of.
+    /// The last loss that any session was told of.
     told: AtomicU64,
-    /// How often somebody was told.
+    /// How often a session was told.
     pub(crate) times_told: AtomicU64,
 }
 
 impl Losses {
-    /// None for a store that cannot lose anything.
+    /// Returns `None` for a store that cannot lose anything.
     pub(crate) fn of(store: &Arc<dyn Store>, confirms: bool) -> Option<Arc<Losses>> {
         store.losses()?;
         let losses = Losses {
@@ -56,46 +58,47 @@ impl Losses {
         Some(Arc::new(losses))
     }
 
-    /// The losses of the store so far.
+    /// Number of losses of the store so far.
     pub(crate) fn now(&self) -> u64 {
         self.store.losses().unwrap_or(0)
     }
 
-    /// A change has gone well that began after so many losses. If there was another since, that is
-    /// one more of which is to be told.
+    /// A change succeeded that started after `begun` losses. If there was another loss since, the
+    /// change counts as one more loss to be told.
     pub(crate) fn note_change(&self, begun: u64) {
         if self.now() != begun {
             self.spanned.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The losses that sessions are told of.
+    /// Number of losses that sessions must be told of.
     fn all(&self) -> u64 {
         self.now() + self.spanned.load(Ordering::SeqCst)
     }
 }
 
-/// Up to which loss a session was told.
+/// The last loss that a session was told of.
 pub(crate) struct Informed {
     losses: Arc<Losses>,
     until: AtomicU64,
 }
 
 impl Informed {
-    /// For a session that begins now; none where nobody is told anything.
+    /// For a session that starts now; `None` where sessions are told of no losses.
     pub(crate) fn new(volume: &Volume) -> Option<Arc<Informed>> {
         let losses = volume.losses.as_ref().filter(|losses| !losses.confirms)?;
         let until = AtomicU64::new(losses.told.load(Ordering::SeqCst));
         Some(Arc::new(Informed { losses: Arc::clone(losses), until }))
     }
 
-    /// Has a request tell what was lost, if it says that something is durable.
+    /// Makes the answer of a request report losses, if that answer would say that something is
+    /// durable.
     pub(crate) fn attach(self: &Arc<Self>, request: &mut Request) {
         let is_flush = matches!(request.command, Command::Flush);
         if !(is_flush || request.command.changes() && request.durable) {
             return;
         }
-        // Those that are under way together tell it together.
+        // Requests that run at the same time all report the loss.
         let (this, until) = (Arc::clone(self), self.until.load(Ordering::SeqCst));
         let reply = std::mem::replace(&mut request.reply, Reply::call(|_| ()));
         request.reply = Reply::call(move |answer| this.answer(reply, answer, is_flush, until));
@@ -104,13 +107,13 @@ impl Informed {
     fn answer(&self, reply: Reply, answer: Answer, is_flush: bool, until: u64) {
         let all = self.losses.all();
         let (answer, tells) = match answer {
-            // A FLUSH that fails says as much.
+            // A failed FLUSH already tells the client as much.
             Answer::Failed(Failure::Io, text) => (Answer::Failed(Failure::Io, text), is_flush),
             failed @ Answer::Failed(..) => (failed, false),
             _ if all > until => (Answer::Failed(Failure::Io, LOST.to_owned()), true),
             other => (other, false),
         };
-        // Whoever has gone was told nothing.
+        // A client that has disconnected was told nothing.
         if tells && all > until && reply.is_awaited() {
             self.until.fetch_max(all, Ordering::SeqCst);
             self.losses.told.fetch_max(all, Ordering::SeqCst);
@@ -121,7 +124,7 @@ impl Informed {
 }
 
 impl Volume {
-    /// Whether what goes to the store past the dirty set is to be durable with its answer.
+    /// Whether a write that bypasses the dirty set must be durable when answered.
     pub(crate) fn is_durable(&self, asked: bool) -> bool {
         asked || self.confirms()
     }
@@ -136,11 +139,11 @@ impl Volume {
         self.losses.as_ref().is_some_and(|losses| losses.confirms)
     }
 
-    /// The store may have lost what it had answered and not made durable. Called under no lock,
-    /// before any request meets the store as it is now.
+    /// The store may have lost what it had answered and not made durable. Call this without any
+    /// lock, before any request reaches the store in its new state.
     pub(crate) fn lost_below(&self) {
         if let Some(losses) = &self.losses {
-            // First: what ends from now on is looked at anew.
+            // First, so that requests that end from now on notice the loss.
             losses.epoch.fetch_add(1, Ordering::SeqCst);
         }
         for shard in 0..self.shards.len() {
@@ -149,7 +152,7 @@ impl Volume {
         self.progress.notify_waiters();
     }
 
-    /// For each shard the number below which all changes are that the store has answered by now.
+    /// For each shard, the bound below which all changes answered by the store have their numbers.
     pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
         let now = |index| self.lock(index).unflushed.as_ref().map_or(0, Unflushed::now);
         if self.losses.is_none() {
@@ -158,13 +161,13 @@ impl Volume {
         (0..self.shards.len()).map(now).collect()
     }
 
-    /// Whether the store may have something that no flush has covered.
+    /// Whether the store may have changes that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
         let has = |index| self.lock(index).unflushed.as_ref().is_some_and(|u| !u.is_empty());
         self.losses.is_some() && (0..self.shards.len()).any(has)
     }
 
-    /// A flush has succeeded that began then.
+    /// A flush has succeeded that covers all changes below `bounds`.
     pub(crate) fn flushed_below(&self, bounds: &[u64]) {
         for (index, &bound) in bounds.iter().enumerate() {
             if let Some(unflushed) = &mut self.lock(index).unflushed {

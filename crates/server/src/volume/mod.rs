@@ -1,4 +1,4 @@
-//! A volume: a store with a cache in front. Here: how it is made, and the way of a request from
+//! A volume: a store with a cache in front. Here: how it is opened, and the path of a request from
 //! its arrival through the shards to the store and back; `docs/developer/server.md` follows one.
 
 pub(crate) mod block_status;
@@ -60,60 +60,61 @@ use crate::volume::timeouts::watch;
 
 pub(crate) use work::Work;
 
-/// Blocks that one question about residency looks at.
+/// Most blocks examined for one residency query.
 pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
 
-/// A volume that serves requests. Dropping it loses what is dirty: see [`Volume::close`].
+/// A volume that serves requests. Dropping it loses dirty data: see [`Volume::close`].
 pub struct Volume {
     pub(crate) config: VolumeConfig,
     pub(crate) store: Arc<dyn Store>,
-    /// Whether writes are handed over together.
+    /// Whether the store takes several writes at once.
     pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
     /// Empty for a volume without a cache.
     pub(crate) shards: Box<[Mutex<Shard>]>,
     pub(crate) runtime: Handle,
     pub(crate) latencies: Latencies,
-    /// Without a cache.
+    /// Counters of a volume without a cache.
     pub(crate) direct: DirectCounters,
-    /// Something ended that somebody may be waiting for.
+    /// Notified when something ended that somebody may wait for.
     pub(crate) progress: Notify,
-    /// Too much is dirty.
+    /// Notified when too many blocks are dirty.
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
     pub(crate) range_order: Mutex<u64>,
-    /// Places for ranges that are under way.
+    /// Permits for ranges in progress.
     pub(crate) range_room: Arc<Semaphore>,
     /// Flushes of the store.
     pub(crate) flushes: Flushes,
-    /// Blocks that are being fetched for nobody.
+    /// Number of blocks being prefetched.
     pub(crate) ahead: Arc<AtomicUsize>,
-    /// Requests at the store that somebody waits for.
+    /// Number of store requests that clients wait for.
     pub(crate) demand: AtomicUsize,
-    /// The store may have become idle, or a reload was queued.
+    /// Notified when the store may be idle, or a reload was queued.
     pub(crate) reload_wanted: Arc<Notify>,
-    /// Who is connected; only where placement is not access-based, or the policy content-aware.
+    /// The connected clients; present unless placement is access-based and the policy is not
+    /// content-aware.
     pub(crate) clients: Option<Arc<Clients>>,
-    /// What those are told who go by what is here.
+    /// What followers of the cache's content are told.
     pub(crate) feed: Mutex<Feed>,
-    /// What times are counted from.
+    /// The origin of times in microseconds.
     pub(crate) opened: Instant,
-    /// Only of a store that can lose what it has answered.
+    /// Present if the store can lose what it has answered.
     pub(crate) losses: Option<Arc<Losses>>,
-    /// Flushes that the store failed.
+    /// Number of flushes that failed at the store.
     pub(crate) flush_failures: AtomicU64,
-    /// Those that were answered before they were over.
+    /// Requests that were answered before they ended.
     pub(crate) overdue: Arc<Overdue>,
-    /// Requests not yet answered.
+    /// Number of unanswered requests.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
 }
 
 impl Volume {
-    /// Makes a volume, with frames from `memory`; its tasks run on `runtime`.
+    /// Opens a volume with frames from `memory`; its tasks run on `runtime`.
     ///
     /// # Errors
-    /// The configuration does not fit together, the store, or the memory.
+    /// The configuration is inconsistent, or does not fit the store or the memory.
     pub fn open(
         config: VolumeConfig,
         store: Arc<dyn Store>,
@@ -135,7 +136,7 @@ impl Volume {
         let cooperates = count > 0 && config.placement != VolumePlacement::default();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
-        // Nobody hands over what nobody may write.
+        // No client hands over data of a volume that nobody may write.
         let takes_contents = cooperates && !config.read_only && !facts.read_only;
         let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
         let losses = Losses::of(&store, geometry.write_back && count > 0);
@@ -180,7 +181,7 @@ impl Volume {
                 }
             };
             volume.store.on_loss(Arc::new(lost));
-            // What this server wrote before it was started again may not be durable yet.
+            // What this server wrote before its restart may not be durable yet.
             let begins = Arc::clone(&volume);
             volume.runtime.spawn(async move { drop(begins.flush_together().await) });
         }
@@ -198,33 +199,33 @@ impl Volume {
         Ok(volume)
     }
 
-    /// What the volume was made from.
+    /// The volume's configuration.
     pub fn config(&self) -> &VolumeConfig {
         &self.config
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.geometry.size()
     }
 
-    /// Whether it refuses changes, by its configuration or because its store does.
+    /// Whether the volume refuses changes, by its configuration or because of its store.
     pub fn is_read_only(&self) -> bool {
         self.config.read_only || self.store.facts().read_only
     }
 
-    /// Whether [`Volume::close`] has begun.
+    /// Whether [`Volume::close`] has started.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// What its store is and where.
+    /// The kind and place of its store.
     pub fn store_name(&self) -> String {
         self.store.facts().name
     }
 
-    /// Which of the blocks of a range are in memory (status bit 0) and which of them the store
-    /// does not have yet (bit 1), for the first 256 blocks of it.
+    /// For the first 256 blocks of a range: which are in memory (status bit 0), and which are dirty
+    /// (bit 1).
     pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size());
         let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
@@ -243,17 +244,17 @@ impl Volume {
         crate::serve::runs(known)
     }
 
-    /// Smallest unit in bytes that the store takes: a power of two.
+    /// Smallest unit in bytes that the store reads and writes: a power of two.
     pub fn alignment(&self) -> u32 {
         self.geometry.alignment as u32
     }
 
-    /// Times from arrival to answer.
+    /// Latencies from arrival to answer.
     pub fn latencies(&self) -> &Latencies {
         &self.latencies
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for shard in 0..self.shards.len() {
@@ -286,10 +287,10 @@ impl Volume {
         stats
     }
 
-    /// Looks whether the store has grown, and takes the new size: that.
+    /// Checks whether the store has grown, and adopts its new size. Returns the size in bytes.
     ///
     /// # Errors
-    /// The store cannot tell, or does not take what is dirty at the old end.
+    /// The store cannot tell its size, or does not take the dirty data at the old end.
     pub async fn grow(self: &Arc<Self>) -> Result<u64, Failed> {
         let store = Arc::clone(&self.store);
         let size = ask_store(async move { store.reload().await }).await?;
@@ -297,7 +298,7 @@ impl Volume {
         if size <= old {
             return Ok(old);
         }
-        // The last block becomes longer, if it was not whole: what is cached of it is too short.
+        // A partial last block becomes longer, so its cached content is too short.
         if old % self.geometry.block_bytes() != 0 && !self.shards.is_empty() {
             let tail = self.geometry.block_of(old);
             let range = self.register_range(tail..=tail, RangeKind::Forget, false);
@@ -308,27 +309,27 @@ impl Volume {
         Ok(size)
     }
 
-    /// Whether it is of interest who asks, and what clients say of their caches.
+    /// Whether clients are distinguished, and their hints used.
     pub(crate) fn has_clients(&self) -> bool {
         self.clients.is_some()
     }
 
-    /// Whether what clients evict decides where blocks go.
+    /// Whether evictions by clients determine which blocks are placed.
     pub(crate) fn places_evicted(&self) -> bool {
         let config = &self.config;
         self.has_clients() && config.placement != VolumePlacement::default()
     }
 
-    /// Whether it is of use that clients publish what they hold.
+    /// Whether summaries that clients publish are used.
     pub(crate) fn takes_digests(&self) -> bool {
         let awareness = Awareness::of(&self.config.policy);
         self.has_clients() && awareness.is_some_and(|awareness| awareness.knows == Knows::Bloom)
     }
 
-    /// A connection of a client begins; those without an id are one client.
+    /// Adds a connection of a client; all connections without an id count as one client.
     ///
     /// # Errors
-    /// The client is connected, with another key.
+    /// The client is connected with another key.
     pub(crate) fn join(&self, id: Option<ClientId>) -> Result<Option<Arc<Member>>, WrongKey> {
         let forget = |client| {
             (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
@@ -336,12 +337,12 @@ impl Volume {
         self.clients.as_ref().map(|clients| clients.join(id, forget)).transpose()
     }
 
-    /// What clients said of their caches, to a volume that wants to know.
+    /// What clients reported about their caches, if clients are distinguished.
     pub(crate) fn told_by_clients(&self) -> Option<Vec<ClientCache>> {
         Some(self.clients.as_ref()?.told())
     }
 
-    /// A bit for each client that is connected.
+    /// One bit for each connected client.
     pub(crate) fn connected(&self) -> u64 {
         self.clients.as_ref().map_or(0, |clients| clients.connected())
     }
@@ -351,7 +352,8 @@ impl Volume {
         at.saturating_duration_since(self.opened).as_micros() as u64
     }
 
-    /// Waits until the level below has said what comes up for what went down, and places that.
+    /// Waits for the blocks that the level below sends up in exchange for what went down, and
+    /// places them.
     async fn settle(self: Arc<Self>) {
         let Some(lower) = self.config.lower.clone() else { return };
         let Settlement { ascended, hold } = lower.settle().await;
@@ -365,18 +367,18 @@ impl Volume {
         self.progress.notify_waiters();
     }
 
-    /// Waits until nothing may come up from the level below any more: what is asked next would
-    /// otherwise not find it.
+    /// Waits until no exchange with the level below is pending, because a later question would miss
+    /// its result.
     pub(crate) async fn is_settled(self: &Arc<Self>) {
         if let Some(lower) = self.config.lower.as_ref().filter(|lower| !lower.is_settled()) {
             self.until(|| lower.is_settled()).await;
         }
     }
 
-    /// Checks every invariant of the cache. Takes time; for tests.
+    /// Checks every invariant of the cache. Slow; for tests.
     ///
     /// # Errors
-    /// Says which does not hold.
+    /// The invariant that does not hold.
     pub fn validate(&self) -> Result<(), String> {
         (0..self.shards.len()).try_for_each(|shard| self.lock(shard).validate())
     }
@@ -385,7 +387,7 @@ impl Volume {
         lock(&self.shards[shard])
     }
 
-    /// Waits until something holds that the end of some request makes true.
+    /// Waits until `holds` is true; it is checked whenever a request ends.
     pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
@@ -397,7 +399,7 @@ impl Volume {
         }
     }
 
-    /// Answers what is over.
+    /// Answers requests that have ended.
     pub(crate) fn answer(&self, endings: Endings) {
         if endings.is_empty() {
             return;
@@ -416,14 +418,14 @@ impl Volume {
         self.answer(endings);
     }
 
-    /// Forgets what contents are known by: to be called when the store may not have what it had,
-    /// as one that is another server after a reconnection. Until blocks are fetched or written
-    /// again, clients that hand them over are told apart from nobody, and their contents refused.
+    /// Discards the digests of all blocks. Call it when the store's content may have changed, for
+    /// example after reconnecting to another server. Until blocks are fetched or written again,
+    /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
         (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_digests());
     }
 
-    /// What this cache says of itself to a server below.
+    /// The counters that this cache reports to a server below.
     pub(crate) fn client_stat(&self) -> ClientStat {
         let stats = self.stats();
         let of = |source| self.latencies.of(CommandKind::Read, source).sum_ns();
@@ -442,7 +444,7 @@ impl Volume {
     }
 }
 
-/// Asks the store, and survives a store that breaks down.
+/// Makes a store request, and survives a store that panics.
 pub(crate) async fn ask_store<T: Send + 'static>(
     answer: impl Future<Output = io::Result<T>> + Send + 'static,
 ) -> Result<T, Failed> {

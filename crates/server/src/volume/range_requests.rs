@@ -1,5 +1,5 @@
-//! Operations on whole ranges as a client asks for them: WRITE_ZEROES and TRIM, and forgetting the
-//! tail when a volume grows. What the shards keep of a range under way is in `shard/ranges.rs`.
+//! Requests on whole ranges: WRITE_ZEROES, TRIM, and dropping the tail when a volume grows.
+//! `shard/ranges.rs` has the shards' part.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
@@ -9,7 +9,7 @@ use crate::shard::content::{Content, Slot};
 use crate::shard::ranges::RangeKind;
 use crate::volume::{Volume, Work, ask_store};
 
-/// A range that is registered and has to be ended.
+/// A registered range; it must be ended.
 pub(crate) struct RangeOp {
     number: u64,
     blocks: RangeInclusive<u64>,
@@ -18,7 +18,7 @@ pub(crate) struct RangeOp {
 }
 
 impl Volume {
-    /// Registers a range of whole blocks: its place in the order is here.
+    /// Registers a range of whole blocks, which fixes its place in the order.
     pub(crate) fn register_range(
         &self,
         blocks: RangeInclusive<u64>,
@@ -34,7 +34,8 @@ impl Volume {
         RangeOp { number: *last, blocks, kind, durable }
     }
 
-    /// Takes a range on: its place in the order is here, unless there are too many.
+    /// Registers a range and runs it. It gets its place in the order now, unless too many ranges
+    /// are registered.
     pub(crate) fn take_on_range(
         self: &Arc<Self>,
         blocks: RangeInclusive<u64>,
@@ -58,8 +59,8 @@ impl Volume {
         }
     }
 
-    /// Carries a registered range out; `then` happens if that works, before anything that waits
-    /// for the range goes on.
+    /// Runs a registered range. On success `then` is called before anything that waits for the
+    /// range resumes.
     pub(crate) async fn run_range(
         self: Arc<Self>,
         range: RangeOp,
@@ -82,7 +83,7 @@ impl Volume {
             RangeKind::Zero(_) => || Content::Zero,
             RangeKind::Trim | RangeKind::Forget => || Content::Absent,
         };
-        // A store that failed may have changed some of it: clean copies are not to be trusted.
+        // A failed store request may have changed a part of it: clean copies are dropped.
         let is_clean: fn(&Slot) -> bool = |slot| slot.state.dirty.is_none();
         let absent: fn() -> Content = || Content::Absent;
         let (is_meant, new): (fn(&Slot) -> bool, _) = match result {
@@ -93,16 +94,16 @@ impl Volume {
         if let (true, Some(losses)) = (result.is_ok(), losses) {
             losses.note_change(begun);
         }
-        // What is there after a loss is for the store to say.
+        // After a loss only the store knows the content.
         let is_lost = || losses.is_some_and(|losses| losses.now() != begun);
         for index in 0..self.shards.len() {
-            // Writes that came before the range may have ended after it was noted.
+            // Writes that arrived before the range may have ended after it was registered.
             self.lock(index).staged_is_old(&range.blocks);
-            // A loss that comes from now on finds the range.
+            // A loss from now on finds the range.
             if result.is_err() || !range.durable {
                 self.lock(index).range_ended(&range.blocks, index);
             }
-            // What waits for the range goes on waiting meanwhile.
+            // Operations parked behind the range stay parked meanwhile.
             let mut next = Some(0);
             while let Some(from) = next {
                 next = {
@@ -141,7 +142,7 @@ impl Volume {
         }
     }
 
-    /// Writes the dirty blocks of a range that nobody else can touch just now.
+    /// Writes the dirty blocks of a range. No other operation can touch them meanwhile.
     async fn write_dirty_of(&self, blocks: &RangeInclusive<u64>) -> Result<(), Failed> {
         for shard in 0..self.shards.len() {
             let dirty = self.lock(shard).dirty_within(blocks);

@@ -1,5 +1,6 @@
-//! Idle times of a volume's store: who waits for it, and the reloads that are done when nobody
-//! does. A demand request never waits for a reload; a reload that comes too late is dropped.
+//! Idle times of a volume's store: tracks store requests that clients wait for, and runs reloads
+//! when there are none. A demand request never waits for a reload; a reload that comes too late is
+//! dropped.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,10 +12,10 @@ use crate::answer::Failed;
 use crate::shard::content::{Content, Home, Memory};
 use crate::volume::{Volume, Work, ask_store};
 
-/// How often the reloader looks whether the volume is still there.
+/// How often the reloader checks whether the volume still exists.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Somebody waits for the store, as long as this is there.
+/// While this exists, a client waits for the store.
 pub(crate) struct Demand(Arc<Volume>);
 
 impl Drop for Demand {
@@ -26,7 +27,7 @@ impl Drop for Demand {
     }
 }
 
-/// A reload that may begin.
+/// A reload that may start.
 struct Reload {
     shard: usize,
     block: u64,
@@ -34,13 +35,13 @@ struct Reload {
 }
 
 impl Volume {
-    /// A request to the store begins that somebody waits for.
+    /// Counts a store request that a client waits for.
     pub(crate) fn demand(self: &Arc<Self>) -> Demand {
         self.demand.fetch_add(1, Ordering::SeqCst);
         Demand(Arc::clone(self))
     }
 
-    /// Whether somebody waits for the store.
+    /// Whether a client waits for the store.
     pub(crate) fn has_demand(&self) -> bool {
         self.demand.load(Ordering::SeqCst) > 0
     }
@@ -55,7 +56,7 @@ impl Volume {
         })
     }
 
-    /// Reads a block back. Whatever happens, the shard hears of the end.
+    /// Reads a block back. The shard is told of the end in any case.
     async fn reload(self: &Arc<Self>, reload: Reload) {
         let Reload { shard, block, memory } = reload;
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
@@ -79,7 +80,8 @@ impl Volume {
     }
 }
 
-/// Runs as long as the volume is in use: one reload at a time, while nobody waits for the store.
+/// The background task for reloads; ends with the volume. Runs one reload at a time, while no
+/// client waits for the store.
 pub(crate) async fn reloader(volume: Weak<Volume>, wanted: Arc<Notify>) {
     loop {
         let Some(present) = volume.upgrade() else { return };

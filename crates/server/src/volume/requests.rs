@@ -1,4 +1,4 @@
-//! The arrival of requests: each is checked, and begun in the way of its command.
+//! The arrival of requests: each is checked, and started according to its command.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,18 +17,18 @@ use crate::volume::hint_batch::HintBatch;
 use crate::volume::{Volume, Work, ask_store};
 use undercroft_cache::Asker;
 
-/// Blocks of a batch that are brought near before the first is served: what the processor's cache
-/// holds until then.
+/// Most blocks of a batch that are prefetched before the first is served: about what the
+/// processor's cache can hold.
 const WARM_BLOCKS_MAX: usize = 512;
 
-/// Most blocks that one CACHE request looks at.
+/// Most blocks that one CACHE request examines.
 const PREFETCH_BLOCKS_MAX: u64 = 256;
 
-/// Most bytes that a volume fetches for nobody at a time, but at least so many blocks.
+/// Most bytes that a volume prefetches at a time, but at least [`AHEAD_BLOCKS_MIN`] blocks.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 const AHEAD_BLOCKS_MIN: u64 = 64;
 
-/// What an answer needs to know of its request.
+/// What an answer needs to know about its request.
 pub(crate) struct Asked {
     pub(crate) reply: Reply,
     pub(crate) operation: CommandKind,
@@ -36,7 +36,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The request is over.
+    /// Ends the request.
     pub(crate) fn over(self, outcome: Outcome) -> Finished {
         let Self { reply, operation, started } = self;
         Finished { reply, outcome, operation, source: Source::Hit, started }
@@ -45,14 +45,14 @@ impl Asked {
 
 impl Volume {
     /// Serves requests of one client that arrived together, and leaves `requests` empty. Never
-    /// blocks; hits are answered before it returns. To be called on the volume's runtime or
-    /// anywhere else.
+    /// blocks; hits are answered before it returns. May be called on any thread, whether or not it
+    /// belongs to the volume's runtime.
     pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) {
         self.serve_after(&mut HintBatch::default(), requests, caller);
     }
 
-    /// Serves requests after acting on what the client told with them. What that cost beyond a step
-    /// for each block that is read or written, in such steps.
+    /// Serves requests after applying the hints that came with them. Returns the cost beyond one
+    /// step for each block read or written, in such steps.
     pub(crate) fn serve_after(
         self: &Arc<Self>,
         hints: &mut HintBatch,
@@ -64,7 +64,7 @@ impl Volume {
         let mut work = Work::of_client(self, requests.len());
         if !hints.is_empty() {
             self.act_on(hints, &mut work);
-            // What comes of it is begun before the requests are looked at.
+            // Their effects start before the requests are looked up.
             if !work.is_quiet() {
                 work.finish();
                 work = Work::of_client(self, requests.len());
@@ -81,8 +81,8 @@ impl Volume {
         owed
     }
 
-    /// Brings near what reads and writes will need of their shards, all together: what one block
-    /// after another would wait for.
+    /// Prefetches what reads and writes will need of their shards, all at once, so that the waits
+    /// for memory overlap.
     fn prefetch_requests(&self, requests: &[Request], work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let refers = |request: &&Request| {
@@ -127,7 +127,7 @@ impl Volume {
         let asked = Asked { reply, operation, started };
         match command {
             Command::Flush => {
-                // What was answered by now: the lock must not be held while they are all asked.
+                // The bounds of all shards are taken now; no lock may be held meanwhile.
                 work.release();
                 let bounds = self.changes_so_far();
                 let done = Arc::clone(self).flush(bounds);
@@ -156,7 +156,7 @@ impl Volume {
         }
     }
 
-    /// Has the store do what a request asks for, where nothing is cached.
+    /// Executes a request at the store, on a volume without a cache.
     pub(crate) async fn ask_directly(
         self: &Arc<Self>,
         command: Command,
@@ -190,7 +190,7 @@ impl Volume {
         }
     }
 
-    /// Who asks now.
+    /// The requester and the current time, for the shards.
     fn asker(&self, caller: Caller, now: Instant) -> Asker {
         let Caller { client, tells } = caller;
         let Some(clients) = &self.clients else {
@@ -222,7 +222,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Hits are answered from where they lie, without a job.
+    /// Reads a range. Hits are answered from the frames, without a job.
     fn read(&self, offset: u64, length: u64, asker: Asker, asked: Asked, work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let blocks = geometry.blocks(offset, length);
@@ -255,8 +255,8 @@ impl Volume {
         }
     }
 
-    /// Each block is a reference, and an operation in the order of the block. Where nothing has to
-    /// be waited for, it takes effect without a record of the block.
+    /// Writes a range. Each block counts as a reference, and is an operation in the block's queue.
+    /// If a block need not wait, the write takes effect without an active record.
     fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
         let mut blocks = self.geometry.blocks(job.offset, job.length);
         let refer = |block, job: &Job, work: &mut Work<'_>| {
@@ -295,7 +295,7 @@ impl Volume {
         }
     }
 
-    /// Whole blocks are dropped; what is left at the ends stays, since TRIM is advice.
+    /// Drops whole blocks; partial blocks at the ends stay, since TRIM is advice.
     fn trim(
         self: &Arc<Self>,
         offset: u64,
@@ -312,7 +312,7 @@ impl Volume {
         self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
     }
 
-    /// Whole blocks become zero as a range; what is left at the ends is written.
+    /// Zeroes whole blocks as a range; partial blocks at the ends are written.
     fn zero(
         self: &Arc<Self>,
         offset: u64,
@@ -331,7 +331,7 @@ impl Volume {
         let end = offset + length;
         let (head_end, tail_start) = match &blocks {
             Some(b) => (self.geometry.start(*b.start()), self.geometry.start(b.end() + 1).min(end)),
-            // Within one block, or over the border of two.
+            // Within one block, or across the border of two.
             None => {
                 let border = self.geometry.start(self.geometry.block_of(end - 1)).max(offset);
                 (border, border)
@@ -362,7 +362,7 @@ impl Volume {
         });
     }
 
-    /// The blocks that lie in a range as a whole.
+    /// The blocks that lie completely in a range.
     fn whole_blocks(&self, offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
         let size = self.geometry.block_bytes();
         let end = offset + length;
@@ -371,8 +371,8 @@ impl Volume {
         (first < last).then(|| first..=last - 1)
     }
 
-    /// Brings the first blocks of a range into the cache, if they are not there and there are
-    /// frames for them; nobody waits. The number of blocks that were looked at.
+    /// Brings the first blocks of a range into the cache, if they are missing and frames are free;
+    /// no client waits for them. Returns the number of blocks examined.
     pub(crate) fn prefetch(
         &self,
         offset: u64,
@@ -385,14 +385,14 @@ impl Volume {
             return 0;
         }
         let limit = (AHEAD_BYTES_MAX >> self.geometry.block_bits).max(AHEAD_BLOCKS_MIN);
-        // How far is read ahead is up to the operator.
+        // The operator configures the length of read-ahead.
         let most = if ahead { limit } else { PREFETCH_BLOCKS_MAX };
         let most = most.min(u64::from(self.config.cache_blocks / 2)).max(1) as usize;
         let blocks = self.geometry.blocks(offset, length);
         let wanted = (blocks.end() - blocks.start() + 1).min(most as u64) as usize;
         let room = Room::take(&self.ahead, wanted, limit as usize);
         let (mut left, mut looked) = (room.blocks(), 0);
-        // Of each shard, those that were begun and have no frames yet.
+        // By shard: fetches that were started and have no frames yet.
         let mut begun = vec![0; self.shards.len()];
         let job = Arc::new(Job::ahead(offset, length, room));
         for block in blocks.take(most) {
@@ -415,7 +415,7 @@ impl Volume {
         looked
     }
 
-    /// Fetches ahead of a sequential reader. The number of blocks that were looked at.
+    /// Reads ahead of a sequential reader. Returns the number of blocks examined.
     pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
         let mut work = Work::new(self);
         let looked = self.prefetch(offset, length, true, &mut work);

@@ -1,13 +1,13 @@
-//! Warm restart: what the policies remembered is theirs again at once, and the data of the resident
-//! blocks follows.
+//! Warm restart: the policies get their saved state back at once, and the data of the resident
+//! blocks are read afterwards.
 //!
-//! Until its data has been read, a resident block is *unloaded*: its slot says so, and is empty.
-//! Whoever reads it meanwhile waits for the store, as if the block were on its way; whoever writes
-//! it finds it as a missed block that has just been given its slot. If the store cannot read it, it
-//! stays unloaded. In everything else it is a resident block like others.
+//! Until its data have been read, a resident block is *unloaded*: its slot is marked so, and empty.
+//! A read of the block waits for the store, as if a fetch were running. A write treats the block as
+//! a miss that has just got its slot. If the store cannot read the block, it stays unloaded. In all
+//! other respects it is an ordinary resident block.
 //!
-//! If the saved policy cannot be loaded (another policy, size, number of shards), what is left is
-//! the list of the blocks, which are then placed one after the other.
+//! If the saved policy cannot be loaded (another policy, capacity, or number of shards), only the
+//! list of blocks is used: they are placed one after another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,34 +23,34 @@ use crate::shard::Shard;
 use crate::volume::state::{SavedContent, StateError};
 use crate::volume::{Volume, Work};
 
-/// Blocks that a restart has on their way at a time.
+/// Blocks that a restart loads at a time.
 const BLOCKS_AT_A_TIME: usize = 64;
 
-/// The neighbours of a level would not know that it is back.
+/// The neighbours of a level would not know about the restored blocks.
 const LEVEL_IS_NOT_SAVED: &str = "a level of a scheme of movement starts empty";
 
-/// What is left to do after a volume took saved content on.
+/// What remains to be done after saved content was restored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// Blocks whose data is to be read, in this order.
+    /// Blocks whose data must be read, in this order.
     blocks: Vec<u64>,
-    /// Why the policy has to start anew, if it has: the blocks are to be placed then.
+    /// Why the policy must start empty, if it must: the blocks are then placed one after another.
     anew: Option<String>,
 }
 
 impl Restored {
-    /// Blocks whose data is to be read.
+    /// Blocks whose data must be read.
     pub fn blocks(&self) -> &[u64] {
         &self.blocks
     }
 
-    /// Why the policy could not go on where it stopped; none if it does.
+    /// Why the policy starts empty; `None` if its state was restored.
     pub fn starts_anew(&self) -> Option<&str> {
         self.anew.as_deref()
     }
 }
 
-/// A policy with all its parameters: defaults may be others in the next version.
+/// A policy with all its parameters, because defaults may change between versions.
 fn full_name(spec: &Spec) -> String {
     let mut name = spec.info().name.to_string();
     for (parameter, value) in spec.arguments() {
@@ -60,13 +60,13 @@ fn full_name(spec: &Spec) -> String {
 }
 
 impl Volume {
-    /// What the cache knows now. Each shard is locked while it is written down.
+    /// The saved state of the cache. Each shard is locked while its state is copied.
     ///
     /// # Errors
     /// The policy cannot be saved.
     pub fn content(&self) -> Result<SavedContent, StateError> {
-        // Of a copy: to put what millions of blocks mean into bytes takes seconds, and a shard that
-        // is locked serves nobody.
+        // Saves a copy: serialising millions of blocks takes seconds, and a locked shard serves no
+        // requests.
         let save = |shard| {
             let mut copy = match self.lock(shard).cache.cache() {
                 Some(cache) => cache.clone(),
@@ -83,16 +83,16 @@ impl Volume {
         })
     }
 
-    /// No saved content of this volume has more bytes: 1 KiB a block of the cache, 64 MiB at least.
+    /// Upper limit of the saved content's bytes: 64 MiB, and 1 KiB for each block of the cache.
     pub fn content_bytes_max(&self) -> u64 {
         (64 << 20) + 1024 * u64::from(self.config.cache_blocks)
     }
 
-    /// Takes saved content on: to be called before the first request. The data of the blocks is
-    /// then to be read by [`warm_up`](Self::warm_up).
+    /// Restores saved content. Call it before the first request, and then read the data of the
+    /// blocks by [`warm_up`](Self::warm_up).
     ///
     /// # Errors
-    /// The content is of a volume with blocks of another size, or damaged.
+    /// The content is from a volume with another block size, or damaged.
     pub fn restore(&self, saved: &SavedContent) -> Result<Restored, StateError> {
         if saved.block_bytes != self.config.block_bytes {
             return Err(StateError::Unusable(format!(
@@ -106,7 +106,8 @@ impl Volume {
         }
     }
 
-    /// Gives the shards their caches back, all or none: the resident blocks, the last victim first.
+    /// Restores the caches of all shards, or of none. Returns the resident blocks, the last victims
+    /// first.
     fn restore_policies(&self, saved: &SavedContent) -> Result<Vec<u64>, String> {
         let (theirs, ours) = (&saved.policy, full_name(&self.config.policy));
         if *theirs != ours {
@@ -132,7 +133,7 @@ impl Volume {
         Ok(blocks.into_iter().map(|(_, block)| block).collect())
     }
 
-    /// The cache of a shard, without the blocks by which the volume has shrunk.
+    /// The cache of a shard, without blocks behind the end of a volume that has shrunk.
     fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
         let capacity = self.lock(index).cache.capacity();
         let policy =
@@ -148,8 +149,8 @@ impl Volume {
         Ok(cache)
     }
 
-    /// The list of the blocks, in the order in which they are to be placed. Of too many, those that
-    /// would have gone first are left out.
+    /// The list of the blocks, in the order in which they must be placed. If they are too many,
+    /// those that would have been evicted first are left out.
     fn listed(&self, saved: &SavedContent) -> Result<Vec<u64>, StateError> {
         let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
         let mut blocks = Vec::new();
@@ -162,9 +163,9 @@ impl Volume {
         Ok(blocks.split_off(too_many))
     }
 
-    /// Reads the data of restored blocks while nobody else reads from the store; or, if the policy
-    /// starts anew, places them while there is room. The number of blocks that were begun. Ends
-    /// early when the volume is closed.
+    /// Reads the data of restored blocks while no client waits for the store. If the policy starts
+    /// empty, places the blocks instead, as long as there is room. Returns the number of blocks
+    /// started. Ends early when the volume is closed.
     pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
         let mut begun = 0;
         for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
@@ -183,7 +184,7 @@ impl Volume {
         begun
     }
 
-    /// Begins to read those of the blocks that are unloaded still; neighbours go together.
+    /// Starts to read those of the blocks that are still unloaded; neighbours share store requests.
     fn load_group(self: &Arc<Self>, group: &[u64]) -> u64 {
         let mut blocks = group.to_vec();
         blocks.sort_unstable();
@@ -220,14 +221,14 @@ impl Volume {
 }
 
 impl Shard {
-    /// Whether nothing has happened yet.
+    /// Whether the shard is still in its initial state.
     fn is_untouched(&self) -> bool {
         *self.cache.counts() == Counts::default()
             && self.cache.cache().is_some_and(|cache| cache.known().next().is_none())
             && self.active.is_empty()
     }
 
-    /// The cache of an untouched shard becomes another, none of whose blocks has its data here.
+    /// Replaces the cache of an untouched shard; all its blocks are unloaded.
     fn take_on(&mut self, cache: HashedCache) {
         for (_, frame) in cache.residents() {
             self.slots[frame as usize].unloaded = true;
@@ -236,7 +237,7 @@ impl Shard {
         self.cache.restore(cache);
     }
 
-    /// Whether a block is resident, and nobody has begun to get its data.
+    /// Whether a block is resident, and reading its data has not started.
     pub(crate) fn is_unloaded(&self, block: u64) -> bool {
         let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
         slot.is_some_and(|slot| slot.unloaded && !slot.active)

@@ -1,5 +1,5 @@
-//! Volumes as the protocol sees them: exports and sessions. A thin face: a session collects the
-//! requests that arrived together and hands them to its volume.
+//! Adapts volumes to the protocol's exports and sessions. A session collects the requests that
+//! arrived together, and passes them to its volume.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::volume::clients::Member;
 use crate::volume::hint_batch::HintBatch;
 use crate::volume::losses::Informed;
 
-/// Most bytes of one payload: what clients that do not ask assume.
+/// Most bytes of one payload: the value that clients assume if they do not ask.
 const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
-/// Sequential requests after which read-ahead begins.
+/// Sequential reads after which read-ahead starts.
 const SEQUENTIAL_MIN: u32 = 2;
 
 /// A volume as an export.
@@ -36,12 +36,12 @@ impl Export for VolumeExport {
                 trim: true,
                 write_zeroes: true,
                 fast_zero: true,
-                // One cache, one store: what one connection was answered, all of them see.
+                // One cache and one store: what one connection was answered, all connections see.
                 multi_conn: true,
                 cache: cached,
                 rotational: false,
             },
-            // The cache takes requests of any alignment; the store alone does not.
+            // The cache accepts requests of any alignment; the store alone does not.
             min_block: if cached { 1 } else { volume.alignment() },
             preferred_block: config.block_bytes.max(volume.alignment()),
             max_block: PAYLOAD_BYTES_MAX,
@@ -66,14 +66,14 @@ impl Export for VolumeExport {
 /// One connection to a volume.
 pub(crate) struct VolumeSession {
     volume: Arc<Volume>,
-    /// Whose it is, to a volume that wants to know.
+    /// The client of the connection, if the volume distinguishes clients.
     member: Option<Arc<Member>>,
-    /// Where a loss is hints: of which it was.
+    /// Present if losses are reported: the last loss that the session was told of.
     informed: Option<Arc<Informed>>,
     /// Requests that arrived together.
     batch: Vec<Request>,
     ahead: ReadAhead,
-    /// Blocks that were looked at beside those that are read or written.
+    /// Blocks examined beyond those read or written.
     owed: u64,
 }
 
@@ -87,7 +87,7 @@ impl VolumeSession {
         Ok(Self { volume, member, informed, batch: Vec::new(), ahead, owed: 0 })
     }
 
-    /// Begins a request; the answer to the hints that came with it goes with its own.
+    /// Adds a request to the batch; the answer to the hints that came with it is sent with its own.
     pub(crate) fn submit_with(&mut self, mut request: Request, hints: Option<Reply>) {
         if let Some(hints) = hints {
             request.reply = request.reply.with(hints);
@@ -95,7 +95,7 @@ impl VolumeSession {
         self.batch.push(request);
     }
 
-    /// All that arrived together was submitted; what was told with it comes first.
+    /// Serves the requests submitted together, after the hints that came with them.
     pub(crate) fn serve_after(&mut self, hints: &mut HintBatch) {
         let mut batch = std::mem::take(&mut self.batch);
         self.serve_all(hints, &mut batch);
@@ -138,14 +138,14 @@ impl Session for VolumeSession {
     }
 }
 
-/// Notices when a client reads one range after another.
+/// Detects sequential reads.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    /// Where the last read ended.
+    /// End of the last read.
     end: u64,
-    /// Reads that began where the one before ended.
+    /// Number of reads that began at the end of the previous one.
     in_sequence: u32,
-    /// How far was fetched ahead.
+    /// End of the range that was read ahead.
     fetched: u64,
 }
 
@@ -159,7 +159,8 @@ impl ReadAhead {
         self.end = offset.saturating_add(length);
     }
 
-    /// What to fetch now, if up to `bytes` may be ahead: in pieces of at least half of that.
+    /// The range to read now, if up to `bytes` bytes may be read ahead; at least half of that at a
+    /// time.
     fn wanted(&mut self, bytes: u64) -> Option<(u64, u64)> {
         if bytes == 0 || self.in_sequence < SEQUENTIAL_MIN {
             return None;

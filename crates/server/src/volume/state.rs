@@ -1,10 +1,10 @@
-//! The file of a warm restart: what the cache of a volume knew when it was saved. How a volume
-//! takes it on is in `restore.rs`.
+//! The file of a warm restart: the state of a volume's cache when it was saved. `restore.rs`
+//! restores it.
 //!
-//! It has what the policies remember, as `crates/cache` writes it, and no data: that is read from
-//! the store again. So an old file costs hits and never tells a lie about data.
+//! The file contains the state of the policies, in the format of `crates/cache`, and no data; data
+//! are read from the store again. So an outdated file costs hits, but cannot cause wrong data.
 //!
-//! `docs/developer/file-formats.md` says what is in which byte.
+//! `docs/developer/file-formats.md` describes the bytes.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::replace::{open_regular, replace};
 const MAGIC: &[u8; 8] = b"UCWARM\r\n";
 const VERSION: u32 = 2;
 
-/// Why saved content cannot be used, or had.
+/// Why the content cannot be saved, loaded or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
     /// The file cannot be read or written.
     #[error("saved cache content: {0}")]
     Io(#[from] io::Error),
-    /// It is something else, damaged, or of another version.
+    /// It is another kind of file, damaged, or of another version.
     #[error("saved cache content: {0}; delete the file, it is only a hint")]
     Unusable(String),
     /// The cache cannot be saved.
@@ -29,7 +29,7 @@ pub enum StateError {
     Unsaved(String),
 }
 
-/// What the cache of a volume knows.
+/// The saved state of a volume's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedContent {
     /// Bytes of a block.
@@ -38,12 +38,12 @@ pub struct SavedContent {
     pub volume_bytes: u64,
     /// The policy with all its parameters.
     pub policy: String,
-    /// What each shard's cache saved.
+    /// The saved cache of each shard.
     pub shards: Vec<Vec<u8>>,
 }
 
 impl SavedContent {
-    /// The file's bytes.
+    /// Encodes the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(MAGIC);
@@ -62,10 +62,10 @@ impl SavedContent {
         bytes
     }
 
-    /// Reads a file's bytes.
+    /// Decodes the file.
     ///
     /// # Errors
-    /// They are not such a file, or damaged.
+    /// The bytes are not such a file, or damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
         let unusable = |text: &str| StateError::Unusable(text.to_string());
         let body = bytes.strip_prefix(MAGIC).ok_or_else(|| unusable("this is no such file"))?;
@@ -94,18 +94,18 @@ impl SavedContent {
         Ok(Self { block_bytes, volume_bytes, policy, shards })
     }
 
-    /// Writes the file, under another name first, so that it is whole or not there.
+    /// Writes the file, under another name first, so that it is never incomplete.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The operating system reports an error.
     pub fn save(&self, path: &Path) -> Result<(), StateError> {
         Ok(replace(path, &self.to_bytes())?)
     }
 
-    /// Reads a file that was saved, of at most `longest` bytes.
+    /// Reads a file of at most `longest` bytes.
     ///
     /// # Errors
-    /// The system refuses, or the file is not usable.
+    /// The operating system reports an error, or the file is not usable.
     pub fn load(path: &Path, longest: u64) -> Result<Self, StateError> {
         let mut file = open_regular(path)?;
         let length = file.metadata()?.len();
@@ -119,7 +119,7 @@ impl SavedContent {
     }
 }
 
-/// What is left to read of a file.
+/// The unread rest of a file.
 struct Left<'a>(&'a [u8]);
 
 impl<'a> Left<'a> {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Whoever writes a file with a right checksum cannot do harm either.
+    /// A file with wrong content and a right checksum must do no harm either.
     #[test]
     fn damage_under_a_right_checksum_is_refused_or_taken() {
         let whole = saved().to_bytes();

@@ -1,18 +1,17 @@
-//! Requests that a stalled store keeps waiting: after the volume's limit the client is answered
-//! with EIO, and nothing else changes.
+//! Requests that wait for a stalled store. After the volume's time limit the client gets EIO;
+//! nothing else changes.
 //!
-//! Answering early is safe, letting go of a block is not: a write that the store still has may take
-//! effect at any time, and so may never meet a later one. So the request goes on without its
-//! client. Its blocks stay busy, what comes for them waits behind it in their queues, and memory
-//! that was lent to the store stays lent; when the store answers, the queues go on in their order.
-//! Those that wait in the queues are requests with a time of their own, and are answered too. A
-//! volume without a cache has no queues: there a change is refused while one of the same bytes is
-//! late.
+//! Answering early is safe, but releasing a block is not: a write that the store still has may take
+//! effect at any time, and must never overtake a later one. So the request continues without its
+//! client. Its blocks stay busy, later operations wait in their queues, and memory lent to the
+//! store stays lent. When the store answers, the queues continue in order. Requests that wait in
+//! the queues have time limits of their own, and are answered too. A volume without a cache has no
+//! queues; it refuses a change while an earlier change of the same bytes is late.
 //!
-//! What goes on like that is bounded: above [`OVERDUE_MAX`] requests, or [`OVERDUE_BYTES_MAX`], new
-//! ones that would have to ask the store are refused at once.
+//! The number of late requests is limited: above [`OVERDUE_MAX`] requests or [`OVERDUE_BYTES_MAX`],
+//! new requests that need the store are refused at once.
 //!
-//! The end of a volume has a limit of its own (`close.rs`).
+//! Closing a volume has a time limit of its own (`close.rs`).
 
 use std::future::Future;
 use std::ops::Range;
@@ -30,13 +29,13 @@ use crate::volume::requests::Asked;
 use crate::volume::{Volume, Work};
 
 impl Volume {
-    /// A request of so many bytes is answered before it is over.
+    /// Registers a request for `bytes` bytes that is answered before it ends.
     fn late(&self, bytes: u64, changes: Option<Range<u64>>, limit: Duration) -> Late {
         self.overdue.begin(&self.config.name, bytes, changes, limit)
     }
 
-    /// Answers a request when its task is done, or when the store has taken too long. It asks for
-    /// `bytes`; `changes` are those that nothing else keeps others from.
+    /// Answers a request when its task is done, or when the store has taken too long. The request
+    /// is for `bytes` bytes; `changes` is the range of a change that no queue protects.
     pub(crate) async fn answer_in_time(
         self: &Arc<Self>,
         asked: Asked,
@@ -67,7 +66,7 @@ impl Volume {
             let (shard, fx) = work.nth_shard(index);
             let is_late = |job: &&Arc<Job>| now.saturating_duration_since(job.started) >= limit;
             let mut jobs: Vec<_> = shard.jobs().filter(is_late).collect();
-            // Those that have waited longest first.
+            // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {
                 let late = || self.late(job.length, None, limit);
@@ -77,7 +76,7 @@ impl Volume {
         }
     }
 
-    /// Refuses what would have to wait for a store that has too much to answer already.
+    /// Refuses a request that needs the store, if too many requests are late already.
     #[inline]
     pub(crate) fn check_overdue(
         self: &Arc<Self>,
@@ -121,8 +120,8 @@ fn too_late(limit: Duration) -> Failed {
     Failed::new(Failure::Io, &text)
 }
 
-/// Runs as long as the volume is in use: looks often enough that nobody waits much longer than the
-/// limit.
+/// The background task that answers late requests; ends with the volume. It checks often enough
+/// that no client waits much longer than the limit.
 pub(crate) async fn watch(volume: Weak<Volume>, limit: Duration) {
     let tick = (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
     loop {

@@ -1,4 +1,4 @@
-//! Work on the shards of a volume under their locks, and what is done when these are released.
+//! Work on the shards of a volume under their locks, and its effects after the locks are released.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -7,20 +7,22 @@ use crate::shard::endings::Endings;
 use crate::shard::{Effects, Shard};
 use crate::volume::Volume;
 
-/// Blocks that are handled before the lock is given to others for a moment.
+/// Blocks handled before the lock is released for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
 
-/// Some work on shards: holds one lock at a time, keeps it over neighbouring steps, and does what
-/// came out when it is released.
+/// Some work on shards. It holds one lock at a time, keeps it over successive steps on the same
+/// shard, and carries out the effects after releasing it.
 pub(crate) struct Work<'v> {
     volume: &'v Arc<Volume>,
     guard: Option<(usize, MutexGuard<'v, Shard>)>,
     steps: u32,
-    /// Whether what the store answers at once may be over before [`finish`](Self::finish) returns.
+    /// Whether store requests that are answered at once may end before [`finish`](Self::finish)
+    /// returns.
     at_once: bool,
-    /// Whether the flusher is told when too much is dirty. It must not tell itself.
+    /// Whether to wake the flusher when too many blocks are dirty; false for the flusher's own
+    /// work.
     wakes_flusher: bool,
-    /// Blocks that were looked at beside those that are read or written.
+    /// Blocks examined beyond those read or written.
     pub(crate) owed: u64,
     fx: Effects,
 }
@@ -38,27 +40,27 @@ impl<'v> Work<'v> {
         }
     }
 
-    /// As `new`, and the flusher hears of it if too much is dirty.
+    /// Like `new`, but wakes the flusher when too many blocks are dirty.
     pub(crate) fn waking_flusher(volume: &'v Arc<Volume>) -> Self {
         Self { wakes_flusher: volume.geometry.write_back, ..Self::new(volume) }
     }
 
-    /// Work for so many requests of a client.
+    /// Work for `requests` requests of a client.
     pub(crate) fn of_client(volume: &'v Arc<Volume>, requests: usize) -> Self {
         let mut work = Self { at_once: true, ..Self::waking_flusher(volume) };
         work.fx.finished = Endings::with_capacity(requests);
         work
     }
 
-    /// The shard of a block.
+    /// Locks the shard of a block.
     #[inline]
     pub(crate) fn shard(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
         let index = self.volume.geometry.shard_of(block);
         self.nth_shard(index)
     }
 
-    /// The shard of the block that was asked for last, with nobody else let in since: what its
-    /// reference said of slots, reloads and digests still holds.
+    /// The shard of the block that was passed last. The lock was not released in between, so what
+    /// the reference returned about slots, reloads and digests still holds.
     pub(crate) fn shard_again(&mut self, block: u64) -> (&mut Shard, &mut Effects) {
         self.steps = self.steps.saturating_sub(1);
         self.shard(block)
@@ -75,19 +77,19 @@ impl<'v> Work<'v> {
         (shard, &mut self.fx)
     }
 
-    /// What is over without a shard's help.
+    /// Adds a request that ended without a shard.
     #[inline(always)]
     pub(crate) fn finished(&mut self, one: Finished) {
         self.fx.finished.push(one);
     }
 
-    /// Whether nothing came out so far but that a reload is queued.
+    /// Whether there are no effects so far, except that a reload may be queued.
     pub(crate) fn is_quiet(&self) -> bool {
         let Effects { finished, starts, reload: _, riders, has_left, settles } = &self.fx;
         finished.is_empty() && starts.is_empty() && riders.is_empty() && !has_left && !settles
     }
 
-    /// Lets others have the lock.
+    /// Releases the lock.
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, shard)) = self.guard.take() {
@@ -97,7 +99,7 @@ impl<'v> Work<'v> {
         }
     }
 
-    /// Answers what is over and begins what has to be begun at the store.
+    /// Answers requests that ended, and starts the store requests.
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
         for start in std::mem::take(&mut self.fx.starts) {
@@ -108,7 +110,7 @@ impl<'v> Work<'v> {
         if self.fx.reload {
             self.volume.reload_wanted.notify_one();
         }
-        // Hits do not wait for what the store does at once.
+        // Answers first, so that hits do not wait for store requests that end at once.
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {
             self.volume.launch(starts, self.at_once);

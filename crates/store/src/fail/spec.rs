@@ -1,4 +1,4 @@
-//! A rule of failures as people write it: `fail(write,p=0.01,seed=7,short=enospc):STORE`.
+//! The specification of a failing store: `fail(write,p=0.01,seed=7,short=enospc):STORE`.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ const REQUESTS: [(RequestKind, &str); 6] = [
 const ERRORS: [(FailWith, &str); 3] =
     [(FailWith::Io, "eio"), (FailWith::NoSpace, "enospc"), (FailWith::NoMemory, "enomem")];
 
-/// A rule of failures before a store.
+/// A failure rule in front of a store.
 #[derive(Debug)]
 struct FailSpec {
     rule: FailRule,
@@ -86,7 +86,7 @@ fn rule(options: &[Setting<'_>]) -> Parsed<FailRule> {
     }
 }
 
-/// The bytes of a bad place.
+/// Parses the range of a bad place.
 fn within(value: Text<'_>) -> Parsed<Trigger> {
     let (start, Some(end)) = value.split("..") else {
         return value.fail("two sizes, as 1MiB..2MiB");

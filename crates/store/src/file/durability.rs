@@ -1,8 +1,8 @@
-//! Making a file's data durable, and remembering that it once failed.
+//! Makes a file's data durable, and remembers if that ever failed.
 //!
-//! When the kernel cannot write dirty pages back, it reports that once and then counts them as
-//! clean: the next `fdatasync` would succeed although the data is lost. So the first failure is
-//! kept, and every later promise is refused.
+//! When the kernel cannot write back dirty pages, it reports that once and then treats them as
+//! clean: the next `fdatasync` would succeed although data are lost. So the first failure is
+//! remembered, and all later flushes are refused.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -10,36 +10,36 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-/// Whether the promise of a flush can still be given.
+/// Whether flushes can still succeed.
 #[derive(Default)]
 pub(super) struct Durability {
     failed: OnceLock<Errno>,
 }
 
 impl Durability {
-    /// Refuses if an earlier flush failed.
+    /// Fails if an earlier flush failed.
     pub(super) fn check(&self) -> io::Result<()> {
         let Some(errno) = self.failed.get() else { return Ok(()) };
         let first = io::Error::from(*errno);
         let why = format!(
             "an earlier flush failed ({first}) and data may be lost; check the disk, then restart"
         );
-        // EIO, whatever the first error was: waiting or freeing space does not bring it back.
+        // Always EIO: waiting or freeing space does not recover the data.
         Err(crate::medium::wrap(why, Errno::IO.into()))
     }
 
     /// Makes all data of the file durable.
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         self.check()?;
-        // EINTR is no failure of the medium; what was written meanwhile is written again.
+        // EINTR is not a failure of the medium; the flush is repeated.
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)).map_err(|errno| {
             let _ = self.failed.set(errno);
             io::Error::from(errno)
         })
     }
 
-    /// Runs a durable write. Like a flush it may be what hears of an earlier page's failure, and
-    /// then nobody else will; running out of space, though, concerns this write alone.
+    /// Runs a durable write. Like a flush, it may be the only call that reports an earlier page's
+    /// failure. Lack of space, however, concerns this write alone.
     pub(super) fn watch<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         write().inspect_err(|error| {
             if error.raw_os_error() == Some(Errno::IO.raw_os_error())

@@ -1,5 +1,5 @@
-//! Holes in a file or device: zeroing and trimming without writing where the medium can, and
-//! finding out what is allocated.
+//! Holes in a file or device: zeroing and trimming without writing where the medium supports it,
+//! and listing what is allocated.
 
 use std::fs::File;
 use std::io;
@@ -12,22 +12,22 @@ use rustix::io::{Errno, retry_on_intr};
 use super::medium_io::MediumIo;
 use crate::store::{Extent, Zeroing};
 
-/// Most extents that one answer lists.
+/// Most extents in one answer.
 const MAX_EXTENTS: usize = 1024;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-/// What the medium can do about holes, as far as it is known.
+/// The medium's support for holes, as far as known.
 pub(super) struct Holes {
     punch: Ability,
     zero_range: Ability,
     allocate: Ability,
-    /// Of a block device: its calls take whole sectors only.
+    /// Sector size of a block device, whose calls take whole sectors only.
     sector_bytes: Option<u64>,
 }
 
-/// A call that the medium may turn out not to know.
+/// A call that the medium may not support.
 #[derive(Default)]
 struct Ability {
     missing: AtomicBool,
@@ -42,21 +42,21 @@ impl Holes {
             sector_bytes: sector_bytes.map(u64::from),
         };
         match sector_bytes {
-            // Without this the kernel would write the zeroes itself, page by page.
+            // Without this support the kernel would write the zeroes itself, page by page.
             Some(_) => holes.punch.set_missing(!device_zeroes_fast(file)?),
-            // A hole beyond the end changes nothing, and says whether there can be holes. It fails
-            // on a read-only file, which needs none.
+            // Punching a hole behind the end changes nothing, and tells whether holes are
+            // supported. It fails on a read-only file, which needs no holes.
             None => drop(holes.punch.call(file, PUNCH, size, 4096)),
         }
         Ok(holes)
     }
 
-    /// Whether a hole can be made.
+    /// Whether holes are supported, so that zeroing is fast.
     pub(super) fn are_fast(&self) -> bool {
         !self.punch.is_missing()
     }
 
-    /// Zeroes a range by the cheapest way that `how` allows.
+    /// Zeroes a range in the cheapest way that `how` allows.
     pub(super) fn zero(
         &self,
         io: &MediumIo,
@@ -77,20 +77,21 @@ impl Holes {
         }
     }
 
-    /// Whether it was done.
+    /// Zeroes without writing; returns whether that was possible.
     fn zero_fast(&self, file: &File, offset: u64, length: u64, how: Zeroing) -> io::Result<bool> {
         if !how.keep_allocated && self.punch.call(file, PUNCH, offset, length)? {
             return Ok(true);
         }
-        // On a device this may be the kernel writing zeroes: never slower than doing it here, but
-        // not fast either.
+        // On a device the kernel may write zeroes itself: no slower than doing it here, but not
+        // fast.
         if self.sector_bytes.is_some() {
             return Ok(!how.only_if_fast && self.zero_range.call(file, ZERO, offset, length)?);
         }
         if self.zero_range.call(file, ZERO, offset, length)? {
             return Ok(true);
         }
-        // A hole that is allocated again. Asked first, so that no hole is left where that fails.
+        // Punch a hole, then allocate it again. Both calls must be supported, so that no hole
+        // remains.
         let known = !self.allocate.is_missing() && !self.punch.is_missing();
         if how.keep_allocated && known && self.punch.call(file, PUNCH, offset, length)? {
             return self.allocate.call(file, FallocateFlags::KEEP_SIZE, offset, length);
@@ -98,7 +99,7 @@ impl Holes {
         Ok(false)
     }
 
-    /// Gives a range's space back if the medium can.
+    /// Releases a range's space, if the medium supports that.
     pub(super) fn trim(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         let (start, stop) = self.whole_sectors(offset, offset + length);
         if start < stop {
@@ -107,7 +108,7 @@ impl Holes {
         Ok(())
     }
 
-    /// The part of a range that the calls can be made for; may be empty.
+    /// The part of a range for which the calls are possible; may be empty.
     fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {
         let Some(sector) = self.sector_bytes else { return (start, end) };
         let whole = (start.next_multiple_of(sector), end / sector * sector);
@@ -124,7 +125,7 @@ impl Ability {
         self.missing.store(missing, Ordering::Relaxed);
     }
 
-    /// Whether the medium knew the call; if so, it did it.
+    /// Makes the call; returns false if the medium does not support it.
     fn call(
         &self,
         file: &File,
@@ -146,11 +147,11 @@ impl Ability {
     }
 }
 
-/// Whether a block device zeroes a range without being sent the zeroes.
+/// Whether a block device can zero a range without receiving the zeroes.
 fn device_zeroes_fast(file: &File) -> io::Result<bool> {
     let device = file.metadata()?.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    // A partition has no queue of its own; its disk is one folder up.
+    // A partition has no queue of its own; its disk's folder is one level up.
     let folder = format!("/sys/dev/block/{major}:{minor}");
     let told = ["queue/write_zeroes_max_bytes", "../queue/write_zeroes_max_bytes"]
         .iter()
@@ -158,7 +159,7 @@ fn device_zeroes_fast(file: &File) -> io::Result<bool> {
     Ok(told.is_some_and(|text| text.trim().parse::<u64>().is_ok_and(|bytes| bytes > 0)))
 }
 
-/// The allocated and the unallocated parts of a range. A medium that cannot say is all data.
+/// The allocated and the unallocated parts of a range. If the medium cannot tell, all is data.
 pub(super) fn extents(file: &File, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
     let end = offset + length;
     let mut out = Vec::new();
@@ -175,8 +176,8 @@ pub(super) fn extents(file: &File, offset: u64, length: u64) -> io::Result<Vec<E
             at = data;
             continue;
         }
-        // A hole found at once was made since; as data it is reported correctly enough, and the
-        // loop ends.
+        // A hole right here was made since the last call. Reporting it as data is correct enough,
+        // and ends the loop.
         let hole = match rustix::fs::seek(file, SeekFrom::Hole(at)) {
             Ok(hole) if hole > at => hole.min(end),
             Ok(_) | Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => end,

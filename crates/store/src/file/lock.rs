@@ -1,8 +1,9 @@
-//! The lock on a backing file or folder, and who holds it when it is refused.
+//! The lock on a backing file or folder, and the holder's name if the lock is refused.
 //!
-//! `flock`, because it belongs to the open file and not to the process (two stores of one process
-//! exclude each other, and closing another descriptor does not release it), and because the
-//! kernel's list of locks shows its holder's process id, which open-file-description locks hide.
+//! It is an `flock`, which belongs to the open file and not to the process: two stores of one
+//! process exclude each other, and closing another descriptor does not release it. Also the
+//! kernel's list of locks shows the holder's process id, which it does not for
+//! open-file-description locks.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -11,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Locks a file for one writer or for several readers, as long as it is open.
+/// Locks a file for one writer or several readers, until the file is closed.
 pub(crate) fn lock(file: &File, shared: bool) -> io::Result<()> {
     let how = if shared {
         FlockOperation::NonBlockingLockShared
@@ -25,7 +26,7 @@ pub(crate) fn lock(file: &File, shared: bool) -> io::Result<()> {
     }
 }
 
-/// Who holds the lock, in words.
+/// The holder of the lock, in words.
 fn holder(file: &File) -> String {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let Ok(metadata) = file.metadata() else { return unknown() };
@@ -40,14 +41,14 @@ fn unknown() -> String {
     "in use by another process, which the system does not name here; `lsof` may".to_owned()
 }
 
-/// The first holder of a lock of this file in the text of `/proc/locks`, whose lines look like
-/// `3: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`.
+/// The first holder of a lock on this file according to the text of `/proc/locks`. Its lines look
+/// like `3: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`.
 fn find(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let place = format!("{major:02x}:{minor:02x}:{inode}");
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // A waiting request has an arrow for its second word and moves the others along.
+        // A waiting request has an arrow as its second word, which shifts the others.
         let [_, "FLOCK", _, _, pid, at, ..] = words[..] else { return None };
         if at == place { pid.parse().ok().filter(|pid| *pid > 0) } else { None }
     })

@@ -1,6 +1,6 @@
-//! Many small writes as one job of an I/O thread: neighbours are one call. Of a file whose writes
-//! go to the page cache of the kernel, a call takes about a microsecond, and to hand it to a thread
-//! and to wake whoever waits for it takes ten.
+//! Many small writes as one job of an I/O thread; neighbours are joined. A write to the kernel's
+//! page cache takes about a microsecond; passing it to a thread and waking the waiting task takes
+//! ten.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::Inner;
 use crate::medium::pieces_bytes;
 use crate::store::ManyWrite;
 
-/// Makes each of the writes; how each ended, in their order.
+/// Makes the writes; returns their results in the given order.
 pub(super) fn write(inner: &Inner, writes: &[ManyWrite]) -> Vec<io::Result<()>> {
     let mut order: Vec<usize> = (0..writes.len()).collect();
     order.sort_by_key(|&index| writes[index].offset);
@@ -26,7 +26,7 @@ pub(super) fn write(inner: &Inner, writes: &[ManyWrite]) -> Vec<io::Result<()>> 
                 continue;
             }
         }
-        // Each by itself, so that one bad place is the failure of those that touch it.
+        // Each by itself, so that a bad place fails only the writes that touch it.
         for &index in run {
             let ManyWrite { offset, data } = &writes[index];
             let length = pieces_bytes(data);

@@ -1,5 +1,5 @@
-//! Reads and writes of a file at given places: short ones continued, interruptions retried, and
-//! aligned memory put in between where direct I/O wants it.
+//! Positional reads and writes of a file: short ones are continued, interrupted ones repeated, and
+//! unaligned memory is copied through an aligned buffer for direct I/O.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -12,20 +12,20 @@ use super::Durable;
 use crate::medium::{gather, scatter};
 use crate::store::Buffer;
 
-/// Most pieces that the kernel takes in one call (`IOV_MAX`).
+/// Most pieces that the kernel accepts in one call (`IOV_MAX`).
 const MAX_SLICES: usize = 1024;
 
-/// Memory that direct I/O goes through at a time where the caller's is not aligned.
+/// Bytes of the aligned buffer for direct I/O with unaligned memory.
 const BOUNCE_BYTES: usize = 1 << 20;
 
 /// The open file.
 pub(super) struct MediumIo {
     file: File,
-    /// With direct I/O: what addresses, offsets and lengths must be multiples of.
+    /// The alignment that direct I/O needs for addresses, offsets and lengths; `None` without it.
     alignment: Option<usize>,
-    /// The file system does not know reads that must not wait.
+    /// Whether the file system lacks reads that do not wait.
     no_cached_reads: AtomicBool,
-    /// The file system does not know durable writes.
+    /// Whether the file system lacks durable writes.
     no_durable_writes: AtomicBool,
 }
 
@@ -43,7 +43,8 @@ impl MediumIo {
         &self.file
     }
 
-    /// Reads as many of the first bytes as can be had without waiting for the disk.
+    /// Reads as many of the first bytes as possible without waiting for the disk; returns their
+    /// number.
     pub(super) fn read_cached(&self, offset: u64, into: &mut [Buffer]) -> usize {
         if self.no_cached_reads.load(Ordering::Relaxed) {
             return 0;
@@ -55,12 +56,12 @@ impl MediumIo {
                 self.no_cached_reads.store(true, Ordering::Relaxed);
                 0
             }
-            // Not cached, interrupted, or broken: the full read finds out.
+            // Not cached, interrupted, or failed: the complete read will tell.
             Err(_) => 0,
         }
     }
 
-    /// Fills the buffers from `offset` on; the first `done` bytes are there already.
+    /// Reads into the buffers from `offset` on; the first `done` bytes have been read already.
     pub(super) fn read(&self, offset: u64, into: &mut [Buffer], mut done: usize) -> io::Result<()> {
         if let Some(alignment) = self.alignment {
             if !into.iter_mut().all(|buffer| is_aligned((**buffer).as_mut(), alignment)) {
@@ -104,8 +105,8 @@ impl MediumIo {
         self.write_flagged(offset, data, ReadWriteFlags::empty())
     }
 
-    /// Writes the pieces from `offset` on; they are on the medium before it returns, if the file
-    /// system can do that.
+    /// Writes the pieces from `offset` on, durably if the file system supports that. Returns
+    /// whether they are durable.
     pub(super) fn write_durable(&self, offset: u64, data: &[Bytes]) -> io::Result<Durable> {
         if !self.no_durable_writes.load(Ordering::Relaxed) {
             match self.write_flagged(offset, data, ReadWriteFlags::DSYNC) {
@@ -168,9 +169,9 @@ impl MediumIo {
         Ok(())
     }
 
-    /// Writes zeroes the slow way.
+    /// Writes zeroes explicitly.
     pub(super) fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
-        // At most a mebibyte at a time, so the conversions are exact.
+        // At most 1 MiB at a time, so the conversions are exact.
         let piece = length.min(BOUNCE_BYTES as u64);
         let mut zeroes = Aligned::new(piece as usize, self.alignment.unwrap_or(1));
         let zeroes = &*zeroes.bytes();
@@ -185,7 +186,7 @@ impl MediumIo {
     }
 }
 
-/// Zeroed memory that begins at a multiple of an alignment.
+/// Zeroed memory that begins at an aligned address.
 struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -212,7 +213,7 @@ fn ended(at: u64) -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, format!("the file ends at {at}: it has shrunk"))
 }
 
-/// What is left of the buffers after the first `skip` bytes, as much as one call takes.
+/// The buffers behind the first `skip` bytes, as many as one call accepts.
 fn slices_mut(buffers: &mut [Buffer], mut skip: usize) -> Vec<IoSliceMut<'_>> {
     let mut out = Vec::with_capacity(buffers.len().min(MAX_SLICES));
     for buffer in buffers {
@@ -226,7 +227,7 @@ fn slices_mut(buffers: &mut [Buffer], mut skip: usize) -> Vec<IoSliceMut<'_>> {
     out
 }
 
-/// What is left of the pieces to write after the first `skip` bytes, as much as one call takes.
+/// The pieces behind the first `skip` bytes, as many as one call accepts.
 fn slices<T: AsRef<[u8]>>(pieces: &[T], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut out = Vec::with_capacity(pieces.len().min(MAX_SLICES));
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! A file or block device as people write it: `file(direct,threads=32,size=1GiB):PATH`.
+//! The specification of a file or block device: `file(direct,threads=32,size=1GiB):PATH`.
 
 use std::fmt;
 use std::io;
@@ -20,11 +20,11 @@ pub(crate) static KINDS: [Kind; 1] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileSpec {
     path: PathBuf,
-    /// With direct I/O.
+    /// Whether to use direct I/O.
     direct: bool,
-    /// I/O threads, if not as usual.
+    /// Number of I/O threads; `None`: the default.
     threads: Option<usize>,
-    /// Bytes it must have, or is made with.
+    /// Required size in bytes; a new file is created with it.
     size: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The syntax: what is parsed is written the same again, and what is wrong is pointed at.
+//! Tests of the syntax: parsing and writing returns the same text, and errors point at their place.
 
 use undercroft_random::SplitMix64;
 
@@ -71,7 +71,7 @@ fn other_ways_to_say_it_come_out_in_one_form() {
 
 #[test]
 fn values_are_what_the_text_says() {
-    // An equal value writes the same text, and what opens a store is tested with each kind.
+    // Equal values write equal texts; opening is tested with each kind.
     for (text, said) in [
         (
             "delay(2ms..1000ms,queue=04):mem:",
@@ -101,7 +101,7 @@ fn what_a_store_is_made_of() {
     );
 }
 
-/// The text, where the error points, and a word of what was expected.
+/// The text, the position of the error, and a word of what was expected.
 #[test]
 fn errors_point_at_the_place() {
     for (text, at, expected) in [
@@ -172,7 +172,7 @@ fn no_text_goes_too_deep_or_grows_without_bound() {
     assert!(error.to_string().len() < 400, "{error}");
 }
 
-/// Whatever people type, it is refused or comes out in a form that stays the same.
+/// Random texts are refused, or parse to a form that stays the same.
 #[test]
 fn random_texts_never_panic() {
     let mut random = SplitMix64::new(undercroft_random::testing::seed_or(1));

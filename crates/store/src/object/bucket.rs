@@ -1,15 +1,15 @@
 //! A volume as objects of a fixed size in an object store (S3, Google Cloud Storage, Azure).
 //!
-//! Below its prefix a volume has `volume.json`, which says how large it and its objects are, and
-//! `data/` with an object for each stretch of `object_bytes`, named by its number in 16 hexadecimal
-//! digits. A stretch without an object reads as zeroes. Objects are always of full size, also the
-//! last one, so that a volume can grow.
+//! Below its prefix a volume has `volume.json` with the sizes of the volume and its objects, and
+//! `data/` with one object for each `object_bytes` bytes, named by its number in 16 hexadecimal
+//! digits. Missing objects read as zeroes. All objects have the full size, including the last one,
+//! so that a volume can grow.
 //!
-//! Every change is durable when it is answered, because the services' answers are; a flush has
-//! nothing to do. A part of an object is written by reading the object and writing it whole, under
-//! a lock on it: slow for small writes, which is what the cache in front is for. One server at a
-//! time may change a volume: in a bucket the one that has the lease, in a folder the one that has
-//! locked it. Repeating failed requests is left to the client library.
+//! Every change is durable when it is answered, because the services' answers are; a flush does
+//! nothing. To write a part of an object, the store reads the object and writes it as a whole,
+//! under a lock on it. This is slow for small writes; the cache in front absorbs them. Only one
+//! server at a time may change a volume: in a bucket the one with the lease, in a folder the one
+//! with the lock. The client library repeats failed requests.
 
 mod description;
 mod lease;
@@ -36,20 +36,20 @@ use description::Description;
 use lease::Lease;
 use place::Place;
 
-/// Requests to the service at once, of one store: enough to fill a network line, and a bound for
-/// the memory of objects that are being rewritten.
+/// Most requests to the service at the same time, per store: enough to use the network's bandwidth,
+/// and a limit for the memory of objects being rewritten.
 const CONCURRENT: usize = 16;
 
-/// Locks that the objects share by number.
+/// Number of locks that the objects share.
 const LOCKS: u64 = 1024;
 
-/// Objects that are listed at a time.
+/// Number of objects listed at a time.
 const WINDOW: u64 = 4096;
 
 /// A store in an object store.
 pub struct BucketStore {
     inner: Arc<Inner>,
-    /// Requests run as tasks, so that one whose caller has gone is not cut off half-way.
+    /// Requests run as tasks, so that a request without a caller still runs to its end.
     runtime: Handle,
 }
 
@@ -57,41 +57,42 @@ struct Inner {
     medium: Medium,
     place: Place,
     object_bytes: u64,
-    /// Held while an object is changed: rewriting one must not lose what another one wrote.
+    /// Held while an object is changed, so that rewriting it loses no other change.
     locks: Vec<Mutex<()>>,
     places: Semaphore,
     owned: Owned,
 }
 
-/// What keeps other servers from changing the volume.
+/// The protection against changes by other servers.
 enum Owned {
-    /// Nothing: it is read only, in our own memory, or that was left to whoever runs the server.
+    /// None: the volume is read-only, in this process's memory, or the operator has disabled the
+    /// lease.
     No,
-    /// The folder is locked while it is open.
+    /// The folder, which is locked while it is open.
     Folder(#[allow(dead_code, reason = "open is all it must be")] File),
     Leased(Lease),
 }
 
-/// The part of one object that a request concerns.
+/// The part of one object that a request covers.
 #[derive(Clone, Copy)]
 struct Piece {
     object: u64,
-    /// Bytes within the object.
+    /// First byte within the object.
     start: u64,
     length: u64,
-    /// Bytes of the request before it.
+    /// Offset of this part in the request, in bytes.
     skip: u64,
 }
 
 impl BucketStore {
-    /// Opens a volume, or makes one if there is none, a size is given and it may be written. Must
-    /// be called within a tokio runtime, on which its requests will run.
+    /// Opens a volume. Creates one if there is none, a size is given and it is writable. Must be
+    /// called within a tokio runtime, on which its requests will run.
     ///
     /// # Errors
-    /// If the service cannot be reached or refuses, there is no volume, or it is not what the
-    /// specification says.
+    /// The service cannot be reached or refuses, there is no volume, or it does not match the
+    /// specification.
     pub async fn open(spec: &ObjectSpec, read_only: bool) -> io::Result<BucketStore> {
-        // The size is said elsewhere, and it may grow.
+        // The size is left out of the name, since it is shown elsewhere and may grow.
         let name = ObjectSpec { size: None, ..spec.clone() }.to_string();
         let opened = BucketStore::open_named(spec, read_only, name.clone()).await;
         opened.map_err(|error| wrap(name, error))
@@ -137,7 +138,7 @@ impl BucketStore {
         })
     }
 
-    /// As [`run`](Self::run), while the volume is ours.
+    /// Like [`run`](Self::run), but only while the lease is held.
     fn change(
         &self,
         doing: &'static str,
@@ -154,7 +155,7 @@ impl BucketStore {
     }
 }
 
-/// Makes sure that no other server changes a volume that is to be written to.
+/// Makes sure that no other server changes a volume that is opened for writing.
 async fn own(place: &Place, spec: &ObjectSpec, read_only: bool) -> io::Result<Owned> {
     match &spec.place {
         _ if read_only || !spec.lease => Ok(Owned::No),
@@ -182,7 +183,7 @@ impl Store for BucketStore {
             return ready((into, Err(error)));
         }
         let inner = Arc::clone(&self.inner);
-        // Not a task: what a read leaves undone harms nobody, and its buffers go with it.
+        // Not a task: an incomplete read does no harm, and its buffers are dropped with it.
         Box::pin(async move {
             let result = inner.read(offset, length, &mut into).await;
             let fault = |error| inner.medium.fault("read", offset, length, error);
@@ -287,14 +288,14 @@ impl Inner {
         let mut fetched = stream::iter(fetched).buffered(CONCURRENT);
         while let Some((piece, bytes)) = fetched.try_next().await? {
             if let Some(bytes) = bytes {
-                // It lies within the buffers, which are in memory.
+                // The offset lies within the buffers, so it fits in memory.
                 scatter(into, piece.skip as usize, &bytes);
             }
         }
         Ok(())
     }
 
-    /// A part of an object, if there is the object.
+    /// A part of an object; `None` if the object is missing.
     async fn fetch(&self, object: u64, range: Range<u64>) -> io::Result<Option<Bytes>> {
         let length = range.end - range.start;
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
@@ -359,7 +360,7 @@ impl Inner {
         self.put(piece.object, vec![content.into()]).await
     }
 
-    /// An object's bytes to change; zeroes if there was none. Sizes of objects fit in memory:
+    /// An object's bytes for changing; zeroes if it was missing. Object sizes fit in memory, since
     /// the description was checked.
     fn content(&self, old: Option<Bytes>) -> io::Result<Vec<u8>> {
         if let Some(old) = old {
@@ -375,7 +376,7 @@ impl Inner {
         self.locks[(object % LOCKS) as usize].lock().await
     }
 
-    /// The objects that lie wholly in a range. What is behind the volume's end is nobody's.
+    /// The objects that lie completely in a range. Bytes behind the volume's end do not matter.
     fn whole_objects(&self, offset: u64, length: u64) -> Range<u64> {
         let end = offset + length;
         let first = offset.div_ceil(self.object_bytes);
@@ -390,7 +391,7 @@ impl Inner {
     async fn zero(self: Arc<Inner>, offset: u64, length: u64, how: Zeroing) -> io::Result<()> {
         let whole = self.whole_objects(offset, length);
         let end = offset + length;
-        // The two ends; in between nothing but whole objects.
+        // The partial objects at both ends; between them are only whole objects.
         let ends = if how.keep_allocated || whole.is_empty() {
             [offset..end, end..end]
         } else {
@@ -410,7 +411,7 @@ impl Inner {
         if how.keep_allocated { Ok(()) } else { self.delete(whole).await }
     }
 
-    /// Deletes those of the objects that exist.
+    /// Deletes the existing objects of a range.
     async fn delete(self: Arc<Inner>, objects: Range<u64>) -> io::Result<()> {
         let (mut start, mut any) = (objects.start, false);
         while start < objects.end {
@@ -452,7 +453,7 @@ impl Inner {
     }
 }
 
-/// The parts of a range, one an object, in order.
+/// The parts of a range, one per object, in order.
 fn pieces(object_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let mut skip = 0;
     std::iter::from_fn(move || {
@@ -468,7 +469,7 @@ fn pieces(object_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = P
     })
 }
 
-/// Runs several changes, some at once; the first error ends it.
+/// Runs several changes, some of them at the same time; stops at the first error.
 async fn all<F>(changes: impl Iterator<Item = F>) -> io::Result<()>
 where
     F: Future<Output = io::Result<()>>,
@@ -476,7 +477,8 @@ where
     stream::iter(changes).buffer_unordered(CONCURRENT).try_collect().await
 }
 
-/// An error of the service. Never of a kind that says something else here, such as "unsupported".
+/// Converts an error of the service, never to a kind with a special meaning here, such as
+/// "unsupported".
 fn failure(error: object_store::Error) -> io::Error {
     use object_store::Error;
     let kind = match error {

@@ -1,4 +1,4 @@
-//! Stores one after another, or striped, as people write them: `concat(A;B)`, `stripe(64KiB;A;B)`.
+//! The specification of concatenated or striped stores: `concat(A;B)`, `stripe(64KiB;A;B)`.
 
 use std::fmt;
 use std::io;
@@ -24,10 +24,10 @@ pub(crate) static KINDS: [Kind; 2] = [
     Kind { name: "stripe", form: "stripe(...)", summary: "stores striped", parse: parse_stripe },
 ];
 
-/// Stores as one.
+/// Several stores as one.
 #[derive(Debug)]
 struct SpanSpec {
-    /// Bytes of a stripe; none: one store after another.
+    /// Bytes of a stripe; `None`: concatenated.
     stripe: Option<u64>,
     parts: Vec<StoreSpec>,
 }

@@ -1,4 +1,4 @@
-//! One connection of a load, on its own thread.
+//! One connection of a load, driven by its own thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,29 +17,29 @@ use undercroft_random::SplitMix64;
 use super::hints::Mailbox;
 use super::{Load, LoadReport, other};
 
-/// Room for one read: 64 answers of 4 KiB.
+/// Bytes of the read buffer: room for 64 answers of 4 KiB.
 const READ: usize = 256 << 10;
 
-/// A server that is silent for so long is taken for dead.
+/// Longest silence of a server before the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A place for a request in flight; its cookie is its place among the others.
+/// A place for a request in flight; its index is the request's cookie.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// When its request was sent; none while there is none.
+    /// When its request was sent; `None` if the slot is free.
     sent: Option<Instant>,
     read: bool,
-    /// A part of its answer says that it failed.
+    /// Whether a chunk of its answer reported an error.
     failed: bool,
 }
 
-/// A connection, its handshake done.
+/// A connection whose handshake is done.
 pub(super) struct Connection {
     runtime: Runtime,
     traffic: Traffic,
 }
 
-/// What goes on while it is loaded.
+/// The state of a connection while it is loaded.
 struct Traffic {
     transport: Box<dyn Transport>,
     load: Load,
@@ -52,12 +52,12 @@ struct Traffic {
     /// Bytes to send, from `sent` on.
     output: Vec<u8>,
     sent: usize,
-    /// The transport may still hold some of what was sent.
+    /// Whether the transport may still buffer what was written.
     held: bool,
-    /// Bytes read, `input[..filled]`: at most the beginning of a header between two reads.
+    /// Bytes read, `input[..filled]`. Between two reads this is at most an incomplete header.
     input: Vec<u8>,
     filled: usize,
-    /// Bytes of data still to come and to throw away.
+    /// Bytes of data still to be received and discarded.
     skip: usize,
     report: LoadReport,
 }
@@ -116,8 +116,8 @@ impl Connection {
     }
 }
 
-/// The connection, and the volume's size. With hints the server is asked for a mailbox; the session
-/// is then told of more than the volume.
+/// Connects; returns the connection and the volume's size. With hints the client asks for a
+/// mailbox, and the session's own size then includes the window.
 async fn connect(
     uri: &Uri,
     options: &ClientOptions,
@@ -164,7 +164,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Appends a request for every free slot, unless the last ones are not out yet.
+    /// Appends a request for every free slot, unless earlier ones are not completely sent.
     fn queue(&mut self, now: Instant) {
         if self.sent < self.output.len() {
             return;
@@ -206,7 +206,8 @@ impl Traffic {
         block * u64::from(self.load.block_bytes)
     }
 
-    /// Sends what goes and reads what is there: whether anything went, and how much came.
+    /// Writes and reads as far as possible without waiting. Returns whether anything was written,
+    /// and how many bytes were read.
     fn exchange(&mut self, cx: &mut Context<'_>) -> io::Result<(bool, Option<usize>)> {
         let mut transport = Pin::new(&mut *self.transport);
         let mut written = false;
@@ -230,7 +231,7 @@ impl Traffic {
         })
     }
 
-    /// Takes the answers out of what was read.
+    /// Decodes the answers in what was read.
     fn digest(&mut self, count: usize, now: Instant) -> io::Result<()> {
         let end = self.filled + count;
         let mut at = 0;
@@ -255,7 +256,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// A part of an answer; what it has to say is thrown away but for failure.
+    /// Takes a chunk of a structured reply; its payload is discarded, only errors count.
     fn hear(&mut self, chunk: ChunkHeader, now: Instant) -> io::Result<()> {
         if self.mailbox.is_none() {
             return Err(other("a structured reply that was not asked for"));
@@ -276,7 +277,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// A request is answered: its slot, if it was none of hints.
+    /// A request was answered. Returns its slot, or `None` if it was a message of hints.
     fn finish(&mut self, cookie: u64, failed: bool, now: Instant) -> io::Result<Option<Slot>> {
         if self.mailbox.as_mut().is_some_and(|mailbox| mailbox.finish(cookie)) {
             self.report.messages += 1;
@@ -294,7 +295,7 @@ impl Traffic {
     }
 }
 
-/// Until whatever the task waits for has happened.
+/// Waits until the task is woken.
 async fn woken() {
     let mut slept = false;
     poll_fn(|_| if std::mem::replace(&mut slept, true) { Poll::Ready(()) } else { Poll::Pending })

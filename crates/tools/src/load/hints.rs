@@ -1,5 +1,5 @@
-//! The hints of a load: a message in front of every so many reads, as a cooperating client sends
-//! them, to measure what they cost. Which blocks they name means nothing.
+//! Hints of a load: one message in front of every few reads, in the format of a cooperating client,
+//! to measure their cost. The blocks that they name are random.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use undercroft_nbd::wire::{CMD_WRITE, RequestHeader};
 
 use super::other;
 
-/// Above the cookies of all other requests.
+/// A bit that no other request's cookie has.
 const COOKIE: u64 = 1 << 63;
 
 /// The mailbox of a connection.
 pub(super) struct Mailbox {
     grant: Grant,
-    /// Blocks that a message names, and reads between two; 0: none is ever sent.
+    /// Blocks in a message, and reads between two messages; 0: no message is sent.
     each: u32,
     /// Blocks of the volume.
     blocks: u64,
@@ -24,15 +24,15 @@ pub(super) struct Mailbox {
     unit: usize,
     reads: u32,
     sequence: u32,
-    /// Messages on their way.
+    /// Unanswered messages.
     open: u32,
-    /// The last message, and the runs in it, kept for their memory.
+    /// The last message and its runs, kept to reuse their memory.
     message: BytesMut,
     runs: Vec<BlockRun>,
 }
 
 impl Mailbox {
-    /// The mailbox that a server agreed to; `size` is that of the volume in bytes.
+    /// The mailbox that a server agreed to. `size`: bytes of the volume.
     pub(super) fn new(remote: &Remote, each: u32, size: u64) -> io::Result<Mailbox> {
         let granted = remote.contexts.iter().find_map(|(_, name)| Grant::parse(name));
         let grant = granted.filter(|grant| grant.grant.evict);
@@ -43,7 +43,7 @@ impl Mailbox {
         Ok(Mailbox { grant, each, blocks, unit, reads: 0, sequence: 0, open: 0, message, runs })
     }
 
-    /// A read is about to be queued: puts a message before it if it is time for one.
+    /// Call before a read is queued: puts a message in front of it if one is due.
     pub(super) fn before_read(&mut self, output: &mut Vec<u8>, mut random: impl FnMut() -> u64) {
         self.reads += 1;
         if self.each == 0 || self.reads < self.each {
@@ -77,7 +77,7 @@ impl Mailbox {
         self.open += 1;
     }
 
-    /// Whether this is the answer to a message: takes it in.
+    /// Whether this answers a message; if so, counts it.
     pub(super) fn finish(&mut self, cookie: u64) -> bool {
         let is_ours = cookie & COOKIE != 0 && self.open > 0;
         self.open -= u32::from(is_ours);

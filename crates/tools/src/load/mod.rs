@@ -1,9 +1,9 @@
-//! A load generator: how many requests a second a server answers, and how long each takes.
+//! A load generator: measures how many requests per second a server answers, and how long each
+//! takes.
 //!
-//! It is made to be cheaper than any server: each connection has a thread, all requests that can
-//! go out do so in one write, all answers that are there come in one read, and their data is
-//! thrown away. Not here: a client for other purposes; see
-//! [`Client`](undercroft_nbd::Client).
+//! It needs less processor time than a server: one thread per connection, one write for all
+//! requests that are ready, one read for all answers that have arrived, and data are discarded. Not
+//! here: a client for other purposes; see [`Client`](undercroft_nbd::Client).
 
 mod connection;
 mod hints;
@@ -16,10 +16,10 @@ use undercroft_nbd::{ClientOptions, Uri};
 
 use connection::Connection;
 
-/// Longest time that is told apart; longer ones count as this.
+/// Longest latency that is recorded; longer ones count as this.
 const MAX_LATENCY_NS: u64 = 100_000_000_000;
 
-/// What to do to a server.
+/// The load to put on a server.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Requests in flight on each connection: 1 to 65,536.
@@ -28,22 +28,22 @@ pub struct Load {
     pub connections: u32,
     /// Bytes of each request: 1 to 32 MiB.
     pub block_bytes: u32,
-    /// One after the other (each connection in its own part), or anywhere.
+    /// Offsets: ascending (each connection in its own part), or random.
     pub sequential: bool,
     /// Share of reads, the others being writes: 0 to 100.
     pub read_percent: u8,
-    /// Blocks that a hint names which goes in front of every so many reads, up to 64; 0: the server
-    /// is asked for a mailbox, which changes the form of its answers, and gets no hint. None: the
-    /// server is not asked, and answers in the shortest form.
+    /// Blocks in a hint, 0 to 64; one hint goes in front of every so many reads. 0: the client asks
+    /// for a mailbox, which changes the format of the answers, but sends no hints. `None`: the
+    /// client does not ask, and gets answers in the shortest format.
     pub hints: Option<u32>,
     /// How long new requests are sent.
     pub duration: Duration,
-    /// Where random offsets begin.
+    /// Seed of the random offsets.
     pub seed: u64,
 }
 
 impl Default for Load {
-    /// Random reads of 4 KiB, 64 at a time on one connection, for 10 seconds.
+    /// Random reads of 4 KiB, 64 in flight on one connection, for 10 seconds.
     fn default() -> Load {
         Load {
             depth: 64,
@@ -58,12 +58,12 @@ impl Default for Load {
     }
 }
 
-/// A load that could not be put on a server.
+/// The error of a load that could not run.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LoadError(pub(crate) String);
 
-/// How long requests of one kind took.
+/// The latencies of requests of one kind.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     nanoseconds: Histogram<u64>,
@@ -89,34 +89,34 @@ impl Latencies {
         self.nanoseconds.len()
     }
 
-    /// The time in microseconds that so many percent stay below.
+    /// The latency in microseconds below which `percent` of the requests stay.
     pub fn percentile_us(&self, percent: f64) -> f64 {
         self.nanoseconds.value_at_percentile(percent) as f64 / 1e3
     }
 
-    /// Mean in microseconds.
+    /// Mean latency in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.nanoseconds.mean() / 1e3
     }
 
-    /// Longest in microseconds.
+    /// Longest latency in microseconds.
     pub fn max_us(&self) -> f64 {
         self.nanoseconds.max() as f64 / 1e3
     }
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
-    /// From the first request to the last answer, of the connection that took longest.
+    /// Time from the first request to the last answer, of the slowest connection.
     pub elapsed: Duration,
     /// Answered reads.
     pub reads: Latencies,
     /// Answered writes.
     pub writes: Latencies,
-    /// Answered messages of hints, which count nowhere else.
+    /// Answered messages of hints; they are not counted as writes.
     pub messages: u64,
-    /// Requests, and messages, that were answered with an error.
+    /// Requests and messages that were answered with an error.
     pub errors: u64,
     /// Bytes of each request.
     pub block_bytes: u32,
@@ -136,13 +136,13 @@ impl LoadReport {
         self.errors += other.errors;
     }
 
-    /// Requests a second.
+    /// Requests per second.
     pub fn requests_per_second(&self) -> f64 {
         let requests = self.reads.count() + self.writes.count();
         requests as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.requests_per_second() * f64::from(self.block_bytes)
     }
@@ -163,11 +163,11 @@ impl Load {
         }
     }
 
-    /// Puts the load on a server, and waits until it is done.
+    /// Runs the load, and waits for its end.
     ///
     /// # Errors
-    /// When a number is out of its range, when the server cannot be reached or refuses the export,
-    /// or when a connection breaks.
+    /// A parameter is out of range, the server cannot be reached or refuses the export, or a
+    /// connection breaks.
     pub fn run(&self, uri: &Uri, options: &ClientOptions) -> Result<LoadReport, LoadError> {
         self.check()?;
         let connections = (0..self.connections)

@@ -1,6 +1,6 @@
-//! A replay whose first level goes by what the server holds, or tells the server what it holds, or
-//! finds out what the server is like. A block is referenced when its reply is here, since it is
-//! then known what the first level may give up. Requests are single blocks.
+//! A replay whose first level learns what the server holds, tells the server what it holds, or
+//! probes the server's cache. A block is referenced when its reply has arrived, because only then
+//! the level knows what it may evict. Requests are single blocks.
 
 use std::time::{Duration, Instant};
 
@@ -20,29 +20,30 @@ use super::player::{Finished, NewsRequest, Player};
 use super::reporting_level::ToldReport;
 use super::{FirstLevel, L1Report, Replay, ReplayError};
 
-/// Longest time that a hint waits for others, while there are requests.
+/// Longest time that a hint waits for further ones, while there are requests.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
-/// What the first level knew of the server.
+/// What the first level knew about the server.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KnownReport {
     /// Evictions of blocks that the server was believed to hold.
     pub held_evictions: u64,
     /// Answers of the server about what it holds.
     pub news: u64,
-    /// Bytes of what they said.
+    /// Bytes of these answers.
     pub news_bytes: u64,
-    /// Summaries that came, and those of them that were whole filters.
+    /// Summaries received, whole filters and changes.
     pub summaries: u64,
-    /// Of these whole filters.
+    /// Whole filters among them.
     pub whole_summaries: u64,
     /// Summaries that could not be used.
     pub summaries_unusable: u64,
-    /// Share of false positives of the filter as it was at the end.
+    /// Share of false positives of the final filter.
     pub false_positives: Option<f64>,
-    /// Replies that an emulation foretold, where their time showed what they were.
+    /// Replies predicted by an emulation of the server's cache, where the reply time told hit from
+    /// miss.
     pub predictions: u64,
-    /// Of these those that came as foretold.
+    /// Those of them that were predicted correctly.
     pub confirmed: u64,
     /// Requests at which the emulation was not trusted.
     pub distrusted: u64,
@@ -52,30 +53,30 @@ pub struct KnownReport {
     pub published_bytes: u64,
 }
 
-/// What the server's cache seems to be.
+/// What the server's cache appears to be.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeReport {
-    /// Microseconds below which a reply was fast; none if all were alike.
+    /// Replies faster than this many microseconds were hits; `None` if all took equally long.
     pub border_us: Option<f64>,
-    /// The policy that foretells the replies best; none if too few could be told apart.
+    /// The policy that predicts the replies best; `None` if too few could be classified.
     pub policy: Option<String>,
-    /// Its size in blocks.
+    /// Capacity of that policy in blocks.
     pub blocks: u32,
-    /// Share of the last replies that it foretells.
+    /// Share of the latest replies that it predicts correctly.
     pub agreement: f64,
-    /// Whether no other policy comes near.
+    /// Whether no other policy predicts nearly as well.
     pub is_certain: bool,
-    /// Whether larger sizes would do as well.
+    /// Whether larger capacities predict as well.
     pub is_least: bool,
 }
 
-/// The first level, and what is known and said of it.
+/// The first level, what it knows of the server and what it tells it.
 pub(super) struct AwareLevel<'a> {
     trace: &'a DenseTrace,
     layout: &'a Layout,
     block_bytes: u64,
     depth: usize,
-    /// None: the server is the first.
+    /// `None`: the server is the first level.
     level: Option<Level>,
     mailbox: Option<Mailbox>,
     hints: HintQueue,
@@ -90,7 +91,8 @@ pub(super) struct AwareLevel<'a> {
 }
 
 impl<'a> AwareLevel<'a> {
-    /// Connects, and says what is wanted: the connection, and what plays over it.
+    /// Connects, and asks for the needed abilities. Returns the connection and the level that plays
+    /// over it.
     pub(super) async fn connect(
         uri: &Uri,
         (trace, layout): (&'a DenseTrace, &'a Layout),
@@ -152,7 +154,7 @@ impl<'a> AwareLevel<'a> {
         Ok((client, aware))
     }
 
-    /// Waits for one answer, and takes it in; false if nothing is in flight.
+    /// Waits for one answer and processes it; false if nothing is in flight.
     async fn finish_one(&mut self, player: &mut Player<'_>) -> Result<bool, ReplayError> {
         let refused = player.refused;
         let Some(Finished { run, took, told }) = player.finish_one().await? else {
@@ -282,13 +284,13 @@ impl FirstLevel for AwareLevel<'_> {
         let now = Instant::now();
         let (mut answer, mut asks) = (None, false);
         if let Some(mailbox) = &mut self.mailbox {
-            // One that is on its way would keep this summary from going.
+            // A summary is only made when the mailbox can take it.
             let publishing = self.publishing.as_mut().filter(|_| !mailbox.is_away());
             let level = self.level.as_ref();
             let content = || level.map_or(Vec::new(), residents);
             let extra = publishing.map_or(Vec::new(), |publishing| publishing.due(content));
             let pressing = self.hints.waits_since(now) >= FLUSH_AFTER;
-            // That the block left goes in front of asking for it again, or not at all.
+            // The block's eviction is reported before it is requested again, or not at all.
             answer = mailbox.send(&mut self.hints, now, extra, pressing);
             self.hints.cancel(block);
             self.requests += 1;

@@ -1,9 +1,9 @@
-//! The data of a block: a function of its number and of how often it was written, so that what a
-//! server returns can be checked without keeping it. Never written: zeroes.
+//! The data of a block: a function of its number and of the number of writes to it, so that
+//! returned data can be checked without keeping them. Blocks never written are zero.
 
 use undercroft_random::{fibonacci, mix};
 
-/// Versions of the blocks of a trace: how often each was written, as far as this replay knows.
+/// How often this replay has written each block of the trace.
 pub(super) struct Versions(Vec<u32>);
 
 impl Versions {
@@ -16,16 +16,16 @@ impl Versions {
         self.0[block as usize]
     }
 
-    /// The next version of a block, which is about to be written.
+    /// Advances the version of a block that is about to be written.
     pub(super) fn next(&mut self, block: u32) -> u32 {
         let version = &mut self.0[block as usize];
-        // Version 0 means that it was never written: it does not come back.
+        // Version 0 means never written, so the counter skips it when it wraps around.
         *version = version.checked_add(1).unwrap_or(1);
         *version
     }
 }
 
-/// Fills a block's bytes.
+/// Fills a buffer with the data of a block.
 pub(super) fn fill(bytes: &mut [u8], block: u32, version: u32) {
     if version == 0 {
         bytes.fill(0);
@@ -37,7 +37,7 @@ pub(super) fn fill(bytes: &mut [u8], block: u32, version: u32) {
     }
 }
 
-/// Whether the bytes are those of a block at a version.
+/// Whether the bytes are the data of a block at this version.
 pub(super) fn is(bytes: &[u8], block: u32, version: u32) -> bool {
     if version == 0 {
         return bytes.iter().all(|&byte| byte == 0);
@@ -48,7 +48,7 @@ pub(super) fn is(bytes: &[u8], block: u32, version: u32) -> bool {
     })
 }
 
-/// A hash of what identifies the word.
+/// A hash of the word's block, version and position.
 fn word_of(block: u32, version: u32, at: u64) -> u64 {
     mix((u64::from(block) << 32 | u64::from(version)).wrapping_add(fibonacci(at + 1)))
 }

@@ -1,18 +1,18 @@
-//! Where the blocks of a trace lie on a volume: block n at n times the block size, and the files of
-//! a trace one after another in the order in which they first occur.
+//! Maps the blocks of a trace to a volume: block n lies at n times the block size. The files of a
+//! trace lie one after another, in the order of their first occurrence.
 
 use undercroft_trace::DenseTrace;
 
 /// Offsets of the blocks of a trace.
 pub(super) struct Layout {
-    /// For each space its first block on the volume.
+    /// The first block of each space on the volume.
     bases: Vec<u64>,
-    /// Blocks that the volume must have.
+    /// Number of blocks that the volume must have.
     blocks: u64,
 }
 
 impl Layout {
-    /// None if the blocks do not fit 64 bits of bytes.
+    /// Returns `None` if the length in bytes does not fit 64 bits.
     pub(super) fn new(trace: &DenseTrace, block_bytes: u32) -> Option<Self> {
         let mut lengths = Vec::<u64>::new();
         for number in 0..trace.unique() {
@@ -33,12 +33,12 @@ impl Layout {
         Some(Self { bases, blocks })
     }
 
-    /// The dense number of a block on the volume. Looks through them all: for rare use.
+    /// The dense number of a block on the volume. This searches all blocks: for rare use.
     pub(super) fn number(&self, trace: &DenseTrace, block: u64) -> Option<u32> {
         (0..trace.unique()).find(|&number| self.place(trace, number) == block)
     }
 
-    /// Blocks that the volume must have.
+    /// Number of blocks that the volume must have.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }

@@ -1,13 +1,13 @@
-//! Playing a trace through a server: every block request that the first level does not serve goes
-//! to the volume, in order, merged with its neighbours where they are consecutive.
+//! Replays a trace against a server: every block request that the first level does not serve goes
+//! to the volume, in order; consecutive blocks are merged into one request.
 //!
-//! At depth 1, on one connection, the server meets exactly the references that the simulator's
-//! second level meets, and must count the same. With more in flight the order is the network's,
-//! except that requests for the same block keep theirs.
+//! At depth 1 and on one connection, the server sees exactly the references that the simulator's
+//! second level sees, and must count the same. With more requests in flight their order is not
+//! fixed, except that requests for the same block keep theirs.
 //!
-//! A replay can tell the server what leaves its first level: `reporting_level.rs`. Its first level
-//! can go by what the server holds: `aware_level.rs`; or it is one level of a scheme of movement,
-//! and the server runs the next: `scheme_level.rs`. Keeping requests in flight is in `player.rs`.
+//! A replay can tell the server what leaves its first level (`reporting_level.rs`). Its first level
+//! can use what the server holds (`aware_level.rs`). It can also be one level of a movement scheme
+//! whose next level the server runs (`scheme_level.rs`). `player.rs` keeps requests in flight.
 
 mod aware_level;
 mod content;
@@ -41,53 +41,55 @@ pub use scheme_level::LevelReport;
 /// Most bytes of a request.
 const REQUEST_BYTES: u32 = 128 << 10;
 
-/// How to play.
+/// Options of a replay.
 pub struct Replay {
-    /// The first level; none: the server is the first.
+    /// The first level; `None`: the server is the first level.
     pub l1: Option<Box<dyn Policy>>,
     /// What a write does to the first level.
     pub write_mode: WriteMode,
-    /// Requests in flight, all connections together; at least 1.
+    /// Requests in flight on all connections together; at least 1.
     pub depth: usize,
     /// Connections; at least 1.
     pub connections: usize,
-    /// Each block is a request of its own, also where several follow one another. What is told of
-    /// a first level goes so in any case.
+    /// Whether each block is a request of its own, even where blocks are consecutive. Replays that
+    /// report evictions always do so.
     pub single: bool,
-    /// Check every byte that is read.
+    /// Whether to check every byte that is read.
     pub verify: bool,
-    /// What the server is told of blocks that leave the first level, which there must be then.
+    /// What the server is told about blocks that leave the first level. Other values than `Nothing`
+    /// need a first level.
     pub report: Report,
-    /// Hints of a message, 1 to 64; and requests between two questions about what the server holds.
+    /// Hints in a message (1 to 64), and requests between two questions about what the server
+    /// holds.
     pub batch: usize,
-    /// Where a content-aware first level knows from what the server holds.
+    /// How a content-aware first level learns what the server holds.
     pub below: Below,
-    /// The form in which that is told, and in which summaries of the first level are published.
+    /// The form in which the server tells that, and in which the first level publishes summaries.
     pub awareness: Awareness,
-    /// Whether to find out from the replies what the server's cache is like.
+    /// Whether to find out the server's policy and capacity from the replies.
     pub probe: bool,
-    /// The scheme of movement of which the first level, which there must be then, and the server
-    /// run one level each; one request at a time, on one connection. The first level's policy says
-    /// its size alone.
+    /// The movement scheme of which the first level (required then) and the server run one level
+    /// each. It needs depth 1 and one connection. Of the first level's policy only the capacity is
+    /// used.
     pub placement: Option<SchemeSpec>,
     /// How to connect.
     pub options: ClientOptions,
 }
 
-/// What came of it.
+/// The results of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
     /// Block requests of the trace.
     pub requests: u64,
     /// The first level, if there was one.
     pub l1: Option<L1Report>,
-    /// What the server was told, if anything was to be.
+    /// What the server was told, if a report was configured.
     pub told: Option<ToldReport>,
-    /// What the first level knew of the server, if it is to know anything, or tells.
+    /// What the first level knew about the server, if it is content-aware or publishes summaries.
     pub known: Option<KnownReport>,
-    /// What the server's cache seems to be, if that was to be found out.
+    /// What the server's cache appears to be, if it was probed.
     pub probed: Option<ProbeReport>,
-    /// What went over the link to the level below, where a scheme of movement was run.
+    /// Traffic to the level below, if a movement scheme was run.
     pub level: Option<LevelReport>,
     /// NBD requests sent.
     pub requests_sent: u64,
@@ -99,32 +101,32 @@ pub struct ReplayReport {
     pub blocks_verified: u64,
     /// Those of them that were wrong.
     pub mismatches: u64,
-    /// The first of these in words.
+    /// Descriptions of the first wrong blocks.
     pub mismatched: Vec<String>,
     /// Seconds from the first request to the last answer.
     pub elapsed_s: f64,
-    /// NBD requests a second.
+    /// NBD requests per second.
     pub requests_per_s: f64,
-    /// Times from a request to its answer.
+    /// Latencies from a request to its answer.
     pub latency_us: LatencyReport,
 }
 
 /// Counts of the first level.
 #[derive(Clone, Debug, Serialize)]
 pub struct L1Report {
-    /// Blocks resident at most.
+    /// Capacity in blocks.
     pub capacity_blocks: u32,
     /// Blocks read.
     pub reads: u64,
-    /// Reads that found their block.
+    /// Reads that were hits.
     pub read_hits: u64,
     /// Blocks written.
     pub writes: u64,
-    /// Writes that found their block.
+    /// Writes that were hits.
     pub write_hits: u64,
     /// Read hits / reads.
     pub read_hit_ratio: f64,
-    /// Blocks that replacement drove out.
+    /// Blocks evicted by replacement.
     pub evictions: u64,
 }
 
@@ -145,11 +147,11 @@ impl L1Report {
 /// Percentiles in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyReport {
-    /// Half of the requests took at most this.
+    /// Median.
     pub p50: f64,
-    /// 99 percent took at most this.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Longest latency.
     pub max: f64,
 }
 
@@ -173,7 +175,7 @@ pub enum ReplayError {
     /// The volume is read-only, and the trace writes.
     #[error("{0} is read-only, and the trace has writes")]
     ReadOnly(Uri),
-    /// What is told of is counted in the server's blocks.
+    /// Hints count in the server's blocks, and the trace's blocks have another size.
     #[error("{uri} has blocks of {has} bytes, the trace is played in blocks of {wants}")]
     OtherBlocks {
         /// The volume.
@@ -183,25 +185,25 @@ pub enum ReplayError {
         /// The trace's blocks in bytes.
         wants: u32,
     },
-    /// The order of several connections would not be that of what the server says.
+    /// With several connections the answers about the server's cache would have no fixed order.
     #[error(
         "a first level that goes by what the server holds, or publishes what it holds, has one \
              connection: leave --connections out"
     )]
     OneConnection,
-    /// The policy that is to be emulated cannot be had.
+    /// The policy to emulate cannot be built.
     #[error("{0}")]
     Policy(String),
-    /// There is nothing to tell of.
+    /// A report needs a first level.
     #[error("nothing leaves a first level that is not there: give one, or report nothing")]
     NoFirstLevel,
-    /// A scheme of movement takes one request after the other.
+    /// A movement scheme needs depth 1 and one connection.
     #[error("a scheme of movement is played one request at a time, on one connection")]
     TooManyAtATime,
-    /// The scheme of movement cannot be had.
+    /// The movement scheme cannot be built.
     #[error("{0}")]
     Scheme(String),
-    /// The trace's block numbers reach beyond what a volume can have.
+    /// The trace's block numbers exceed the largest possible volume.
     #[error("the trace's blocks reach beyond 2^64 bytes")]
     TooFar,
     /// The trace cannot be read.
@@ -209,11 +211,11 @@ pub enum ReplayError {
     Trace(#[from] undercroft_trace::Error),
 }
 
-/// Plays a trace with blocks of `block_bytes` to the volume `uri`. `progress` is told the block
-/// requests done so far.
+/// Replays a trace with blocks of `block_bytes` bytes against the volume `uri`. `progress` is
+/// called with the number of block requests done.
 ///
 /// # Errors
-/// The first request that fails ends it.
+/// The first request that fails ends the replay.
 pub async fn replay(
     trace: &DenseTrace,
     block_bytes: u32,
@@ -259,7 +261,7 @@ pub async fn replay(
         let report = player.tally.report(started.elapsed(), trace.len());
         return Ok(ReplayReport { l1, ..report });
     }
-    // The sessions are told of the window, too; the volume's size is another.
+    // The session's own size includes the window, so ask for the volume's size separately.
     let remote = Client::describe(uri, &how.options).await;
     let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
     check(trace, block_bytes, uri, &layout, &remote.info)?;
@@ -292,20 +294,20 @@ pub async fn replay(
     Ok(ReplayReport { l1, told, ..report })
 }
 
-/// A first level that has more to do at a reference than to count it.
+/// A first level that does more at a reference than count it.
 trait FirstLevel {
-    /// One reference of the trace, in order.
+    /// Makes one reference of the trace, in order.
     async fn reference(
         &mut self,
         player: &mut Player<'_>,
         reference: Reference,
     ) -> Result<(), ReplayError>;
 
-    /// All were made: waits for what is on its way.
+    /// All references were made: waits for what is in flight.
     async fn end(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError>;
 }
 
-/// Plays the whole trace through such a first level.
+/// Plays the whole trace through a first level.
 async fn play(
     trace: &DenseTrace,
     level: &mut impl FirstLevel,
@@ -322,7 +324,7 @@ async fn play(
     level.end(player).await
 }
 
-/// Plays the whole trace without a word about the first level, in requests of `most` blocks.
+/// Plays the whole trace without telling the server anything, in requests of up to `most` blocks.
 async fn play_quietly(
     trace: &DenseTrace,
     (layout, most): (&Layout, usize),
@@ -358,7 +360,7 @@ async fn play_quietly(
     Ok(l1.map(|level| L1Report::new(level.policy().capacity(), level.counts())))
 }
 
-/// Looks whether the trace fits the volume.
+/// Checks that the trace fits the volume.
 fn check(
     trace: &DenseTrace,
     block_bytes: u32,
@@ -376,7 +378,7 @@ fn check(
     Ok(())
 }
 
-/// Cuts references into runs of consecutive blocks that are all read or all written.
+/// Splits references into runs of consecutive blocks that are all read or all written.
 fn runs(
     refs: &[Reference],
     most: usize,
@@ -407,7 +409,7 @@ mod tests {
         let lengths = |most| runs(&refs, most, u64::from).map(<[_]>::len).collect::<Vec<_>>();
         assert_eq!(lengths(100), [2, 3, 1]);
         assert_eq!(lengths(2), [2, 2, 1, 1]);
-        // A block that comes twice in a row is asked for twice.
+        // A block that occurs twice in a row is requested twice.
         let twice = [Reference::read(1), Reference::read(1)];
         assert_eq!(runs(&twice, 9, u64::from).count(), 2);
     }

@@ -1,4 +1,4 @@
-//! Keeps requests in flight and blocks in order, and looks at what comes back.
+//! Keeps requests in flight, keeps requests for the same block in order, and checks the answers.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -15,27 +15,27 @@ use super::tally::Tally;
 use super::{REQUEST_BYTES, ReplayError};
 use undercroft_hints::{MessageAnswer, Told};
 
-/// A request that was answered.
+/// An answered request.
 struct Answered {
     run: Vec<Reference>,
     took: Duration,
-    /// What was read, with the versions that it must have.
+    /// The data read, with the versions that they must have.
     read: Option<(Bytes, Vec<u32>)>,
     result: Result<(), ClientError>,
-    /// Whether the message in front of it, if any, was understood.
+    /// Whether the server accepted the message in front of it, if any.
     heard: bool,
-    /// What the server told of its cache, if it was asked.
+    /// What the server told about its cache, if it was asked.
     told: Option<Result<Told, ClientError>>,
 }
 
-/// A request that is over.
+/// A request that is done.
 pub(super) struct Finished {
     pub(super) run: Vec<Reference>,
     pub(super) took: Duration,
     pub(super) told: Option<Told>,
 }
 
-/// What the server tells of its cache, to come.
+/// A pending answer of the server about its cache.
 pub(super) type NewsRequest = Pin<Box<dyn Future<Output = Result<Told, ClientError>> + Send>>;
 
 type Flight = FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>;
@@ -98,14 +98,14 @@ impl<'a> Player<'a> {
         self.busy.contains(&block)
     }
 
-    /// The data that a block has if nobody is changing it.
+    /// The data of a block that no request is changing.
     pub(super) fn content(&self, block: u32) -> Bytes {
         let mut data = BytesMut::zeroed(self.block_bytes as usize);
         content::fill(&mut data, block, self.versions.of(block));
         data.freeze()
     }
 
-    /// Checks the bytes of a block that came in another way than by a request.
+    /// Checks the data of a block that arrived without a request.
     pub(super) fn verify(&mut self, block: u32, bytes: &[u8]) {
         if self.verify {
             let version = self.versions.of(block);
@@ -113,7 +113,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits until a request for these blocks may go.
+    /// Waits until a request for these blocks may be sent.
     pub(super) async fn make_room(&mut self, run: &[Reference]) -> Result<(), ReplayError> {
         while self.flight.len() >= self.depth || run.iter().any(|r| self.is_busy(r.entry())) {
             self.finish_one().await?;
@@ -126,13 +126,13 @@ impl<'a> Player<'a> {
         self.flight.len()
     }
 
-    /// What the server answered, or the end of the replay.
+    /// Converts the server's error into the one that ends the replay.
     pub(super) fn server<T>(&self, result: Result<T, ClientError>) -> Result<T, ReplayError> {
         result.map_err(|error| ReplayError::Server(self.uri.clone(), error))
     }
 
-    /// Queues a request, for which there is room. `answer`: that of the message before it; `ask`:
-    /// asks for what is to be told after it.
+    /// Queues a request; there must be room for it. `answer`: the answer to the message in front of
+    /// it. `ask`: asks what the server holds, after the request.
     pub(super) fn request(
         &mut self,
         offset: u64,
@@ -175,7 +175,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits for one answer, and takes it in; none if nothing is in flight.
+    /// Waits for one answer and processes it; `None` if nothing is in flight.
     pub(super) async fn finish_one(&mut self) -> Result<Option<Finished>, ReplayError> {
         let Some(answered) = self.flight.next().await else { return Ok(None) };
         let Answered { run, took, read, result, heard, told } = answered;

@@ -1,5 +1,5 @@
-//! A replay that tells the server what leaves its first level. Requests are single blocks, so that
-//! the server meets evictions and references in the order in which the simulator has them.
+//! A replay that reports the evictions of its first level to the server. Requests are single
+//! blocks, so that the server receives evictions and references in the simulator's order.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::player::Player;
 use super::{FirstLevel, L1Report, ReplayError};
 use undercroft_hints::{HintQueue, Mailbox, Report};
 
-/// Longest time that a hint waits for others, while there are requests.
+/// Longest time that a hint waits for further ones, while there are requests.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// What the server was told.
@@ -24,18 +24,18 @@ pub struct ToldReport {
     pub messages: u64,
     /// Messages that the server refused.
     pub refused: u64,
-    /// Evicted blocks in them.
+    /// Evicted blocks in these messages.
     pub evictions: u64,
-    /// Those of them whose data was sent.
+    /// Those of them that were sent with their data.
     pub handed_over: u64,
 }
 
-/// The first level, and what is yet to be said of it.
+/// The first level, and its waiting hints.
 pub(super) struct ReportingLevel<'a> {
     trace: &'a DenseTrace,
     layout: &'a Layout,
     block_bytes: u64,
-    /// Its blocks are the trace's dense numbers, as the simulator's are.
+    /// Its blocks are the trace's dense numbers, as in the simulator.
     cache: HashedCache,
     write_mode: WriteMode,
     mailboxes: Vec<Mailbox>,
@@ -99,11 +99,11 @@ impl FirstLevel for ReportingLevel<'_> {
                 player.finish_one().await?;
             }
         }
-        // Now, not before the wait: the request goes at once.
+        // Taken now and not before the wait: the request goes at once.
         let now = Instant::now();
         for gone in self.cache.evicted() {
             let number = gone.block as u32;
-            // What is in flight is not known to be here, or is about to change.
+            // The data of a block in flight are not known yet, or about to change.
             let data = self.hands_over && !player.is_busy(number);
             let data = data.then(|| player.content(number));
             self.hints.add_rider(self.layout.place(self.trace, number), data, now);
@@ -129,7 +129,7 @@ impl FirstLevel for ReportingLevel<'_> {
     }
 }
 
-/// Opens the connections, with mailboxes.
+/// Opens the connections with their mailboxes.
 pub(super) async fn connect(
     uri: &Uri,
     how: &super::Replay,

@@ -1,5 +1,5 @@
-//! A replay whose first level is one level of a scheme of movement, above a server that runs the
-//! next one: one reference after the other, each with all that it moves, as the simulator has it.
+//! A replay whose first level is one level of a movement scheme; the server runs the next one.
+//! References are made one after another, each with all moves that it causes, as in the simulator.
 
 use serde::Serialize;
 use undercroft_cache::Reference;
@@ -15,26 +15,26 @@ use super::layout::Layout;
 use super::player::Player;
 use super::{FirstLevel, L1Report, ReplayError};
 
-/// What went over the link to the level below.
+/// Traffic on the link to the level below.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LevelReport {
     /// The scheme.
     pub placement: String,
     /// Messages, each in front of a request or by itself.
     pub messages: u64,
-    /// Bytes of these.
+    /// Bytes of these messages.
     pub message_bytes: u64,
     /// Messages that the server refused.
     pub refused: u64,
-    /// Blocks that were sent down.
+    /// Blocks sent down.
     pub demotions: u64,
-    /// Blocks that came up to stay.
+    /// Blocks that came up and stayed.
     pub promotions_in: u64,
-    /// Of those, blocks that nobody had asked for.
+    /// Those of them that came up in exchange, without a request.
     pub exchanges_in: u64,
 }
 
-/// The first level, and the link to the next.
+/// The first level, and its link to the next one.
 pub(super) struct SchemeLevel<'a> {
     trace: &'a DenseTrace,
     layout: &'a Layout,
@@ -44,12 +44,12 @@ pub(super) struct SchemeLevel<'a> {
     cache: RemoteLevel,
     link: LevelLink,
     queue: LevelQueue,
-    /// Blocks in the queue, or sent, for which others may come up.
+    /// Blocks that wait or were sent, and for which another block may come up in exchange.
     awaited: u64,
     report: LevelReport,
 }
 
-/// How the first level is to be.
+/// Options of the first level.
 pub(super) struct SchemeOptions<'a> {
     pub(super) scheme: &'a SchemeSpec,
     pub(super) capacity: u32,
@@ -76,7 +76,7 @@ impl<'a> SchemeLevel<'a> {
         Ok(SchemeLevel { trace, layout, uri, block_bytes, cache, link, queue, awaited: 0, report })
     }
 
-    /// Makes a request: what the level below says of its block.
+    /// Makes a request; returns the answer of the level below about its block.
     async fn request(
         &mut self,
         player: &mut Player<'_>,
@@ -84,7 +84,7 @@ impl<'a> SchemeLevel<'a> {
         is_held: bool,
     ) -> Result<Pass, ReplayError> {
         let block = self.layout.place(self.trace, reference.entry());
-        // Data that is on its way down is heard before the block is asked for again.
+        // A block that waits to move down is sent before it is requested again.
         while self.queue.concerns(&(block..block + 1)) {
             let message = self.queue.message(&[], self.link.bytes_max());
             self.say(&message).await?;
@@ -103,7 +103,7 @@ impl<'a> SchemeLevel<'a> {
         Ok(answer.map_or(Pass::Fresh { nearest: 0.0 }, Passed::pass))
     }
 
-    /// What the last step drove out waits to go down.
+    /// Queues the block that the last step evicted.
     fn leave(&mut self, player: &Player<'_>) {
         let Some(EvictedBlock { block, load: Some(load), exchanges, awaits }) = self.cache.left()
         else {
@@ -117,7 +117,7 @@ impl<'a> SchemeLevel<'a> {
         self.awaited += u64::from(awaits);
     }
 
-    /// Waits for what comes up for the blocks that went down.
+    /// Fetches the blocks that come up in exchange for those that went down.
     async fn settle(&mut self, player: &mut Player<'_>) -> Result<(), ReplayError> {
         while self.awaited > 0 {
             let message = self.queue.message(&[], self.link.bytes_max());

@@ -1,4 +1,4 @@
-//! What a replay counts, and its report.
+//! The counters of a replay, and its report.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 
 use super::{LatencyReport, ReplayReport};
 
-/// Longest time that is told apart.
+/// Longest latency that is recorded; longer ones count as this.
 const MAX_LATENCY_NS: u64 = 100_000_000_000;
 
-/// Mismatches that are described; more are counted only.
+/// Most mismatches that are described; further ones are only counted.
 const DESCRIBED: usize = 5;
 
-/// What is counted.
+/// The counters.
 pub(super) struct Tally {
     pub(super) sent: u64,
     pub(super) read: u64,

@@ -21,10 +21,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` (a multiple of 8) of a file, to write to it or only to read.
+    /// Maps the first `bytes` bytes (a multiple of 8) of a file, writable or read-only.
     ///
     /// # Errors
-    /// The system's, as when the process may not have so much address space.
+    /// The error of the system, for example if the process may not use that much address space.
     pub fn of_file(file: &File, bytes: usize, writable: bool) -> io::Result<Mapping> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -34,10 +34,10 @@ impl Mapping {
         Ok(Mapping { start: NonNull::new(start.cast()).expect("not at 0"), words: bytes / 8 })
     }
 
-    /// Memory without a file, shared over forks.
+    /// Maps memory without a file, shared with forked processes.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
@@ -51,15 +51,15 @@ impl Mapping {
         self.words
     }
 
-    /// Whether there are none.
+    /// Whether there are no words.
     pub fn is_empty(&self) -> bool {
         self.words == 0
     }
 
-    /// Some of the words.
+    /// The words of a range.
     ///
     /// # Panics
-    /// If they are not in the mapping.
+    /// The range is not within the mapping.
     pub fn words(&self, range: Range<usize>) -> &[AtomicU64] {
         assert!(range.start <= range.end && range.end <= self.words, "words {range:?}");
         // SAFETY: the range lies in the mapping, which is page-aligned and lives as long as
@@ -67,10 +67,10 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
     }
 
-    /// One half of a word, for the system's futex calls.
+    /// The first half of a word, for futex calls.
     ///
     /// # Panics
-    /// If it is not in the mapping.
+    /// The word is not within the mapping.
     pub fn futex(&self, word: usize) -> &AtomicU32 {
         let word = &self.words(word..word + 1)[0];
         // SAFETY: the first half of a word is aligned and valid for as long as the word; the word

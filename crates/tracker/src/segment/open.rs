@@ -1,6 +1,6 @@
-//! Opening what has the name of a segment in a folder where anybody may put files (`/dev/shm`): a
-//! pipe or a device must not hold up whoever opens it, a link must not lead elsewhere, and what
-//! somebody else can change must not be believed.
+//! Opens files with a segment's name in a folder where anybody may create files (`/dev/shm`).
+//! Opening must not block on a pipe or device, must not follow a link, and must not trust a file
+//! that others can change.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,21 +9,21 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// Permissions of others than the owner to change the file.
+/// Permission bits by which users other than the owner may write the file.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// To look at it: a segment of this user, or for root that of any.
+/// Opens a segment for reading: one of this user; root may open any.
 ///
 /// # Errors
-/// The system's; and what is wrong with the file.
+/// The error of the system, or what is wrong with the file.
 pub(super) fn to_read(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true))
 }
 
-/// To change it.
+/// Opens a segment for writing.
 ///
 /// # Errors
-/// As [`to_read`].
+/// As for [`to_read`].
 pub(super) fn to_write(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true).write(true))
 }
@@ -32,7 +32,8 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let wrong = |what: String| {
         Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} {what}", path.display())))
     };
-    // A link is an error, and a pipe without another end is none: it is looked at below.
+    // Opening a link fails. Opening a pipe without another end succeeds; the check below refuses
+    // it.
     let file =
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let (found, user) = (file.metadata()?, geteuid());

@@ -1,19 +1,19 @@
-//! A table of descriptors of the sender's own.
+//! A private descriptor table for the sender.
 //!
-//! With the program's table shared, the sender would be seen: its sockets would take numbers,
-//! would be closed by programs that close everything, would be inherited; and closing a file that
-//! it has opened would release the locks (`fcntl`) that the program holds on the same file, which
-//! databases rely on.
+//! With the program's table, the program would notice the sender: its sockets would take descriptor
+//! numbers, would be closed by programs that close everything, and would be inherited. Also,
+//! closing a file that the sender has opened would release the locks (`fcntl`) that the program
+//! holds on the same file, which databases rely on.
 
 use std::io;
 
 use rustix::fd::RawFd;
 
-/// Parts the calling thread from the descriptors of its process, and closes its copies of them;
-/// of the standard error only if it is not to be kept.
+/// Separates the calling thread from the descriptors of its process, and closes its copies of them;
+/// standard error stays open if `keep_stderr` is set.
 ///
 /// # Errors
-/// The system's: Linux before 5.9, or a filter of system calls. Then nothing has changed.
+/// The error of the system: Linux before 5.9, or a system call filter. Nothing has changed then.
 pub(super) fn leave(keep_stderr: bool) -> io::Result<()> {
     const STDERR: RawFd = 2;
     if keep_stderr {
@@ -25,8 +25,8 @@ pub(super) fn leave(keep_stderr: bool) -> io::Result<()> {
 }
 
 fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: with the flag the calling thread gets its own table first, and nothing of it is
-    // owned by anybody: the thread has only begun. The second call is on that table, too.
+    // SAFETY: with the flag the calling thread first gets its own table, none of whose descriptors
+    // has an owner, because the thread has only begun. The second call uses that table, too.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,21 +1,21 @@
-//! Looking at all of the table now and then: for memory that is no cache, and for memory that is
-//! one.
+//! Periodic scans of the whole table: for memory that is not a cache, and for pools.
 
 use crate::pools::{self, Pools};
 use crate::segment::{Count, Sent};
 use crate::table::{Strays, Table};
 use crate::tracker::{Tracker, now_us};
 
-/// How often strays are looked for, in microseconds.
+/// Interval between searches for strays, in microseconds.
 const STRAYS_US: u64 = 10_000_000;
-/// How often pools are, until there is one and from then on.
+/// Intervals between searches for pools: before one is found, and afterwards.
 const POOLS_US: [u64; 2] = [1_000_000, 10_000_000];
-/// Of the time, one part in so many may be spent on a kind of look: at a large table less often.
+/// Each kind of scan may take at most one part in this many of the time, so large tables are
+/// scanned less often.
 const SHARE: u64 = 500;
-/// Reads before which no pool can be found: of 64 KiB at most each, 1 MiB.
+/// Least number of reads before a pool can be found: at most 64 KiB each, 1 MiB in all.
 const FIRST_READS: u64 = 16;
 
-/// The looks, and when the next ones are due.
+/// The scans, and when the next ones are due.
 #[derive(Default)]
 pub(super) struct Looks {
     strays: Strays,
@@ -23,7 +23,7 @@ pub(super) struct Looks {
     pools_us: u64,
 }
 
-/// When a look is due after one from `start_us` until now.
+/// When the next scan is due after one that began at `start_us` and ends now.
 fn due(start_us: u64, interval_us: u64) -> u64 {
     let now = now_us();
     let took = now.saturating_sub(start_us);
@@ -31,7 +31,7 @@ fn due(start_us: u64, interval_us: u64) -> u64 {
 }
 
 impl Looks {
-    /// Takes those that are due.
+    /// Runs the scans that are due.
     pub(super) fn take(&mut self, tracker: &Tracker) {
         let segment = tracker.segment();
         let (table, now) = (Table::new(segment), now_us());

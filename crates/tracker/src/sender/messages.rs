@@ -1,4 +1,4 @@
-//! What the servers are told, as messages of the hint channel.
+//! The messages to the servers, in the format of hints.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,11 +10,11 @@ use crate::segment::Segment;
 use crate::segment::layout::{PRECISION_PPM, RECALL_PPM};
 use crate::table::Table;
 
-/// Evictions whose times differ by more are told in records of their own, each with its age.
+/// Evictions whose times differ by more get separate records, each with its own age.
 const SAME_TIME_US: u64 = 1000;
 
-/// What the tracker has counted, of all volumes. Blocks are granules of 4 KiB, whatever the
-/// server's are.
+/// The tracker's counters for all volumes together. They count granules of 4 KiB, whatever the
+/// server's block size is.
 pub(super) fn stat_message(segment: &Segment) -> BytesMut {
     let status = segment.status();
     let word = |at: usize| segment.word(at).load(Relaxed);
@@ -36,7 +36,7 @@ pub(super) fn stat_message(segment: &Segment) -> BytesMut {
     out
 }
 
-/// One message of what left, in order.
+/// A message about these evictions, in order.
 pub(super) fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMut {
     let mut out = BytesMut::new();
     let alike = |one: &Gone, two: &Gone| {
@@ -47,7 +47,7 @@ pub(super) fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMu
         let count = rest.iter().take_while(|other| alike(first, other)).count();
         let (together, after) = rest.split_at(count);
         let oldest = together.iter().map(|gone| gone.time_us).min().unwrap_or(now_us);
-        // A hint may look older than it is, never fresher.
+        // A hint may look older than it is, never younger.
         let age = now_us.saturating_sub(oldest).saturating_add(1);
         let age_us = u32::try_from(age).unwrap_or(u32::MAX);
         let runs = joined(together.iter().map(|gone| gone.run));
@@ -58,7 +58,7 @@ pub(super) fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMu
     out
 }
 
-/// Runs that follow each other become one.
+/// Joins adjacent runs.
 fn joined(runs: impl Iterator<Item = BlockRun>) -> Vec<BlockRun> {
     let mut list = Vec::<BlockRun>::new();
     for run in runs {

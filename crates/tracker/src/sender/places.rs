@@ -1,10 +1,11 @@
-//! Where granules of files are on their volumes, now. Maps are read by the path under which a file
-//! was opened, and kept while nothing speaks against them:
+//! The current positions of files' granules on their volumes. Extent maps are read by the path
+//! under which a file was opened, and kept until:
 //!
-//! * the program changed the file's size or room (calls that are seen);
-//! * the path leads to another file: it was deleted, or renamed over. Its blocks are nowhere;
-//! * size or room changed behind the program's back: looked at every 100 ms while it matters;
-//! * 5 seconds are over: files can be moved with nothing else to see (defragmentation).
+//! * the program has changed the file's size or allocation (by intercepted calls);
+//! * the path leads to another file, because the file was deleted or replaced: its blocks then have
+//!   no position;
+//! * size or allocation changed unnoticed: checked every 100 ms while needed;
+//! * 5 seconds have passed: defragmentation moves files without other signs.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,11 +23,11 @@ use crate::segment::{Segment, Sent};
 use crate::table::{GRANULE, Key};
 use crate::tracker::of_statx;
 
-/// How long a map is believed, in microseconds.
+/// How long a map is trusted, in microseconds.
 const BELIEVED_US: u64 = 5_000_000;
-/// How often the file is looked at, in microseconds.
+/// How often the file is checked, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// Maps that are kept.
+/// Most maps that are kept.
 const MAPS_MAX: usize = 4096;
 
 /// A byte of a volume.
@@ -34,32 +35,32 @@ const MAPS_MAX: usize = 4096;
 pub struct At {
     /// Number of the volume.
     pub volume: usize,
-    /// Byte.
+    /// Offset in the volume in bytes.
     pub offset: u64,
 }
 
 struct Map {
     file: File,
-    /// None if the file is not there.
+    /// `None` if the file does not exist.
     extents: Option<Extents>,
     size_and_room: (u64, u64),
     read_us: u64,
     looked_us: u64,
 }
 
-/// The maps.
+/// The extent maps of the files.
 #[derive(Default)]
 pub struct Places {
     maps: HashMap<u32, Map>,
 }
 
 impl Places {
-    /// Where a granule is, if it is anywhere.
+    /// The position of a granule, if it has one.
     pub fn of(&mut self, segment: &Segment, block: Key, now_us: u64) -> Option<At> {
         self.of_bytes(segment, block.file(), block.granule() * GRANULE, now_us)
     }
 
-    /// Where a byte of a file is.
+    /// The position of a byte of a file, if it has one.
     pub fn of_bytes(
         &mut self,
         segment: &Segment,
@@ -120,7 +121,7 @@ impl Map {
         Path::new(OsStr::from_bytes(&self.file.path))
     }
 
-    /// Size and room, if the path leads to the file.
+    /// Size and allocation, if the path still leads to the file.
     fn look(&self) -> Option<(u64, u64)> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let told = statx(CWD, self.path(), AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
@@ -128,9 +129,9 @@ impl Map {
         same.then_some((told.stx_size, told.stx_blocks))
     }
 
-    /// The file, if the path leads to it.
+    /// Opens the file, if the path still leads to it.
     fn open(&self) -> Option<OpenFile> {
-        // What has the name now may be a pipe.
+        // A pipe may have this name now.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path()).ok()?;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;

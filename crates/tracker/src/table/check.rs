@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Acquire;
 use super::{EMPTY, GRANULE, Key, Place, Table};
 
 impl Table<'_> {
-    /// Checks the invariants of the table, while nobody is at work.
+    /// Checks the invariants of the table, while no call is running.
     ///
     /// # Errors
-    /// Says which does not hold.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let addresses = (0..self.frames.len() / 2).map(|slot| (self.address(slot), slot));
         let mut places: Vec<_> = addresses

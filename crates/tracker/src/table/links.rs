@@ -1,9 +1,9 @@
-//! The way from a block to the frame that holds it. A link is a hint: it is believed if the frame
-//! that it names has the block, and may be missing or stale.
+//! Links from blocks to the frames that hold them. A link is only a hint: it counts if its frame
+//! holds the block, and it may be missing or stale.
 //!
-//! A link names a frame in its lower half and marks the block in its upper half. Those of a block
-//! are in two buckets side by side, so that the lines of memory that a call waits for are few; and
-//! blocks that are neighbours in their file are neighbours here.
+//! The lower half of a link names a frame, the upper half marks the block. The links of a block are
+//! in two adjacent buckets, so that a call waits for few cache lines; links of neighbouring blocks
+//! of a file are neighbours here.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -14,12 +14,12 @@ use super::Key;
 use crate::ahead;
 use crate::segment::layout::LINK_BUCKET;
 
-/// Links looked at for a block.
+/// Links examined for a block.
 const WAYS: usize = 2 * LINK_BUCKET;
-/// Granules whose links are in one place: a page of 16 KiB.
+/// Binary logarithm of the number of granules that share a place for their links: a page of 16 KiB.
 const SHARED_BITS: u32 = 2;
 const SHARED: u64 = (1 << SHARED_BITS) - 1;
-/// Places one after the other for a stretch of a file (of 1 MiB).
+/// Binary logarithm of the number of successive places for a range of a file (of 1 MiB).
 const STRETCH_BITS: u32 = 6;
 const STRETCH: u64 = (1 << STRETCH_BITS) - 1;
 
@@ -31,7 +31,7 @@ pub(super) struct Links<'a> {
 }
 
 impl<'a> Links<'a> {
-    /// What marks a block, and where its links are.
+    /// The mark of a block, and the place of its links.
     #[inline]
     fn mark(block: Key) -> (u64, u64) {
         let page = block.clean().word() >> SHARED_BITS;
@@ -46,7 +46,7 @@ impl<'a> Links<'a> {
         &self.words[start..start + WAYS]
     }
 
-    /// Has the memory brought near that calls for a block will look at.
+    /// Prefetches the links that calls for a block will read.
     #[inline]
     pub(super) fn ahead(&self, block: Key) {
         let place = self.place(Self::mark(block).1);
@@ -54,7 +54,7 @@ impl<'a> Links<'a> {
         ahead::write(&place[LINK_BUCKET]);
     }
 
-    /// The frame that a link with the right mark leads to, if that holds the block.
+    /// The frame of a link with the right mark, if it holds the block.
     #[inline]
     fn follow(&self, link: u64, block: Key) -> Option<usize> {
         let slot = (link as u32 as usize).checked_sub(1)?;
@@ -72,8 +72,8 @@ impl<'a> Links<'a> {
         })
     }
 
-    /// A block is in a frame now: a link leads there. Gives another frame that is believed to hold
-    /// it, too.
+    /// Adds a link from a block to the frame that holds it now. Returns another frame that is
+    /// believed to hold it, too.
     #[inline]
     pub(super) fn add(&self, block: Key, slot: usize) -> Option<usize> {
         let (mark, at) = Self::mark(block);
@@ -97,7 +97,8 @@ impl<'a> Links<'a> {
         other
     }
 
-    /// A block has left a frame: no link leads there. Gives another frame that holds the block.
+    /// Removes the link from a block to a frame that it has left. Returns another frame that holds
+    /// the block.
     #[inline]
     pub(super) fn remove(&self, block: Key, slot: usize) -> Option<usize> {
         let (mark, at) = Self::mark(block);
@@ -116,7 +117,7 @@ impl<'a> Links<'a> {
         other
     }
 
-    /// Of links that are all in use: a stale one, or any.
+    /// The link to replace if all are in use: a stale one, or any.
     #[cold]
     fn least_needed(&self, links: &'a [AtomicU64], wanted: u64) -> &'a AtomicU64 {
         let is_stale = |word: &&AtomicU64| {

@@ -1,11 +1,11 @@
-//! The names of what the table knows: blocks, and frames of memory.
+//! The keys of the table: blocks, and frames of memory.
 
-/// Bits of an address; above them is the number of its space.
+/// Bits of an address; the bits above are the number of its space.
 pub(super) const ADDRESS_BITS: u32 = 48;
 pub(super) const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// A granule of a file: the file's id in the upper 24 bits, then whether it was written since it
-/// was read, then its number in the file.
+/// A granule of a file: the file's id in the upper 24 bits, then a bit that is set if it was
+/// written since it was read, then its number in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(u64);
 
@@ -13,7 +13,8 @@ impl Key {
     const DIRTY: u64 = 1 << 39;
     const NUMBERS: u64 = 1 << 39;
 
-    /// Of a file's id (1 to 2^24 - 1) and a granule's number; none if either is out of range.
+    /// The key of a granule, from a file's id (1 to 2^24 - 1) and the granule's number; `None` if
+    /// either is out of range.
     pub fn new(file: u32, granule: u64) -> Option<Key> {
         let fits = (1..1 << 24).contains(&file) && granule < Self::NUMBERS;
         fits.then_some(Key(u64::from(file) << 40 | granule))
@@ -34,38 +35,38 @@ impl Key {
         self.0 & Self::DIRTY != 0
     }
 
-    /// As written since it was read.
+    /// The key, marked as written since it was read.
     pub fn dirty(self) -> Key {
         Key(self.0 | Self::DIRTY)
     }
 
-    /// As not written since.
+    /// The key without that mark.
     pub fn clean(self) -> Key {
         Key(self.0 & !Self::DIRTY)
     }
 
-    /// As a word.
+    /// Encodes the key.
     pub fn word(self) -> u64 {
         self.0
     }
 
-    /// From a word.
+    /// Decodes a key.
     pub fn from_word(word: u64) -> Key {
         Key(word)
     }
 
-    /// What a word of a frame says: 0 is no block.
+    /// Decodes the block of a frame; `None` if the word is 0.
     pub(super) fn known(word: u64) -> Option<Key> {
         (word != 0).then_some(Key(word))
     }
 }
 
-/// A frame's address: which address space, and where in it.
+/// The address of a frame, with its address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub(super) u64);
 
 impl Place {
-    /// None for addresses that the table cannot name: 0, and those above 2^48.
+    /// Returns `None` for addresses that do not fit: 0, and those from 2^48 on.
     pub fn new(space: u16, address: u64) -> Option<Place> {
         let fits = (1..1 << ADDRESS_BITS).contains(&address);
         fits.then_some(Place(u64::from(space) << ADDRESS_BITS | address))
@@ -81,7 +82,7 @@ impl Place {
         self.0 & ADDRESS_MASK
     }
 
-    /// Both, as a word.
+    /// Encodes both.
     pub fn word(self) -> u64 {
         self.0
     }

@@ -1,12 +1,13 @@
-//! Frames that are no cache. A program also reads into memory that it uses for something else a
-//! moment later, as for the first pages of its files when it opens them; nothing is ever read over
-//! these, so that the table would take them for resident for good.
+//! Removes frames that do not belong to a cache. A program also reads into memory that it soon uses
+//! for something else, such as the first pages of a file that it opens. Nothing is ever read over
+//! these blocks, so the table would consider them resident for ever.
 //!
-//! A cache is much memory in few places. So a *region* of 1 MiB is taken for passing memory if it
-//! and the two beside it have few frames with a block, the table has many that lie in company, and
-//! nothing happened in it from one look to the next. (What is read into passing memory is read
-//! again, into the cache: frames without a block are many there, and say nothing.) A cache of that
-//! kind which is really one loses a few blocks of what is known, until they are read again.
+//! A cache is much memory in few places. So a *region* of 1 MiB counts as transient memory if three
+//! conditions hold: it and its two neighbours have few frames with a block; the table has many
+//! frames in other regions; and nothing changed in the region between two scans. (Blocks read into
+//! transient memory are later read again into the cache, so frames without a block are frequent
+//! there and tell nothing.) If a real cache looks like this, a few of its known blocks are
+//! forgotten, until they are read again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,25 +15,25 @@ use undercroft_random::mix;
 
 use super::{Place, Table};
 
-/// Bytes of a region.
+/// Binary logarithm of the bytes of a region.
 const REGION_BITS: u32 = 20;
-/// Fewer frames than these, in a region and those beside it, are strays: 128 KiB of 3 MiB.
+/// Fewer frames than this, in a region and its neighbours, are strays: 128 KiB of 3 MiB.
 const FEW: u64 = 32;
-/// Frames in company that it takes to say so: 4 MiB.
+/// Least number of frames in other regions: 4 MiB.
 const CACHE: u64 = 1024;
 
-/// What was seen of a region.
+/// What was found in a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
     frames: u64,
-    /// Changes with any of its frames.
+    /// A hash that changes with any of its frames.
     content: u64,
 }
 
-/// Finds such frames, by looking now and then.
+/// Finds stray frames by periodic scans.
 #[derive(Debug, Default)]
 pub struct Strays {
-    /// Lonely regions at the last look.
+    /// The lonely regions at the last scan.
     before: HashMap<u64, Region>,
 }
 
@@ -41,8 +42,8 @@ fn region(place: Place) -> u64 {
 }
 
 impl Strays {
-    /// Looks at the table, and forgets what has been lonely and unchanged since the last look.
-    /// Gives how many blocks that were.
+    /// Scans the table, and forgets the regions that have been lonely and unchanged since the last
+    /// scan. Returns the number of forgotten blocks.
     pub fn forget(&mut self, table: Table<'_>) -> u64 {
         let mut regions = HashMap::<u64, Region>::new();
         for (place, block) in table.content() {

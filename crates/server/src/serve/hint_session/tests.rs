@@ -1,5 +1,5 @@
-//! Messages that come in one batch with requests, through a session: what comes of them is what
-//! comes of each message heard in its turn, and the requests served then.
+//! Messages in one batch with requests, through a session: the effect must equal that of applying
+//! each message in its order and serving the requests then.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// Mostly short runs, some beyond the volume's end; rarely more than is noted.
+    /// Mostly short runs, some beyond the volume's end; rarely longer than the limit for noting.
     fn run(&mut self) -> BlockRun {
         let most = if self.below(200) == 0 { 400 } else { 4 };
         let (first, count) = (self.below(BLOCKS + 10), 1 + self.below(most) as u32);
@@ -39,7 +39,7 @@ impl Random {
         (0..self.below(most)).map(|_| self.run()).collect()
     }
 
-    /// Nearly always one record of evictions. One is as old as the volume, or has just happened.
+    /// Nearly always one EVICT record. Its age is either that of the volume, or zero.
     fn message(&mut self) -> Vec<Hint> {
         let age_us = if self.below(8) == 0 { u32::MAX } else { 0 };
         let flags = EvictFlags { late: self.below(20) == 0, ..EvictFlags::default() };
@@ -52,7 +52,7 @@ impl Random {
     }
 }
 
-/// What comes in one read of the connection: a message or a request of one block.
+/// What arrives in one read of the connection: a message, or a request for one block.
 enum Step {
     Message(Vec<Hint>),
     Request(Command, u64),
@@ -68,7 +68,7 @@ fn volume(placement: &str, policy: &str, shards: u32) -> Arc<Volume> {
     Volume::open(config, store, &memory, Handle::current()).unwrap()
 }
 
-/// All steps through a session, as one batch.
+/// Sends all steps through a session, as one batch.
 async fn together(session: &mut HintSession, steps: &[Step]) {
     let base = session.base;
     let mut answers = Vec::<Awaited>::new();
@@ -93,7 +93,7 @@ async fn together(session: &mut HintSession, steps: &[Step]) {
     }
 }
 
-/// Each message for itself, and then the requests.
+/// Applies each message by itself, and then the requests.
 async fn in_turn(volume: &Arc<Volume>, member: &Member, steps: Vec<Step>) {
     let (mut asks, mut answers) = (Vec::new(), Vec::new());
     for step in steps {

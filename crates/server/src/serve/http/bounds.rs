@@ -1,6 +1,6 @@
-//! What bounds the connections of the HTTP listener: how many there are, and how long each may
-//! last, whatever its client does or does not do. So it needs no more than a few of the file
-//! descriptors, which are for the clients of volumes.
+//! Limits the connections of the HTTP listener: their number, and the duration of each, whatever
+//! its client does. So the listener needs only a few of the file descriptors, which are meant for
+//! the clients of volumes.
 
 use std::future::Future;
 use std::io;
@@ -15,16 +15,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
-/// Most connections at a time; more wait until one is over.
+/// Most connections at a time; further ones wait until one ends.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// How long a connection may last, requests and answers included.
+/// Longest duration of a connection, including requests and answers.
 const LASTS: Duration = Duration::from_secs(10);
 
-/// Pause after the system refused a new connection, for want of file descriptors say.
+/// Pause after accepting a connection failed, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Accepts connections that are bounded.
+/// A listener whose connections are limited.
 pub(super) struct Bounded {
     listener: TcpListener,
     free: Arc<Semaphore>,
@@ -48,7 +48,7 @@ impl axum::serve::Listener for Bounded {
                     let over = Box::pin(sleep(LASTS));
                     return (Connection { stream, over, _place: place }, address);
                 }
-                // The client has gone again.
+                // The client has disconnected again.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::debug!("http: cannot accept a connection: {error}");
@@ -63,11 +63,11 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection, until its time is over.
+/// A connection that fails when its time is over.
 pub(super) struct Connection {
     stream: TcpStream,
     over: Pin<Box<Sleep>>,
-    /// Among those that there may be.
+    /// Its share of the limit on connections.
     _place: Option<OwnedSemaphorePermit>,
 }
 

@@ -1,11 +1,11 @@
-//! Telling another server what leaves the cache of the volume that it is the store of: hints wait
-//! here, and go in front of requests. While the server below takes none, nothing is kept.
+//! Tells another server, which is the store of a volume, what leaves the volume's cache: hints wait
+//! here, and go in front of requests. While the server below takes no hints, none are kept.
 //!
-//! The counters of the cache go the same way, once a second while they change, so that the server
-//! below can show them.
+//! The counters of the cache are sent in the same way, once a second while they change, so that the
+//! server below can show them.
 //!
-//! Every connection has a client id of its own: data that an old connection still holds is not
-//! taken for that of the new one, which may have changed the block since.
+//! Every connection has its own client id, so that the server does not take data still held by an
+//! old connection for data of the new one, which may have changed the block since.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,52 +25,53 @@ use crate::counters::TellStats;
 use crate::shard::tell::Listener;
 use crate::volume::Volume;
 
-/// Longest time that a hint waits for others.
+/// Longest time that a hint waits for further ones.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
-/// How often the server below is told the counters.
+/// How often the counters are sent to the server below.
 const STAT_EVERY: Duration = Duration::from_secs(1);
 
-/// What is to be told, and the way to whom.
+/// The waiting hints, and the connection's mailbox.
 pub(in crate::serve) struct HintSender {
     how: Reporting,
     /// Bytes of a block of the volume.
     block_bytes: u32,
     state: Mutex<State>,
-    /// Hints wait without a request that they could go with.
+    /// Notified when hints wait and no request is there to take them along.
     hints_wait: Arc<Notify>,
 }
 
 struct State {
     hints: HintQueue,
-    /// Of the connection as it is now, while the server takes hints.
+    /// The mailbox of the current connection, if the server takes hints.
     mailbox: Option<Mailbox>,
-    /// Counters that go with the next message, and those that went last on this connection.
+    /// Counters to send with the next message, and those sent last on this connection.
     stat: Option<ClientStat>,
     told_stat: Option<ClientStat>,
-    /// Messages of the connections before.
+    /// Messages sent over earlier connections.
     messages_before: u64,
     messages_refused: u64,
     unheard: u64,
-    /// The request may be about to come that drove the last blocks out: nothing goes without it.
+    /// Whether the request that evicted the last blocks may still be about to come; nothing is sent
+    /// without it then.
     is_fresh: bool,
-    /// Requests that wait: what happens meanwhile must not go before them.
+    /// Number of waiting requests; later hints must not be sent before them.
     waiting: usize,
-    /// That the server takes no hints has been said.
+    /// Whether it was logged that the server takes no hints.
     is_warned: bool,
 }
 
-/// What is to be done before a request may go.
+/// What must be done before a request may be sent.
 enum Step {
-    /// Nothing: it may. The answer is that to the message in front of it.
+    /// The request may be sent. The answer belongs to the message in front of it.
     Go(Option<MessageAnswer>),
-    /// A message was sent, which has to be answered first.
+    /// A message was sent, and must be answered first.
     Hear(MessageAnswer),
-    /// A message is on its way, which has to be answered first.
+    /// An earlier message must be answered first.
     Wait(Away),
 }
 
-/// A request waits, as long as this is there.
+/// Counts a request as waiting while it exists.
 struct Waits<'a>(&'a HintSender);
 
 impl<'a> Waits<'a> {
@@ -108,7 +109,7 @@ impl HintSender {
         self.how
     }
 
-    /// The context that a new connection is to be opened with.
+    /// The metadata context to request when opening a connection.
     pub(super) fn context(&self) -> String {
         Mailbox::context(self.how.report, ClientId::random())
     }
@@ -116,7 +117,7 @@ impl HintSender {
     /// The mailbox of a new connection.
     ///
     /// # Errors
-    /// When its server does not take what is to be told.
+    /// The server does not take the configured hints.
     pub(super) fn mailbox(&self, client: Client) -> Result<Mailbox, ClientError> {
         let mailbox = Mailbox::over(client, self.how.report)?;
         let (theirs, ours) = (mailbox.grant().block_bytes, self.block_bytes);
@@ -127,10 +128,10 @@ impl HintSender {
         Ok(mailbox)
     }
 
-    /// A new connection takes the place of the last one, with or without a mailbox.
+    /// Replaces the last connection by a new one, with or without a mailbox.
     pub(super) fn attach(&self, store: &str, opened: Result<Mailbox, ClientError>) {
         let mut state = self.lock();
-        // The server may be another one now, or have forgotten what it delivered.
+        // It may be another server now, or the server may have forgotten what it delivered.
         state.hints.keep_data(&(0..u64::MAX));
         state.told_stat = None;
         state.messages_before += state.mailbox.as_ref().map_or(0, Mailbox::messages);
@@ -154,13 +155,13 @@ impl HintSender {
         }
     }
 
-    /// Sends what there is to say before a request for these bytes, which `changes` them or reads
-    /// them, and waits for what the request must not overtake. To be called when the request goes
-    /// next; the answer is to be [`heard`](Self::heard) after its own.
+    /// Sends the hints that must precede a request for these bytes, which `changes` them or reads
+    /// them, and waits for whatever the request must not overtake. The request must be sent next;
+    /// pass the answer to [`heard`](Self::heard) after the request's own.
     pub(super) async fn before(&self, bytes: Range<u64>, changes: bool) -> Option<MessageAnswer> {
         let size = u64::from(self.block_bytes);
         let blocks = bytes.start / size..bytes.end.div_ceil(size);
-        // What happens from now on comes after the request, however long that has to wait.
+        // Hints from now on come after the request, however long it has to wait.
         let known = self.lock().hints.added();
         let mut waits = None;
         loop {
@@ -179,8 +180,7 @@ impl HintSender {
         }
     }
 
-    /// Waits for the answer to a message, if one was sent. What has no request to go with is sent
-    /// before long.
+    /// Waits for the answer to a message, if one was sent. Hints without a request are sent soon.
     pub(super) async fn heard(&self, answer: Option<MessageAnswer>) {
         let Some(answer) = answer else { return };
         let result = answer.await;
@@ -205,17 +205,17 @@ impl HintSender {
         }
     }
 
-    /// Begins to send hints that no request takes along; to be called once.
+    /// Starts to send hints that no request takes along; call it once.
     pub(super) fn start(self: &Arc<Self>) {
         tokio::spawn(flush_hints(Arc::downgrade(self), Arc::clone(&self.hints_wait)));
     }
 
-    /// Begins to tell the counters of the volume; to be called once.
+    /// Starts to send the counters of the volume; call it once.
     pub(in crate::serve) fn tell_of(self: &Arc<Self>, volume: &Arc<Volume>) {
         tokio::spawn(tell_counters(Arc::downgrade(self), Arc::downgrade(volume)));
     }
 
-    /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
+    /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,12 +235,12 @@ impl State {
         if let Some(away) = mailbox.is_handing_over(blocks) {
             return Step::Wait(away);
         }
-        // Each hint with its request: so none may go before the last message is answered.
+        // Each hint goes with its request, so none may be sent before the last message is answered.
         if batch == 1 && !hints.is_empty() && mailbox.is_away() {
             return Step::Wait(mailbox.away());
         }
-        // That they had left was true until now. A server that has it placed first may have the
-        // data for the request.
+        // The eviction was true until now. A server that places the block first may have its data
+        // for the request.
         if hints.concerns(blocks) {
             if let Some(answer) = mailbox.send(hints, now, Vec::new(), true) {
                 return Step::Hear(answer);
@@ -257,7 +257,7 @@ impl State {
         Step::Go(answer)
     }
 
-    /// Sends what is due, with the counters if they are.
+    /// Sends the hints that are due, with the counters if they are due.
     fn send(&mut self, now: Instant, pressing: bool) -> Option<MessageAnswer> {
         let mailbox = self.mailbox.as_mut().filter(|mailbox| !mailbox.is_away())?;
         let stat = self.stat.take();
@@ -266,8 +266,8 @@ impl State {
         mailbox.send(&mut self.hints, now, extra, pressing)
     }
 
-    /// The counters are to be told, if they are other ones: by themselves if no request is about
-    /// to go.
+    /// Sets the counters to send, if they have changed. Sends them at once if no request is about
+    /// to be sent.
     fn count(&mut self, stat: ClientStat) -> Option<MessageAnswer> {
         let takes_stat = self.mailbox.as_ref().is_some_and(|mailbox| mailbox.grant().grant.stat);
         if !takes_stat || self.told_stat == Some(stat) {
@@ -277,7 +277,7 @@ impl State {
         if self.is_fresh || self.waiting > 0 { None } else { self.send(clock::now(), false) }
     }
 
-    /// A message of what has waited long enough, if that may go by itself.
+    /// A message of hints that have waited long enough, if it may be sent without a request.
     fn overdue(&mut self) -> Option<MessageAnswer> {
         let now = clock::now();
         if self.is_fresh || self.waiting > 0 || self.hints.waits_since(now) < FLUSH_AFTER {
@@ -293,7 +293,7 @@ impl Listener for HintSender {
     }
 
     fn left(&self, block: u64, data: Option<Bytes>) {
-        // The volume's last block may be short.
+        // The volume's last block may be short; only whole blocks are handed over.
         let data = data.filter(|data| data.len() == self.block_bytes as usize);
         self.queue(|hints, now| hints.add(block, data, now));
     }
@@ -340,12 +340,12 @@ impl fmt::Debug for HintSender {
 
 impl Drop for HintSender {
     fn drop(&mut self) {
-        // The flusher finds nobody left.
+        // Wakes the task that sends waiting hints, so that it ends.
         self.hints_wait.notify_one();
     }
 }
 
-/// Tells the counters now and then.
+/// Sends the counters periodically.
 async fn tell_counters(sender: Weak<HintSender>, volume: Weak<Volume>) {
     loop {
         tokio::time::sleep(STAT_EVERY).await;
@@ -357,7 +357,7 @@ async fn tell_counters(sender: Weak<HintSender>, volume: Weak<Volume>) {
     }
 }
 
-/// Sends hints that no request has taken along for so long.
+/// Sends hints that no request has taken along in time.
 async fn flush_hints(sender: Weak<HintSender>, wait: Arc<Notify>) {
     loop {
         wait.notified().await;

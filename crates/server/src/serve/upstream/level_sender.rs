@@ -1,10 +1,9 @@
-//! The level below as a shard speaks to it (`lower.rs`), over the connection of the volume's store:
-//! what goes down and what is said of requests goes in front of requests, and the answers are kept
-//! until the requests are over.
+//! The interface of a shard to the level below (`lower.rs`), over the connection of the volume's
+//! store. Blocks that move down and announcements go in front of requests; answers are kept until
+//! the requests end.
 //!
-//! Requests wait for nothing but what concerns their own blocks: data that is on its way down is
-//! heard first. While the server below runs no such level, everything comes from the disk as far as
-//! this one knows.
+//! A request waits only for messages about its own blocks: data that are on their way down must
+//! arrive first. While the server below runs no such level, all blocks count as read from disk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,44 +25,45 @@ use crate::lower::{Ascended, Lower, Settlement, Settling};
 /// Longest time that a block waits to go down with a request.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
-/// Words of requests and answers that are kept; more are of requests that were never made.
+/// Most announcements and answers that are kept; more would belong to requests that were never
+/// made.
 const KEPT_MAX: usize = 4096;
 
-/// What is to be said, and the way to whom.
+/// The waiting messages, and the connection's link.
 pub(in crate::serve) struct LevelSender {
     scheme: String,
     block_bytes: u32,
     state: Arc<Mutex<State>>,
-    /// Blocks wait without a request that they could go with.
+    /// Notified when blocks wait and no request is there to take them along.
     waits: Arc<Notify>,
-    /// A message was heard, or is lost.
+    /// Notified when a message was accepted, or lost.
     heard: Arc<Notify>,
-    /// One asks at a time what comes up.
+    /// Serializes the questions about exchanged blocks.
     exchange: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
     queue: LevelQueue,
-    /// Of the connection as it is now, while the server runs the next level.
+    /// The link of the current connection, if the server runs the next level.
     link: Option<LevelLink>,
-    /// Blocks of all levels below.
+    /// Total blocks of all levels below.
     blocks: u64,
-    /// What is to be said of requests, by block.
+    /// Announcements of requests, by block.
     asks: HashMap<u64, AskedAt>,
     answers: HashMap<u64, Passed>,
-    /// Blocks whose data is on its way, and how often.
+    /// Blocks whose data are on their way down, and how often.
     away: HashMap<u64, u32>,
-    /// Blocks that went down or will, for which something may come up.
+    /// Number of blocks that went down or will, and for which another may come up.
     awaited: u64,
-    /// Of these, those that [`Lower::settle`] takes care of.
+    /// Those of them that a running [`Lower::settle`] handles.
     settling: u64,
     is_warned: bool,
     stats: LowerStats,
 }
 
 impl State {
-    /// Sends what waits, and what is to be said of these requests.
+    /// Sends waiting blocks, and announces these requests.
     fn say(&mut self, asks: &[AskedAt]) -> Option<(LevelSaid, Vec<u64>)> {
         let link = self.link.clone()?;
         let message = self.queue.message(asks, link.bytes_max());
@@ -97,8 +97,8 @@ impl LevelSender {
         &self.scheme
     }
 
-    /// The context that a new connection is to be opened with. Each has an id of its own: a server
-    /// may still be busy with what the last one sent.
+    /// The metadata context to request when opening a connection. Each has its own id, because a
+    /// server may still process messages of the last connection.
     pub(super) fn context(&self) -> String {
         LevelLink::context(ClientId::random())
     }
@@ -106,15 +106,15 @@ impl LevelSender {
     /// The link over a new connection.
     ///
     /// # Errors
-    /// When its server does not run the next level.
+    /// The server does not run the next level.
     pub(super) fn link(&self, client: Client) -> Result<LevelLink, ClientError> {
         LevelLink::over(client, &self.scheme, self.block_bytes)
     }
 
-    /// A new connection takes the place of the last one, with or without a level below.
+    /// Replaces the last connection by a new one, with or without a level below.
     pub(super) fn attach(&self, store: &str, opened: Result<LevelLink, ClientError>) {
         let mut state = self.lock();
-        // The server may be another one now, or have forgotten what it delivered.
+        // It may be another server now, or the server may have forgotten what it delivered.
         let dropped = state.queue.clear();
         state.stats.unheard += dropped;
         match opened {
@@ -137,8 +137,8 @@ impl LevelSender {
         }
     }
 
-    /// Says what there is to say before a request for these bytes, which goes next; the answer is
-    /// to be awaited after the request.
+    /// Sends what must precede a request for these bytes. The request must be sent next; await the
+    /// answer after it.
     pub(super) async fn before(self: &Arc<Self>, bytes: Range<u64>) -> Option<MessageAnswer> {
         let size = u64::from(self.block_bytes);
         let blocks = bytes.start / size..bytes.end.div_ceil(size);
@@ -162,7 +162,7 @@ impl LevelSender {
             }
         }
         let mut state = self.lock();
-        // A range may be longer than all that is known.
+        // A range may be longer than the list of announcements.
         let asked: Vec<u64> =
             state.asks.keys().copied().filter(|block| blocks.contains(block)).collect();
         let mut asks: Vec<_> = asked.iter().filter_map(|block| state.asks.remove(block)).collect();
@@ -188,9 +188,9 @@ impl LevelSender {
         }))
     }
 
-    /// Waits until a message is heard, or lost.
+    /// Waits until a message is accepted, or lost.
     async fn hear(&self, mut said: (LevelSaid, Vec<u64>)) {
-        // What it was answered is counted there.
+        // Failures are counted in `hear_message`.
         let _ = self.hear_message(&mut said).await;
     }
 
@@ -205,18 +205,18 @@ impl LevelSender {
         result
     }
 
-    /// Begins to send down what no request takes along; to be called once.
+    /// Starts to send down blocks that no request takes along; call it once.
     pub(super) fn start(self: &Arc<Self>) {
         tokio::spawn(flush(Arc::downgrade(self), Arc::clone(&self.waits)));
     }
 
-    /// Nothing that is called under the lock can panic half-way, so a poisoned one is sound.
+    /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Data on its way down; when this is dropped it has arrived, or never will.
+/// Data on their way down; when this is dropped they have arrived, or never will.
 struct Arrives<'a> {
     sender: &'a LevelSender,
     blocks: Vec<u64>,
@@ -238,7 +238,7 @@ impl Drop for Arrives<'_> {
     }
 }
 
-/// What a shard holds of the level below.
+/// The shard's view of the level below.
 #[derive(Debug)]
 pub(in crate::serve) struct LevelBelow(pub(in crate::serve) Arc<LevelSender>);
 
@@ -319,7 +319,7 @@ impl Lower for LevelBelow {
     }
 }
 
-/// What is being settled, until this is dropped.
+/// Counts exchanges as being settled while it exists.
 struct Settles {
     sender: Arc<LevelSender>,
     count: u64,
@@ -341,12 +341,12 @@ impl fmt::Debug for LevelSender {
 
 impl Drop for LevelSender {
     fn drop(&mut self) {
-        // The flusher finds nobody left.
+        // Wakes the task that sends waiting blocks, so that it ends.
         self.waits.notify_one();
     }
 }
 
-/// Sends down what no request has taken along for so long.
+/// Sends down blocks that no request has taken along in time.
 async fn flush(sender: Weak<LevelSender>, waits: Arc<Notify>) {
     loop {
         waits.notified().await;

@@ -1,5 +1,5 @@
-//! The connection to another server's export: opened again when it was lost, if the export can
-//! still stand for the one that was opened first. Not here: what a store is.
+//! The connection to another server's export. If it is lost it is reopened, provided that the
+//! export is still compatible with the one opened first. Not here: the store.
 
 use std::io::{self, ErrorKind};
 use std::sync::{PoisonError, RwLock};
@@ -13,24 +13,24 @@ use undercroft_store::{Facts, OnLoss};
 
 use super::notifier::{Notifier, Opened};
 
-/// What requests share: they outlive the call that began them.
+/// The state that requests share; they outlive the call that started them.
 pub(super) struct Link {
     uri: Uri,
     options: ClientOptions,
-    /// What the server knows its connections by.
+    /// The identity by which the server recognises its successive connections.
     id: LineId,
     line: Line,
     facts: RwLock<Facts>,
-    /// What is said of the cache in front, if anything.
+    /// What is told about the cache in front, if anything.
     notifier: Option<Notifier>,
 }
 
-/// A connection that was just made.
+/// A new connection.
 struct Dialled {
     client: Client,
-    /// Bytes of the export. A session with a mailbox is told more.
+    /// Bytes of the export. The session's own size includes the window.
     size: u64,
-    /// Where something is to be said: whether it can be.
+    /// With a notifier: whether the server accepts its messages.
     opened: Option<Opened>,
 }
 
@@ -70,13 +70,13 @@ impl Link {
         self.facts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Names the store in an error.
+    /// Adds the store's name to an error.
     pub(super) fn failed(&self, error: ClientError) -> io::Error {
         let error = io::Error::from(error);
         io::Error::new(error.kind(), format!("{}: {error}", self.facts().name))
     }
 
-    /// The connection, a new one if the last was lost.
+    /// The current connection, or a new one if it was lost.
     pub(super) async fn channel(&self) -> io::Result<Channel> {
         let channel = self.line.channel(self.connect_again()).await;
         channel.map_err(|error| self.failed(error))
@@ -93,7 +93,7 @@ impl Link {
         dial(&self.uri, &self.options, line, self.notifier.as_ref()).await
     }
 
-    /// Says what there is to say before a request for a range, which goes next.
+    /// Sends what must precede a request for a range, which must be sent next.
     pub(super) async fn before(
         &self,
         offset: u64,
@@ -103,14 +103,14 @@ impl Link {
         self.notifier.as_ref()?.before(offset..offset + length, changes).await
     }
 
-    /// Waits for the answer to that.
+    /// Waits for the answer to that message.
     pub(super) async fn heard(&self, answer: Option<MessageAnswer>) {
         if let Some(notifier) = &self.notifier {
             notifier.heard(answer).await;
         }
     }
 
-    /// Whether an export can still stand for the one that was opened first.
+    /// Checks that a reopened export is compatible with the one opened first.
     fn check(&self, again: &Dialled) -> Result<(), ClientError> {
         let (facts, remote) = (self.facts(), again.client.remote());
         let refuse = |what: String| Err(ClientError::Refused(what));
@@ -132,7 +132,7 @@ impl Link {
         Ok(())
     }
 
-    /// What comes of the answer to a change.
+    /// Processes the answer to a change; see [`Line::settle`].
     pub(super) async fn settle(
         &self,
         channel: &Channel,
@@ -158,11 +158,11 @@ impl Link {
         self.line.on_loss(call);
     }
 
-    /// Looks at the export's size again, over a new connection, since sizes are told at the start
-    /// of one: that.
+    /// Reads the export's size again, over a new connection, since a size is told only when a
+    /// connection is opened. Returns the size in bytes.
     pub(super) async fn grow(&self) -> io::Result<u64> {
         self.channel().await?;
-        // Beside the connection that there is, which goes on until this takes its place.
+        // A second connection; the first one continues until this replaces it.
         let again = self.dial(self.id.beside()).await.map_err(|error| self.failed(error))?;
         let size = again.size;
         if size <= self.facts().size {
@@ -176,7 +176,7 @@ impl Link {
     }
 }
 
-/// Connects, and opts in where something is to be told.
+/// Connects, and opts in if there is a notifier.
 async fn dial(
     uri: &Uri,
     options: &ClientOptions,

@@ -1,5 +1,5 @@
-//! What a volume sends to the server that is its store beside requests: hints about what leaves its
-//! cache (`hint_sender.rs`), or the messages of a scheme's level (`level_sender.rs`).
+//! What a volume sends, beside requests, to the server that is its store: hints about what leaves
+//! its cache (`hint_sender.rs`), or the messages of a level of a scheme (`level_sender.rs`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use undercroft_nbd::{Client, ClientError};
 use super::hint_sender::HintSender;
 use super::level_sender::LevelSender;
 
-/// What sends, to which the connection gives each request before it goes.
+/// The sender; the connection calls it before each request.
 #[derive(Clone)]
 pub(in crate::serve) enum Notifier {
     /// Hints about the blocks that leave the cache.
@@ -19,14 +19,14 @@ pub(in crate::serve) enum Notifier {
     Level(Arc<LevelSender>),
 }
 
-/// What a new connection is good for.
+/// What a new connection can be used for.
 pub(super) enum Opened {
     Mailbox(Result<Mailbox, ClientError>),
     Link(Result<LevelLink, ClientError>),
 }
 
 impl Notifier {
-    /// The context that a new connection is to be opened with.
+    /// The metadata context to request when opening a connection.
     pub(super) fn context(&self) -> String {
         match self {
             Self::Hints(sender) => sender.context(),
@@ -34,7 +34,7 @@ impl Notifier {
         }
     }
 
-    /// Looks what a new connection is good for.
+    /// Checks what a new connection can be used for.
     pub(super) fn open(&self, client: Client) -> Opened {
         match self {
             Self::Hints(sender) => Opened::Mailbox(sender.mailbox(client)),
@@ -42,7 +42,7 @@ impl Notifier {
         }
     }
 
-    /// Why it is good for nothing, and what would help.
+    /// Why the connection cannot be used, with advice.
     pub(super) fn refused(&self, opened: &Opened) -> Option<String> {
         match (self, opened) {
             (Self::Hints(sender), Opened::Mailbox(Err(error))) => Some(format!(
@@ -61,7 +61,7 @@ impl Notifier {
         }
     }
 
-    /// Begins to send what no request takes along; to be called once.
+    /// Starts to send what no request takes along; call it once.
     pub(super) fn start(&self) {
         match self {
             Self::Hints(sender) => sender.start(),
@@ -69,7 +69,7 @@ impl Notifier {
         }
     }
 
-    /// A new connection takes the place of the last one.
+    /// Replaces the last connection by a new one.
     pub(super) fn attach(&self, store: &str, opened: Opened) {
         match (self, opened) {
             (Self::Hints(sender), Opened::Mailbox(opened)) => sender.attach(store, opened),
@@ -78,7 +78,7 @@ impl Notifier {
         }
     }
 
-    /// Says what there is to say before a request for these bytes, which goes next.
+    /// Sends what must precede a request for these bytes, which must be sent next.
     pub(super) async fn before(&self, bytes: Range<u64>, changes: bool) -> Option<MessageAnswer> {
         match self {
             Self::Hints(sender) => sender.before(bytes, changes).await,
@@ -86,12 +86,12 @@ impl Notifier {
         }
     }
 
-    /// Waits for the answer to that.
+    /// Waits for the answer to that message.
     pub(super) async fn heard(&self, answer: Option<MessageAnswer>) {
         match self {
             Self::Hints(sender) => sender.heard(answer).await,
             Self::Level(_) => {
-                // An answer that is lost is counted where it was waited for.
+                // Lost answers are counted where they are awaited.
                 if let Some(answer) = answer {
                     let _ = answer.await;
                 }

@@ -1,4 +1,5 @@
-//! `volume.json`: what a volume in an object store is. Comes from outside, so it is checked.
+//! `volume.json`: the description of a volume in an object store. It comes from outside, so it is
+//! checked.
 
 use std::io::{self, ErrorKind};
 
@@ -12,16 +13,17 @@ use crate::object::ObjectSpec;
 
 const FORMAT: &str = "undercroft-volume";
 
-/// The version that is written, and the only one that is read.
+/// The version that is written, and the only one that is accepted.
 const VERSION: u32 = 1;
 
-/// Bytes of an object, if nobody says otherwise: a compromise between requests and rewriting.
+/// Default size of an object in bytes: a compromise between the number of requests and the cost of
+/// rewriting.
 const OBJECT_BYTES: u64 = 4 << 20;
 
-/// Most bytes of the description: nobody else's large file is read into memory.
+/// Most bytes of the description, so that no unrelated large file is read into memory.
 const MAX_DESCRIPTION: u64 = 64 << 10;
 
-/// The description. Fields that this version does not know are left alone.
+/// The description. Unknown fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Description {
     format: String,
@@ -31,7 +33,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// The description of a volume that is there, or is made now.
+    /// The description of an existing volume, or of a new one, which is created.
     pub(super) async fn open(
         place: &Place,
         spec: &ObjectSpec,
@@ -60,7 +62,7 @@ impl Description {
         Ok(description)
     }
 
-    /// The description, if there is one.
+    /// The description, if the volume exists.
     pub(super) async fn read(place: &Place) -> io::Result<Option<Description>> {
         let found = match place.objects.get(&place.description()).await {
             Ok(found) => found,
@@ -89,7 +91,7 @@ impl Description {
         if !object.is_power_of_two() || !(4096..=1 << 30).contains(&object) {
             return Err(damaged(place, "object_bytes is no power of two from 4 KiB to 1 GiB"));
         }
-        // The last object ends within what can be addressed, too.
+        // The last object must also end within the largest possible size.
         if self.size_bytes > MAX_BYTES - object {
             return Err(damaged(place, "size_bytes is too large"));
         }
@@ -102,7 +104,7 @@ impl Description {
         let description = Description { format, version: VERSION, size_bytes, object_bytes };
         description.check(place)?;
         let text = serde_json::to_vec_pretty(&description).map_err(io::Error::other)?;
-        // If another server makes one at the same moment, one of the two is refused.
+        // If another server creates the volume at the same moment, one of the two is refused.
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = place.objects.put_opts(&place.description(), text.into(), options).await;
         put.map_err(failure)?;

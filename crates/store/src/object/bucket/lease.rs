@@ -1,18 +1,18 @@
-//! The lease on a volume in a bucket: which server may change it.
+//! The lease on a volume in a bucket: it determines which server may change the volume.
 //!
-//! `lease.json` names the holder, who counts its renewals there. Every change of the file is
-//! conditional on what was read before, so of two servers that want it one gets it. No two clocks
-//! are compared:
+//! `lease.json` names the holder and counts its renewals. Every change of the file is conditional
+//! on the version that was read, so of two servers that want the lease only one gets it. Clocks of
+//! two servers are never compared:
 //!
 //! 1. The holder renews every [`RENEWAL`]. It changes the volume only until [`TERM`] less
-//!    [`MARGIN`] after it began the last renewal that succeeded.
-//! 2. Another server takes the lease over once it has seen the same renewal for [`TERM`] by its
+//!    [`MARGIN`] after it began the last successful renewal.
+//! 2. Another server takes the lease over after it has seen the same renewal for [`TERM`] by its
 //!    own clock. If it sees a new one, it is refused, with the holder's name.
-//! 3. A server that closes the volume gives the lease up, and the next one has it at once.
+//! 3. A server that closes the volume releases the lease, so that the next one gets it at once.
 //!
-//! [`MARGIN`] is for clocks of different speed, and for a change that the service still carries
-//! out when its caller has stopped waiting. A service that holds one back for longer can break
-//! this; nothing but a condition on every object would help against that.
+//! [`MARGIN`] allows for clocks of different speed, and for a change that the service still
+//! executes after its caller has stopped waiting. A service that delays a change for longer can
+//! break this rule; only a condition on every object would prevent that.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
@@ -27,31 +27,31 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::failure;
 
-/// How long a lease holds without being renewed.
+/// How long a lease lasts without renewal.
 const TERM: Duration = Duration::from_secs(15);
-/// How often it is renewed: two may fail.
+/// How often it is renewed; two renewals may fail.
 const RENEWAL: Duration = Duration::from_secs(4);
-/// How long before its end the holder stops.
+/// How long before the lease's end the holder stops changing the volume.
 const MARGIN: Duration = Duration::from_secs(3);
-/// How often one who waits for it looks.
+/// How often a waiting server reads the file.
 const LOOK: Duration = Duration::from_secs(1);
 
 const FORMAT: &str = "undercroft-lease";
 const VERSION: u32 = 1;
-/// Most bytes of the file: nobody else's large file is read into memory.
+/// Most bytes of the file, so that no unrelated large file is read into memory.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     format: String,
     version: u32,
-    /// Who has it; nobody, if it was given up.
+    /// The holder; `None` if the lease was released.
     holder: Option<Holder>,
     renewals: u64,
 }
 
-/// A server, in words for people and with a number that no other has.
+/// A server: a description for people, and a unique id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Holder {
     id: String,
@@ -59,21 +59,21 @@ struct Holder {
     process: u32,
 }
 
-/// Where the file is.
+/// The place of the file.
 #[derive(Clone)]
 struct Desk {
     objects: Arc<dyn ObjectStore>,
     path: Path,
 }
 
-/// What became of a conditional change of the file.
+/// The result of a conditional change of the file.
 enum Put {
     Done,
-    /// Somebody else changed it first.
+    /// Another server changed it first.
     Beaten,
 }
 
-/// A lease that is held. Dropping it lets it run out.
+/// A lease that this server holds. If it is dropped without release, it expires.
 pub(super) struct Lease {
     desk: Desk,
     me: Holder,
@@ -82,18 +82,18 @@ pub(super) struct Lease {
 }
 
 struct State {
-    /// Until when changes are allowed.
+    /// The time until which changes are allowed.
     until: Instant,
-    /// Who took it, or that it was given up.
+    /// How the lease was lost, or that it was released.
     lost: Option<String>,
 }
 
 impl Lease {
-    /// Takes the lease at `path`, which may take [`TERM`] after a holder that did not give it up.
+    /// Takes the lease at `path`. This may take [`TERM`] if the last holder did not release it.
     ///
     /// # Errors
-    /// [`ErrorKind::ResourceBusy`]: another server has it, which is named. Also if the service
-    /// cannot be reached, or knows no conditional writes.
+    /// [`ErrorKind::ResourceBusy`]: another server holds it; the error names that server. Other
+    /// errors: the service cannot be reached, or does not support conditional writes.
     pub(super) async fn take(objects: Arc<dyn ObjectStore>, path: Path) -> io::Result<Lease> {
         let desk = Desk { objects, path };
         let me = Holder::this_process();
@@ -104,10 +104,10 @@ impl Lease {
         Ok(Lease { desk, me, state, renewing })
     }
 
-    /// Lets a change happen while the lease is held, and cuts it off when it is not.
+    /// Runs a change while the lease is held, and aborts it when the lease ends.
     ///
     /// # Errors
-    /// Of the change, or that the lease is not held and why.
+    /// The change's error, or that the lease is not held and why.
     pub(super) async fn within<T>(
         &self,
         change: impl Future<Output = io::Result<T>>,
@@ -121,10 +121,10 @@ impl Lease {
         }
     }
 
-    /// Gives the lease up. No change may be under way, and none is allowed any more.
+    /// Releases the lease. No change may be running, and none is allowed afterwards.
     ///
     /// # Errors
-    /// The service cannot be reached: it will run out.
+    /// The service cannot be reached; the lease will expire.
     pub(super) async fn give_up(&self) -> io::Result<()> {
         self.renewing.abort();
         let before = lock(&self.state).lost.replace("this server has given it up".to_owned());
@@ -137,7 +137,7 @@ impl Lease {
                 return Ok(());
             }
             let nobodys = Note { holder: None, ..note };
-            // A renewal that was under way may still come in between.
+            // A renewal that was running may still come in between.
             if let Put::Done = self.desk.put(&nobodys, PutMode::Update(at)).await? {
                 return Ok(());
             }
@@ -163,7 +163,7 @@ impl Drop for Lease {
     }
 }
 
-/// Renews a lease until somebody else has it.
+/// Renews a lease until another server has it.
 async fn renew(desk: Desk, me: Holder, state: Arc<Mutex<State>>) {
     loop {
         sleep(RENEWAL).await;
@@ -174,14 +174,14 @@ async fn renew(desk: Desk, me: Holder, state: Arc<Mutex<State>>) {
                 lock(&state).lost = lost;
                 return;
             }
-            // Tried again; what is to be changed meanwhile says what is wrong.
+            // It is tried again; changes in the meantime report the problem.
             Ok(Err(_)) | Err(_) => {}
         }
     }
 }
 
 impl Desk {
-    /// Gets the lease: the moment from which it counts.
+    /// Acquires the lease. Returns the time from which it counts.
     async fn acquire(&self, me: &Holder) -> io::Result<Instant> {
         let mut seen: Option<(Note, Instant)> = None;
         loop {
@@ -208,7 +208,7 @@ impl Desk {
             };
             let note = Note::of(me);
             if let Put::Done = self.put(&note, mode).await? {
-                // The file exists now: a service that makes it anew minds no conditions.
+                // The file exists now, so a service that creates it again ignores conditions.
                 return match self.put(&note, PutMode::Create).await? {
                     Put::Beaten => Ok(begun),
                     Put::Done => Err(io::Error::other(no_conditions())),
@@ -217,7 +217,7 @@ impl Desk {
         }
     }
 
-    /// Renews: none, or who has it now.
+    /// Renews the lease. Returns `None`, or how the lease was lost.
     async fn renew(&self, me: &Holder) -> io::Result<Option<String>> {
         let Some((note, at)) = self.read().await? else {
             return Ok(Some(format!("{} was deleted", self.path)));
@@ -281,7 +281,7 @@ impl Note {
 impl Holder {
     fn this_process() -> Holder {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        // Seeded by the system, differently each time.
+        // The system seeds this differently each time.
         let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
         Holder { id, host: host.trim_end().to_owned(), process: std::process::id() }
     }

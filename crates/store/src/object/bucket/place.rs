@@ -1,4 +1,4 @@
-//! Where a volume's objects are, and how they are named.
+//! The place and the names of a volume's objects.
 
 use std::io;
 use std::ops::Range;
@@ -21,14 +21,14 @@ use crate::object::{ObjectPlace, ObjectService};
 pub(super) struct Place {
     pub(super) objects: Arc<dyn ObjectStore>,
     prefix: Path,
-    /// Lists come in the order of names.
+    /// Whether listings are ordered by name.
     ordered: bool,
-    /// Where they are if they are files.
+    /// The folder, if the objects are files.
     folder: Option<PathBuf>,
 }
 
 impl Place {
-    /// Sets up the client; nothing is asked of the service yet.
+    /// Sets up the client, without contacting the service.
     pub(super) fn new(place: &ObjectPlace) -> io::Result<Place> {
         let mut files = None;
         let (objects, prefix, ordered): (Arc<dyn ObjectStore>, _, _) = match place {
@@ -51,7 +51,7 @@ impl Place {
         self.prefix.clone().join("volume.json")
     }
 
-    /// Says which server may change the volume.
+    /// The file that tells which server may change the volume.
     pub(super) fn lease(&self) -> Path {
         self.prefix.clone().join("lease.json")
     }
@@ -65,8 +65,8 @@ impl Place {
         self.data().join(format!("{number:016x}"))
     }
 
-    /// Makes deletions durable: services do so by themselves, and the client for folders does for
-    /// what it writes only.
+    /// Makes deletions durable. Services do that themselves, but the client for folders syncs
+    /// writes only.
     pub(super) async fn settle_deletions(&self) -> io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let data = folder.join("data");
@@ -74,7 +74,7 @@ impl Place {
         sync.await.map_err(io::Error::other)?
     }
 
-    /// Those objects of a range that exist, in order. What else lies there is left alone.
+    /// The existing objects of a range, in order. Other files there are ignored.
     pub(super) async fn list(&self, range: Range<u64>) -> io::Result<Vec<u64>> {
         let folder = self.data();
         let mut listed = match range.start.checked_sub(1) {
@@ -95,10 +95,10 @@ impl Place {
     }
 }
 
-/// The client has no cryptography of its own: it takes what its process has, and panics if that is
-/// nothing.
+/// Installs a cryptography provider: the client uses that of the process, and panics if there is
+/// none.
 fn set_cryptography() {
-    // Fails if there is one.
+    // Fails if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -117,7 +117,7 @@ fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn 
     })
 }
 
-/// The number in an object's name, if it is exactly as [`Place::object`] writes it.
+/// The number in an object's name, if [`Place::object`] would write exactly this name.
 fn number(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name, 16).ok()?;
     (format!("{number:016x}") == name).then_some(number)

@@ -1,4 +1,4 @@
-//! Two servers and one lease, on a clock that stands still until all wait for it.
+//! Tests with two servers and one lease, on a clock that advances only when all wait for it.
 
 use std::io::ErrorKind;
 
@@ -21,7 +21,7 @@ async fn change(lease: &Lease) -> io::Result<()> {
     lease.within(async { Ok(()) }).await
 }
 
-/// The service answers after so long.
+/// Makes the service answer after this time.
 fn slow(service: &Service, by: Duration) {
     service.config_mut(|config| {
         config.wait_get_per_call = by;
@@ -49,7 +49,7 @@ async fn a_second_server_is_refused_until_the_first_gives_up() {
     let second = take(&service).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::ZERO);
     change(&second).await.unwrap();
-    // The first one may say it twice, and takes nothing away.
+    // Releasing twice is allowed, and takes nothing from the next holder.
     first.give_up().await.unwrap();
     sleep(2 * TERM).await;
     change(&second).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_lease_that_nobody_renews_is_taken_over() {
     assert!(change(&dead).await.is_err());
 }
 
-/// The old holder stops before the new one may begin, however the service stalls.
+/// The old holder stops before a new one may begin, however long the service stalls.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_cannot_renew_stops_in_time() {
     let service = service();
@@ -83,7 +83,7 @@ async fn a_holder_that_cannot_renew_stops_in_time() {
     assert!(cut.to_string().contains("could not be renewed"), "{cut}");
     assert!(begun.elapsed() <= TERM - MARGIN, "{:?}", begun.elapsed());
     assert!(change(&lease).await.is_err());
-    // Nobody took it meanwhile: it goes on.
+    // No other server took it meanwhile, so it continues.
     slow(&service, Duration::ZERO);
     sleep(2 * TERM).await;
     change(&lease).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_holder_learns_who_took_its_lease() {
     let asleep = take(&service).await.unwrap();
     slow(&service, 100 * TERM);
     sleep(2 * TERM).await;
-    // As seen by a server that the service answers.
+    // What a server sees that the service still answers.
     let other = Holder { id: "1".to_owned(), host: "elsewhere".to_owned(), process: 7 };
     let text = serde_json::to_vec(&Note::of(&other)).unwrap();
     slow(&service, Duration::ZERO);
@@ -137,7 +137,7 @@ async fn damage_and_services_without_conditions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let files = object_store::local::LocalFileSystem::new_with_prefix(folder.path()).unwrap();
     let files: Arc<dyn ObjectStore> = Arc::new(files);
-    // Files can be made on a condition, and not be changed on one.
+    // A service that supports conditional creation, but no conditional changes.
     let lease = Lease::take(Arc::clone(&files), Path::from("lease.json")).await.unwrap();
     sleep(2 * TERM).await;
     assert!(change(&lease).await.is_err());
