@@ -111,7 +111,8 @@ class Callgrind:
     def count(self):
         """What the program has executed, once it has ended."""
         output = pathlib.Path(self.file.name).read_text()
-        return int(re.search(r"^(?:summary|totals): (\d+)", output, re.M)[1])
+        # The summary is 0 where counting was switched off at the end; the totals come last.
+        return int(re.findall(r"^(?:summary|totals): (\d+)", output, re.M)[-1])
 
 
 @dataclasses.dataclass
