@@ -351,6 +351,10 @@ pub struct Stats {
     pub flush_failures: u64,
     /// Requests answered with EIO because the store did not answer in time.
     pub store_timeouts: u64,
+    /// Requests that were recorded.
+    pub recorded: u64,
+    /// Requests that were left out of the recording, for want of time or after an error.
+    pub unrecorded: u64,
     /// Blocks resident now.
     pub resident: u64,
     /// Capacity in blocks.
@@ -414,6 +418,8 @@ impl Stats {
         self.write_failures += other.write_failures;
         self.flush_failures += other.flush_failures;
         self.store_timeouts += other.store_timeouts;
+        self.recorded += other.recorded;
+        self.unrecorded += other.unrecorded;
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
         self.unloaded += other.unloaded;

@@ -1,5 +1,7 @@
 //! Errors of a volume's configuration.
 
+use std::io;
+
 use undercroft_cache::placement::PlacementError;
 use undercroft_cache::policy::SpecError;
 use undercroft_frames::MemoryError;
@@ -39,6 +41,9 @@ pub enum VolumeError {
     /// A movement scheme does not fit the other options.
     #[error("volume {0}: placement={1}: {2}")]
     Scheme(String, String, &'static str),
+    /// Requests cannot be recorded.
+    #[error("volume {0}: record: {1}")]
+    Recording(String, io::Error),
     /// No memory for the frames.
     #[error("volume {0}: {1}")]
     Memory(String, MemoryError),

@@ -1,6 +1,8 @@
 //! The options of a volume, further values that it runs with, and what is derived from both.
 
 use std::fmt;
+use std::num::NonZero;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use super::{Reporting, VolumeError, VolumePlacement, forms};
 use crate::lower::Lower;
 use crate::shard::content::BLOCK_BYTES_MAX;
 use crate::shard::tell::Listener;
+use crate::volume::recorder::Recording;
 
 /// When a write is answered, and whether it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +140,12 @@ pub struct VolumeConfig {
     /// Bytes to read ahead of a sequential reader; 0: none.
     #[serde(rename = "read-ahead", with = "forms::size")]
     pub read_ahead_bytes: u64,
+    /// The folder for traces of what clients ask; none: nothing is recorded.
+    pub record: Option<PathBuf>,
+    /// One block in so many is recorded.
+    pub record_sample: NonZero<u32>,
+    /// Complete files that are kept of a recording; the oldest is deleted.
+    pub record_files: NonZero<u32>,
     /// Whether all changes are refused.
     pub read_only: bool,
     /// Whether the volume can be opened over TLS only.
@@ -210,6 +219,9 @@ impl VolumeConfig {
             shards: 1,
             spare_frames: spare_frames(cache_blocks),
             read_ahead_bytes: 0,
+            record: None,
+            record_sample: NonZero::<u32>::MIN,
+            record_files: NonZero::new(8).expect("8 is not 0"),
             read_only: false,
             tls_required: false,
             clients: Vec::new(),
@@ -231,6 +243,17 @@ impl VolumeConfig {
     pub(crate) fn client_blocks(&self) -> Option<u32> {
         let blocks = |bytes: u64| bytes / u64::from(self.block_bytes.max(1));
         self.client_cache.map(|bytes| blocks(bytes).clamp(1, 1 << 30) as u32)
+    }
+
+    /// What is recorded, and where.
+    pub(crate) fn recording(&self) -> Option<Recording> {
+        Some(Recording {
+            folder: self.record.clone()?,
+            name: self.name.clone(),
+            block_bytes: self.block_bytes,
+            one_in: self.record_sample,
+            files: self.record_files,
+        })
     }
 
     /// Whether the store runs the next level of the volume's scheme.

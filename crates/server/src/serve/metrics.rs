@@ -114,7 +114,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 21] = numbers! {
+static NUMBERS: [Number; 23] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -132,6 +132,8 @@ static NUMBERS: [Number; 21] = numbers! {
     counter write_failures "Blocks whose write to the store failed";
     counter flush_failures "Flushes that the store failed";
     counter store_timeouts "Requests failed because the store did not answer in time";
+    counter recorded "Requests that were recorded";
+    counter unrecorded "Requests that were left out of the recording";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
     gauge unloaded "Blocks resident that were not read again since a warm restart";

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use undercroft_nbd::Failure;
 
@@ -88,6 +89,14 @@ impl Volume {
         let answered = self.until(|| self.pending.load(Ordering::SeqCst) == 0);
         // A request that the store does not answer must not keep dirty blocks from being written.
         let _ = timeout_at(start + patience / 2, answered).await;
+        if let Some(recorder) = &self.recorder {
+            let recorder = Arc::clone(recorder);
+            let ended = spawn_blocking(move || recorder.end());
+            if timeout_at(start + patience / 2, ended).await.is_err() {
+                let name = &self.config.name;
+                tracing::warn!(volume = name, "the recording is not complete: its disk is slow");
+            }
+        }
         let mut pause = PAUSE_FIRST;
         loop {
             let ended = match timeout_at(deadline, self.write_everything()).await {

@@ -13,6 +13,7 @@ pub(crate) mod hint_dispatch;
 pub(crate) mod launch;
 pub(crate) mod losses;
 pub(crate) mod range_requests;
+pub(crate) mod recorder;
 pub(crate) mod reloader;
 pub(crate) mod requests;
 pub(crate) mod restore;
@@ -55,6 +56,7 @@ use crate::volume::feed::Feed;
 use crate::volume::flush::flusher;
 use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
+use crate::volume::recorder::Recorder;
 use crate::volume::reloader::reloader;
 use crate::volume::timeouts::watch;
 
@@ -105,6 +107,8 @@ pub struct Volume {
     pub(crate) flush_failures: AtomicU64,
     /// Requests that were answered before they ended.
     pub(crate) overdue: Arc<Overdue>,
+    /// Present if requests are recorded.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     /// Number of unanswered requests.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -147,6 +151,10 @@ impl Volume {
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
+        let recorder = config.recording().map(Recorder::begin).transpose();
+        let recorder = recorder
+            .map_err(|error| VolumeError::Recording(config.name.clone(), error))?
+            .map(Arc::new);
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             config,
@@ -170,6 +178,7 @@ impl Volume {
             losses,
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
+            recorder,
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
@@ -282,6 +291,9 @@ impl Volume {
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
+        if let Some(recorder) = &self.recorder {
+            [stats.recorded, stats.unrecorded] = recorder.counts();
+        }
         let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
         stats.flush_failures += told.unwrap_or(0);
         stats

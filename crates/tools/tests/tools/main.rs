@@ -11,4 +11,5 @@ mod cooperation;
 mod equality;
 mod hinted_load;
 mod load;
+mod recording;
 mod telling;
