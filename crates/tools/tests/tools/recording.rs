@@ -1,5 +1,5 @@
-//! What a server records is what it was asked: the simulator counts on the recording what the server
-//! counted, and a sample holds the blocks that it should.
+//! What a server records is what it was asked: the simulator counts on the recording what the
+//! server counted, and a sample holds the blocks that it should.
 
 use std::path::{Path, PathBuf};
 
