@@ -7,6 +7,7 @@
 //! of the whole tree adds ([`named`]).
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -118,6 +119,10 @@ forms! {
     some_size: Option<u64>, String,
         |text| parse_size(&text).map(Some),
         |bytes| bytes.map_or(String::new(), |bytes| Bytes(bytes).to_string());
+    /// A folder or file, or nothing.
+    some_path: Option<PathBuf>, String,
+        |text| Ok((!text.is_empty()).then(|| PathBuf::from(text))),
+        |path| path.as_ref().map_or(String::new(), |path| path.display().to_string());
     /// Whole seconds.
     seconds: Duration, u64, |s| Ok(Duration::from_secs(s)), |time| time.as_secs();
     /// Whole seconds; 0: no limit.

@@ -140,11 +140,12 @@ pub struct VolumeConfig {
     /// Bytes to read ahead of a sequential reader; 0: none.
     #[serde(rename = "read-ahead", with = "forms::size")]
     pub read_ahead_bytes: u64,
-    /// The folder for traces of what clients ask; none: nothing is recorded.
+    /// The folder for traces of the requests; none: nothing is recorded.
+    #[serde(with = "forms::some_path")]
     pub record: Option<PathBuf>,
-    /// One block in so many is recorded.
+    /// One block in this many is recorded.
     pub record_sample: NonZero<u32>,
-    /// Complete files that are kept of a recording; the oldest is deleted.
+    /// Complete files of a recording to keep; older ones are deleted.
     pub record_files: NonZero<u32>,
     /// Whether all changes are refused.
     pub read_only: bool,
