@@ -69,8 +69,14 @@ impl Recorder {
     /// Begins to record.
     ///
     /// # Errors
-    /// The folder cannot be made or read, or there is no thread.
+    /// The folder, which the error names, cannot be made or read; or there is no thread.
     pub(crate) fn begin(recording: Recording) -> io::Result<Self> {
+        let folder = recording.folder.display().to_string();
+        Self::try_begin(recording)
+            .map_err(|error| io::Error::new(error.kind(), format!("{folder}: {error}")))
+    }
+
+    fn try_begin(recording: Recording) -> io::Result<Self> {
         let (block_bytes, one_in) = (recording.block_bytes.into(), recording.one_in.get().into());
         fs::create_dir_all(&recording.folder)?;
         let files = Files::new(recording)?;

@@ -76,6 +76,27 @@ pub struct Replay {
     pub options: ClientOptions,
 }
 
+impl Default for Replay {
+    /// One request at a time on one connection, without a first level; nothing is told or checked.
+    fn default() -> Self {
+        Self {
+            l1: None,
+            write_mode: WriteMode::Allocate,
+            depth: 1,
+            connections: 1,
+            single: false,
+            verify: false,
+            report: Report::Nothing,
+            batch: 1,
+            below: Below::Nothing,
+            awareness: Awareness::default(),
+            probe: false,
+            placement: None,
+            options: ClientOptions::default(),
+        }
+    }
+}
+
 /// The results of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {

@@ -188,18 +188,12 @@ async fn equal(trace: &DenseTrace, case: &Case) -> (ReplayReport, AwareStats) {
     };
     let how = Replay {
         l1: Some(spec(upper).build(&Context::new(c1)).expect("a policy")),
-        write_mode: WriteMode::Allocate,
-        depth: 1,
-        connections: 1,
         single: true,
         verify: true,
         report,
-        batch: 1,
         below,
         awareness: awareness.unwrap_or_default(),
-        probe: false,
-        placement: None,
-        options: ClientOptions::default(),
+        ..Replay::default()
     };
     let played = replay(trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
     assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
@@ -520,18 +514,10 @@ async fn a_server_is_found_out_from_the_replies_of_a_replay() {
         let served = serve(policy, blocks, None, SLOW).await;
         let how = Replay {
             l1: Some(spec("lru").build(&Context::new(60)).expect("a policy")),
-            write_mode: WriteMode::Allocate,
-            depth: 1,
-            connections: 1,
             single: true,
             verify: true,
-            report: Report::Nothing,
-            batch: 1,
-            below: Below::Nothing,
-            awareness: Awareness::default(),
             probe: true,
-            placement: None,
-            options: ClientOptions::default(),
+            ..Replay::default()
         };
         let played =
             replay(&trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");

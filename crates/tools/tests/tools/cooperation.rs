@@ -13,7 +13,7 @@ use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::Report;
-use undercroft_nbd::{ClientOptions, Endpoint, Uri};
+use undercroft_nbd::{Endpoint, Uri};
 use undercroft_server::VolumeConfig;
 use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
 use undercroft_sim::{Config, Cooperation, Evictions, LevelConfig, simulate_placed};
@@ -140,18 +140,9 @@ async fn check(trace: &DenseTrace, l1: &str, policies: &[&str], placement: &str,
     for l2 in policies {
         let how = Replay {
             l1: Some(spec(l1).build(&Context::new(L1)).expect("a policy")),
-            write_mode: WriteMode::Allocate,
-            depth: 1,
-            connections: 1,
-            single: false,
             verify: true,
             report,
-            batch: 1,
-            below: undercroft_cache::Below::Nothing,
-            awareness: Default::default(),
-            probe: false,
-            placement: None,
-            options: ClientOptions::default(),
+            ..Replay::default()
         };
         let played = replay(trace, BLOCK as u32, &served.uri(l2), how, |_| ()).await;
         let played = played.expect("a replay");

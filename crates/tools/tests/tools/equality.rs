@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
-use undercroft_hints::Report;
-use undercroft_nbd::{ClientOptions, Endpoint, Uri};
+use undercroft_nbd::{Endpoint, Uri};
 use undercroft_server::VolumeConfig;
 use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
 use undercroft_sim::{Config, LevelConfig, simulate};
@@ -142,18 +141,8 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             l1: l1_level
                 .as_ref()
                 .map(|(spec, capacity)| spec.build(&Context::new(*capacity)).expect("a policy")),
-            write_mode: WriteMode::Allocate,
-            depth: 1,
-            connections: 1,
-            single: false,
             verify: true,
-            report: Report::Nothing,
-            batch: 1,
-            below: undercroft_cache::Below::Nothing,
-            awareness: Default::default(),
-            probe: false,
-            placement: None,
-            options: ClientOptions::default(),
+            ..Replay::default()
         };
         let endpoint = Endpoint::Unix(socket.clone());
         let uri = Uri { endpoint, export: policy.to_string(), tls: false };

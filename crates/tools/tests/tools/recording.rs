@@ -4,8 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use undercroft_cache::WriteMode;
-use undercroft_hints::Report;
-use undercroft_nbd::{ClientOptions, Endpoint, Uri};
+use undercroft_nbd::{Endpoint, Uri};
 use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
 use undercroft_server::{Stats, VolumeConfig};
 use undercroft_sim::{Config, LevelConfig, simulate};
@@ -58,21 +57,7 @@ async fn record(folder: &Path, one_in: u32) -> Stats {
     let running = running.expect("a server");
     let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=9000,writes=0.25,alpha=0.7");
     let trace = load(spec.expect("a generator").reader());
-    let how = Replay {
-        l1: None,
-        write_mode: WriteMode::Allocate,
-        depth: 1,
-        connections: 1,
-        single: true,
-        verify: true,
-        report: Report::Nothing,
-        batch: 1,
-        below: undercroft_cache::Below::Nothing,
-        awareness: Default::default(),
-        probe: false,
-        placement: None,
-        options: ClientOptions::default(),
-    };
+    let how = Replay { single: true, verify: true, ..Replay::default() };
     let uri = Uri { endpoint: Endpoint::Unix(socket), export: "v".into(), tls: false };
     let played = replay(&trace, BLOCK as u32, &uri, how, |_| ()).await.expect("a replay");
     assert_eq!(played.mismatches, 0);

@@ -6,7 +6,6 @@ use undercroft_cache::policy::{Context, Policy, Spec};
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{Level, Reference, WriteMode};
 use undercroft_hints::Report;
-use undercroft_nbd::ClientOptions;
 use undercroft_tools::{Replay, ReplayError, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
@@ -27,21 +26,7 @@ fn policy(text: &str) -> Box<dyn Policy> {
 }
 
 fn how(l1: Option<Box<dyn Policy>>, write_mode: WriteMode, report: Report) -> Replay {
-    Replay {
-        l1,
-        write_mode,
-        depth: 1,
-        connections: 1,
-        single: false,
-        verify: true,
-        report,
-        batch: 1,
-        below: undercroft_cache::Below::Nothing,
-        awareness: Default::default(),
-        probe: false,
-        placement: None,
-        options: ClientOptions::default(),
-    }
+    Replay { l1, write_mode, verify: true, report, ..Replay::default() }
 }
 
 fn lower(placement: &str, mode: WriteMode) -> Level {
@@ -98,7 +83,6 @@ async fn with_many_in_flight_what_is_handed_over_is_right() {
     let how = Replay {
         depth: 16,
         batch: 8,
-        placement: None,
         ..how(Some(policy("lru")), WriteMode::Allocate, Report::Demotions)
     };
     let played = replay(&trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
