@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-hierarchies bench-aware bench-against bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against bench-databases clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-turns   what a client gets beside floods of dear requests (about a minute)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
+	@echo "make bench-recording  what recording its requests costs a server (two minutes)"
 	@echo "make bench-hierarchies  what schemes cost beside LRU over the same levels (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
 	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
@@ -84,6 +85,9 @@ bench-turns: build
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)
+
+bench-recording: build
+	@python3 tools/bench/recording.py $(UNDERCROFT) $(BENCH)
 
 bench-hierarchies: build
 	@python3 tools/bench/hierarchies.py $(UNDERCROFT) $(BENCH)

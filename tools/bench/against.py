@@ -36,6 +36,7 @@ def main():
             *([] if quick else server.cases(stack, options.before, 2, True)),
             *([] if quick else hints.cases(stack, options.before, 2, True)),
             *bench.cases(options.before, timed, False, quick),
+            *bench.pairs(options.before, quick),
             *hierarchies.cases(SCHEMED[1:] if quick else SCHEMED),
             *server.cases(stack, options.before, 0.5, False),
             *hints.cases(stack, options.before, 0.5, False),

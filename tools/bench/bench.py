@@ -194,6 +194,17 @@ def cases(program, policies, is_exact, is_quick):
         yield Case(f"simulation, {policy}", unit, lambda program, policy=policy: of(program, policy), limit, 1 if is_exact else 0)
 
 
+def pairs(program, is_quick):
+    """Levels that exchange what they hold, to compare two programs in: processor time of the simulation alone."""
+    path = generated(program, 40_000, 40_000 if is_quick else 200_000)
+    for upper, lower in [("lru-ca", "lru"), ("lru", "lru-ca"), ("lru-ca,knows=bloom", "lru")]:
+        def time_of(program, upper=upper, lower=lower):
+            levels = ["--l1", f"4000blk:{upper}", "--l2", f"4000blk:{lower}"]
+            return child_report(program, "simulate", path, *levels)[0]["cpu_s"]
+
+        yield Case(f"simulation, {upper} above {lower}", "CPU s", time_of, LOOSE)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")

@@ -101,10 +101,11 @@ impl VolumeConfig {
     fn validate(&mut self, rest: u64) -> Result<(), String> {
         let name = &self.name;
         let is_long = name.is_empty() || name.len() > 255;
-        if is_long || name.starts_with('@') || name.contains(['/', '\0']) {
-            return Err(
-                "expected a name of 1 to 255 bytes without '/', not beginning with '@'".to_owned()
-            );
+        let is_folder = [".", ".."].contains(&name.as_str());
+        if is_long || is_folder || name.starts_with('@') || name.contains(['/', '\0']) {
+            return Err("expected a name of 1 to 255 bytes without '/', not beginning with '@', \
+                        and other than '.' and '..'"
+                .to_owned());
         }
         let policy = self.policy.to_string();
         if let Some(scheme) = self.placement.scheme().filter(|_| policy != "lru") {

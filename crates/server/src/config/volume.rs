@@ -140,7 +140,8 @@ pub struct VolumeConfig {
     /// Bytes to read ahead of a sequential reader; 0: none.
     #[serde(rename = "read-ahead", with = "forms::size")]
     pub read_ahead_bytes: u64,
-    /// The folder for traces of the requests; none: nothing is recorded.
+    /// The folder for traces of the requests, in a folder of their own for each volume; none:
+    /// nothing is recorded.
     #[serde(with = "forms::some_path")]
     pub record: Option<PathBuf>,
     /// One block in this many is recorded.
@@ -249,7 +250,7 @@ impl VolumeConfig {
     /// What is recorded, and where.
     pub(crate) fn recording(&self) -> Option<Recording> {
         Some(Recording {
-            folder: self.record.clone()?,
+            folder: self.record.as_ref()?.join(&self.name),
             name: self.name.clone(),
             block_bytes: self.block_bytes,
             one_in: self.record_sample,

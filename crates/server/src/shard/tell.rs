@@ -7,7 +7,8 @@
 //! when the store has its content and its operations are done.
 //!
 //! Everything is told under the lock of the shard. So the data of a block are passed on before
-//! anything can change the block again, and the receiver can keep that order.
+//! anything can change the block again, and the receiver can keep that order. A volume that has
+//! been closed tells nothing more.
 //!
 //! Not here: how it is sent (`serve/upstream/hint_sender.rs`).
 

@@ -110,6 +110,11 @@ impl Volume {
             sleep(pause).await;
             pause = (2 * pause).min(PAUSE_LONGEST);
         }
+        // A reload may still be running. What it evicts may have been changed by then, by whoever
+        // opens the store next.
+        for index in 0..self.shards.len() {
+            self.lock(index).listener = None;
+        }
         let late = self.overdue.open();
         if late > 0 {
             // Late requests may still take effect; nobody else may open the store before that.

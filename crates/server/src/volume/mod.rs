@@ -140,8 +140,9 @@ impl Volume {
         let cooperates = count > 0 && config.placement != VolumePlacement::default();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
+        let is_read_only = config.read_only || facts.read_only;
         // No client hands over data of a volume that nobody may write.
-        let takes_contents = cooperates && !config.read_only && !facts.read_only;
+        let takes_contents = cooperates && !is_read_only;
         let hasher = takes_contents.then(|| Hasher::new(config.block_bytes));
         let losses = Losses::of(&store, geometry.write_back && count > 0);
         let shards = (0..count).map(|index| {
@@ -151,7 +152,10 @@ impl Volume {
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
-        let recorder = config.recording().map(Recorder::begin).transpose();
+        let recorder = config
+            .recording()
+            .map(|recording| Recorder::begin(recording, is_read_only))
+            .transpose();
         let recorder = recorder
             .map_err(|error| VolumeError::Recording(config.name.clone(), error))?
             .map(Arc::new);

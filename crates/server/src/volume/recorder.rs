@@ -6,7 +6,7 @@
 //! counted. A file gets its name when it is complete. Then the next one begins, and the oldest is
 //! deleted if there are more than the configuration allows. The last file is completed at the end
 //! of the volume. A process that is killed leaves its unfinished file behind, under a name that
-//! begins with a dot.
+//! begins with a dot; the next recording of the volume deletes it.
 
 use std::fs;
 use std::io;
@@ -36,14 +36,15 @@ const FILE_REQUESTS: u64 = 1 << 26;
 /// What is recorded, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct Recording {
-    /// The folder of the files.
+    /// The folder of the files. Nobody else writes there.
     pub(crate) folder: PathBuf,
-    /// The volume, from which the files have their names.
+    /// The name of the volume.
     pub(crate) name: String,
+    /// Bytes of a block of the volume.
     pub(crate) block_bytes: u32,
-    /// One block in so many is recorded, chosen by a hash of its number.
+    /// One block in this many is recorded, chosen by a hash of its number.
     pub(crate) one_in: NonZero<u32>,
-    /// Complete files that are kept.
+    /// Complete files to keep.
     pub(crate) files: NonZero<u32>,
 }
 
@@ -54,6 +55,8 @@ pub(crate) struct Recorder {
     began: Instant,
     block_bytes: u64,
     one_in: u64,
+    /// Whether the volume refuses writes.
+    is_read_only: bool,
     recorded: AtomicU64,
     left_out: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -70,13 +73,13 @@ impl Recorder {
     ///
     /// # Errors
     /// The folder, which the error names, cannot be made or read; or there is no thread.
-    pub(crate) fn begin(recording: Recording) -> io::Result<Self> {
+    pub(crate) fn begin(recording: Recording, is_read_only: bool) -> io::Result<Self> {
         let folder = recording.folder.display().to_string();
-        Self::try_begin(recording)
+        Self::try_begin(recording, is_read_only)
             .map_err(|error| io::Error::new(error.kind(), format!("{folder}: {error}")))
     }
 
-    fn try_begin(recording: Recording) -> io::Result<Self> {
+    fn try_begin(recording: Recording, is_read_only: bool) -> io::Result<Self> {
         let (block_bytes, one_in) = (recording.block_bytes.into(), recording.one_in.get().into());
         fs::create_dir_all(&recording.folder)?;
         let files = Files::new(recording)?;
@@ -88,6 +91,7 @@ impl Recorder {
             began: clock::now(),
             block_bytes,
             one_in,
+            is_read_only,
             recorded: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             thread: Mutex::new(Some(thread)),
@@ -96,14 +100,14 @@ impl Recorder {
 
     /// Records requests that arrived together at a volume of `size` bytes, without those that it
     /// refuses.
-    pub(crate) fn note(&self, requests: &[Request], size: u64, is_read_only: bool) {
+    pub(crate) fn note(&self, requests: &[Request], size: u64) {
         let time_ns = clock::now().saturating_duration_since(self.began).as_nanos() as u64;
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(notes) = &mut *notes else { return };
         for request in requests {
             let op = match request.command {
                 Command::Read { .. } => Op::Read,
-                Command::Write { .. } if !is_read_only => Op::Write,
+                Command::Write { .. } if !self.is_read_only => Op::Write,
                 _ => continue,
             };
             let (address, length) = (request.offset, request.length);
@@ -176,6 +180,9 @@ impl Files {
     fn new(recording: Recording) -> io::Result<Self> {
         let mut files = Self { recording, number: 0, open: None };
         files.number = files.complete_ones()?.last().map_or(1, |last| last + 1);
+        for name in files.names()?.filter(|name| is_unfinished(name)) {
+            fs::remove_file(files.recording.folder.join(name))?;
+        }
         Ok(files)
     }
 
@@ -220,23 +227,21 @@ impl Files {
 
     /// Numbers of the complete files, in order.
     fn complete_ones(&self) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(&self.recording.folder)? {
-            let name = entry?.file_name();
-            numbers.extend(name.to_str().and_then(|name| self.number_of(name)));
-        }
+        let ending = self.ending();
+        let number = |name: String| name.strip_suffix(&ending)?.parse().ok();
+        let mut numbers: Vec<u64> = self.names()?.filter_map(number).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    fn number_of(&self, name: &str) -> Option<u64> {
-        let number = name.strip_prefix(&self.recording.name)?.strip_prefix('-')?;
-        number.strip_suffix(&self.ending())?.parse().ok()
+    /// The names of the files in the folder that are text.
+    fn names(&self) -> io::Result<impl Iterator<Item = String>> {
+        let entries = fs::read_dir(&self.recording.folder)?.collect::<io::Result<Vec<_>>>()?;
+        Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()))
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        let Recording { folder, name, .. } = &self.recording;
-        folder.join(format!("{name}-{number:06}{}", self.ending()))
+        self.recording.folder.join(format!("{number:06}{}", self.ending()))
     }
 
     /// Says of a sample that it is one.
@@ -259,6 +264,11 @@ impl Files {
     }
 }
 
+/// Whether a file is what a killed process left of the trace that it was writing.
+fn is_unfinished(name: &str) -> bool {
+    name.starts_with(".undercroft-") && name.ends_with(".part")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Files, Record, Recording};
@@ -274,10 +284,18 @@ mod tests {
     const RECORD: Record =
         Record { time_ns: 0, op: Op::Read, space: 0, address: 0, length: 512, buffer: None };
 
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn the_newest_files_are_kept_and_their_numbers_go_on() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("db-other.uct.zst"), b"of somebody else").unwrap();
+        std::fs::write(folder.path().join("other.uct.zst"), b"of somebody else").unwrap();
         for _ in 0..3 {
             let mut files = files(folder.path(), 1);
             files.write(&[RECORD; 3]).unwrap();
@@ -286,12 +304,23 @@ mod tests {
         let mut sample = files(folder.path(), 16);
         sample.write(&[RECORD]).unwrap();
         sample.complete().unwrap();
-        let names = std::fs::read_dir(folder.path()).unwrap();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        let own = ["db-000001.1in16.uct.zst", "db-000002.uct.zst", "db-000003.uct.zst"];
-        assert_eq!(names, [&own[..], &["db-other.uct.zst"]].concat());
+        let own = ["000001.1in16.uct.zst", "000002.uct.zst", "000003.uct.zst", "other.uct.zst"];
+        assert_eq!(names(folder.path()), own);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut killed = files(folder.path(), 1);
+        killed.write(&[RECORD]).unwrap();
+        // A process that is killed runs no destructor.
+        std::mem::forget(killed);
+        assert_eq!(names(folder.path()).len(), 1);
+        let mut next = files(folder.path(), 1);
+        assert_eq!(names(folder.path()), [""; 0]);
+        next.write(&[RECORD]).unwrap();
+        next.complete().unwrap();
+        assert_eq!(names(folder.path()), ["000001.uct.zst"]);
     }
 
     #[test]
@@ -300,6 +329,6 @@ mod tests {
         let mut files = files(folder.path(), 1);
         files.write(&[]).unwrap();
         files.complete().unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 }

@@ -112,7 +112,7 @@ impl VolumeSession {
             requests.iter_mut().for_each(|request| informed.attach(request));
         }
         if let Some(recorder) = &self.volume.recorder {
-            recorder.note(requests, self.volume.size(), self.volume.is_read_only());
+            recorder.note(requests, self.volume.size());
         }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
         self.owed += self.volume.serve_after(hints, requests, caller);

@@ -15,7 +15,9 @@ use tokio::sync::{Notify, oneshot};
 use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::{Command, Reply};
-use undercroft_server::{Answer, Caller, Failed, Outcome, Volume, VolumeConfig};
+use undercroft_server::{
+    Answer, Caller, Failed, Listener, Outcome, TellStats, Volume, VolumeConfig,
+};
 use undercroft_store::{
     Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing,
 };
@@ -313,6 +315,61 @@ impl Store for Shared {
     fn reload(&self) -> StoreAnswer<io::Result<u64>> {
         let size = self.0.inner.lock().unwrap().live.len() as u64;
         Box::pin(async move { Ok(size) })
+    }
+}
+
+/// Is told what leaves a volume, and compares it with the store.
+pub struct Watcher {
+    store: Arc<TestStore>,
+    block_bytes: u64,
+    pub told: AtomicU64,
+    pub handed_over: AtomicU64,
+    /// Blocks that left with data other than the store's at that moment.
+    pub wrong: Mutex<Vec<u64>>,
+}
+
+impl Watcher {
+    pub fn of(store: &Arc<TestStore>, block_bytes: u64) -> Arc<Self> {
+        let (told, handed_over, wrong) = Default::default();
+        Arc::new(Self { store: Arc::clone(store), block_bytes, told, handed_over, wrong })
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watcher({:?}, {:?})", self.told, self.handed_over)
+    }
+}
+
+impl Listener for Watcher {
+    fn wants_data(&self) -> bool {
+        true
+    }
+
+    fn left(&self, block: u64, data: Option<Bytes>) {
+        self.told.fetch_add(1, Ordering::SeqCst);
+        let Some(data) = data else { return };
+        self.handed_over.fetch_add(1, Ordering::SeqCst);
+        let start = (block * self.block_bytes) as usize;
+        if self.store.inner.lock().unwrap().live[start..start + data.len()] != data {
+            self.wrong.lock().unwrap().push(block);
+        }
+    }
+
+    fn left_dirty(&self, _: u64) {
+        self.told.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn is_back(&self, _: u64) {}
+
+    fn ride(&self, blocks: &[u64]) {
+        assert!(!blocks.is_empty());
+    }
+
+    fn settled(&self) {}
+
+    fn told(&self) -> TellStats {
+        TellStats { evictions: self.told.load(Ordering::SeqCst), ..TellStats::default() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    READ, Random, TestStore, ask, config, flush, open, read, seed, settle, write_of,
+    READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed, settle, write_of,
 };
 use undercroft_cache::placement::WayDown;
 use undercroft_cache::policy::{Context, Spec, policies};
@@ -403,6 +403,29 @@ async fn a_failed_reload_spoils_nothing() {
     assert_eq!((cooperation(&volume).reloads_failed, volume.stats().resident), (1, 0));
     assert_eq!(read_as(&volume, CLIENT, 5).await, 5);
     volume.validate().unwrap();
+}
+
+/// Another server may change the data as soon as the volume is closed.
+#[tokio::test]
+async fn a_reload_that_ends_after_the_volume_hands_nothing_down() {
+    let (store, mut config) = numbered("eviction,on-hit=keep", 1);
+    let watcher = Watcher::of(&store, BLOCK);
+    config.listener = Some(Arc::clone(&watcher) as _);
+    let volume = open(config, &store);
+    for block in [5, 6] {
+        read_as(&volume, CLIENT, block).await;
+    }
+    hear(&volume, vec![evict(6)]);
+    idle(&volume).await;
+    store.hold_reads.store(true, Ordering::SeqCst);
+    hear(&volume, vec![evict(5)]);
+    settle().await;
+    assert_eq!((cooperation(&volume).reloads_waiting, volume.stats().resident), (1, 1));
+    volume.close().await.unwrap();
+    store.inner.lock().unwrap().live.fill(99);
+    store.release();
+    idle(&volume).await;
+    assert_eq!(*watcher.wrong.lock().unwrap(), [0; 0]);
 }
 
 #[tokio::test]

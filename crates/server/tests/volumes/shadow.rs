@@ -16,17 +16,15 @@
 //! with its data must leave with what the store has at that moment.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::common::{READ, Random, TestStore, ask, config, flush, open, read, seed};
+use crate::common::{READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed};
 use tokio::sync::oneshot;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{
-    Answer, Caller, Heard, Listener, Outcome, TellStats, Volume, VolumeConfig, Write,
-};
+use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -172,53 +170,6 @@ impl Held {
     }
 }
 
-/// Is told what leaves a volume, and compares it with the store.
-struct Watcher {
-    store: Arc<TestStore>,
-    block_bytes: u64,
-    told: AtomicU64,
-    handed_over: AtomicU64,
-    wrong: Mutex<Vec<u64>>,
-}
-
-impl std::fmt::Debug for Watcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Watcher({:?}, {:?})", self.told, self.handed_over)
-    }
-}
-
-impl Listener for Watcher {
-    fn wants_data(&self) -> bool {
-        true
-    }
-
-    fn left(&self, block: u64, data: Option<bytes::Bytes>) {
-        self.told.fetch_add(1, Ordering::SeqCst);
-        let Some(data) = data else { return };
-        self.handed_over.fetch_add(1, Ordering::SeqCst);
-        let start = (block * self.block_bytes) as usize;
-        if self.store.inner.lock().unwrap().live[start..start + data.len()] != data {
-            self.wrong.lock().unwrap().push(block);
-        }
-    }
-
-    fn left_dirty(&self, _: u64) {
-        self.told.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn is_back(&self, _: u64) {}
-
-    fn ride(&self, blocks: &[u64]) {
-        assert!(!blocks.is_empty());
-    }
-
-    fn settled(&self) {}
-
-    fn told(&self) -> TellStats {
-        TellStats { evictions: self.told.load(Ordering::SeqCst), ..TellStats::default() }
-    }
-}
-
 async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth: usize) {
     let mut random = Random::new(seed);
     let block = u64::from(world.volume.config().block_bytes);
@@ -356,13 +307,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
     let store = TestStore::new(size as usize, alignment, seed);
     store.jitter.store(true, Ordering::SeqCst);
     store.takes_many.store(seed % 2 == 0, Ordering::SeqCst);
-    let watcher = Arc::new(Watcher {
-        store: Arc::clone(&store),
-        block_bytes: block,
-        told: AtomicU64::new(0),
-        handed_over: AtomicU64::new(0),
-        wrong: Mutex::default(),
-    });
+    let watcher = Watcher::of(&store, block);
     config.listener = Some(Arc::clone(&watcher) as _);
     let mut volume = open(config.clone(), &store);
     let (mut log, mut number, mut saved) = (Vec::new(), 0, None);
@@ -461,9 +406,10 @@ async fn all_cooperating(fail_one_in: u64) {
             "eviction,on-hit=move,threshold=1x,staging=8",
             "gl",
         ] {
-            for (policy, cache, spares, shards) in
-                [("lru", 16, 8, 1), ("mq", 20, 2, 1), ("2q", 24, 8, 2), ("fbr", 12, 40, 1)]
-            {
+            let aware = placement.contains("on-hit=keep").then_some(("mq,ca", 20, 4, 2));
+            let policies =
+                [("lru", 16, 8, 1), ("mq", 20, 2, 1), ("2q", 24, 8, 2), ("fbr", 12, 40, 1)];
+            for (policy, cache, spares, shards) in policies.into_iter().chain(aware) {
                 let mut config = config(cache, policy);
                 config.placement = placement.parse().unwrap();
                 (config.write, config.spare_frames, config.shards) = (write, spares, shards);

@@ -14,10 +14,10 @@ use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::{
     Abilities, BlockRun, EvictFlags, Follow, Following, Hint, HintQueue, Mailbox, Report,
 };
-use undercroft_nbd::{ClientOptions, Endpoint, Uri};
+use undercroft_nbd::ClientOptions;
 use undercroft_server::AwareStats;
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_server::serve::CacheShare;
 use undercroft_sim::{AwareReport, Config, LevelConfig, simulate};
 use undercroft_tools::{ProbeOptions, Replay, ReplayReport, probe, replay};
 use undercroft_trace::{
@@ -25,6 +25,7 @@ use undercroft_trace::{
     Unit, open,
 };
 
+use crate::serving::Served;
 use crate::support::{BLOCK, Random};
 
 /// Records in memory.
@@ -105,47 +106,28 @@ fn real(name: &str, most: usize) -> Option<DenseTrace> {
     Some(renumbered(references(&trace, most).into_iter()))
 }
 
-struct Served {
-    running: Running,
-    uri: Uri,
-    _folder: tempfile::TempDir,
-}
-
+/// A server with a volume `v`.
 async fn serve(policy: &str, blocks: u32, client: Option<u32>, store: &str) -> Served {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("nbd.sock");
-    let bytes = u64::from(blocks) * BLOCK;
     let volume = VolumeConfig {
         name: "v".to_owned(),
         store: store.parse().expect("a store"),
         size: Some(4 << 30),
-        cache: CacheShare::Bytes(bytes),
+        cache: CacheShare::Bytes(u64::from(blocks) * BLOCK),
         policy: policy.parse().expect("a policy"),
         client_cache: client.map(|blocks| u64::from(blocks) * BLOCK),
         ..VolumeConfig::default()
     };
-    let config = ServerConfig {
-        listen: vec![Address::Unix(socket.clone())],
-        volumes: vec![volume],
-        cache_bytes: bytes,
-        ..ServerConfig::default()
-    };
-    let config = config.validate().expect("a configuration");
-    let running = Running::start(&config).await.expect("a server");
-    let endpoint = Endpoint::Unix(socket);
-    let uri = Uri { endpoint, export: "v".to_owned(), tls: false };
-    Served { running, uri, _folder: folder }
+    Served::start(vec![volume]).await
 }
 
-impl Served {
-    fn counted(&self) -> ([u64; 5], AwareStats) {
-        let volumes = self.running.volumes();
-        let stats = volumes[0].stats();
-        volumes[0].validate().expect("the invariants");
-        let (hits, writes) = (stats.read_hits, stats.write_hits);
-        let counted = [stats.reads, hits, stats.writes, writes, stats.evictions];
-        (counted, stats.aware.unwrap_or_default())
-    }
+/// What the volume counted; its invariants hold.
+fn server_counts(served: &Served) -> ([u64; 5], AwareStats) {
+    let volume = served.volume("v");
+    volume.validate().expect("the invariants");
+    let stats = volume.stats();
+    let (hits, writes) = (stats.read_hits, stats.write_hits);
+    let counted = [stats.reads, hits, stats.writes, writes, stats.evictions];
+    (counted, stats.aware.unwrap_or_default())
 }
 
 fn counted(counts: &Counts) -> [u64; 5] {
@@ -195,9 +177,10 @@ async fn equal(trace: &DenseTrace, case: &Case) -> (ReplayReport, AwareStats) {
         awareness: awareness.unwrap_or_default(),
         ..Replay::default()
     };
-    let played = replay(trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
+    let played =
+        replay(trace, BLOCK as u32, &served.uri("v"), how, |_| ()).await.expect("a replay");
     assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
-    let (server, aware) = served.counted();
+    let (server, aware) = server_counts(&served);
     let l1 = played.l1.as_ref().expect("a first level");
     let ours = [l1.reads, l1.read_hits, l1.writes, l1.write_hits, l1.evictions];
     assert_eq!(ours, counted(&promised.levels[0]), "{text}: the first level");
@@ -219,7 +202,7 @@ async fn equal(trace: &DenseTrace, case: &Case) -> (ReplayReport, AwareStats) {
         assert!(*held_evictions > 0, "{text}: nothing was believed");
     }
     assert_eq!((aware.hint_messages_refused, aware.summaries_unusable), (0, 0), "{text}");
-    served.running.stop().await.expect("a clean end");
+    served.stop().await;
     (played, aware)
 }
 
@@ -333,7 +316,7 @@ async fn the_caching_client_counts_what_the_simulator_does() {
         let promised = simulate(&trace, &config, |_| ()).expect("a simulation");
         let served = serve(lower, 100, None, "mem:").await;
         let options = CachedOptions { report, batch: 1, ..CachedOptions::new(100, spec(upper)) };
-        let client = CachedClient::connect(&served.uri, &options).await.expect("a server");
+        let client = CachedClient::connect(&served.uri("v"), &options).await.expect("a server");
         let mut model = vec![0_u8; trace.unique() as usize];
         for (step, (block, is_write)) in references(&trace, usize::MAX).into_iter().enumerate() {
             let offset = block * BLOCK;
@@ -350,10 +333,10 @@ async fn the_caching_client_counts_what_the_simulator_does() {
         let stats = client.stats();
         let ours = [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions];
         assert_eq!(ours, counted(&promised.levels[0]), "{text}");
-        assert_eq!(served.counted().0, counted(&promised.levels[1]), "{text}");
+        assert_eq!(server_counts(&served).0, counted(&promised.levels[1]), "{text}");
         assert_eq!(stats.held_evictions > 0, upper != "lru", "{text}");
         client.close().await;
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
 }
 
@@ -371,7 +354,7 @@ async fn a_crowd_reads_what_it_wrote() {
         let client = lower.contains("emulation").then_some(60);
         let served = serve(lower, 90, client, "mem:").await;
         let options = CachedOptions { report, ..CachedOptions::new(60, spec(upper)) };
-        let client = CachedClient::connect(&served.uri, &options).await.expect("a server");
+        let client = CachedClient::connect(&served.uri("v"), &options).await.expect("a server");
         let seed = Random::seeded().next_u64();
         let tasks = (0..TASKS).map(|task| {
             let client = client.clone();
@@ -407,9 +390,9 @@ async fn a_crowd_reads_what_it_wrote() {
         for task in tasks.collect::<Vec<_>>() {
             task.await.expect("right data");
         }
-        served.counted();
+        server_counts(&served);
         client.close().await;
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
 }
 
@@ -424,9 +407,9 @@ async fn lies_change_hits_and_no_data() {
         let needs = Abilities { evict: true, hold: true, follow: true, ..Abilities::default() };
         let needs = Abilities { digest: policy.contains("bloom"), ..needs };
         let liar =
-            Mailbox::asking_for(&served.uri, &ClientOptions::default(), needs, 7.into()).await;
+            Mailbox::asking_for(&served.uri("v"), &ClientOptions::default(), needs, 7.into()).await;
         let mut liar = liar.expect("a mailbox");
-        let client = CachedClient::connect(&served.uri, &honest).await.expect("a server");
+        let client = CachedClient::connect(&served.uri("v"), &honest).await.expect("a server");
         let mut model = [0_u8; 200];
         let mut queue = HintQueue::new(1);
         for step in 0..3000_u32 {
@@ -477,10 +460,10 @@ async fn lies_change_hits_and_no_data() {
                 assert!(data.iter().all(|&byte| byte == model[block as usize]), "block {block}");
             }
         }
-        let (_, aware) = served.counted();
+        let (_, aware) = server_counts(&served);
         assert!(aware.news > 0 && aware.followers > 0, "{policy}: {aware:?}");
         client.close().await;
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
 }
 
@@ -492,19 +475,19 @@ async fn a_server_is_found_out() {
         let served = serve(policy, blocks, None, slow).await;
         let options = ClientOptions::default();
         let how = ProbeOptions { blocks_max: 1000, block_bytes: None, seed: 9, options };
-        let found = probe(&served.uri, &how).await.expect("a server");
+        let found = probe(&served.uri("v"), &how).await.expect("a server");
         println!("{policy} {blocks}: {found:?}");
         let error = found.blocks.expect("a cache") as f64 / f64::from(blocks) - 1.0;
         assert!(error.abs() <= 0.05 && !found.is_least, "{policy} {blocks}: {found:?}");
         assert_eq!(found.is_by_recency, Some(policy == "lru"), "{found:?}");
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
     let served = serve("lru", 2000, None, slow).await;
     let options = ClientOptions::default();
     let how = ProbeOptions { blocks_max: 128, block_bytes: None, seed: 9, options };
-    let found = probe(&served.uri, &how).await.expect("a server");
+    let found = probe(&served.uri("v"), &how).await.expect("a server");
     assert!(found.is_least && found.blocks == Some(128), "{found:?}");
-    served.running.stop().await.expect("a clean end");
+    served.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -520,11 +503,11 @@ async fn a_server_is_found_out_from_the_replies_of_a_replay() {
             ..Replay::default()
         };
         let played =
-            replay(&trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
+            replay(&trace, BLOCK as u32, &served.uri("v"), how, |_| ()).await.expect("a replay");
         let probed = played.probed.expect("an answer");
         println!("{policy} {blocks}: {probed:?}");
         let error = f64::from(probed.blocks) / f64::from(blocks) - 1.0;
         assert!(error.abs() < 0.1, "{policy} {blocks}: {probed:?}");
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
 }

@@ -5,21 +5,19 @@
 //! Not here: what a client says and when (`cached.rs`, `telling.rs`), and how the server takes what
 //! is said in any other order.
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::Report;
-use undercroft_nbd::{Endpoint, Uri};
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_server::serve::CacheShare;
 use undercroft_sim::{Config, Cooperation, Evictions, LevelConfig, simulate_placed};
 use undercroft_tools::{Replay, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
+use crate::serving::Served;
 use crate::support::{BLOCK, Random};
 
 const L1: u32 = 60;
@@ -37,55 +35,28 @@ fn spec(text: &str) -> Spec {
 }
 
 /// A server with one volume for each second-level policy.
-struct Served {
-    running: Running,
-    socket: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
 async fn serve(policies: &[&str], placement: &str) -> Served {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("nbd.sock");
-    let bytes = u64::from(L2) * BLOCK;
     let volumes = policies.iter().map(|policy| VolumeConfig {
         name: (*policy).to_owned(),
         size: Some(64 << 20),
-        cache: CacheShare::Bytes(bytes),
+        cache: CacheShare::Bytes(u64::from(L2) * BLOCK),
         policy: policy.parse().expect("a policy"),
         block_bytes: BLOCK as u32,
         placement: placement.parse().expect("a placement"),
         reload_at_once: true,
         ..VolumeConfig::default()
     });
-    let config = ServerConfig {
-        listen: vec![Address::Unix(socket.clone())],
-        volumes: volumes.collect(),
-        cache_bytes: bytes * policies.len() as u64,
-        ..ServerConfig::default()
-    };
-    let config = config.validate().expect("a configuration");
-    let running = Running::start(&config).await.expect("a server");
-    Served { running, socket, _folder: folder }
+    Served::start(volumes.collect()).await
 }
 
-impl Served {
-    fn uri(&self, policy: &str) -> Uri {
-        let endpoint = Endpoint::Unix(self.socket.clone());
-        Uri { endpoint, export: policy.to_owned(), tls: false }
-    }
-
-    /// What a volume counted: references, evictions, and what came to it.
-    fn counted(&self, policy: &str) -> [u64; 8] {
-        let volumes = self.running.volumes();
-        let volume = volumes.iter().find(|v| v.config().name == policy).expect("the volume");
-        let stats = volume.stats();
-        let coop = stats.cooperation.expect("it cooperates");
-        assert_eq!(coop.hint_messages_refused, 0, "{policy}");
-        let came = [coop.known_evictions, coop.reloads, coop.demotions_in];
-        let [a, b, c] = came;
-        let (hits, writes) = (stats.read_hits, stats.write_hits);
-        [stats.reads, hits, stats.writes, writes, stats.evictions, a, b, c]
-    }
+/// What a volume counted: references, evictions, and what came to it.
+fn counted(served: &Served, policy: &str) -> [u64; 8] {
+    let stats = served.volume(policy).stats();
+    let coop = stats.cooperation.expect("it cooperates");
+    assert_eq!(coop.hint_messages_refused, 0, "{policy}");
+    let [a, b, c] = [coop.known_evictions, coop.reloads, coop.demotions_in];
+    let (hits, writes) = (stats.read_hits, stats.write_hits);
+    [stats.reads, hits, stats.writes, writes, stats.evictions, a, b, c]
 }
 
 /// What the simulator promises.
@@ -127,7 +98,8 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
 async fn a_content_aware_server_places_what_clients_evict() {
     let trace = trace();
     for placement in ["eviction,on-hit=keep", "eviction,on-hit=keep,order=demote-first"] {
-        check(&trace, "lru", &["lru-ca", "clock-ca"], placement, Report::Evictions).await;
+        let policies = ["lru-ca", "clock-ca", "2q,ca", "arc,ca", "mq,ca"];
+        check(&trace, "lru", &policies, placement, Report::Evictions).await;
     }
     let aware = promised(&trace, "lru", "lru-ca", "eviction,on-hit=keep");
     let plain = promised(&trace, "lru", "lru", "eviction,on-hit=keep");
@@ -149,10 +121,10 @@ async fn check(trace: &DenseTrace, l1: &str, policies: &[&str], placement: &str,
         let text = format!("{l1} above {l2}, {placement}");
         assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
         let expected = promised(trace, l1, l2, placement);
-        assert_eq!(served.counted(l2), expected, "{text}");
+        assert_eq!(counted(&served, l2), expected, "{text}");
         assert!(expected[1] > 0, "{text}: nothing hit");
     }
-    served.running.stop().await.expect("a clean end");
+    served.stop().await;
 }
 
 /// The blocks of the replay go through the caching client, which has data of its own to keep right.
@@ -183,10 +155,10 @@ async fn the_caching_client_makes_the_server_count_what_the_simulator_does() {
                 }
             }
             let text = format!("{l2}, {placement}");
-            assert_eq!(served.counted(l2), promised(&trace, "lru", l2, placement), "{text}");
+            assert_eq!(counted(&served, l2), promised(&trace, "lru", l2, placement), "{text}");
             client.close().await;
         }
-        served.running.stop().await.expect("a clean end");
+        served.stop().await;
     }
 }
 
@@ -227,8 +199,8 @@ async fn a_crowd_reads_what_it_wrote() {
     assert!(stats.demotions > 0 && stats.messages < stats.evictions, "{stats:?}");
     assert_eq!(stats.messages_refused, 0);
     client.close().await;
-    let [.., taken] = served.counted("lru");
+    let [.., taken] = counted(&served, "lru");
     println!("{} blocks handed over, {taken} taken", stats.demotions);
     assert!(taken > 0);
-    served.running.stop().await.expect("a clean end");
+    served.stop().await;
 }

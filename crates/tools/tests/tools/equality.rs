@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
-use undercroft_nbd::{Endpoint, Uri};
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_server::serve::CacheShare;
 use undercroft_sim::{Config, LevelConfig, simulate};
 use undercroft_tools::{Replay, replay};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, Error, GeneratorSpec, Meta, OpenOptions, Reader, Record,
     open,
 };
+
+use crate::serving::Served;
 
 /// Records of each trace that are played, with blocks of 4 KiB and of more, which take four times
 /// as long.
@@ -115,8 +116,6 @@ impl From<&Counts> for Counted {
 /// Plays a trace to a server with a volume for each policy, and compares.
 async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>) {
     let capacity = (trace.unique() / 20).max(8);
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("nbd.sock");
     let policies = all_policies(trace);
     let bytes = u64::from(capacity) * u64::from(block_bytes);
     let volumes = policies.iter().map(|policy| VolumeConfig {
@@ -127,14 +126,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
         block_bytes,
         ..VolumeConfig::default()
     });
-    let config = ServerConfig {
-        listen: vec![Address::Unix(socket.clone())],
-        volumes: volumes.collect(),
-        cache_bytes: bytes * policies.len() as u64,
-        ..ServerConfig::default()
-    };
-    let config = config.validate().expect("a configuration");
-    let server = Running::start(&config).await.expect("a server");
+    let served = Served::start(volumes.collect()).await;
     for policy in &policies {
         let l1_level = l1.map(|capacity| ("lru".parse::<Spec>().expect("lru"), capacity));
         let how = Replay {
@@ -144,8 +136,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
             verify: true,
             ..Replay::default()
         };
-        let endpoint = Endpoint::Unix(socket.clone());
-        let uri = Uri { endpoint, export: policy.to_string(), tls: false };
+        let uri = served.uri(&policy.to_string());
         let played = replay(trace, block_bytes, &uri, how, |_| ()).await.expect("a replay");
         assert_eq!(played.mismatches, 0, "{name}, {policy}: {:?}", played.mismatched);
 
@@ -156,9 +147,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
         let promised = simulate(trace, &config, |_| ()).expect("a simulation");
         let promised = Counted::from(promised.levels.last().expect("a level"));
 
-        let volumes = server.volumes();
-        let volume = volumes.iter().find(|v| v.config().name == policy.to_string());
-        let stats = volume.expect("the volume").stats();
+        let stats = served.volume(&policy.to_string()).stats();
         let delivered = Counted {
             reads: stats.reads,
             read_hits: stats.read_hits,
@@ -170,7 +159,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
         assert_eq!(delivered, promised, "{name}, {policy}, blocks of {block_bytes}, l1 {l1:?}");
         assert!(delivered.reads > 0, "{name}: nothing reached the server");
     }
-    server.stop().await.expect("a clean end");
+    served.stop().await;
 }
 
 async fn check_all(block_bytes: u32) {

@@ -12,4 +12,5 @@ mod equality;
 mod hinted_load;
 mod load;
 mod recording;
+mod serving;
 mod telling;

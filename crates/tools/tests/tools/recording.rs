@@ -2,17 +2,21 @@
 //! server counted, and a sample holds the blocks that it should.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use tokio::task::spawn_blocking;
 use undercroft_cache::WriteMode;
-use undercroft_nbd::{Endpoint, Uri};
-use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_nbd::ClientOptions;
+use undercroft_server::serve::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
 use undercroft_sim::{Config, LevelConfig, simulate};
-use undercroft_tools::{Replay, replay};
+use undercroft_tools::{Load, Replay, replay};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, GeneratorSpec, OpenOptions, Reader, open,
 };
 
+use crate::serving::Served;
 use crate::support::BLOCK;
 
 const CAPACITY: u32 = 80;
@@ -34,35 +38,28 @@ fn references(trace: &DenseTrace) -> Vec<(u64, bool)> {
     all
 }
 
-/// Plays a generated trace to a server that records it: what the server counted.
-async fn record(folder: &Path, one_in: u32) -> Stats {
-    let socket = folder.join("nbd.sock");
-    let bytes = u64::from(CAPACITY) * BLOCK;
-    let volume = VolumeConfig {
+fn volume(folder: &Path, one_in: u32) -> VolumeConfig {
+    VolumeConfig {
         name: "v".into(),
         size: Some(64 << 20),
-        cache: CacheShare::Bytes(bytes),
+        cache: CacheShare::Bytes(u64::from(CAPACITY) * BLOCK),
         block_bytes: BLOCK as u32,
         record: Some(folder.join("traces")),
         record_sample: one_in.try_into().expect("not 0"),
         ..VolumeConfig::default()
-    };
-    let config = ServerConfig {
-        listen: vec![Address::Unix(socket.clone())],
-        volumes: vec![volume],
-        cache_bytes: bytes,
-        ..ServerConfig::default()
-    };
-    let running = Running::start(&config.validate().expect("a configuration")).await;
-    let running = running.expect("a server");
+    }
+}
+
+/// Plays a generated trace to a server that records it: what the server counted.
+async fn record(folder: &Path, one_in: u32) -> Stats {
+    let served = Served::start(vec![volume(folder, one_in)]).await;
     let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=9000,writes=0.25,alpha=0.7");
     let trace = load(spec.expect("a generator").reader());
     let how = Replay { single: true, verify: true, ..Replay::default() };
-    let uri = Uri { endpoint: Endpoint::Unix(socket), export: "v".into(), tls: false };
-    let played = replay(&trace, BLOCK as u32, &uri, how, |_| ()).await.expect("a replay");
-    assert_eq!(played.mismatches, 0);
-    let volume = running.volumes().into_iter().next().expect("the volume");
-    running.stop().await.expect("a clean end");
+    let played = replay(&trace, BLOCK as u32, &served.uri("v"), how, |_| ()).await;
+    assert_eq!(played.expect("a replay").mismatches, 0);
+    let volume = served.volume("v");
+    served.stop().await;
     volume.stats()
 }
 
@@ -75,7 +72,7 @@ fn recorded(folder: &Path, name: &str) -> DenseTrace {
 async fn the_simulator_counts_on_a_recording_what_the_server_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let stats = record(folder.path(), 1).await;
-    let trace = recorded(folder.path(), "v-000001.uct.zst");
+    let trace = recorded(folder.path(), "v/000001.uct.zst");
     let policy = "mq".parse().expect("a policy");
     let levels = vec![LevelConfig { capacity: CAPACITY, policy }];
     let config = Config { levels, write_mode: WriteMode::Allocate, warmup_records: 0 };
@@ -94,9 +91,41 @@ async fn a_sample_has_all_references_to_its_blocks() {
     let (whole, sample) = (whole.expect("a folder"), sample.expect("a folder"));
     record(whole.path(), 1).await;
     record(sample.path(), 4).await;
-    let mut all = references(&recorded(whole.path(), "v-000001.uct.zst"));
-    let some = references(&recorded(sample.path(), "v-000001.1in4.uct.zst"));
+    let mut all = references(&recorded(whole.path(), "v/000001.uct.zst"));
+    let some = references(&recorded(sample.path(), "v/000001.1in4.uct.zst"));
     all.retain(|(block, _)| undercroft_random::hash(*block) % 4 == 0);
     assert_eq!(some, all);
     assert!(some.len() > 500, "{} references", some.len());
+}
+
+/// The file of the recording is a pipe that nobody reads, which is a disk that never answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_never_answers_keeps_no_client_waiting() {
+    // More than may wait for the disk.
+    const REQUESTS: u64 = 400_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let volume = volume(folder.path(), 1);
+    let own = volume.record.clone().expect("a folder").join("v");
+    let close = Duration::from_secs(4);
+    let served = Served::start_with(vec![volume], |config| config.limits.close = close).await;
+    let pipe = own.join("000001.uct.zst");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo of the system");
+    assert!(made.success());
+    let (uri, volume, began) = (served.uri("v"), served.volume("v"), Instant::now());
+    while volume.stats().reads < REQUESTS {
+        let load = Load { duration: Duration::from_millis(500), depth: 64, ..Load::default() };
+        let uri = uri.clone();
+        let load = spawn_blocking(move || load.run(&uri, &ClientOptions::default())).await;
+        assert_eq!(load.expect("a load").expect("a server").errors, 0);
+        assert!(began.elapsed() < Duration::from_secs(60), "clients wait");
+    }
+    let stats = volume.stats();
+    assert!(stats.unrecorded > 0 && stats.recorded > 0, "{stats:?}");
+    // The end waits for a part of its time, and gives the recording up.
+    let began = Instant::now();
+    served.stop().await;
+    assert!(began.elapsed() < close, "{:?}", began.elapsed());
+    // The runtime of the test ends when the thread has.
+    let drained = Command::new("cat").arg(&pipe).output().expect("cat of the system");
+    assert!(drained.status.success());
 }
