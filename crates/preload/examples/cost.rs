@@ -2,7 +2,8 @@
 //! processes of its own, without the library, with it on a file that is not tracked, and with it
 //! on one that is; in turns, so that a busy machine disturbs all alike. Printed are the medians of
 //! what each turn costs more than the one without the library just before, and their ranges. The
-//! same of writes, of pages from their frames, of which half were made there and never read into.
+//! same of writes, of pages from their frames, of which half were made there and never read into;
+//! and of reads of whole pages over others, which are handed over to a server that wants them.
 //!
 //!     cargo run --release -p undercroft-preload --example cost [FOLDER]
 //!
@@ -14,6 +15,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+#[path = "../../client/tests/client/support.rs"]
+mod support;
+
+use support::Volume;
 
 const TURNS: usize = 15;
 const CALLS: u32 = 200_000;
@@ -43,6 +49,34 @@ fn work(name: &str) -> Work {
     if name == "write" { write } else { read }
 }
 
+/// The bytes of a page, if the work is to read pages.
+fn page(name: &str) -> Option<usize> {
+    name.strip_prefix("page").map(|bytes| bytes.parse().expect("bytes"))
+}
+
+/// Nanoseconds of a read of a page, each over another page. In between the sender has time to take
+/// what it is to hand over.
+fn read_pages(file: &File, memory: &mut [u8], bytes: usize) -> f64 {
+    const TOGETHER: usize = 100;
+    let (frames, pages) = (FRAMES * 4096 / bytes, BLOCKS as usize * 4096 / bytes);
+    let mut times = Vec::new();
+    for call in 0..40 * TOGETHER {
+        let frame = call * 7 % frames * bytes;
+        let page = (call * 13 % pages * bytes) as u64;
+        let start = Instant::now();
+        file.read_at(&mut memory[frame..frame + bytes], page).expect("read");
+        // All frames have been filled by then.
+        if call >= frames + TOGETHER {
+            times.push(start.elapsed().as_nanos() as f64);
+        }
+        if call % TOGETHER == 0 {
+            std::thread::sleep(Duration::from_millis(12));
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
 fn open(path: &Path, work: &str) -> (File, Vec<u8>) {
     let file = File::options().read(true).write(true).open(path).expect("it is there");
     let mut memory = vec![0_u8; FRAMES * 4096];
@@ -62,6 +96,9 @@ fn open(path: &Path, work: &str) -> (File, Vec<u8>) {
 /// Nanoseconds of a call: the best of five attempts.
 fn measure(path: &Path, name: &str) -> f64 {
     let (file, mut memory) = open(path, name);
+    if let Some(bytes) = page(name) {
+        return read_pages(&file, &mut memory, bytes);
+    }
     let attempts = (0..5).map(|_| {
         let start = Instant::now();
         work(name)(&file, &mut memory, CALLS / 5);
@@ -76,12 +113,16 @@ enum Way {
     Without,
     Untracked,
     Tracked,
+    /// Tracked for a server that wants contents.
+    HandingOver,
 }
 
 struct Bench {
     me: PathBuf,
     library: PathBuf,
     folder: PathBuf,
+    /// A server that wants contents.
+    uri: String,
 }
 
 impl Bench {
@@ -95,9 +136,10 @@ impl Bench {
         let volume = match way {
             Way::Without => return command,
             Way::Untracked => self.folder.join("other"),
-            Way::Tracked => self.folder.join("file"),
+            Way::Tracked | Way::HandingOver => self.folder.join("file"),
         };
-        let uri = "nbd+unix:///none?socket=/nowhere";
+        let is_there = matches!(way, Way::HandingOver);
+        let uri = if is_there { &self.uri } else { "nbd+unix:///none?socket=/nowhere" };
         command.env("LD_PRELOAD", &self.library);
         command.env("UNDERCROFT_VOLUMES", format!("{}={uri}", volume.display()));
         command
@@ -121,6 +163,23 @@ impl Bench {
             output.status.success().then(|| line.trim().parse().ok())?
         };
         Some((count(60_000)? - count(20_000)?) / 40_000.0)
+    }
+
+    /// Measures and prints what it costs to hand over pages of so many bytes.
+    fn show_pages(&self, bytes: usize) {
+        let work = format!("page{bytes}");
+        let mut all = [const { Vec::new() }; 3];
+        for _ in 0..TURNS {
+            let without = self.nanoseconds(Way::Without, &work);
+            let tracked = self.nanoseconds(Way::Tracked, &work);
+            all[0].push(without);
+            all[1].push(tracked - without);
+            all[2].push(self.nanoseconds(Way::HandingOver, &work) - tracked);
+        }
+        let [without, tracked, handing_over] = all;
+        row(&format!("pread of a page of {} KiB", bytes / 1024), without, false);
+        row("  tracked, an eviction each time", tracked, true);
+        row("  handed over, more than that", handing_over, true);
     }
 
     /// Measures and prints one kind of work.
@@ -178,8 +237,11 @@ fn main() {
     for name in ["file", "other"] {
         std::fs::write(folder.join(name), vec![7; (BLOCKS * 4096) as usize]).expect("written");
     }
-    let bench = Bench { me, library, folder };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let served = runtime.block_on(Volume::new(BLOCKS * 4096, 1, "evict,demote", 1).serve());
+    let bench = Bench { me, library, folder, uri: served.uri.to_string() };
     bench.show("read", "pread of 4 KiB from the page cache", "  tracked, an eviction each time");
     bench.show("write", "pwrite of 4 KiB into the page cache", "  tracked, a page from its frame");
+    [4096, 8192, 16384].into_iter().for_each(|bytes| bench.show_pages(bytes));
     std::fs::remove_dir_all(&bench.folder).expect("removed");
 }

@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, off64_t, size_t, ssize_t};
-use undercroft_tracker::{Direction, Tracked, fds};
+use undercroft_tracker::{Direction, Kept, Tracked, Transfer, fds};
 
 use crate::original::{Original, instead_of, not_there};
-use crate::shim::{errno, set_errno, tracker, with};
+use crate::shim::{errno, is_inside, set_errno, tracker, with};
 
 /// The position in the file.
 #[derive(Clone, Copy)]
@@ -55,9 +55,31 @@ fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t)
 fn tracked_read(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
     let bypasses = tracker().is_some_and(|tracker| tracker.bypasses());
+    let kept = keep(&call, from, memory);
     let result = if bypasses { uncached(fd, from, memory, original) } else { original() };
-    done(&call, Direction::Read, from, memory, result);
+    done(&call, Direction::Read, from, memory, result, kept);
     result
+}
+
+/// Keeps what a read is about to overwrite. Of reads at the file position nothing is kept:
+/// databases give the offset.
+#[inline]
+fn keep(call: &Tracked, from: Where, memory: Memory) -> Kept {
+    let mut kept = Kept::default();
+    let Where::Offset(offset) = from else { return kept };
+    if !is_inside() {
+        with(|tracker| match memory {
+            Memory::One(at, bytes) => {
+                let piece = (at as u64, bytes as u64);
+                kept = tracker.keep(call, offset as u64, || std::iter::once(piece));
+            }
+            Memory::Many(list, count) => {
+                let buffers = || tracker.buffers(list as u64, count.max(0) as usize);
+                kept = tracker.keep(call, offset as u64, buffers);
+            }
+        });
+    }
+    kept
 }
 
 #[inline(always)]
@@ -76,15 +98,24 @@ fn tracked(
     original: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
+    let kept =
+        if direction == Direction::Read { keep(&call, from, memory) } else { Kept::default() };
     let result = original();
-    done(&call, direction, from, memory, result);
+    done(&call, direction, from, memory, result, kept);
     result
 }
 
 #[inline]
-fn done(call: &Tracked, direction: Direction, from: Where, memory: Memory, result: ssize_t) {
+fn done(
+    call: &Tracked,
+    direction: Direction,
+    from: Where,
+    memory: Memory,
+    result: ssize_t,
+    mut kept: Kept,
+) {
     if result <= 0 {
-        return;
+        return with(|tracker| tracker.free(&mut kept));
     }
     let bytes = result as u64;
     with(|tracker| {
@@ -92,10 +123,14 @@ fn done(call: &Tracked, direction: Direction, from: Where, memory: Memory, resul
             Where::Offset(offset) => Some(offset as u64),
             Where::Position => call.position().and_then(|after| after.checked_sub(bytes)),
         };
-        let Some(offset) = offset else { return tracker.missed() };
+        let Some(offset) = offset else {
+            tracker.free(&mut kept);
+            return tracker.missed();
+        };
         // SAFETY: the call succeeded with this list.
         let pieces = unsafe { memory.pieces() };
-        tracker.moved(call, direction, offset, pieces, bytes, false);
+        let transfer = Transfer { direction, offset, bytes, is_async: false };
+        tracker.moved(call, transfer, pieces, kept);
     });
 }
 

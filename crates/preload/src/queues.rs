@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::iovec;
-use undercroft_tracker::{Direction, Tracked};
+use undercroft_tracker::{Direction, Kept, Tracked, Transfer};
 
 use crate::original::instead_of;
 use crate::shim::{errno, is_inside, set_errno, tracker, with};
@@ -47,8 +47,14 @@ impl Request {
         };
         with(|tracker| {
             let bytes = (0..count).map(|n| piece(n).1).fold(0, u64::saturating_add);
-            let pieces = (0..count).map(piece);
-            tracker.moved(&call, self.direction, self.offset, pieces, bytes, true);
+            let pieces = || (0..count).map(piece);
+            let (direction, offset) = (self.direction, self.offset);
+            let kept = match direction {
+                Direction::Read => tracker.keep(&call, offset, pieces),
+                Direction::Write => Kept::default(),
+            };
+            let transfer = Transfer { direction, offset, bytes, is_async: true };
+            tracker.moved(&call, transfer, pieces(), kept);
         });
     }
 }

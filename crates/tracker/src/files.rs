@@ -170,6 +170,13 @@ impl<'a> Files<'a> {
         Self::id(index, head)
     }
 
+    /// The number of the volume that a file is on, if the file is current.
+    #[inline]
+    pub fn volume(&self, id: u32) -> Option<usize> {
+        let head = self.words.get((id >> 8) as usize * FILE + HEAD)?.load(Relaxed);
+        (head & 0xff == u64::from(id & 0xff)).then_some((head >> VOLUME_SHIFT) as usize)
+    }
+
     /// Records that the file's position may have changed.
     pub fn changed(&self, id: u32) {
         if self.is_current(id) {

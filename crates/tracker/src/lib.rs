@@ -13,6 +13,7 @@
 //! | `space` | whose memory an address is in |
 //! | `pools` | memory of which all pages are frames, also those that were never read into |
 //! | `tracker` | what a call means for all of these |
+//! | `kept`, `contents`, `own_memory` | what is in a frame that is about to be overwritten |
 //! | `record`, `ring`, `sender`, `session` | the way of an eviction to the server |
 //! | `status` | all of it seen from another process |
 //!
@@ -26,15 +27,18 @@
 //!
 //! `unsafe` code calls the system where safe libraries do not suffice: the mapping of the segment
 //! (`segment/mapping.rs`), extents (`extents.rs`), the sender's descriptor table
-//! (`sender/alone.rs`), prefetching (`ahead.rs`), and the clock and the program's descriptors
-//! (`tracker.rs`).
+//! (`sender/alone.rs`), prefetching (`ahead.rs`), reading frames (`own_memory.rs`), and the clock
+//! and the program's descriptors (`tracker.rs`).
 
 mod ahead;
+pub mod contents;
 pub mod device;
 pub mod extents;
 pub mod fds;
 pub mod files;
 mod groups;
+mod kept;
+mod own_memory;
 pub mod pools;
 mod record;
 pub mod ring;
@@ -49,7 +53,8 @@ pub mod table;
 mod text;
 mod tracker;
 
+pub use kept::Kept;
 pub use settings::{Settings, SettingsError};
 pub use status::Status;
 pub use table::GRANULE;
-pub use tracker::{Direction, StartError, Tracked, Tracker, now_us};
+pub use tracker::{Direction, StartError, Tracked, Tracker, Transfer, now_us};

@@ -1,13 +1,17 @@
-//! What leaves the table at one call, as records for the ring.
+//! What leaves the table at one call, as records for the ring, with the contents that were kept of
+//! it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use rustix::thread::futex;
 
+use crate::contents::Ticket;
+use crate::kept::Kept;
+use crate::own_memory::head_at;
 use crate::pools::Pools;
 use crate::ring::Ring;
 use crate::segment::Count;
-use crate::table::{GRANULE, Key, Place, Sink, Table};
+use crate::table::{GRANULE, Head, Key, Place, Sink, Table};
 use crate::tracker::Tracker;
 
 /// A range of a file, and the memory that it is read into or written from.
@@ -52,20 +56,24 @@ pub(crate) struct Record {
     pub(crate) count: u64,
     pub(crate) late: bool,
     pub(crate) time_us: u64,
+    /// The content, if it was kept. Such a record is of one granule.
+    pub(crate) content: Option<Ticket>,
 }
 
 impl Record {
-    fn words(&self) -> [u64; 2] {
+    fn words(&self) -> [u64; 3] {
         let late = if self.late { LATE } else { 0 };
-        [self.first.word(), self.count | late | self.time_us << TIME_SHIFT]
+        let content = self.content.map_or(0, Ticket::word);
+        [self.first.word(), self.count | late | self.time_us << TIME_SHIFT, content]
     }
 
-    pub(crate) fn from_words(words: [u64; 2]) -> Record {
+    pub(crate) fn from_words(words: [u64; 3]) -> Record {
         Record {
             first: Key::from_word(words[0]),
             count: words[1] & RUN_MAX,
             late: words[1] & LATE != 0,
             time_us: words[1] >> TIME_SHIFT,
+            content: Ticket::from_word(words[2]),
         }
     }
 }
@@ -75,6 +83,8 @@ pub(crate) struct Records<'a> {
     tracker: &'a Tracker,
     table: Table<'a>,
     time_us: u64,
+    /// What was kept of the frames that this call overwrites.
+    kept: Kept,
     run: Option<Record>,
     pushed: bool,
     counts: [(Count, u64); 8],
@@ -91,7 +101,7 @@ const MADE: usize = 6;
 impl<'a> Records<'a> {
     /// For a call that is counted as `what`.
     #[inline]
-    pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64) -> Self {
+    pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64, kept: Kept) -> Self {
         let counts = [
             (Count::Evictions, 0),
             (Count::Late, 0),
@@ -103,10 +113,11 @@ impl<'a> Records<'a> {
             (what, 1),
         ];
         let table = Table::new(tracker.segment());
-        Records { tracker, table, time_us, run: None, pushed: false, counts }
+        Records { tracker, table, time_us, kept, run: None, pushed: false, counts }
     }
 
-    pub(crate) fn read(&mut self, piece: &Piece, too_long: bool) {
+    /// A piece was read; `is_async`: it will be.
+    pub(crate) fn read(&mut self, piece: &Piece, too_long: bool, is_async: bool) {
         let (before, whole) = piece.whole();
         let table = self.table;
         if too_long || whole == 0 {
@@ -116,8 +127,12 @@ impl<'a> Records<'a> {
         if before > 0 {
             table.clear(piece.space, piece.address, before, self);
         }
+        let wants_heads = self.tracker.wants_contents();
         for (place, block) in piece.granules() {
             table.read(place, block, self);
+            if wants_heads {
+                table.set_head(place, block, (!is_async).then(|| head(place)).flatten());
+            }
         }
         let done = before + whole * GRANULE;
         if done < piece.length {
@@ -126,23 +141,30 @@ impl<'a> Records<'a> {
         }
     }
 
-    pub(crate) fn write(&mut self, piece: &Piece) {
+    /// A piece was written; `is_async`: it is about to be.
+    pub(crate) fn write(&mut self, piece: &Piece, is_async: bool) {
         let (table, pools) = (self.table, Pools::new(self.tracker.segment()));
         let in_pool = piece.space == 0 && pools.has_page(piece.address, piece.length, piece.offset);
+        let wants_heads = self.tracker.wants_contents();
         for (place, block) in piece.granules() {
             table.write(place, block, in_pool, self);
+            if wants_heads {
+                let own = || if is_async { self.tracker.head_of(place) } else { head(place) };
+                table.set_head(place, block, own());
+            }
         }
     }
 
-    fn add(&mut self, block: Key, late: bool) {
-        if let Some(run) = &mut self.run {
+    fn add(&mut self, block: Key, late: bool, content: Option<Ticket>) {
+        if let (Some(run), None) = (&mut self.run, content) {
             let next = run.first.word().wrapping_add(run.count);
-            if run.late == late && next == block.word() && run.count < RUN_MAX {
+            let is_alike = run.late == late && run.content.is_none();
+            if is_alike && next == block.word() && run.count < RUN_MAX {
                 run.count += 1;
                 return;
             }
         }
-        let run = Record { first: block, count: 1, late, time_us: self.time_us };
+        let run = Record { first: block, count: 1, late, time_us: self.time_us, content };
         if let Some(done) = self.run.replace(run) {
             self.push(done);
         }
@@ -152,6 +174,7 @@ impl<'a> Records<'a> {
         self.pushed = true;
         if !Ring::new(self.tracker.segment()).push(run.words()) {
             self.counts[DROPS].1 += 1;
+            self.tracker.free_content(run.content);
         }
     }
 
@@ -159,6 +182,7 @@ impl<'a> Records<'a> {
         if let Some(run) = self.run.take() {
             self.push(run);
         }
+        self.tracker.free(&mut self.kept);
         let asleep = self.tracker.segment().asleep();
         if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
             let _ = futex::wake(asleep, futex::Flags::empty(), 1);
@@ -170,15 +194,22 @@ impl<'a> Records<'a> {
     }
 }
 
+/// The head of a granule that the program's call has just moved.
+fn head(place: Place) -> Option<Head> {
+    // SAFETY: records are made after a synchronous call has succeeded with this memory.
+    unsafe { head_at(place.address()) }
+}
+
 impl Sink for Records<'_> {
     fn evicted(&mut self, block: Key) {
         self.counts[EVICTIONS].1 += 1;
-        self.add(block, false);
+        let content = self.kept.take(block);
+        self.add(block, false, content);
     }
 
     fn late(&mut self, block: Key) {
         self.counts[LATES].1 += 1;
-        self.add(block, true);
+        self.add(block, true, None);
     }
 
     fn made(&mut self) {

@@ -1,4 +1,4 @@
-//! The queue from tracked calls to the sender: records of two words in a ring in shared memory,
+//! The queue from tracked calls to the sender: records of three words in a ring in shared memory,
 //! with many writers and one reader. If the ring is full, records are dropped.
 //!
 //! Each cell has a lap counter: even while the cell is free for that lap, odd when its record is
@@ -32,7 +32,7 @@ pub struct Ring<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A record.
-    Record([u64; 2]),
+    Record([u64; 3]),
     /// The ring is empty.
     Nothing,
     /// The oldest record, which its writer has not completed.
@@ -62,7 +62,7 @@ impl<'a> Ring<'a> {
 
     /// Appends a record; returns false if it was dropped.
     #[inline]
-    pub fn push(&self, record: [u64; 2]) -> bool {
+    pub fn push(&self, record: [u64; 3]) -> bool {
         let mut tail = self.tail.load(Relaxed);
         for _ in 0..TRIES {
             let cell = self.cell(tail);
@@ -77,8 +77,9 @@ impl<'a> Ring<'a> {
             }
             match self.tail.compare_exchange_weak(tail, tail + 1, AcqRel, Relaxed) {
                 Ok(_) => {
-                    cell[1].store(record[0], Relaxed);
-                    cell[2].store(record[1], Relaxed);
+                    for (word, value) in cell[1..].iter().zip(record) {
+                        word.store(value, Relaxed);
+                    }
                     // Prefetches the next line, which the reader wrote last, for the next record.
                     ahead::write(&self.cell(tail + LINE)[0]);
                     return cell[0].compare_exchange(free, free + 1, Release, Relaxed).is_ok();
@@ -98,7 +99,7 @@ impl<'a> Ring<'a> {
             let claimed = self.tail.load(Acquire) > head;
             return if claimed { Next::Unfinished } else { Next::Nothing };
         }
-        let record = [cell[1].load(Relaxed), cell[2].load(Relaxed)];
+        let record = std::array::from_fn(|word| cell[1 + word].load(Relaxed));
         cell[0].store(free + 2, Release);
         self.head.store(head + 1, Release);
         Next::Record(record)

@@ -13,7 +13,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use layout::{Layout, *};
 pub use mapping::Mapping;
@@ -70,13 +71,19 @@ pub enum Count {
     Overflowed,
     /// Files for which there was no room.
     FilesLost,
+    /// Granules whose content was kept for the server.
+    Kept,
+    /// Granules whose content was not kept, because their beginning on the volume is not known.
+    Headless,
+    /// Granules whose content was not kept: no slot was free, or their memory could not be read.
+    NotKept,
 }
 
 /// The counters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Sent {
-    /// Blocks of the server that were reported as evicted.
+    /// Blocks of the server that were reported as evicted, with or without contents.
     Blocks,
     /// Those of them reported late.
     Late,
@@ -96,6 +103,8 @@ pub enum Sent {
     Torn,
     /// Granules in memory that proved not to be a cache.
     Strays,
+    /// Blocks of the server that were handed over: reported with their contents.
+    HandedOver,
 }
 
 /// A segment.
@@ -223,14 +232,42 @@ impl Segment {
         Ok(Segment { map, layout, path: path.to_owned(), writable })
     }
 
-    /// Allocates all pages. Until then only the header may be touched.
+    /// Allocates all pages but those of contents and heads. Until then only the header may be
+    /// touched.
     ///
     /// # Errors
     /// The error of the system: no room.
     pub fn fill(&self) -> io::Result<()> {
         let file = open::to_write(&self.path)?;
-        fallocate(&file, FallocateFlags::empty(), 0, self.layout.bytes() as u64)?;
+        fallocate(&file, FallocateFlags::empty(), 0, self.layout.table_bytes() as u64)?;
         Ok(())
+    }
+
+    /// Allocates the pages of contents and heads, once. Until then they must not be touched.
+    ///
+    /// # Errors
+    /// The error of the system: no room.
+    pub fn fill_contents(&self) -> io::Result<()> {
+        if self.contents_are_ready() {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent() {
+            let (start, end) = (self.layout.table_bytes() as u64, self.layout.bytes() as u64);
+            if end - start > free_memory(folder)? / 2 {
+                let what = format!("{} has no room for contents", folder.display());
+                return Err(io::Error::other(what));
+            }
+            let file = open::to_write(&self.path)?;
+            fallocate(&file, FallocateFlags::empty(), start, end - start)?;
+        }
+        let _ = self.word(CONTENTS).compare_exchange(0, 1, AcqRel, Relaxed);
+        Ok(())
+    }
+
+    /// Whether contents and heads are allocated, and the kernel lets this program read them.
+    #[inline]
+    pub fn contents_are_ready(&self) -> bool {
+        self.word(CONTENTS).load(Acquire) == 1
     }
 
     /// Its file; empty if it has none.
@@ -323,15 +360,20 @@ impl Segment {
     }
 }
 
-/// The largest layout up to `pool` for which the folder has room and control groups leave memory.
-fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
+/// Bytes for which a folder in memory has room and control groups leave memory.
+fn free_memory(folder: &Path) -> io::Result<u64> {
     let room = statvfs(folder)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
-    let free = free.min(groups::memory_limit().unwrap_or(free));
+    Ok(free.min(groups::memory_limit().unwrap_or(free)))
+}
+
+/// The largest layout up to `pool` for which the folder has room and control groups leave memory.
+fn fitting(folder: &Path, pool: u64) -> io::Result<Layout> {
+    let free = free_memory(folder)?;
     let mut pool = pool.max(POOL_MIN);
     loop {
         let layout = Layout::for_pool(pool);
-        if layout.bytes() as u64 <= free / 2 {
+        if layout.table_bytes() as u64 <= free / 2 {
             return Ok(layout);
         }
         if pool == POOL_MIN {

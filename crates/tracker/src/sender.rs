@@ -8,22 +8,26 @@
 mod alone;
 mod looks;
 mod messages;
+mod parts;
 mod places;
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
+use bytes::Bytes;
 use looks::Looks;
-use messages::{message, stat_message};
+use messages::{message, message_bytes, stat_message};
+use parts::Parts;
 pub use places::{At, Places};
 use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
 use undercroft_hints::{BlockRun, EvictFlags};
 
+use crate::contents::{Contents, Ticket};
 use crate::record::Record;
 use crate::ring::{Next, Ring};
-use crate::segment::layout::LAST_ERROR;
+use crate::segment::layout::{LAST_ERROR, WANTED};
 use crate::segment::{Segment, Sent, State};
 use crate::session::Session;
 use crate::settings::{Log, Settings, Volume};
@@ -53,12 +57,14 @@ const SIBLINGS: usize = 64;
 /// Most runs in a message.
 const RUNS_MAX: usize = 1024;
 
-/// An evicted block of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An evicted block of a server, or several smaller ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Gone {
     run: BlockRun,
     time_us: u64,
     flags: EvictFlags,
+    /// What was in them, if it is to be handed over.
+    content: Option<Bytes>,
 }
 
 /// A volume and its server.
@@ -73,6 +79,8 @@ struct Link<'a> {
     stat_us: u64,
     sequence: u32,
     queue: Vec<Gone>,
+    /// Contents of blocks of which other granules are still in frames.
+    parts: Parts,
 }
 
 /// Runs until the tracker is switched off. Call this in a thread of its own, with all signals
@@ -144,6 +152,7 @@ impl<'a> Sender<'a> {
             stat_us: 0,
             sequence: 0,
             queue: Vec::new(),
+            parts: Parts::default(),
         });
         Sender {
             tracker,
@@ -213,8 +222,17 @@ impl<'a> Sender<'a> {
         true
     }
 
+    /// The content that was kept, if it is still there. Its slot is free afterwards.
+    fn content(&self, ticket: Option<Ticket>) -> Option<Bytes> {
+        let ticket = ticket.filter(|_| self.segment.contents_are_ready())?;
+        let mut bytes = [0; GRANULE as usize];
+        let is_there = Contents::new(self.segment).take(ticket, &mut bytes);
+        is_there.then(|| Bytes::copy_from_slice(&bytes))
+    }
+
     /// Queues the blocks of a record for their servers.
     fn place(&mut self, record: Record, now: u64) {
+        let content = self.content(record.content);
         for n in 0..record.count {
             let block = Key::from_word(record.first.word().wrapping_add(n)).clean();
             if !record.late && Table::new(self.segment).holds(block) {
@@ -227,6 +245,7 @@ impl<'a> Sender<'a> {
             };
             let bytes = self.links.get(at.volume).and_then(|link| link.session.as_ref());
             let bytes = bytes.map_or(GRANULE, |session| session.grant().block_bytes.into());
+            let content = self.whole_block(&content, at, bytes);
             if !record.late && bytes > GRANULE && self.is_partly_here(block, at, bytes, now) {
                 continue;
             }
@@ -245,10 +264,26 @@ impl<'a> Sender<'a> {
                 Some(gone) => {
                     gone.time_us = gone.time_us.max(record.time_us);
                     gone.flags.was_dirty |= flags.was_dirty;
+                    gone.content = content.or(gone.content.take());
                 }
-                None => link.queue.push(Gone { run, time_us: record.time_us, flags }),
+                None => link.queue.push(Gone { run, time_us: record.time_us, flags, content }),
             }
         }
+    }
+
+    /// The content to hand over with a granule's eviction: its own, or that of the larger block
+    /// which it completes. `None` if blocks are not aligned with granules.
+    fn whole_block(&mut self, content: &Option<Bytes>, at: At, bytes: u64) -> Option<Bytes> {
+        let content = content.as_ref()?;
+        if at.offset % GRANULE.min(bytes) != 0 {
+            return None;
+        }
+        if bytes <= GRANULE {
+            return Some(content.clone());
+        }
+        let link = self.links.get_mut(at.volume)?;
+        let within = (at.offset % bytes) as usize;
+        link.parts.add(at.offset / bytes, bytes as usize, within, content)
     }
 
     /// Whether another granule of a server's block is still in a frame. Only granules next to this
@@ -270,8 +305,22 @@ impl<'a> Sender<'a> {
     fn tell(&mut self) {
         for at in 0..self.links.len() {
             let mut queue = std::mem::take(&mut self.links[at].queue);
-            for gone in queue.chunks(RUNS_MAX) {
+            let bytes_max = self.links[at].session.as_ref().map_or(0, Session::bytes_max);
+            let mut rest = &mut queue[..];
+            while !rest.is_empty() {
+                let mut bytes = 0;
+                let fits = |gone: &&mut Gone| {
+                    bytes += message_bytes(gone);
+                    bytes <= bytes_max
+                };
+                let count = rest.iter_mut().take(RUNS_MAX).take_while(fits).count();
+                if count == 0 {
+                    // Larger than a message may be.
+                    rest[0].content = None;
+                }
+                let (gone, others) = rest.split_at_mut(count.max(1));
                 self.tell_some(at, gone);
+                rest = others;
             }
             queue.clear();
             self.links[at].queue = queue;
@@ -292,6 +341,9 @@ impl<'a> Sender<'a> {
                 link.heard_us = now;
                 let late = gone.iter().filter(|gone| gone.flags.late);
                 let late = late.map(|gone| u64::from(gone.run.count())).sum();
+                let handed = gone.iter().filter(|gone| gone.content.is_some());
+                let handed = handed.map(|gone| u64::from(gone.run.count())).sum();
+                self.segment.count_sent(Sent::HandedOver, handed);
                 self.segment.count_sent(Sent::Messages, 1);
                 self.segment.count_sent(Sent::Blocks, blocks);
                 self.segment.count_sent(Sent::Late, late);
@@ -309,6 +361,7 @@ impl<'a> Sender<'a> {
         link.again_us = now_us() + link.pause_us;
         link.pause_us = (link.pause_us * 2).min(PAUSE_MAX_US);
         self.tracker.volume_words(link.number)[4].store(0, Relaxed);
+        self.segment.word(WANTED).fetch_and(!(1 << link.number), Relaxed);
         let line = format!("{}: {why}", link.volume.uri);
         text::store(&self.segment.header()[LAST_ERROR], line.as_bytes());
         log(self.tracker.settings(), &line);
@@ -340,6 +393,9 @@ impl<'a> Sender<'a> {
                 _ => {}
             }
         }
+        if self.segment.contents_are_ready() {
+            Contents::new(self.segment).free_old(now);
+        }
         for space in space::dead(self.segment) {
             Table::new(self.segment).forget(|place, _| place.space() == space);
             space::free(self.segment, space);
@@ -349,7 +405,7 @@ impl<'a> Sender<'a> {
 
     fn connect(&mut self, at: usize) {
         let link = &mut self.links[at];
-        let session = match Session::connect(&link.volume.uri, self.tracker.settings().client) {
+        let session = match Session::connect(&link.volume.uri, self.tracker.settings()) {
             Ok(session) => session,
             Err(error) => return self.lose(at, &error.to_string()),
         };
@@ -358,7 +414,13 @@ impl<'a> Sender<'a> {
         words[3].store(grant.block_bytes.into(), Relaxed);
         words[5].store(grant.epoch, Relaxed);
         words[4].store(1, Relaxed);
-        let line = format!("{}: connected, blocks of {} bytes", link.volume.uri, grant.block_bytes);
+        let wants_contents = grant.grant.demote && self.segment.fill_contents().is_ok();
+        if wants_contents {
+            self.segment.word(WANTED).fetch_or(1 << link.number, Relaxed);
+        }
+        let contents = if wants_contents { ", hands over contents" } else { "" };
+        let (uri, bytes) = (&link.volume.uri, grant.block_bytes);
+        let line = format!("{uri}: connected, blocks of {bytes} bytes{contents}");
         link.session = Some(session);
         (link.pause_us, link.heard_us) = (CHORES_US, now_us());
         self.segment.count_sent(Sent::Connections, 1);

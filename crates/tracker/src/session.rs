@@ -7,9 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use undercroft_hints::{Abilities, ClientId, Grant, MESSAGE_BYTES_MAX, Query};
+use undercroft_hints::{Abilities, Grant, MESSAGE_BYTES_MAX, Query};
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Endpoint, Uri};
+
+use crate::settings::Settings;
 
 /// Longest wait for a server.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -59,8 +61,9 @@ impl std::fmt::Display for Failed {
 }
 
 impl Session {
-    /// Connects, and opts in to report evictions as a client.
-    pub(crate) fn connect(uri: &Uri, client: Option<ClientId>) -> Result<Session, Failed> {
+    /// Connects, and opts in to report evictions as a client, and to hand over contents unless the
+    /// settings forbid it.
+    pub(crate) fn connect(uri: &Uri, settings: &Settings) -> Result<Session, Failed> {
         let stream: Box<dyn Stream> = match &uri.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -89,11 +92,11 @@ impl Session {
         let bytes_max = MESSAGE_BYTES_MAX;
         let mut session =
             Session { stream, grant: none, bytes_max, min_block: 1, can_flush: false, cookie: 0 };
-        session.shake_hands(&format!("{CONTROL}{}", uri.export), client)?;
+        session.shake_hands(&format!("{CONTROL}{}", uri.export), settings)?;
         Ok(session)
     }
 
-    fn shake_hands(&mut self, export: &str, client: Option<ClientId>) -> Result<(), Failed> {
+    fn shake_hands(&mut self, export: &str, settings: &Settings) -> Result<(), Failed> {
         let greeting = Greeting::parse(&self.array()?)?;
         if greeting.flags & FLAG_FIXED_NEWSTYLE == 0 {
             return Err(wrong("the server does not speak fixed newstyle").into());
@@ -101,8 +104,9 @@ impl Session {
         let flags = greeting.flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
         self.stream.write_all(&u32::from(flags).to_be_bytes())?;
         self.ask(OPT_STRUCTURED_REPLY, &[], |_, _| Ok(()))?;
-        let want = Abilities { evict: true, stat: true, ..Abilities::default() };
-        let query = Query { client, want }.to_string();
+        let demote = settings.contents;
+        let want = Abilities { evict: true, stat: true, demote, ..Abilities::default() };
+        let query = Query { client: settings.client, want }.to_string();
         let query = ContextQuery { name: export.to_owned(), queries: vec![query] };
         let mut grant = None;
         self.ask(OPT_SET_META_CONTEXT, &query.bytes(), |reply, data| {

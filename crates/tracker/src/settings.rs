@@ -20,6 +20,8 @@ pub const CLIENT: &str = "UNDERCROFT_CLIENT";
 pub const FRAMES: &str = "UNDERCROFT_FRAMES";
 /// Whether reads bypass the kernel's page cache.
 pub const BYPASS: &str = "UNDERCROFT_BYPASS";
+/// Whether the contents of evicted blocks are handed over to servers that want them.
+pub const CONTENTS: &str = "UNDERCROFT_CONTENTS";
 /// The folder of the segment.
 pub const SEGMENT_DIR: &str = "UNDERCROFT_SEGMENT_DIR";
 /// Bytes of client memory for which the table has room.
@@ -28,7 +30,8 @@ pub const POOL: &str = "UNDERCROFT_POOL";
 pub const LOG: &str = "UNDERCROFT_LOG";
 
 /// All variables.
-pub const ALL: [&str; 8] = [VOLUMES, TRACK, CLIENT, FRAMES, BYPASS, SEGMENT_DIR, POOL, LOG];
+pub const ALL: [&str; 9] =
+    [VOLUMES, TRACK, CLIENT, FRAMES, BYPASS, CONTENTS, SEGMENT_DIR, POOL, LOG];
 
 /// Largest pool, in bytes: 1 TiB.
 const POOL_MAX: u64 = 1 << 40;
@@ -79,6 +82,8 @@ pub struct Settings {
     pub frames: Frames,
     /// Whether reads bypass the kernel's page cache.
     pub bypass: bool,
+    /// Whether the contents of evicted blocks are handed over to servers that want them.
+    pub contents: bool,
     /// Folder of the segment.
     pub segment_dir: PathBuf,
     /// Bytes of client memory for which the table has room. Doubling it does not improve the table.
@@ -120,11 +125,13 @@ impl Settings {
             Some("shared") => Frames::Shared,
             Some(_) => return Err(wrong(FRAMES, "expected all or shared")),
         };
-        let bypass = match of(BYPASS).as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(_) => return Err(wrong(BYPASS, "expected 0 or 1")),
+        let switch = |name, default| match of(name).as_deref() {
+            None => Ok(default),
+            Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(_) => Err(wrong(name, "expected 0 or 1")),
         };
+        let (bypass, contents) = (switch(BYPASS, false)?, switch(CONTENTS, true)?);
         let client = of(CLIENT)
             .map(|id| id.parse::<ClientId>().map_err(|error| wrong(CLIENT, &error.to_string())));
         let pool = of(POOL).map(|bytes| {
@@ -137,6 +144,7 @@ impl Settings {
             client: client.transpose()?,
             frames,
             bypass,
+            contents,
             segment_dir: of(SEGMENT_DIR).map_or_else(|| "/dev/shm".into(), PathBuf::from),
             pool: pool.transpose()?.unwrap_or_else(default_pool),
             log: match of(LOG) {
@@ -238,6 +246,7 @@ mod tests {
             (CLIENT, "Ff:a0"),
             (FRAMES, "shared"),
             (BYPASS, "1"),
+            (CONTENTS, "0"),
             (SEGMENT_DIR, "/tmp"),
             (POOL, "1048576"),
             (LOG, "stderr"),
@@ -247,7 +256,7 @@ mod tests {
         assert_eq!(settings.volumes[0].device, Path::new("/dev/sda"));
         assert_eq!(settings.volumes[1].uri.endpoint, Endpoint::Unix("/run/s=1".into()));
         assert_eq!((settings.client, settings.frames), (Some(client), Frames::Shared));
-        assert_eq!((settings.bypass, settings.pool), (true, 1 << 20));
+        assert_eq!((settings.bypass, settings.contents, settings.pool), (true, false, 1 << 20));
         assert!(settings.counts(b"/data/base/1/2") && settings.counts(b"x.ibd"));
         assert!(!settings.counts(b"/data/pg_wal/1"));
     }
@@ -266,6 +275,7 @@ mod tests {
             (vec![good, (CLIENT, "1:")], "hexadecimal"),
             (vec![good, (FRAMES, "none")], "all or shared"),
             (vec![good, (BYPASS, "yes")], "0 or 1"),
+            (vec![good, (CONTENTS, "yes")], "0 or 1"),
             (vec![good, (POOL, "1GiB")], "number of bytes"),
         ] {
             let error = parse(&pairs).unwrap_err().to_string();

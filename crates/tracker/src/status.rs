@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::files::Files;
 use crate::pools::{Pool, Pools};
 use crate::segment::layout::{
-    BYPASS, CREATOR, LAST_ERROR, POOL_BYTES, SENDER, STARTED_US, VOLUME, VOLUMES, VOLUMES_MAX,
+    BYPASS, CONTENTS, CREATOR, LAST_ERROR, POOL_BYTES, SENDER, STARTED_US, VOLUME, VOLUMES,
+    VOLUMES_MAX, WANTED,
 };
 use crate::segment::{Count, NAME, Segment, Sent, State, is_alive, segments};
 use crate::sender::Places;
@@ -66,6 +67,18 @@ pub struct Status {
     pub overflowed: u64,
     /// Files for which there was no room.
     pub files_lost: u64,
+    /// Whether servers want contents of evicted blocks, and this program can hand them over.
+    pub hands_over: bool,
+    /// Whether the kernel refuses to let the program read its frames safely.
+    pub contents_refused: bool,
+    /// Granules whose content was kept for the server.
+    pub kept: u64,
+    /// Granules whose content was not kept because their beginning on the volume is not known.
+    pub headless: u64,
+    /// Granules whose content was not kept because too many waited, or their memory was not there.
+    pub not_kept: u64,
+    /// Blocks of the server that were handed over: reported with their contents.
+    pub handed_over: u64,
     /// Blocks of the server that were reported as evicted, and acknowledged.
     pub sent: u64,
     /// Those of them reported late.
@@ -185,6 +198,12 @@ impl Segment {
             dropped: self.counted(Count::Dropped),
             overflowed: self.counted(Count::Overflowed),
             files_lost: self.counted(Count::FilesLost),
+            hands_over: word(WANTED) != 0 && self.contents_are_ready(),
+            contents_refused: word(CONTENTS) == 2,
+            kept: self.counted(Count::Kept),
+            headless: self.counted(Count::Headless),
+            not_kept: self.counted(Count::NotKept),
+            handed_over: self.counted_sent(Sent::HandedOver),
             sent: self.counted_sent(Sent::Blocks),
             sent_late: self.counted_sent(Sent::Late),
             messages: self.counted_sent(Sent::Messages),

@@ -31,11 +31,18 @@ pub use strays::Strays;
 use undercroft_random::mix;
 
 use crate::segment::Segment;
-use crate::segment::layout::FRAME_BUCKET;
+use crate::segment::layout::{FRAME_BUCKET, FRAME_HEAD};
 
 /// Bytes of a granule.
 pub const GRANULE: u64 = 4096;
 const GRANULE_BITS: u32 = 12;
+
+/// Words of a head.
+pub const HEAD: usize = FRAME_HEAD - 1;
+/// The first 56 bytes of a granule as they were last read or written. A database may change them in
+/// a frame without writing them: InnoDB marks the frames that it frees, and PostgreSQL writes pages
+/// with checksums from a private copy.
+pub type Head = [u64; HEAD];
 
 /// Binary logarithm of the bytes in which the frames of a bucket begin.
 const BUCKET_BYTES_BITS: u32 = 14;
@@ -66,6 +73,8 @@ pub trait Sink {
 pub struct Table<'a> {
     frames: &'a [AtomicU64],
     links: Links<'a>,
+    /// For each frame a block and its head; empty unless a server wants contents.
+    heads: &'a [AtomicU64],
 }
 
 impl<'a> Table<'a> {
@@ -75,7 +84,9 @@ impl<'a> Table<'a> {
         let layout = segment.layout();
         let map = segment.map();
         let frames = map.words(layout.frames());
-        Table { frames, links: Links { words: map.words(layout.links()), frames } }
+        let has_heads = segment.contents_are_ready();
+        let heads = if has_heads { map.words(layout.heads()) } else { &[] };
+        Table { frames, links: Links { words: map.words(layout.links()), frames }, heads }
     }
 
     /// Records that a granule was read into memory.
@@ -187,6 +198,43 @@ impl<'a> Table<'a> {
             }
         }
         count
+    }
+
+    /// The block in the frame at a place, and its head if that is known.
+    pub fn held(&self, place: Place) -> Option<(Key, Option<Head>)> {
+        let slot = self.find(place)?;
+        let block = Key::known(self.block(slot).load(Acquire))?;
+        let words = self.head(slot);
+        let is_its_own = words.first()?.load(Acquire) == block.clean().word();
+        let head = || std::array::from_fn(|word| words[1 + word].load(Relaxed));
+        Some((block, is_its_own.then(head)))
+    }
+
+    /// Sets the head of a block that was just read into a place, or written from there; `None` if
+    /// it is not known. A page may be written from a private copy: then the head is that of the
+    /// frame which holds the block.
+    pub fn set_head(&self, place: Place, block: Key, head: Option<Head>) {
+        if self.heads.is_empty() {
+            return;
+        }
+        let has_it = |slot: &usize| {
+            Key::known(self.block(*slot).load(Acquire)).is_some_and(|b| b.clean() == block.clean())
+        };
+        let own = self.find(place).filter(has_it);
+        let Some(slot) = own.or_else(|| self.links.holder(block)) else { return };
+        let words = self.head(slot);
+        // While the words change, the head is nobody's.
+        words[0].store(EMPTY, Release);
+        if let Some(head) = head {
+            for (word, value) in words[1..].iter().zip(head) {
+                word.store(value, Relaxed);
+            }
+            words[0].store(block.clean().word(), Release);
+        }
+    }
+
+    fn head(&self, slot: usize) -> &'a [AtomicU64] {
+        self.heads.get(slot * FRAME_HEAD..(slot + 1) * FRAME_HEAD).unwrap_or_default()
     }
 
     /// Whether a block is in a frame.

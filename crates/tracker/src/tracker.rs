@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, readlinkat_raw, st
 use crate::device::{self, Backing, Node};
 use crate::fds::{self, Fd};
 use crate::files::{Files, Identity, PATH_MAX};
+use crate::kept::Kept;
 use crate::record::{Piece, Records};
 use crate::segment::layout::{BYPASS, SENDER, VOLUME, VOLUMES};
 use crate::segment::{Count, Segment, State, is_alive};
@@ -21,7 +22,7 @@ use crate::text::{self, Text};
 /// Most bytes of any database's page, and of a server's block. A longer read into one piece of
 /// memory is not a page (InnoDB's doublewrite area at start, or a scan of a log): the blocks that
 /// it overwrites have left, and it makes no frames.
-const LONGEST_PAGE: u64 = 64 << 10;
+pub(crate) const LONGEST_PAGE: u64 = 64 << 10;
 
 /// The monotonic clock in microseconds; does not change `errno`.
 #[inline]
@@ -61,6 +62,10 @@ impl Tracked {
         Some(Tracked { fd, known, started_us: now_us() })
     }
 
+    pub(crate) fn started_us(&self) -> u64 {
+        self.started_us
+    }
+
     /// The file position of the descriptor, in bytes.
     pub fn position(&self) -> Option<u64> {
         // SAFETY: the number is that of a descriptor of the program, used in this call only.
@@ -76,6 +81,19 @@ pub enum Direction {
     Read,
     /// From memory to the file.
     Write,
+}
+
+/// A transfer between a file and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Its direction.
+    pub direction: Direction,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Whether it has only been submitted.
+    pub is_async: bool,
 }
 
 /// The tracker of a process and its forked processes.
@@ -268,18 +286,17 @@ impl Tracker {
         found
     }
 
-    /// A call on a tracked descriptor moved `bytes` bytes between the file, from `offset` on, and
-    /// pieces of memory (address, length), in order. For an asynchronous call this is called at its
-    /// submission.
+    /// A call on a tracked descriptor moved bytes between the file and pieces of memory (address,
+    /// length), in order. For an asynchronous call this is called at its submission. `kept` is what
+    /// was kept of the frames that the call overwrites.
     pub fn moved(
         &self,
         call: &Tracked,
-        direction: Direction,
-        offset: u64,
+        transfer: Transfer,
         pieces: impl Iterator<Item = (u64, u64)>,
-        bytes: u64,
-        is_async: bool,
+        mut kept: Kept,
     ) {
+        let Transfer { direction, offset, bytes, is_async } = transfer;
         let what = match (direction, is_async) {
             (Direction::Read, false) => Count::Reads,
             (Direction::Read, true) => Count::AsyncReads,
@@ -287,10 +304,11 @@ impl Tracker {
             (Direction::Write, true) => Count::AsyncWrites,
         };
         let Some(file) = self.file(call) else {
+            self.free(&mut kept);
             self.count(what, 1);
             return self.count(Count::Missed, 1);
         };
-        let mut records = Records::new(self, what, call.started_us);
+        let mut records = Records::new(self, what, call.started_us, kept);
         let (mut offset, mut left) = (offset, bytes);
         for (address, length) in pieces {
             let length = length.min(left);
@@ -300,11 +318,11 @@ impl Tracker {
                 }
                 continue;
             }
-            if let Some(space) = self.memory.space(&self.segment, self.settings.frames, address) {
+            if let Some(space) = self.space(address) {
                 let piece = Piece { file, offset, space, address, length };
                 match direction {
-                    Direction::Read => records.read(&piece, length > LONGEST_PAGE),
-                    Direction::Write => records.write(&piece),
+                    Direction::Read => records.read(&piece, length > LONGEST_PAGE, is_async),
+                    Direction::Write => records.write(&piece, is_async),
                 }
             }
             (offset, left) = (offset.saturating_add(length), left - length);
@@ -312,8 +330,21 @@ impl Tracker {
         records.finish();
     }
 
-    fn count(&self, count: Count, by: u64) {
-        self.segment.count(count, self.stripe(), by);
+    /// The space of an address; `None` if the memory there does not count.
+    #[inline]
+    pub(crate) fn space(&self, address: u64) -> Option<u16> {
+        self.memory.space(&self.segment, self.settings.frames, address)
+    }
+
+    /// Id of this process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.load(Relaxed)
+    }
+
+    pub(crate) fn count(&self, count: Count, by: u64) {
+        if by > 0 {
+            self.segment.count(count, self.stripe(), by);
+        }
     }
 
     /// The set of counters to use: different threads and processes mostly use different ones.

@@ -94,6 +94,12 @@ pub(crate) fn json(status: &Status) -> Value {
         "dropped": status.dropped,
         "overflowed": status.overflowed,
         "files_lost": status.files_lost,
+        "hands_over": status.hands_over,
+        "contents_refused_by_kernel": status.contents_refused,
+        "contents_kept": status.kept,
+        "contents_without_head": status.headless,
+        "contents_not_kept": status.not_kept,
+        "blocks_handed_over": status.handed_over,
         "blocks_told": status.sent,
         "messages": status.messages,
         "unplaced": status.unplaced,
@@ -149,7 +155,18 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
         count(status.messages),
         granules(status.back)
     )?;
+    if status.contents_refused {
+        writeln!(out, "contents       none: the kernel refuses process_vm_readv to this program")?;
+    } else if status.hands_over || status.handed_over > 0 {
+        writeln!(
+            out,
+            "contents       {} blocks handed over; of {} that left the head was not known",
+            count(status.handed_over),
+            granules(status.headless)
+        )?;
+    }
     let losses = [
+        ("not kept", status.not_kept, "pieces of 4 KiB: too many waited for the sender"),
         ("not understood", status.missed, "calls that were interrupted or came at the same time"),
         ("dropped", status.dropped, "evictions: the sender did not keep up"),
         ("untold", status.unsent, "blocks: there was no connection"),

@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// (Linux 6.14 and later): one cache less between the program and the server
     #[arg(long, requires = "volume")]
     bypass_page_cache: bool,
+    /// Tells servers which blocks leave, and never hands over what is in them
+    #[arg(long, requires = "volume")]
+    no_contents: bool,
     /// The id in hexadecimal with which the program's own connections name themselves, and after a
     /// colon their key. Default: none, as the drivers of kernels and of virtual machines do
     #[arg(long, value_name = "ID[:KEY]", requires = "volume")]
@@ -129,6 +132,9 @@ fn attach(out: &mut impl Write, args: &Args) -> Result<(), Error> {
     }
     if args.bypass_page_cache {
         environment.push(("UNDERCROFT_BYPASS", "1".to_owned()));
+    }
+    if args.no_contents {
+        environment.push(("UNDERCROFT_CONTENTS", "0".to_owned()));
     }
     if args.print {
         for (name, value) in &environment {

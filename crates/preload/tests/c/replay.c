@@ -71,6 +71,23 @@ static void carry_out(char how, char *at, long offset, long bytes) {
         check(WEXITSTATUS(status), 0, "child");
         break;
     }
+    case 'm':
+        // As InnoDB marks a frame that it frees.
+        memset(at + 4, 0xff, 4);
+        memset(at + 34, 0xff, 4);
+        break;
+    case 'c': memset(at + 100, offset / PAGE, bytes - 100); break;
+    case 'v': {
+        // As PostgreSQL writes a page: the copy has a checksum, the frame has not.
+        char *copy = malloc(bytes);
+        memcpy(copy, at, bytes);
+        memset(copy + 8, 0x5a, 2);
+        check(pwrite(fd, copy, bytes, offset), bytes, "pwrite of a copy");
+        free(copy);
+        break;
+    }
+    case 'x': check(munmap(at, bytes), 0, "munmap"); break;
+    case 'X': check(pread(fd, at, bytes, offset), -1, "pread without memory"); break;
     case 's': usleep(offset / PAGE * 1000); break;
     case 'l': check(open("/dev/null", O_RDONLY) > 0, 1, "open"); break;
     default: check(how, 0, "unknown");

@@ -4,6 +4,7 @@
 //! The programs are in `tests/c`, and fio and sqlite3. The server is one of the test's own, which
 //! notes what it is told; the real one is in the tests of `crates/cli`.
 
+mod contents;
 mod plugins;
 mod servers;
 #[path = "../../../client/tests/client/support.rs"]

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// First word of a segment.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"UndrCct\x01");
 /// Increases with every change of the layout.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Words of the header.
 pub const HEADER: usize = 4096;
@@ -29,6 +29,8 @@ pub const FRAME_BITS: usize = 8;
 pub const LINK_BITS: usize = 9;
 /// Logarithm of the number of ring cells.
 pub const RING_BITS: usize = 10;
+/// Contents: one bit for each volume whose server wants them.
+pub const WANTED: usize = 11;
 /// Process that is adding a file, or 0.
 pub const FILES_LOCK: usize = 12;
 /// Whether the page cache is bypassed: 1 yes, 0 not requested, 2 refused by the kernel.
@@ -41,6 +43,10 @@ pub const RECALL_PPM: usize = 15;
 pub const RING_TAIL: usize = 16;
 /// Number of the next record to read.
 pub const RING_HEAD: usize = 24;
+/// State of the contents: 0 not allocated, 1 allocated, 2 the kernel refuses to read them.
+pub const CONTENTS: usize = 33;
+/// Number of the last ticket.
+pub const NEXT_TICKET: usize = 40;
 /// 1 while the sender sleeps until it is woken.
 pub const ASLEEP: usize = 32;
 
@@ -85,6 +91,12 @@ pub const CELL: usize = 4;
 pub const FRAME_BUCKET: usize = 8;
 /// Words of a link bucket.
 pub const LINK_BUCKET: usize = 8;
+/// Words for the head of a frame: its block, and the head.
+pub const FRAME_HEAD: usize = 8;
+/// Slots for contents: 4 MiB.
+pub const SLOTS: usize = 1024;
+/// Words of a slot: eight, and a granule.
+pub const SLOT: usize = 8 + 512;
 
 /// The parts whose size depends on the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +136,26 @@ impl Layout {
         start..start + (LINK_BUCKET << self.link_bits)
     }
 
+    /// The words of the contents.
+    pub fn contents(&self) -> Range<usize> {
+        let start = self.links().end;
+        start..start + SLOTS * SLOT
+    }
+
+    /// The words of the heads, one for each frame.
+    pub fn heads(&self) -> Range<usize> {
+        let start = self.contents().end;
+        start..start + ((FRAME_BUCKET / 2 * FRAME_HEAD) << self.frame_bits)
+    }
+
+    /// Length in bytes without contents and heads, which are allocated only if a server wants
+    /// contents.
+    pub fn table_bytes(&self) -> usize {
+        self.links().end * 8
+    }
+
     /// Total length in bytes.
     pub fn bytes(&self) -> usize {
-        self.links().end * 8
+        self.heads().end * 8
     }
 }

@@ -36,14 +36,31 @@ pub(super) fn stat_message(segment: &Segment) -> BytesMut {
     out
 }
 
+/// Most bytes that an eviction takes in a message.
+pub(super) fn message_bytes(gone: &Gone) -> usize {
+    // A record with one run, or for each block one with its content.
+    let content = gone.content.as_ref().map_or(0, |content| content.len());
+    32 * gone.run.count() as usize + content
+}
+
 /// A message about these evictions, in order.
 pub(super) fn message(gone: &[Gone], now_us: u64, sequence: &mut u32) -> BytesMut {
     let mut out = BytesMut::new();
     let alike = |one: &Gone, two: &Gone| {
-        one.flags == two.flags && two.time_us.abs_diff(one.time_us) <= SAME_TIME_US
+        let is_same_time = two.time_us.abs_diff(one.time_us) <= SAME_TIME_US;
+        one.flags == two.flags && is_same_time && two.content.is_none()
     };
     let mut rest = gone;
     while let Some(first) = rest.first() {
+        if let Some(content) = &first.content {
+            let bytes = content.len() / first.run.count() as usize;
+            for (n, block) in first.run.blocks().enumerate() {
+                let data = content.slice(n * bytes..(n + 1) * bytes);
+                Hint::Demote { block, rides: false, data }.put(&mut out);
+            }
+            rest = &rest[1..];
+            continue;
+        }
         let count = rest.iter().take_while(|other| alike(first, other)).count();
         let (together, after) = rest.split_at(count);
         let oldest = together.iter().map(|gone| gone.time_us).min().unwrap_or(now_us);

@@ -19,7 +19,7 @@ struct Push<'a>(Ring<'a>);
 
 impl Sink for Push<'_> {
     fn evicted(&mut self, block: Key) {
-        self.0.push([block.word(), 1]);
+        self.0.push([block.word(), 1, 0]);
     }
 
     fn late(&mut self, _: Key) {}
@@ -74,7 +74,7 @@ fn killed_processes_leave_a_table_that_works() {
         }
         loop {
             match ring.pop() {
-                Next::Record([key, 1]) => {
+                Next::Record([key, 1, 0]) => {
                     assert_eq!(Key::from_word(key).file(), 300);
                     taken += 1;
                 }

@@ -14,11 +14,11 @@ fn records_come_out_in_order_and_a_full_ring_drops() {
     assert_eq!(ring.pop(), Next::Nothing);
     for lap in 0..3 {
         for n in 0..ring.capacity() {
-            assert!(ring.push([n, lap]));
+            assert!(ring.push([n, lap, 9]));
         }
-        assert!(!ring.push([0, 0]), "it is full");
+        assert!(!ring.push([0, 0, 9]), "it is full");
         for n in 0..ring.capacity() {
-            assert_eq!(ring.pop(), Next::Record([n, lap]));
+            assert_eq!(ring.pop(), Next::Record([n, lap, 9]));
         }
         assert_eq!(ring.pop(), Next::Nothing);
     }
@@ -28,18 +28,18 @@ fn records_come_out_in_order_and_a_full_ring_drops() {
 fn a_cell_of_a_dead_writer_is_given_up() {
     let segment = Segment::anonymous(1).unwrap();
     let ring = Ring::new(&segment);
-    ring.push([1, 1]);
+    ring.push([1, 1, 9]);
     // As a writer that was killed after it had claimed its cell.
     segment.word(RING_TAIL).fetch_add(1, SeqCst);
-    ring.push([3, 3]);
-    assert_eq!(ring.pop(), Next::Record([1, 1]));
+    ring.push([3, 3, 9]);
+    assert_eq!(ring.pop(), Next::Record([1, 1, 9]));
     assert_eq!(ring.pop(), Next::Unfinished);
     ring.skip();
-    assert_eq!(ring.pop(), Next::Record([3, 3]));
+    assert_eq!(ring.pop(), Next::Record([3, 3, 9]));
     // The next laps are not disturbed.
     for _ in 0..3 {
-        (0..ring.capacity()).for_each(|n| assert!(ring.push([n, 0])));
-        (0..ring.capacity()).for_each(|n| assert_eq!(ring.pop(), Next::Record([n, 0])));
+        (0..ring.capacity()).for_each(|n| assert!(ring.push([n, 0, 9])));
+        (0..ring.capacity()).for_each(|n| assert_eq!(ring.pop(), Next::Record([n, 0, 9])));
     }
 }
 
@@ -51,7 +51,7 @@ fn many_writers_lose_only_what_they_are_told_is_lost() {
     let (pushed, popped) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4_u64)
             .map(|writer| {
-                scope.spawn(move || (0..50_000).filter(|n| ring.push([writer, *n])).count())
+                scope.spawn(move || (0..50_000).filter(|n| ring.push([writer, *n, 9])).count())
             })
             .collect();
         let done = &done;
@@ -60,7 +60,7 @@ fn many_writers_lose_only_what_they_are_told_is_lost() {
             let mut count = 0;
             loop {
                 match ring.pop() {
-                    Next::Record([writer, n]) => {
+                    Next::Record([writer, n, 9]) => {
                         let before = last.insert(writer, n);
                         assert!(before.is_none_or(|before| before < n), "in order of each");
                         count += 1;
