@@ -136,8 +136,24 @@ named_stats! {
     counter skipped;
     /// Demotions whose data the client must have had as the store has it.
     counter demotions_accepted;
-    /// Demotions whose data was dropped: the block was changed since, or never delivered.
+    /// Demotions whose data was dropped, for one of the following reasons.
     counter demotions_refused;
+    /// Of those: what the volume holds of the block was not known.
+    counter demotions_refused_unknown;
+    /// Of those: the volume held other data.
+    counter demotions_refused_changed;
+    /// Of those: an operation, a reload or a range of the block was in progress.
+    counter demotions_refused_busy;
+    /// Of those: the data was shorter or longer than the block.
+    counter demotions_refused_malformed;
+    /// Of those: the sender may not write the volume.
+    counter demotions_refused_forbidden;
+    /// Refused demotions that were remembered, to be placed when a write brings their data.
+    counter demotions_awaited;
+    /// Of those: blocks that were placed with the data of that write.
+    counter demotions_written;
+    /// Blocks that are remembered now for a write to come.
+    gauge demotions_awaiting;
     /// Blocks that clients said to want soon.
     counter promoted;
     /// Blocks that clients said to keep.

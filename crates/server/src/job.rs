@@ -230,6 +230,17 @@ impl Job {
         }
     }
 
+    /// What the job writes to a block; `None` if it writes only a part of the block.
+    pub(crate) fn whole_block(&self, block: u64, geometry: &Geometry) -> Option<Bytes> {
+        let (start, length) = (geometry.start(block), geometry.len(block));
+        if self.span(block, geometry) != (0, length) {
+            return None;
+        }
+        let mut data = self.data(start, start + length as u64);
+        let one = if data.len() == 1 { data.pop() } else { None };
+        Some(one.unwrap_or_else(|| Bytes::from(data.concat())))
+    }
+
     /// The data that the job writes to the bytes `from..to` of the volume.
     pub(crate) fn data(&self, from: u64, to: u64) -> Vec<Bytes> {
         match &self.kind {

@@ -88,6 +88,8 @@ fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "staged",
         "staged hits",
         "demoted",
+        "refused",
+        "with write",
     ];
     let mut table = Table::new(&columns);
     for (name, volume) in each(stats) {
@@ -100,6 +102,8 @@ fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             "staged",
             "staged_hits",
             "demotions_in",
+            "demotions_refused",
+            "demotions_written",
         ];
         if counts["hints"].as_u64().unwrap_or(0) > 0 {
             let cells = fields.iter().map(|field| number(&counts[field]));

@@ -1,6 +1,6 @@
 //! What a shard needs below clients with caches of their own, beside its level: the queue of
-//! evicted blocks to be read back, and the data of the blocks written last. `eviction_placement.rs`
-//! uses it.
+//! evicted blocks to be read back, the data of the blocks written last, and the evicted blocks
+//! whose last write has not arrived yet. `eviction_placement.rs` uses it.
 
 use undercroft_cache::Level;
 use undercroft_cache::placement::ReloadQueue;
@@ -9,7 +9,9 @@ use undercroft_frames::Pool;
 use crate::counters::CooperationStats;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
+use crate::shard::awaited::Awaited;
 use crate::shard::content::Content;
+use crate::shard::digests::Refusal;
 use crate::shard::staged::Staged;
 
 /// The reload queue holds at most the capacity divided by this.
@@ -23,6 +25,7 @@ pub(crate) struct Cooperation {
     /// Whether reloads start at once instead of in idle times.
     pub(crate) immediate: bool,
     pub(crate) staged: Staged,
+    pub(crate) awaited: Awaited,
     pub(crate) counters: CooperationStats,
 }
 
@@ -50,8 +53,21 @@ impl Cooperation {
             reloading: None,
             immediate,
             staged: Staged::default(),
+            awaited: Awaited::new(capacity),
             counters: CooperationStats::default(),
         }
+    }
+
+    /// Counts contents from a client that are refused.
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        let counters = &mut self.counters;
+        counters.demotions_refused += 1;
+        *match refusal {
+            Refusal::Malformed => &mut counters.demotions_refused_malformed,
+            Refusal::Busy => &mut counters.demotions_refused_busy,
+            Refusal::Unknown => &mut counters.demotions_refused_unknown,
+            Refusal::Changed => &mut counters.demotions_refused_changed,
+        } += 1;
     }
 
     /// Call when an operation of `job` has taken effect. If it was a write of a block that the
@@ -138,6 +154,7 @@ impl Cooperation {
             staged: placed.staged,
             staged_hits: placed.staged_hits,
             skipped: placed.skipped,
+            demotions_awaiting: self.awaited.len() as u64,
             held_by_others: clients.held_by_others,
             stale_hints: clients.stale_hints,
             ignored_hints: self.counters.ignored_hints + clients.ignored_hints,

@@ -79,12 +79,7 @@ impl Hasher {
 
     /// The digest of a block that a job writes; `None` if it writes only a part of the block.
     fn of_write(&self, job: &Job, block: u64, geometry: &Geometry) -> Option<u64> {
-        let (start, length) = (geometry.start(block), geometry.len(block));
-        if job.span(block, geometry) != (0, length) {
-            return None;
-        }
-        let data = job.data(start, start + length as u64);
-        Some(if let [one] = &data[..] { self.of(one) } else { self.of(&data.concat()) })
+        job.whole_block(block, geometry).map(|data| self.of(&data))
     }
 }
 
@@ -140,6 +135,19 @@ impl Digest {
             *self = Digest::Pending;
         }
     }
+}
+
+/// Why data that a client hands over are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// They are shorter or longer than the block.
+    Malformed,
+    /// An operation, a reload or a range of the block is in progress.
+    Busy,
+    /// The digest of the block's content is not known.
+    Unknown,
+    /// The block has other content.
+    Changed,
 }
 
 impl Shard {
@@ -254,17 +262,28 @@ impl Shard {
         }
     }
 
-    /// The digest of data that a client hands over, if they equal the volume's content.
-    pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Option<u64> {
-        let digests = self.digests.as_ref()?;
-        if !self.is_quiet(block)
-            || self.is_reloading(block)
-            || data.len() != self.geometry.len(block)
-        {
-            return None;
+    /// The digest of data that a client hands over.
+    ///
+    /// # Errors
+    /// Says why the data are not known to equal the volume's content.
+    pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Result<u64, Refusal> {
+        if data.len() != self.geometry.len(block) {
+            return Err(Refusal::Malformed);
         }
-        let known = self.known_digest(block);
-        (known != 0 && digests.hasher.of(data) == known).then_some(known)
+        let digests = self.digests.as_ref().ok_or(Refusal::Unknown)?;
+        if !self.is_quiet(block) || self.is_reloading(block) {
+            return Err(Refusal::Busy);
+        }
+        match self.known_digest(block) {
+            0 => Err(Refusal::Unknown),
+            known if digests.hasher.of(data) == known => Ok(known),
+            _ => Err(Refusal::Changed),
+        }
+    }
+
+    /// The digest of any data; `None` if the volume keeps no digests.
+    pub(crate) fn digest_of(&self, data: &Bytes) -> Option<u64> {
+        self.digests.as_ref().map(|digests| digests.hasher.of(data))
     }
 
     /// Whether data from the store below are known to differ from what was delivered last.

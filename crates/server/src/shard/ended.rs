@@ -2,7 +2,7 @@
 //! about the block's content.
 
 use crate::answer::Failed;
-use crate::job::JobKind;
+use crate::job::{BlockOp, JobKind};
 use crate::shard::content::{Content, Running};
 use crate::shard::{Effects, Shard};
 
@@ -70,16 +70,19 @@ impl Shard {
             }
         }
         let op = self.active.get_mut(&block).and_then(|record| record.queue.pop_front());
-        if let Some(op) = op {
-            self.level_changed(block);
-            match &result {
-                Ok(()) => self.level_written(block, &op.job, fx),
-                Err(_) => self.level_fetched(block, false, fx),
-            }
-            let result = result.map(|()| None);
-            fx.finished.extend(op.job.part_done(block, &self.geometry, result));
+        let Some(BlockOp { job, .. }) = op else { return self.step(block, fx) };
+        let ended_well = result.is_ok();
+        self.level_changed(block);
+        match &result {
+            Ok(()) => self.level_written(block, &job, fx),
+            Err(_) => self.level_fetched(block, false, fx),
         }
+        let result = result.map(|()| None);
+        fx.finished.extend(job.part_done(block, &self.geometry, result));
         self.step(block, fx);
+        if ended_well {
+            self.end_awaited(block, &job, fx);
+        }
     }
 
     /// A write-out ended; the block was written `alone` or in a run of several.

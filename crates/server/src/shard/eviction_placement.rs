@@ -3,15 +3,16 @@
 //!
 //! Safety: content enters a slot in four ways only: through the queue of the block, in order with
 //! all other operations; from a reload that nothing interfered with ([`Reloading`]); from a write
-//! that succeeded and was the last one (`staged.rs`); from a client whose data equal the volume's
-//! content (`digests.rs`). The last three happen only while the block has no operation.
+//! that succeeded and was the last one (`staged.rs`, `awaited.rs`); from a client whose data equal
+//! the volume's content (`digests.rs`). The last three happen only while the block has no
+//! operation.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use undercroft_cache::placement::{ReloadQueue, WayDown};
-use undercroft_cache::{ClientEviction, Down, Sender};
+use undercroft_cache::{Asker, ClientEviction, Down, Sender};
 use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
 
@@ -28,14 +29,16 @@ impl Shard {
     pub(crate) fn noted_read(&mut self, block: u64, fx: &mut Effects) {
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.drop_reload(block, ReloadQueue::drop_demanded);
+        coop.awaited.forget(block);
         self.place_next(fx);
     }
 
     /// Notes that a block is about to be written, and places blocks that clients have evicted by
     /// now.
-    pub(crate) fn noted_write(&mut self, block: u64, fx: &mut Effects) {
+    pub(crate) fn noted_write(&mut self, block: u64, asker: Asker, fx: &mut Effects) {
         self.strike_digest(block);
         let Some(coop) = self.coop.as_deref_mut() else { return };
+        coop.awaited.writing(block, asker);
         coop.drop_reload(block, ReloadQueue::drop_written);
         coop.void_reload(|reloading| reloading == block);
         let most = self.cache.staging_blocks();
@@ -58,17 +61,40 @@ impl Shard {
         }
     }
 
-    /// A client evicted a clean block and sent its data. The data are used if they equal the
-    /// volume's content (`digests.rs`); otherwise only the eviction counts.
+    /// A client evicted a block and sent its data. The data are used if they equal the volume's
+    /// content (`digests.rs`). Otherwise the block is placed when a write brings these data, if
+    /// that can be (`awaited.rs`); if not, only the eviction counts.
     pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
         let proven = self.proven(block, data);
         let Some(coop) = self.coop.as_deref_mut() else { return };
         let gone = ClientEviction { block, evicted_us: sender.arrived_us };
-        let Some(digest) = proven else {
-            coop.counters.demotions_refused += 1;
-            return self.evicted(&[gone], sender, fx);
-        };
-        coop.counters.demotions_accepted += 1;
+        match proven {
+            Ok(digest) => {
+                coop.counters.demotions_accepted += 1;
+                coop.awaited.forget(block);
+                self.take_in(gone, data, digest, sender, fx);
+            }
+            Err(refusal) => {
+                coop.refuse(refusal);
+                if self.may_await(block, refusal) {
+                    self.await_write(gone, data, sender);
+                } else {
+                    self.evicted(&[gone], sender, fx);
+                }
+            }
+        }
+    }
+
+    /// A client evicted a block. These data of it equal the volume's content, and have this digest.
+    pub(crate) fn take_in(
+        &mut self,
+        gone: ClientEviction,
+        data: &Bytes,
+        digest: u64,
+        sender: Sender,
+        fx: &mut Effects,
+    ) {
+        let block = gone.block;
         if !self.cache.is_last_copy(gone, sender) {
             return;
         }
@@ -166,6 +192,9 @@ impl Shard {
     /// The client says that it keeps a block: an exclusive level drops its copy now, as a hit
     /// would.
     pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.awaited.forget(block);
+        }
         if let Some(left) = self.cache.told_held(block, sender) {
             self.leave(block, left, fx);
         }
@@ -196,6 +225,7 @@ impl Shard {
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.void_reload(|block| blocks.contains(&block));
         coop.reloads.discard_within(blocks);
+        coop.awaited.forget_within(blocks);
         for block in coop.staged.within(blocks) {
             coop.unstage(block, &mut self.cache);
         }
@@ -205,6 +235,9 @@ impl Shard {
     /// The number of this client will be given to another client.
     pub(crate) fn forget_client(&mut self, client: u8) {
         self.cache.forget_client(client);
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.awaited.forget_client(client);
+        }
         self.forget_upper(client);
     }
 

@@ -254,7 +254,7 @@ impl Shard {
         may_demote: bool,
         fx: &mut Effects,
     ) {
-        let proven = if may_demote { self.proven(block, data) } else { None };
+        let proven = if may_demote { self.proven(block, data).ok() } else { None };
         let client = sender.client;
         let Some((cache, levels)) = self.linked() else { return };
         cache.pass_time(moves.references.into());

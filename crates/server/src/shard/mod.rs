@@ -12,6 +12,7 @@
 //! 4. A block is in the dirty set exactly if its state is dirty.
 //! 5. If a block is starved, a write-out is running.
 
+pub(crate) mod awaited;
 mod build;
 pub(crate) mod content;
 pub(crate) mod cooperation;
@@ -190,7 +191,7 @@ impl Shard {
             self.is_back(block);
         }
         if self.coop.is_some() {
-            self.noted_write(block, fx);
+            self.noted_write(block, asker, fx);
         }
         (referred.hit, referred.now)
     }

@@ -53,6 +53,7 @@ impl Shard {
     pub(crate) fn validate_cooperation(&self) -> Result<(), String> {
         let Some(coop) = self.coop.as_deref() else { return Ok(()) };
         coop.reloads.validate()?;
+        coop.awaited.validate()?;
         let Some(Reloading { block, fate }) = &coop.reloading else { return Ok(()) };
         let waits = self.active.get(block).is_some_and(|r| r.running == Running::Fetch);
         if *fate == Fate::Joined && !waits {

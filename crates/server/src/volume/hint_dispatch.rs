@@ -112,6 +112,7 @@ impl Volume {
                 }
                 Hint::Demote { block, .. } if block < self.blocks() => {
                     count.demotions_refused += 1;
+                    count.demotions_refused_forbidden += 1;
                     batch.note(0, EvictFlags::default(), block..block + 1);
                     self.tell_shards(&mut batch, work);
                 }

@@ -14,22 +14,22 @@ use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Wr
 
 use crate::common::{READ, TestStore, ask, config, flush, open, settle, write_of};
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
 
 /// All connections without an id.
-const NAMELESS: Caller = Caller { client: 0, tells: true };
-const OTHER: Caller = Caller { client: 5, tells: true };
+pub(crate) const NAMELESS: Caller = Caller { client: 0, tells: true };
+pub(crate) const OTHER: Caller = Caller { client: 5, tells: true };
 
 const PLACEMENTS: [&str; 4] =
     ["gl", "eviction,on-hit=move", "eviction,on-hit=keep,staging=8", "eviction,on-hit=adaptive"];
 
 /// What fills each block at first.
-fn first(block: u64) -> u8 {
+pub(crate) fn first(block: u64) -> u8 {
     block as u8 + 1
 }
 
-fn store() -> Arc<TestStore> {
+pub(crate) fn store() -> Arc<TestStore> {
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
     let mut images = store.inner.lock().unwrap();
     for (block, bytes) in (0..).zip(images.live.chunks_mut(BLOCK as usize)) {
@@ -40,7 +40,7 @@ fn store() -> Arc<TestStore> {
 }
 
 /// A volume with each placement and in each write mode.
-fn volumes() -> Vec<(String, Arc<TestStore>, Arc<Volume>)> {
+pub(crate) fn volumes() -> Vec<(String, Arc<TestStore>, Arc<Volume>)> {
     let modes = [
         (Write::Through, true),
         (Write::Through, false),
@@ -57,13 +57,13 @@ fn volumes() -> Vec<(String, Arc<TestStore>, Arc<Volume>)> {
     all.map(volume).collect()
 }
 
-fn of(placement: &str) -> VolumeConfig {
+pub(crate) fn of(placement: &str) -> VolumeConfig {
     let mut config = config(8, "lru");
     config.placement = placement.parse().unwrap();
     config
 }
 
-fn begin(
+pub(crate) fn begin(
     volume: &Arc<Volume>,
     caller: Caller,
     command: Command,
@@ -75,7 +75,7 @@ fn begin(
     answer
 }
 
-async fn read_as(volume: &Arc<Volume>, caller: Caller, block: u64) -> Vec<u8> {
+pub(crate) async fn read_as(volume: &Arc<Volume>, caller: Caller, block: u64) -> Vec<u8> {
     let answer = begin(volume, caller, READ, block * BLOCK, BLOCK).await.unwrap();
     let Ok(Answer::Data(pieces)) = answer else { panic!("a read failed") };
     settle().await;
@@ -83,7 +83,7 @@ async fn read_as(volume: &Arc<Volume>, caller: Caller, block: u64) -> Vec<u8> {
 }
 
 /// Writes bytes at a place within a block.
-async fn write_as(
+pub(crate) async fn write_as(
     volume: &Arc<Volume>,
     caller: Caller,
     block: u64,
@@ -97,16 +97,16 @@ async fn write_as(
     outcome
 }
 
-fn whole(byte: u8) -> Vec<u8> {
+pub(crate) fn whole(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK as usize]
 }
 
-fn say(volume: &Arc<Volume>, caller: Caller, hints: Vec<Hint>) {
+pub(crate) fn say(volume: &Arc<Volume>, caller: Caller, hints: Vec<Hint>) {
     volume.hear(caller, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true });
 }
 
 /// Hands a block over: whether it was taken.
-fn taken(volume: &Arc<Volume>, caller: Caller, block: u64, data: Vec<u8>) -> bool {
+pub(crate) fn taken(volume: &Arc<Volume>, caller: Caller, block: u64, data: Vec<u8>) -> bool {
     let counts = || volume.stats().cooperation.map(|c| (c.demotions_accepted, c.demotions_refused));
     let before = counts().unwrap();
     say(volume, caller, vec![Hint::Demote { block, rides: false, data: Bytes::from(data) }]);
@@ -117,7 +117,13 @@ fn taken(volume: &Arc<Volume>, caller: Caller, block: u64, data: Vec<u8>) -> boo
 }
 
 /// What everybody sees of a block, and what is durable in the end.
-async fn check(volume: &Arc<Volume>, store: &TestStore, block: u64, bytes: &[u8], what: &str) {
+pub(crate) async fn check(
+    volume: &Arc<Volume>,
+    store: &TestStore,
+    block: u64,
+    bytes: &[u8],
+    what: &str,
+) {
     for caller in [NAMELESS, OTHER] {
         assert_eq!(read_as(volume, caller, block).await, bytes, "{what}: read");
     }

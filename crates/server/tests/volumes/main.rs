@@ -3,6 +3,7 @@
 //!
 //! The whole program is tested in `crates/cli/tests/server`.
 
+mod awaited;
 mod behaviour;
 mod closing;
 mod common;

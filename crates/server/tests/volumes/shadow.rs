@@ -9,8 +9,10 @@
 //!
 //! Below clients that cooperate, the sessions also say what they evicted, true or not, and send
 //! down what they once read, however old that is by now, whether or not they have changed the block
-//! themselves since, and while they do: none of that may ever be seen. In some runs all sessions
-//! are one client, as connections without an id are.
+//! themselves since, and while they do: none of that may ever be seen. They also hand over what
+//! they will write later, as a program does whose kernel delays its writes, and then write that,
+//! or something else, or nothing. In some runs all sessions are one client, as connections without
+//! an id are.
 //!
 //! What the volume in its turn says to a server below is looked at as well: a block that leaves
 //! with its data must leave with what the store has at that moment.
@@ -61,6 +63,18 @@ struct World {
     log: Mutex<Vec<(u64, Entry)>>,
 }
 
+impl World {
+    fn block(&self) -> u64 {
+        self.volume.config().block_bytes.into()
+    }
+
+    fn hear(&self, caller: Caller, hints: Vec<Hint>) {
+        let _order = self.order.lock().unwrap();
+        let heard = Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
+        self.volume.hear(caller, heard);
+    }
+}
+
 fn stamped(stamp: u64, length: u64) -> Vec<u8> {
     stamp.to_le_bytes().repeat((length / WORD) as usize)
 }
@@ -84,18 +98,21 @@ fn range(random: &mut Random, world: &World, block: u64) -> (u64, u64) {
 fn draw(random: &mut Random, stamp: u64, length: u64) -> (Kind, Command) {
     match random.below(100) {
         0..=44 => (Kind::Read, READ),
-        45..=84 => {
-            let bytes = bytes::Bytes::from(stamped(stamp, length));
-            let cut = random.below(length + 1) as usize;
-            let data = vec![bytes.slice(..cut), bytes.slice(cut..)];
-            (Kind::Write(stamp), Command::Write { data })
-        }
+        45..=84 => written(random, stamp, length),
         85..=89 => (Kind::Zero, Command::WriteZeroes { keep_allocated: false, fast: false }),
         90..=92 => (Kind::Trim, Command::Trim),
         93..=95 => (Kind::Other, Command::Cache),
         96 => (Kind::Other, Command::BlockStatus { one_extent: false }),
         _ => (Kind::Other, Command::Flush),
     }
+}
+
+/// A write whose data arrive in two pieces.
+fn written(random: &mut Random, stamp: u64, length: u64) -> (Kind, Command) {
+    let bytes = bytes::Bytes::from(stamped(stamp, length));
+    let cut = random.below(length + 1) as usize;
+    let data = vec![bytes.slice(..cut), bytes.slice(cut..)];
+    (Kind::Write(stamp), Command::Write { data })
 }
 
 /// Most contents that a client remembers to lie with.
@@ -110,6 +127,8 @@ struct Held {
     asked: HashMap<u64, u64>,
     /// Some of all that it ever read: what a client that lies sends.
     once: Vec<(u64, Vec<u8>)>,
+    /// Writes to come, whose data it handed over: offset, length and stamp.
+    to_come: Vec<(u64, u64, u64)>,
 }
 
 impl Held {
@@ -136,6 +155,29 @@ impl Held {
                 self.once.push((one, bytes.to_vec()));
             }
         }
+    }
+
+    /// Hands over the whole blocks of a write that the client has still to make.
+    fn evict_unwritten(
+        &mut self,
+        random: &mut Random,
+        write: (u64, u64),
+        world: &World,
+    ) -> Vec<Hint> {
+        let (block, (offset, length)) = (world.block(), write);
+        // No other stamp has this bit. A store that fails may have written half a word: the upper
+        // half is always zero.
+        let stamp = random.below(1 << 31) | 1 << 31;
+        self.to_come.push((offset, length, stamp));
+        let end = offset + length;
+        let first = offset.div_ceil(block);
+        let whole = (first..).take_while(|one| (one * block + block).min(world.size) <= end);
+        let whole = whole.take_while(|one| one * block < world.size);
+        let hint = |one| {
+            let data = stamped(stamp, block.min(world.size - one * block));
+            Hint::Demote { block: one, rides: false, data: data.into() }
+        };
+        whole.map(hint).collect()
     }
 
     /// Something that the client says, mostly true.
@@ -172,24 +214,37 @@ impl Held {
 
 async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth: usize) {
     let mut random = Random::new(seed);
-    let block = u64::from(world.volume.config().block_bytes);
+    let block = world.block();
     let client = if world.is_one_client { 0 } else { client };
     let caller = Caller { client, tells: world.tells };
     let mut held = Held::default();
     let mut waiting: Vec<(u64, Kind, u64, u64, oneshot::Receiver<Outcome>)> = Vec::new();
     for _ in 0..requests {
         if random.one_in(2) {
-            let hints = vec![held.hint(&mut random, world.size.div_ceil(block))];
-            let _order = world.order.lock().unwrap();
-            let heard = Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
-            world.volume.hear(caller, heard);
+            world.hear(caller, vec![held.hint(&mut random, world.size.div_ceil(block))]);
         }
-        let (offset, length) = range(&mut random, &world, block);
+        if random.one_in(8) {
+            let write = range(&mut random, &world, block);
+            let hints = held.evict_unwritten(&mut random, write, &world);
+            world.hear(caller, hints);
+        }
+        let to_come = if random.one_in(3) { held.to_come.pop() } else { None };
+        // Some of these writes bring other data than those handed over.
+        let to_come = to_come.map(|(offset, length, stamp)| {
+            (offset, length, if random.one_in(4) { stamp ^ 1 } else { stamp })
+        });
+        let (offset, length) = match to_come {
+            Some((offset, length, _)) => (offset, length),
+            None => range(&mut random, &world, block),
+        };
         let durable = random.one_in(8);
         let entry = {
             let mut order = world.order.lock().unwrap();
             *order += 1;
-            let (kind, command) = draw(&mut random, *order, length);
+            let (kind, command) = match to_come {
+                Some((.., stamp)) => written(&mut random, stamp, length),
+                None => draw(&mut random, *order, length),
+            };
             if kind != Kind::Other {
                 held.ask(*order, offset, length, block);
             }
@@ -294,8 +349,9 @@ async fn sessions(
 }
 
 /// Three lives of a volume. Each begins with what the cache knew at the end of the one before, or
-/// some time before that; the data is read again meanwhile, or not.
-async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) {
+/// some time before that; the data is read again meanwhile, or not. Returns how many blocks were
+/// placed with the data of a write that had been handed over before.
+async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u64) -> u64 {
     let block = u64::from(config.block_bytes);
     // The last block is not whole.
     let size = 40 * block + 1536;
@@ -310,7 +366,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
     let watcher = Watcher::of(&store, block);
     config.listener = Some(Arc::clone(&watcher) as _);
     let mut volume = open(config.clone(), &store);
-    let (mut log, mut number, mut saved) = (Vec::new(), 0, None);
+    let (mut log, mut number, mut saved, mut awaited) = (Vec::new(), 0, None, 0);
     for life in 0..3 {
         store.fail_one_in.store(fail_one_in, Ordering::SeqCst);
         if let Some(saved) = saved.take() {
@@ -323,6 +379,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
             }
         }
         number = sessions(&volume, number, &mut log, random.next_u64(), &what).await;
+        awaited += volume.stats().cooperation.map_or(0, |counts| counts.demotions_written);
         if life == 2 {
             break;
         }
@@ -359,6 +416,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
     let told = stats.tells.unwrap().evictions;
     assert!(told > 0 || stats.evictions == 0, "{what}: {} left unsaid", stats.evictions);
     assert!(told >= watcher.handed_over.load(Ordering::SeqCst), "{what}: {watcher:?}");
+    awaited
 }
 
 async fn all(fail_one_in: u64) {
@@ -399,6 +457,7 @@ async fn all(fail_one_in: u64) {
 async fn all_cooperating(fail_one_in: u64) {
     let mut random = Random::new(seed());
     for write in [Write::Through, Write::Around, Write::Back] {
+        let mut awaited = 0;
         for placement in [
             "eviction,on-hit=move",
             "eviction,on-hit=keep,staging=4",
@@ -416,9 +475,11 @@ async fn all_cooperating(fail_one_in: u64) {
                 config.reload_at_once = random.one_in(2);
                 config.estimate = random.one_in(3);
                 config.dirty_age = std::time::Duration::from_millis(20);
-                run(config, 512, fail_one_in, random.next_u64()).await;
+                awaited += run(config, 512, fail_one_in, random.next_u64()).await;
             }
         }
+        println!("{write:?}: {awaited} blocks were placed with a write that was foreseen");
+        assert!(awaited > 0, "{write:?}");
     }
 }
 
