@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against bench-databases clean
+.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against experiment clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -26,7 +26,7 @@ help:
 	@echo "make bench-hierarchies  what schemes cost beside LRU over the same levels (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
 	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
-	@echo "make bench-databases  MariaDB and PostgreSQL under TPC-C, with and without the library (root; 20 minutes)"
+	@echo "make experiment [FILE=...]  TPC-C of a real database on a volume, as a small file says (root; six minutes)"
 
 build:
 	@tools/setup.sh build
@@ -99,9 +99,9 @@ bench-against: build
 	@python3 tools/bench/against.py $(or $(BEFORE),$(error BEFORE= names the other program)) $(UNDERCROFT) \
 	    $(if $(QUICK),--quick)
 
-bench-databases: build
+experiment: build
 	@tools/setup.sh test
-	@python3 tools/bench/databases.py $(UNDERCROFT) target/tools/go-tpc $(BENCH)
+	@python3 tools/experiment $(or $(FILE),tools/experiment/example.toml) --undercroft $(UNDERCROFT) $(EXPERIMENT)
 
 clean:
 	$(CARGO) clean

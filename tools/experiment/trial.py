@@ -1,0 +1,160 @@
+"""One run of an arm, from a copy of the golden database to a dictionary of everything that was counted. The
+order of runs and the files of results are in the main module, the meaning of figures in the report.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import time
+
+import databases
+import disks
+import golden
+import load
+from processes import Failure, Scope, run
+from settings import mebibytes
+from volume import Server, device
+
+# Of the check: all that was written must be in the store, whatever the run's server was like.
+CHECK_CACHE, CHECK_POOL_MIB = "64MiB", 256
+
+
+def volumes(experiment, arm, files):
+    """What the server of a run is told: the volume of the data, and of the log."""
+    size = golden.data_mib(experiment.database)
+    keys = arm.volume
+    data = f"d={disks.store(experiment.disk, files['d'], size)},policy={keys.policy},cache={keys.cache}"
+    data += f",placement={keys.placement},write={keys.write}" + (f",{keys.options}" if keys.options else "")
+    # Nobody reads it back: no cache, and what is written is in its store when that is said.
+    log = f"log={disks.store(experiment.log_disk, files['log'], golden.LOG_MIB)},cache=off,write=through"
+    return [data, log]
+
+
+def attached(options, arm, database, server, raw):
+    """The command that loads the library into the database."""
+    if not arm.attach:
+        return []
+    where = database.device if raw else database.data
+    command = [options.undercroft, "attach", "--volume", f"{where}={server.uri('d')}", *arm.attach_options]
+    if database.buffered and arm.bypass is not False:
+        command += ["--bypass-page-cache"]
+    return [*command, "--"]
+
+
+def forget():
+    """What was read or copied before is in nobody's cache."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def difference(before, after):
+    """Of all numbers in two dictionaries of the same shape."""
+    changed = {}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict):
+            changed[key] = difference(old or {}, value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            changed[key] = value - (old if isinstance(old, (int, float)) else 0)
+    return changed
+
+
+def measured(options, experiment, arm, database, server, process):
+    """Warms up, runs the load, and reads all counters around it."""
+    warm = load.warm_up(options, database, experiment.load, server)
+
+    def read_counters():
+        return {"server": server.stats(), "database": database.counters(), "tracker": tracker()}
+
+    def tracker():
+        if not arm.attach:
+            return {}
+        with contextlib.suppress(Failure):
+            return json.loads(run([options.undercroft, "attach", "--check", process.pid, "--json"]))
+        return {}
+
+    tpcc, before, after = load.measure(options, database, experiment.load, read_counters)
+    counted = {name: difference(before[name], after[name]) for name in before}
+    return {"warm_up": warm, "tpcc": tpcc, "counted": counted, "before": before, "after": after}
+
+
+def checked(options, experiment, place, database, files):
+    """Starts the database again on the stores as the server left them, without a disk model, and checks it."""
+    size = golden.data_mib(experiment.database)
+    plain = [
+        f"d={disks.store(experiment.disk, files['d'], size, slow=False)},cache={CHECK_CACHE}",
+        f"log={disks.store(experiment.log_disk, files['log'], golden.LOG_MIB, slow=False)},cache=off",
+    ]
+    found = {}
+    with Scope() as scope:
+        server = Server(scope, place, options.undercroft, plain)
+        devices = {name: device(scope, server, name) for name in ("d", "log")}
+        with Scope() as files_in_use:
+            golden.attach(files_in_use, database, devices)
+            database.configure()
+            with database.running(CHECK_POOL_MIB):
+                found |= database.check()
+                found |= database.violations()
+            found |= database.check_files()
+        for name, where in devices.items():
+            if name == "log" or experiment.database.layout != "raw":
+                found[f"fsck of {name}"] = said_by(["fsck.ext4", "-f", "-n", where])
+    return found
+
+
+def said_by(command):
+    """What a check complains about: nothing, or what it says."""
+    try:
+        run(command)
+    except Failure as failure:
+        return str(failure)
+    return ""
+
+
+def trial(options, experiment, arm, number, check):
+    """Runs an arm once. Everything that it starts has ended when it returns or fails."""
+    home = options.work / "run"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(mode=0o755)
+    place = golden.make(options, experiment.database, home)
+    sizes = {"d": golden.data_mib(experiment.database), "log": golden.LOG_MIB}
+    models = {"d": experiment.disk, "log": experiment.log_disk}
+    files = {name: golden.copy(place, name, models[name], sizes[name], home) for name in sizes}
+    database = databases.make(experiment.database, home, options.tools)
+    if experiment.load.rate:
+        database.connections = load.terminals(experiment.load.rate) + 50
+    raw = experiment.database.layout == "raw"
+    began = time.time()
+    with Scope() as scope:
+        specifications = volumes(experiment, arm, files)
+        server = Server(scope, home, options.undercroft, specifications, arm.volume.server)
+        devices = {name: device(scope, server, name) for name in sizes}
+        golden.attach(scope, database, devices)
+        database.configure()
+        forget()
+        pool = mebibytes(arm.pool or experiment.database.pool)
+        with database.running(pool, attached(options, arm, database, server, raw)) as process:
+            result = measured(options, experiment, arm, database, server, process)
+    ran = time.time()
+    wrong = checked(options, experiment, home, database, files) if check else {}
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "arm": arm.name,
+        "round": number,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "took_s": {"run": ran - began, "check": time.time() - ran},
+        "machine": {"kernel": platform.release(), "processors": os.cpu_count(), "load": os.getloadavg()},
+        "database": {"version": database.version(), "pool_mib": pool} | vars(experiment.database),
+        "disk": experiment.disk,
+        "log_disk": experiment.log_disk,
+        "volumes": specifications,
+        "settings": vars(arm) | {"volume": vars(arm.volume)},
+        "load": vars(experiment.load),
+        **result,
+        # Empty texts: nothing was found.
+        "checks": wrong,
+    }
