@@ -4,9 +4,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bytes::Bytes;
+
 use crate::contents::{Contents, Ticket};
 use crate::files::Files;
-use crate::own_memory::{Reads, TOGETHER_MAX, Unread};
+use crate::own_memory::{Reads, TOGETHER_MAX, Unread, read_scattered};
 use crate::segment::Count;
 use crate::segment::layout::{CONTENTS, WANTED};
 use crate::table::{GRANULE, HEAD, Head, Key, Place, Table};
@@ -124,6 +126,24 @@ impl Tracker {
         }
         self.count(Count::Headless, headless);
         self.count(Count::NotKept, lost);
+    }
+
+    /// The content of a granule in a frame with a known head, if its server wants contents.
+    pub(crate) fn content_of(&self, place: Place, block: Key, head: &Head) -> Option<Bytes> {
+        if !self.wants_content_of(block) {
+            return None;
+        }
+        let mut bytes = vec![0; GRANULE as usize];
+        let read = read_scattered(self.process(), &[place.address()], GRANULE as usize, &mut bytes);
+        if read == 0 {
+            self.count(Count::NotKept, 1);
+            return None;
+        }
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(head) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        self.count(Count::Kept, 1);
+        Some(bytes.into())
     }
 
     /// Whether the server of a block's volume wants contents.

@@ -74,6 +74,24 @@ impl<'a> Reads<'a> {
     }
 }
 
+/// Reads `each` bytes at each of these addresses into `to`, one after the other. Returns the number
+/// of addresses that were read; the one after them is not readable, or there was no room for more.
+pub(crate) fn read_scattered(process: u32, at: &[u64], each: usize, to: &mut [u8]) -> usize {
+    /// Most pieces of one call of the system.
+    const PIECES_MAX: usize = 1024;
+    let count = at.len().min(to.len() / each).min(PIECES_MAX);
+    let piece = |&address: &u64| iovec { iov_base: address as *mut _, iov_len: each };
+    let from: Vec<iovec> = at[..count].iter().map(piece).collect();
+    let into = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: count * each };
+    let (into, pieces) = (&raw const into, count as c_ulong);
+    // SAFETY: the kernel checks the addresses that are read, and writes at most `count * each`
+    // bytes into `to`, which is borrowed for that.
+    let read = unsafe {
+        libc::process_vm_readv(process as libc::pid_t, into, 1, from.as_ptr(), pieces, 0)
+    };
+    usize::try_from(read).unwrap_or(0) / each
+}
+
 /// The head of a granule in memory from or to which a call of the program has just succeeded.
 ///
 /// # Safety

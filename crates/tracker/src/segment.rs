@@ -105,6 +105,8 @@ pub enum Sent {
     Strays,
     /// Blocks of the server that were handed over: reported with their contents.
     HandedOver,
+    /// Granules whose frames were found freed before they were used again.
+    Foreseen,
 }
 
 /// A segment.

@@ -6,6 +6,7 @@
 //! The thread keeps no process alive: nothing waits for it, and it may end at any point.
 
 mod alone;
+mod freed;
 mod looks;
 mod messages;
 mod parts;
@@ -16,6 +17,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use bytes::Bytes;
+use freed::Freed;
 use looks::Looks;
 use messages::{message, message_bytes, stat_message};
 use parts::Parts;
@@ -138,6 +140,7 @@ struct Sender<'a> {
     /// Since when the oldest cell has been incomplete.
     unfinished_us: Option<u64>,
     looks: Looks,
+    freed: Freed,
 }
 
 impl<'a> Sender<'a> {
@@ -161,6 +164,7 @@ impl<'a> Sender<'a> {
             links: links.collect(),
             unfinished_us: None,
             looks: Looks::default(),
+            freed: Freed::default(),
         }
     }
 
@@ -172,7 +176,9 @@ impl<'a> Sender<'a> {
                 self.chores(now);
                 chores_us = now;
             }
-            if self.drain(now) {
+            // First what was evicted earlier: the records are of frames in use again.
+            let is_active = self.drain(now);
+            if self.take_freed() || is_active {
                 active_us = now;
                 self.tell();
             }
@@ -202,7 +208,9 @@ impl<'a> Sender<'a> {
             match ring.pop() {
                 Next::Record(words) => {
                     self.unfinished_us = None;
-                    self.place(Record::from_words(words), now);
+                    let record = Record::from_words(words);
+                    let content = self.content(record.content);
+                    self.place(record, content, now);
                 }
                 Next::Nothing => {
                     self.unfinished_us = None;
@@ -222,6 +230,17 @@ impl<'a> Sender<'a> {
         true
     }
 
+    /// Queues what the program has evicted ahead; returns whether there was anything.
+    fn take_freed(&mut self) -> bool {
+        let mut left = Vec::new();
+        self.freed.take(self.tracker, &mut left);
+        let now = now_us();
+        self.segment.count_sent(Sent::Foreseen, left.len() as u64);
+        let any = !left.is_empty();
+        left.into_iter().for_each(|(record, content)| self.place(record, content, now));
+        any
+    }
+
     /// The content that was kept, if it is still there. Its slot is free afterwards.
     fn content(&self, ticket: Option<Ticket>) -> Option<Bytes> {
         let ticket = ticket.filter(|_| self.segment.contents_are_ready())?;
@@ -231,8 +250,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Queues the blocks of a record for their servers.
-    fn place(&mut self, record: Record, now: u64) {
-        let content = self.content(record.content);
+    fn place(&mut self, record: Record, content: Option<Bytes>, now: u64) {
         for n in 0..record.count {
             let block = Key::from_word(record.first.word().wrapping_add(n)).clean();
             if !record.late && Table::new(self.segment).holds(block) {

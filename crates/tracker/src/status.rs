@@ -67,6 +67,8 @@ pub struct Status {
     pub overflowed: u64,
     /// Files for which there was no room.
     pub files_lost: u64,
+    /// Granules whose frames were found freed before they were used again; part of `evictions`.
+    pub foreseen: u64,
     /// Whether servers want contents of evicted blocks, and this program can hand them over.
     pub hands_over: bool,
     /// Whether the kernel refuses to let the program read its frames safely.
@@ -198,6 +200,7 @@ impl Segment {
             dropped: self.counted(Count::Dropped),
             overflowed: self.counted(Count::Overflowed),
             files_lost: self.counted(Count::FilesLost),
+            foreseen: self.counted_sent(Sent::Foreseen),
             hands_over: word(WANTED) != 0 && self.contents_are_ready(),
             contents_refused: word(CONTENTS) == 2,
             kept: self.counted(Count::Kept),

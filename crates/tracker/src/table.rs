@@ -205,9 +205,19 @@ impl<'a> Table<'a> {
         let slot = self.find(place)?;
         let block = Key::known(self.block(slot).load(Acquire))?;
         let words = self.head(slot);
-        let is_its_own = words.first()?.load(Acquire) == block.clean().word();
+        let is_its_own =
+            words.first().is_some_and(|word| word.load(Acquire) == block.clean().word());
         let head = || std::array::from_fn(|word| words[1 + word].load(Relaxed));
         Some((block, is_its_own.then(head)))
+    }
+
+    /// Takes a block out of the frame at a place, if it is still there; the frame stays. Returns
+    /// the block unless another frame holds it.
+    pub fn take(&self, place: Place, block: Key) -> Option<Key> {
+        let slot = self.find(place)?;
+        let taken = self.block(slot).compare_exchange(block.word(), EMPTY, AcqRel, Relaxed);
+        let old = Key::known(taken.ok()?)?;
+        self.links.remove(old, slot).is_none().then_some(old)
     }
 
     /// Sets the head of a block that was just read into a place, or written from there; `None` if

@@ -87,6 +87,7 @@ pub(crate) fn json(status: &Status) -> Value {
         "evictions": status.evictions,
         "late": status.late,
         "late_share": late_share(status),
+        "foreseen": status.foreseen,
         "pages_made": status.made,
         "writes_without_frame": status.no_frame,
         "partial_reads": status.partial,
@@ -144,8 +145,10 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
     let late = percent(late_share(status));
     writeln!(
         out,
-        "evictions      {} left their buffers; {} more were noticed late ({late})",
+        "evictions      {} left their buffers ({} found freed before); {} more were noticed late \
+         ({late})",
         granules(status.evictions),
+        granules(status.foreseen),
         granules(status.late)
     )?;
     writeln!(

@@ -169,7 +169,7 @@ fn experiment<D: Database>(good: impl Fn(When, &dyn Fn(&str) -> f64, f64)) {
         late,
     );
     // Not through print!, which the test harness would keep to itself.
-    let _ = std::io::stderr().write_all(shown.as_bytes());
+    let _ = std::io::stderr().write_all(format!("{shown}{checked}\n").as_bytes());
     assert!(number(&told["known_evictions"]) > 1000, "{shown}");
     assert!(handed_over > 1000 && accepted > handed_over / 2, "{shown} {checked} {told}");
     assert!(number(&stats["read_hits"]) > 100, "{shown}");
