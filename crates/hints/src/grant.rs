@@ -211,6 +211,10 @@ pub struct LevelGrant {
     pub answers_base: u64,
 }
 
+/// BLOCK_STATUS on a control export answers the context with this bit if contents that the client
+/// hands over are of use at present.
+pub const WANTS_CONTENTS: u32 = 1;
+
 /// Bytes of an area of answers.
 pub const ANSWER_AREA_BYTES: u64 = 1 << 20;
 

@@ -37,6 +37,7 @@ pub use filter::{Assembly, publication_hints};
 pub use following::{ContentPublisher, ContentReader};
 pub use grant::{
     ANSWER_AREA_BYTES, ANSWER_AREAS, Abilities, Grant, LevelGrant, NAME, NAMESPACE, Query,
+    WANTS_CONTENTS,
 };
 pub use level::{Asked, Moves, Passed, Verdict};
 pub use level_link::{LevelLink, LevelSaid};

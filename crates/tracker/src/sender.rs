@@ -31,7 +31,7 @@ use crate::record::Record;
 use crate::ring::{Next, Ring};
 use crate::segment::layout::{LAST_ERROR, WANTED};
 use crate::segment::{Segment, Sent, State};
-use crate::session::Session;
+use crate::session::{Failed, Session};
 use crate::settings::{Log, Settings, Volume};
 use crate::space;
 use crate::table::{GRANULE, Key, Table};
@@ -403,7 +403,7 @@ impl<'a> Sender<'a> {
                     } else {
                         continue;
                     };
-                    if let Err(error) = result {
+                    if let Err(error) = result.and_then(|()| self.ask_what_is_wanted(at)) {
                         self.lose(at, &error.to_string());
                     }
                 }
@@ -421,6 +421,19 @@ impl<'a> Sender<'a> {
         self.looks.take(self.tracker);
     }
 
+    /// Asks a server whether it wants contents, and has them kept from then on or no longer.
+    fn ask_what_is_wanted(&mut self, at: usize) -> Result<(), Failed> {
+        let link = &mut self.links[at];
+        let Some(session) = &mut link.session else { return Ok(()) };
+        let (bit, word) = (1 << link.number, self.segment.word(WANTED));
+        if session.wants_contents()? && self.segment.fill_contents().is_ok() {
+            word.fetch_or(bit, Relaxed);
+        } else {
+            word.fetch_and(!bit, Relaxed);
+        }
+        Ok(())
+    }
+
     fn connect(&mut self, at: usize) {
         let link = &mut self.links[at];
         let session = match Session::connect(&link.volume.uri, self.tracker.settings()) {
@@ -432,17 +445,16 @@ impl<'a> Sender<'a> {
         words[3].store(grant.block_bytes.into(), Relaxed);
         words[5].store(grant.epoch, Relaxed);
         words[4].store(1, Relaxed);
-        let wants_contents = grant.grant.demote && self.segment.fill_contents().is_ok();
-        if wants_contents {
-            self.segment.word(WANTED).fetch_or(1 << link.number, Relaxed);
-        }
-        let contents = if wants_contents { ", hands over contents" } else { "" };
+        let contents = if grant.grant.demote { ", contents are handed over" } else { "" };
         let (uri, bytes) = (&link.volume.uri, grant.block_bytes);
         let line = format!("{uri}: connected, blocks of {bytes} bytes{contents}");
         link.session = Some(session);
         (link.pause_us, link.heard_us) = (CHORES_US, now_us());
         self.segment.count_sent(Sent::Connections, 1);
         log(self.tracker.settings(), &line);
+        if let Err(error) = self.ask_what_is_wanted(at) {
+            self.lose(at, &error.to_string());
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use undercroft_hints::{Abilities, Grant, MESSAGE_BYTES_MAX, Query};
+use undercroft_hints::{Abilities, Grant, MESSAGE_BYTES_MAX, Query, WANTS_CONTENTS};
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Endpoint, Uri};
 
@@ -203,6 +203,21 @@ impl Session {
         self.answer()
     }
 
+    /// Asks whether the server has a use for contents at present. A server that does not understand
+    /// the question wants what it granted.
+    pub(crate) fn wants_contents(&mut self) -> Result<bool, Failed> {
+        if !self.grant.grant.demote {
+            return Ok(false);
+        }
+        let out = self.request(CMD_BLOCK_STATUS, 0, self.min_block as u64);
+        self.stream.write_all(&out)?;
+        let Some(payload) = self.answer_to()? else { return Ok(true) };
+        // The number of the context, then extents of a length and a status.
+        let status = payload.get(8..12).and_then(|bytes| bytes.try_into().ok());
+        let status = status.map(u32::from_be_bytes);
+        Ok(status.is_none_or(|status| status & WANTS_CONTENTS != 0))
+    }
+
     /// Checks whether the server still answers.
     pub(crate) fn probe(&mut self) -> Result<(), Failed> {
         if !self.can_flush {
@@ -222,6 +237,11 @@ impl Session {
     }
 
     fn answer(&mut self) -> Result<(), Failed> {
+        self.answer_to()?.map(drop).ok_or_else(|| wrong("the server refuses a message").into())
+    }
+
+    /// The payload of the answer to the last request; `None` if the server refused the request.
+    fn answer_to(&mut self) -> Result<Option<Vec<u8>>, Failed> {
         let mut bytes = self.array::<{ ReplyHeader::SIMPLE_SIZE }>()?.to_vec();
         let header = loop {
             match ReplyHeader::parse(&bytes)? {
@@ -233,13 +253,14 @@ impl Session {
                 }
             }
         };
+        let mut payload = Vec::new();
         let (error, cookie) = match header {
             ReplyHeader::Simple { error, cookie } => (error != 0, cookie),
             ReplyHeader::Chunk(chunk) => {
                 if chunk.length > ANSWER_MAX || chunk.flags & CHUNK_DONE == 0 {
                     return Err(wrong("an answer that does not fit the question").into());
                 }
-                let mut payload = vec![0; chunk.length as usize];
+                payload.resize(chunk.length as usize, 0);
                 self.stream.read_exact(&mut payload)?;
                 (chunk.kind & CHUNK_IS_ERROR != 0, chunk.cookie)
             }
@@ -247,6 +268,6 @@ impl Session {
         if cookie != self.cookie {
             return Err(wrong("an answer to another question").into());
         }
-        if error { Err(wrong("the server refuses a message").into()) } else { Ok(()) }
+        Ok((!error).then_some(payload))
     }
 }

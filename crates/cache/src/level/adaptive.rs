@@ -245,6 +245,11 @@ impl Adaptive {
         self.duel.is_by_access
     }
 
+    /// Whether blocks are placed at the access now.
+    pub(super) fn is_by_access(&self) -> bool {
+        self.duel.is_by_access
+    }
+
     /// An eviction by the client became known. Returns whether to place the block.
     pub(super) fn evicted(&mut self, block: u64) -> bool {
         self.foresight.evicted(block);

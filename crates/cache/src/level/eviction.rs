@@ -375,6 +375,12 @@ impl EvictionPlacement {
         self.staging.size()
     }
 
+    /// Whether blocks that the client evicts are placed now; false while what adapts places blocks
+    /// at the access.
+    pub(super) fn places_evicted(&self) -> bool {
+        !self.adaptive.as_ref().is_some_and(Adaptive::is_by_access)
+    }
+
     /// The rules of the placement.
     pub(super) fn rules(&self) -> &Eviction {
         &self.rules

@@ -152,6 +152,16 @@ impl Level {
         }
     }
 
+    /// Whether blocks that clients evict are placed at present: not while placement that adapts
+    /// places them at the access.
+    pub fn places_evicted(&self) -> bool {
+        match &self.blocks {
+            Blocks::Policy(_, Some(placement)) => placement.places_evicted(),
+            Blocks::Policy(_, None) => false,
+            Blocks::Scheme(_) => true,
+        }
+    }
+
     /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {

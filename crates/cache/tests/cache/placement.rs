@@ -551,6 +551,29 @@ fn staged_data_serves_reads() {
     assert!(!level.reference(2, false, || false).hit);
 }
 
+/// Of a client that tells no evictions only placement at the access gains anything; one that tells
+/// them all gains from the other, too.
+#[test]
+fn evicted_blocks_are_of_use_unless_the_access_places_better() {
+    let loops = |upper: u32, told: bool| {
+        let mut levels = hierarchy(&[("lru", upper), ("lru", 64)], "eviction,on-hit=adaptive");
+        if !told {
+            levels.silence_client();
+        }
+        let begins = levels.lower()[0].places_evicted();
+        (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % 50, false)));
+        (begins, levels.lower()[0].places_evicted())
+    };
+    assert_eq!(loops(4, false), (true, false));
+    assert_eq!(loops(4, true), (true, true));
+    let other = |text: &str| {
+        let placement = text.parse().expect(text);
+        Level::new(&Spec::parse("lru").unwrap(), 64, &placement, ALLOCATE, 7).expect(text)
+    };
+    assert!(other("eviction,on-hit=move").places_evicted());
+    assert!(!other("access").places_evicted());
+}
+
 /// Adaptive placement keeps its structure whatever happens, late evictions among it, and where
 /// every eviction is known in time it foresees none.
 #[test]

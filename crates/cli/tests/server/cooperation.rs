@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 use undercroft_hints::{
     Abilities, BlockRun, ClientId, ClientStat, EvictFlags, Grant, Hint, Query, Tracking,
+    WANTS_CONTENTS,
 };
 use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
 
@@ -62,6 +63,13 @@ impl Coop {
     /// Queued by the call itself, as every request of the client.
     fn say(&self, hints: &[Hint]) -> impl Future<Output = Result<(), ClientError>> + use<> {
         self.client.write(self.grant.window_base, vec![message(hints)], false)
+    }
+
+    /// Of a control export: whether contents are of use.
+    async fn wants_contents(&self) -> bool {
+        let told = self.client.block_status(0, 1, true).await.unwrap();
+        let [(_, extents)] = &told[..] else { panic!("{told:?}") };
+        extents[0].status & WANTS_CONTENTS != 0
     }
 
     async fn read(&self, block: u64) -> u8 {
@@ -270,7 +278,7 @@ async fn the_control_export_takes_what_is_proved() {
     let server = start(&place, "placement=gl,cache=64KiB");
     let plain = server.connect("v").await;
     let control = opt_in(&server, "@coop/v", None).await;
-    assert!(control.grant.grant.demote);
+    assert!(control.grant.grant.demote && control.wants_contents().await);
     assert_eq!(read(&plain, 3 * BLOCK, BLOCK as usize).await.unwrap()[0], 3);
     // It may be the data of a write to come, so the block is not read back now.
     control.say(&[demote(3, 0xff)]).await.unwrap();
@@ -285,6 +293,7 @@ async fn the_control_export_takes_what_is_proved() {
     let server = start(&place, "placement=gl,cache=64KiB,read-only");
     let control = opt_in(&server, "@coop/v", None).await;
     assert!(!control.grant.grant.demote && control.grant.grant.evict);
+    assert!(!control.wants_contents().await);
     assert_eq!(server.stop(), 0);
 }
 

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use undercroft_hints::WANTS_CONTENTS;
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Flags, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Extent, Flags, Peer, Refusal, Request, Session,
 };
 
 use super::hint_session::{COOP, Status, WINDOW, WindowLayout};
@@ -64,8 +65,17 @@ struct ControlSession(Window);
 
 impl Session for ControlSession {
     fn submit(&mut self, request: Request) {
-        if matches!(request.command, Command::Flush) {
-            return request.reply.done();
+        match request.command {
+            Command::Flush => return request.reply.done(),
+            Command::BlockStatus { .. } => {
+                // Each shard is locked once.
+                self.0.owes(1);
+                let wants = self.0.granted.demote && self.0.volume.wants_contents();
+                let status = if wants { WANTS_CONTENTS } else { 0 };
+                let extent = Extent { length: request.length, status };
+                return request.reply.extents(vec![(COOP, vec![extent])]);
+            }
+            _ => {}
         }
         let from = request.offset;
         if let Some((heard, reply)) = self.0.request(request, from) {

@@ -288,6 +288,11 @@ impl Shard {
         self.prove_slot(block, slot, 0);
     }
 
+    /// Whether contents that clients hand over are of use at present.
+    pub(crate) fn wants_contents(&self) -> bool {
+        self.digests.is_some() && self.cache.places_evicted()
+    }
+
     /// Adds counts from elsewhere.
     pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
         match self.coop.as_deref_mut() {

@@ -151,6 +151,11 @@ impl Volume {
         self.act_on(&mut batch, work);
     }
 
+    /// Whether contents that clients hand over are of use at present, in any shard.
+    pub(crate) fn wants_contents(&self) -> bool {
+        (0..self.shards.len()).any(|shard| self.lock(shard).wants_contents())
+    }
+
     /// A client published a summary of its cache.
     pub(crate) fn hear_digest(&self, digest: &Digest) {
         for shard in 0..self.shards.len() {
