@@ -67,7 +67,7 @@ impl Record {
         [self.first.word(), self.count | late | self.time_us << TIME_SHIFT, content]
     }
 
-    pub(crate) fn from_words(words: [u64; 3]) -> Record {
+    fn from_words(words: [u64; 3]) -> Record {
         Record {
             first: Key::from_word(words[0]),
             count: words[1] & RUN_MAX,
@@ -75,6 +75,32 @@ impl Record {
             time_us: words[1] >> TIME_SHIFT,
             content: Ticket::from_word(words[2]),
         }
+    }
+}
+
+/// A granule that will be read into a frame by an asynchronous call. Its head can be taken when the
+/// call has ended, which cannot be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeadDue {
+    pub(crate) place: Place,
+    pub(crate) block: Key,
+    pub(crate) time_us: u64,
+}
+
+/// What the ring carries.
+pub(crate) enum Item {
+    Left(Record),
+    HeadDue(HeadDue),
+}
+
+impl Item {
+    pub(crate) fn from_words(words: [u64; 3]) -> Item {
+        // A record of no granules is a head that is due.
+        if words[1] & RUN_MAX != 0 {
+            return Item::Left(Record::from_words(words));
+        }
+        let (place, block) = (Place::from_word(words[0]), Key::from_word(words[2]));
+        Item::HeadDue(HeadDue { place, block, time_us: words[1] >> TIME_SHIFT })
     }
 }
 
@@ -130,8 +156,11 @@ impl<'a> Records<'a> {
         let wants_heads = self.tracker.wants_contents();
         for (place, block) in piece.granules() {
             table.read(place, block, self);
-            if wants_heads {
-                table.set_head(place, block, (!is_async).then(|| head(place)).flatten());
+            if wants_heads && is_async {
+                table.set_head(place, block, None);
+                self.head_is_due(place, block);
+            } else if wants_heads {
+                table.set_head(place, block, head(place));
             }
         }
         let done = before + whole * GRANULE;
@@ -168,6 +197,12 @@ impl<'a> Records<'a> {
         if let Some(done) = self.run.replace(run) {
             self.push(done);
         }
+    }
+
+    fn head_is_due(&mut self, place: Place, block: Key) {
+        let words = [place.word(), self.time_us << TIME_SHIFT, block.word()];
+        // If the ring is full, the page will leave without its content.
+        self.pushed |= Ring::new(self.tracker.segment()).push(words);
     }
 
     fn push(&mut self, run: Record) {

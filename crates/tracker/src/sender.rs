@@ -7,6 +7,7 @@
 
 mod alone;
 mod freed;
+mod heads;
 mod looks;
 mod messages;
 mod parts;
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use bytes::Bytes;
 use freed::Freed;
+use heads::Heads;
 use looks::Looks;
 use messages::{message, message_bytes, stat_message};
 use parts::Parts;
@@ -27,7 +29,7 @@ use rustix::time::Timespec;
 use undercroft_hints::{BlockRun, EvictFlags};
 
 use crate::contents::{Contents, Ticket};
-use crate::record::Record;
+use crate::record::{Item, Record};
 use crate::ring::{Next, Ring};
 use crate::segment::layout::{LAST_ERROR, WANTED};
 use crate::segment::{Segment, Sent, State};
@@ -141,6 +143,7 @@ struct Sender<'a> {
     unfinished_us: Option<u64>,
     looks: Looks,
     freed: Freed,
+    heads: Heads,
 }
 
 impl<'a> Sender<'a> {
@@ -165,6 +168,7 @@ impl<'a> Sender<'a> {
             unfinished_us: None,
             looks: Looks::default(),
             freed: Freed::default(),
+            heads: Heads::default(),
         }
     }
 
@@ -178,6 +182,7 @@ impl<'a> Sender<'a> {
             }
             // First what was evicted earlier: the records are of frames in use again.
             let is_active = self.drain(now);
+            self.heads.take(self.tracker, now);
             if self.take_freed() || is_active {
                 active_us = now;
                 self.tell();
@@ -208,9 +213,13 @@ impl<'a> Sender<'a> {
             match ring.pop() {
                 Next::Record(words) => {
                     self.unfinished_us = None;
-                    let record = Record::from_words(words);
-                    let content = self.content(record.content);
-                    self.place(record, content, now);
+                    match Item::from_words(words) {
+                        Item::Left(record) => {
+                            let content = self.content(record.content);
+                            self.place(record, content, now);
+                        }
+                        Item::HeadDue(due) => self.heads.add(due),
+                    }
                 }
                 Next::Nothing => {
                     self.unfinished_us = None;

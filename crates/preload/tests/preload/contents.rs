@@ -67,9 +67,14 @@ async fn frames_are_handed_over_as_the_volume_has_their_blocks() {
         ("r 0 0 1\na 0 1 1\n", vec![(0, true)]),
         ("r 0 0 1\nu 0 1 1\n", vec![(0, true)]),
         ("r 0 0 1\nf 0 1 1\n", vec![(0, true)]),
-        // Read by libaio: the head is not known, until it is written.
+        // Read by libaio: the head is not known, until it is written or some time has passed.
         ("a 0 0 1\nr 0 1 1\n", vec![(0, false)]),
         ("a 0 0 1\nA 0 0 1\nr 0 1 1\n", vec![(0, true)]),
+        ("a 0 0 1\ns 0 500 0\nm 0 0 1\nr 0 1 1\n", vec![(0, true)]),
+        (
+            "a 0 0 1\nr 0 1 1\ns 0 50 0\na 0 0 1\ns 0 500 0\nr 0 2 1\n",
+            vec![(0, false), (1, true), (0, true)],
+        ),
         // A read at the file position, or of a part of a block, keeps nothing.
         ("r 0 0 1\np 0 1 1\n", vec![(0, false)]),
         ("r 0 0 1\nR 0 1 1\n", vec![(0, false)]),

@@ -72,6 +72,11 @@ impl Place {
         fits.then_some(Place(u64::from(space) << ADDRESS_BITS | address))
     }
 
+    /// Decodes a place.
+    pub fn from_word(word: u64) -> Place {
+        Place(word)
+    }
+
     /// The address space.
     pub fn space(self) -> u16 {
         (self.0 >> ADDRESS_BITS) as u16
