@@ -3,6 +3,7 @@
 //!
 //! What only shows inside a module is tested there.
 
+mod adaptive;
 mod aware;
 mod cct;
 mod clients;

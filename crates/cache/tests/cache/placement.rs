@@ -11,14 +11,14 @@ use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::topology::{Hierarchy, Move};
 use undercroft_cache::{Evictions, Level, Policy, Reference, Referred, WriteMode};
 
-const ALLOCATE: WriteMode = WriteMode::Allocate;
+pub(crate) const ALLOCATE: WriteMode = WriteMode::Allocate;
 
 fn policy(text: &str, capacity: u32) -> Box<dyn Policy> {
     Spec::parse(text).and_then(|spec| spec.build(&Context::new(capacity))).expect(text)
 }
 
 /// A hierarchy of the first policy above the others.
-fn hierarchy(levels: &[(&str, u32)], placement: &str) -> Hierarchy {
+pub(crate) fn hierarchy(levels: &[(&str, u32)], placement: &str) -> Hierarchy {
     let placement: Placement = placement.parse().expect(placement);
     let lower = levels[1..].iter().map(|&(text, capacity)| {
         let spec = Spec::parse(text).expect(text);
@@ -32,7 +32,7 @@ fn residents(level: &Level) -> Vec<u32> {
     level.residents().iter().map(|&(block, _)| block as u32).collect()
 }
 
-fn validate(hierarchy: &Hierarchy) -> Result<(), String> {
+pub(crate) fn validate(hierarchy: &Hierarchy) -> Result<(), String> {
     hierarchy.top().map_or(Ok(()), Level::validate)?;
     hierarchy.lower().iter().try_for_each(Level::validate)
 }
@@ -447,7 +447,7 @@ fn against_naive(
 }
 
 /// The policies, W-TinyLFU with the sketch that its model has.
-fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     let all = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
     all.map(|name| if name == "w-tinylfu" { "w-tinylfu,sketch=exact" } else { name }).collect()
 }
@@ -549,67 +549,4 @@ fn staged_data_serves_reads() {
     assert_eq!(level.placement_counts().staged_hits, 1);
     level.discard(2);
     assert!(!level.reference(2, false, || false).hit);
-}
-
-/// Of a client that tells no evictions only placement at the access gains anything; one that tells
-/// them all gains from the other, too.
-#[test]
-fn evicted_blocks_are_of_use_unless_the_access_places_better() {
-    let loops = |upper: u32, told: bool| {
-        let mut levels = hierarchy(&[("lru", upper), ("lru", 64)], "eviction,on-hit=adaptive");
-        if !told {
-            levels.silence_client();
-        }
-        let begins = levels.lower()[0].places_evicted();
-        (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % 50, false)));
-        (begins, levels.lower()[0].places_evicted())
-    };
-    assert_eq!(loops(4, false), (true, false));
-    assert_eq!(loops(4, true), (true, true));
-    let other = |text: &str| {
-        let placement = text.parse().expect(text);
-        Level::new(&Spec::parse("lru").unwrap(), 64, &placement, ALLOCATE, 7).expect(text)
-    };
-    assert!(other("eviction,on-hit=move").places_evicted());
-    assert!(!other("access").places_evicted());
-}
-
-/// Adaptive placement keeps its structure whatever happens, late evictions among it, and where
-/// every eviction is known in time it foresees none.
-#[test]
-fn adaptive_placement_holds_together() {
-    let placement: Placement = "eviction,on-hit=adaptive".parse().unwrap();
-    for name in names() {
-        for seed in seeds(3) {
-            let mut random = Random(seed);
-            let capacity = 1 + random.below(200);
-            let spec = Spec::parse(name).unwrap();
-            let level = Level::new(&spec, capacity, &placement, ALLOCATE, 1).unwrap();
-            let mut ours = Hierarchy::below_a_client(level);
-            let mut held: Vec<u32> = Vec::new();
-            for step in 0..4000 {
-                let block = random.block(3 * capacity + 20);
-                held.retain(|&b| b != block);
-                ours.reference(Reference::new(block, random.below(9) == 0));
-                held.push(block);
-                if held.len() > 20 {
-                    let gone = held.remove(0);
-                    // Some evictions never become known.
-                    if gone % 4 > 0 {
-                        ours.client_evicted(gone);
-                    }
-                }
-                if step % 16 == 0 {
-                    validate(&ours)
-                        .unwrap_or_else(|e| panic!("{name} UNDERCROFT_SEED={seed}: {e}"));
-                }
-            }
-        }
-    }
-    let mut exact = hierarchy(&[("lru", 20), ("lru", 40)], "eviction,on-hit=adaptive");
-    let mut random = Random(1);
-    for _ in 0..20_000 {
-        exact.reference(Reference::read(random.block(200)));
-    }
-    assert_eq!(exact.lower()[0].placement_counts().foreseen, 0);
 }
