@@ -55,31 +55,31 @@ fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t)
 fn tracked_read(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
     let bypasses = tracker().is_some_and(|tracker| tracker.bypasses());
-    let kept = keep(&call, from, memory);
+    let mut kept = Kept::default();
+    keep(&call, from, memory, &mut kept);
     let result = if bypasses { uncached(fd, from, memory, original) } else { original() };
-    done(&call, Direction::Read, from, memory, result, kept);
+    done(&call, Direction::Read, from, memory, result, &mut kept);
     result
 }
 
 /// Keeps what a read is about to overwrite. Of reads at the file position nothing is kept:
 /// databases give the offset.
 #[inline]
-fn keep(call: &Tracked, from: Where, memory: Memory) -> Kept {
-    let mut kept = Kept::default();
-    let Where::Offset(offset) = from else { return kept };
-    if !is_inside() {
-        with(|tracker| match memory {
-            Memory::One(at, bytes) => {
-                let piece = (at as u64, bytes as u64);
-                kept = tracker.keep(call, offset as u64, || std::iter::once(piece));
-            }
-            Memory::Many(list, count) => {
-                let buffers = || tracker.buffers(list as u64, count.max(0) as usize);
-                kept = tracker.keep(call, offset as u64, buffers);
-            }
-        });
+fn keep(call: &Tracked, from: Where, memory: Memory, kept: &mut Kept) {
+    let Where::Offset(offset) = from else { return };
+    if is_inside() {
+        return;
     }
-    kept
+    with(|tracker| match memory {
+        Memory::One(at, bytes) => {
+            let piece = || std::iter::once((at as u64, bytes as u64));
+            tracker.keep(call, offset as u64, piece, kept);
+        }
+        Memory::Many(list, count) => {
+            let buffers = || tracker.buffers(list as u64, count.max(0) as usize);
+            tracker.keep(call, offset as u64, buffers, kept);
+        }
+    });
 }
 
 #[inline(always)]
@@ -98,10 +98,12 @@ fn tracked(
     original: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
-    let kept =
-        if direction == Direction::Read { keep(&call, from, memory) } else { Kept::default() };
+    let mut kept = Kept::default();
+    if direction == Direction::Read {
+        keep(&call, from, memory, &mut kept);
+    }
     let result = original();
-    done(&call, direction, from, memory, result, kept);
+    done(&call, direction, from, memory, result, &mut kept);
     result
 }
 
@@ -112,10 +114,10 @@ fn done(
     from: Where,
     memory: Memory,
     result: ssize_t,
-    mut kept: Kept,
+    kept: &mut Kept,
 ) {
     if result <= 0 {
-        return with(|tracker| tracker.free(&mut kept));
+        return with(|tracker| tracker.free(kept));
     }
     let bytes = result as u64;
     with(|tracker| {
@@ -124,7 +126,7 @@ fn done(
             Where::Position => call.position().and_then(|after| after.checked_sub(bytes)),
         };
         let Some(offset) = offset else {
-            tracker.free(&mut kept);
+            tracker.free(kept);
             return tracker.missed();
         };
         // SAFETY: the call succeeded with this list.

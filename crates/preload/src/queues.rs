@@ -49,12 +49,12 @@ impl Request {
             let bytes = (0..count).map(|n| piece(n).1).fold(0, u64::saturating_add);
             let pieces = || (0..count).map(piece);
             let (direction, offset) = (self.direction, self.offset);
-            let kept = match direction {
-                Direction::Read => tracker.keep(&call, offset, pieces),
-                Direction::Write => Kept::default(),
-            };
+            let mut kept = Kept::default();
+            if direction == Direction::Read {
+                tracker.keep(&call, offset, pieces, &mut kept);
+            }
             let transfer = Transfer { direction, offset, bytes, is_async: true };
-            tracker.moved(&call, transfer, pieces(), kept);
+            tracker.moved(&call, transfer, pieces(), &mut kept);
         });
     }
 }

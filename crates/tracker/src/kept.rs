@@ -14,10 +14,9 @@ use crate::segment::layout::{CONTENTS, WANTED};
 use crate::table::{GRANULE, HEAD, Head, Key, Place, Table};
 use crate::tracker::{LONGEST_PAGE, Tracked, Tracker};
 
-/// The contents that one call keeps. They must be given to [`Tracker::moved`] or
-/// [`Tracker::free`].
+/// The contents that one call keeps. After the call, they must be given to [`Tracker::moved`] or
+/// [`Tracker::free`]. It is passed by reference, since it is large.
 #[derive(Default)]
-#[must_use = "its slots stay in use"]
 pub struct Kept {
     /// Blocks, and the words of their tickets; 0 once taken.
     list: [(u64, u64); TOGETHER_MAX],
@@ -59,12 +58,11 @@ impl Tracker {
         call: &Tracked,
         offset: u64,
         pieces: impl FnOnce() -> P,
-    ) -> Kept {
-        let mut kept = Kept::default();
+        kept: &mut Kept,
+    ) {
         if self.wants_contents() && self.segment().contents_are_ready() {
-            self.keep_all(call, offset, pieces(), &mut kept);
+            self.keep_all(call, offset, pieces(), kept);
         }
-        kept
     }
 
     #[inline(never)]

@@ -110,7 +110,7 @@ pub(crate) struct Records<'a> {
     table: Table<'a>,
     time_us: u64,
     /// What was kept of the frames that this call overwrites.
-    kept: Kept,
+    kept: &'a mut Kept,
     run: Option<Record>,
     pushed: bool,
     counts: [(Count, u64); 8],
@@ -127,7 +127,7 @@ const MADE: usize = 6;
 impl<'a> Records<'a> {
     /// For a call that is counted as `what`.
     #[inline]
-    pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64, kept: Kept) -> Self {
+    pub(crate) fn new(tracker: &'a Tracker, what: Count, time_us: u64, kept: &'a mut Kept) -> Self {
         let counts = [
             (Count::Evictions, 0),
             (Count::Late, 0),
@@ -217,7 +217,7 @@ impl<'a> Records<'a> {
         if let Some(run) = self.run.take() {
             self.push(run);
         }
-        self.tracker.free(&mut self.kept);
+        self.tracker.free(self.kept);
         let asleep = self.tracker.segment().asleep();
         if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
             let _ = futex::wake(asleep, futex::Flags::empty(), 1);

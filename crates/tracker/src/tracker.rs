@@ -294,7 +294,7 @@ impl Tracker {
         call: &Tracked,
         transfer: Transfer,
         pieces: impl Iterator<Item = (u64, u64)>,
-        mut kept: Kept,
+        kept: &mut Kept,
     ) {
         let Transfer { direction, offset, bytes, is_async } = transfer;
         let what = match (direction, is_async) {
@@ -304,7 +304,7 @@ impl Tracker {
             (Direction::Write, true) => Count::AsyncWrites,
         };
         let Some(file) = self.file(call) else {
-            self.free(&mut kept);
+            self.free(kept);
             self.count(what, 1);
             return self.count(Count::Missed, 1);
         };
