@@ -10,6 +10,7 @@ use crate::disk::{Cut, Disk, SECTOR};
 use crate::history::Event;
 use crate::random::Random;
 use crate::scenario::Blow;
+use crate::tally::Tally;
 use crate::world::{PATIENCE, World};
 
 /// How long a server that is to connect again to the one below may go on with what it has.
@@ -230,10 +231,16 @@ async fn reload(
             world.history.was_shut(volume, shut);
         }
         Blow::ReloadRemove => {
+            // A volume that somebody holds on to does not end: counted before.
+            let mut going = running.volumes();
+            going.retain(|volume| volume.config().name == name);
+            let counted = Tally::of(&going);
+            drop(going);
             running.reload(Ok(world.top.config(|index| index != volume))).await;
             let is_gone = !running.config().volumes.iter().any(|v| v.name == name);
             sleep(Duration::from_millis(random.below(100))).await;
             if is_gone {
+                world.top.count(counted);
                 world.history.event(volume, Event::Closed);
             } else if let Some(disk) = world.lowest().disk(volume) {
                 // Nobody can use it before its disk takes what is left: somebody sees to that.

@@ -12,6 +12,7 @@ use undercroft_hints::{Abilities, BlockRun, EvictFlags, Grant, Hint, Query};
 use undercroft_nbd::wire::SEND_FUA;
 use undercroft_nbd::{Client, ClientError, ClientOptions};
 
+use crate::attached::{Attached, Memory, draw_id};
 use crate::disk::SECTOR;
 use crate::history::{Action, End, FORGED, Place, Value, contents, values};
 use crate::random::Random;
@@ -29,15 +30,16 @@ const MESSAGE_MAX: usize = 32 << 10;
 pub async fn run(world: Arc<World>, number: u64, mut random: Random) {
     let scenario = &world.scenario;
     let volume = (number % scenario.volumes.len() as u64) as usize;
-    let mut refused = 0;
+    let (mut refused, mut memory) = (0, Memory::default());
     while world.history.requests() < scenario.requests && !world.is_over() {
-        let Some(session) = Session::begin(&world, volume, number, &mut random).await else {
+        let session = Session::begin(&world, (volume, number), &mut memory, &mut random).await;
+        let Some(session) = session else {
             refused = (refused + 1).min(8);
             sleep(Duration::from_millis(random.between(5, 10 << refused))).await;
             continue;
         };
         refused = 0;
-        session.run(&mut random).await;
+        memory = session.run(&mut random).await.unwrap_or(memory);
     }
 }
 
@@ -48,6 +50,8 @@ struct Session {
     client: Client,
     wire: Wire,
     grant: Option<Grant>,
+    /// If it says nothing itself.
+    attached: Option<Attached>,
     sequence: u32,
     /// Blocks that were read, as they were then.
     seen: VecDeque<(u64, Bytes)>,
@@ -57,14 +61,21 @@ struct Session {
 impl Session {
     async fn begin(
         world: &Arc<World>,
-        volume: usize,
-        client: u64,
+        (volume, client): (usize, u64),
+        memory: &mut Memory,
         random: &mut Random,
     ) -> Option<Session> {
         let scenario = &world.scenario;
-        let name = &scenario.volumes[volume].name;
+        let draw = &scenario.volumes[volume];
+        let name = &draw.name;
         let mut contexts = Vec::new();
-        if random.percent(scenario.hinting) {
+        let can_attach = scenario.attached > 0 && draw.places_evicted();
+        let is_attached = can_attach && random.percent(scenario.attached);
+        let id = if is_attached { draw_id(client, random) } else { None };
+        if is_attached {
+            let want = Abilities::default();
+            contexts.extend(id.map(|id| Query { client: Some(id), want }.to_string()));
+        } else if random.percent(scenario.hinting) {
             let want = "evict,demote,promote,hold,stat,follow";
             let id = random.percent(70).then_some(u128::from(client) + 1);
             contexts.push(
@@ -79,26 +90,35 @@ impl Session {
         let opened = Client::over(end, name, &options).await.ok()?;
         let contexts = &opened.remote().contexts;
         let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name));
+        let number = world.history.begin_session(volume);
+        let attached = is_attached
+            .then(|| Attached::new(world, (volume, number, client), id, std::mem::take(memory)));
         Some(Session {
             world: Arc::clone(world),
-            number: world.history.begin_session(volume),
+            number,
             volume,
             client: opened,
             wire,
             grant,
+            attached,
             sequence: 0,
             seen: VecDeque::new(),
             answers: JoinSet::new(),
         })
     }
 
-    async fn run(mut self, random: &mut Random) {
+    /// Returns what an attached client remembers for its next one.
+    async fn run(mut self, random: &mut Random) -> Option<Memory> {
         let world = Arc::clone(&self.world);
         let scenario = &world.scenario;
         let mut leaves_well = true;
         while world.history.requests() < scenario.requests && !self.client.is_lost() {
             if world.is_over() {
                 break;
+            }
+            if let Some(attached) = &mut self.attached {
+                attached.befall(random).await;
+                self.write_pages(random);
             }
             let deed = random.weighted(&scenario.deeds);
             match deed {
@@ -127,11 +147,16 @@ impl Session {
         }
         self.wire.hold(false);
         world.history.end_session(self.number);
+        let memory = self.attached.take().map(|attached| attached.leave(leaves_well));
         let _ = timeout(Duration::from_secs(60), self.client.close()).await;
+        memory
     }
 
     async fn take_answer(&mut self) {
         if let Some(Ok(Some(seen))) = self.answers.join_next().await {
+            if let Some(attached) = &mut self.attached {
+                return attached.memory.saw(seen.0, seen.1);
+            }
             self.seen.push_back(seen);
             if self.seen.len() > REMEMBERED {
                 self.seen.pop_front();
@@ -191,6 +216,16 @@ impl Session {
             Deed::Status => Action::Other("status"),
             _ => Action::Other("hint"),
         };
+        if let Some(attached) = &mut self.attached {
+            let block = offset / world.scenario.volumes[self.volume].block;
+            match deed {
+                Deed::Evict | Deed::Demote | Deed::Promote => return attached.say(deed, random),
+                Deed::Write if random.percent(60) => return attached.change_page(block, random),
+                Deed::Write => return self.write(sectors, None, durable),
+                Deed::Trim | Deed::Zero if random.percent(50) => attached.range(&sectors, random),
+                _ => {}
+            }
+        }
         let message = match deed {
             Deed::Evict | Deed::Demote | Deed::Promote => match self.hint(deed, random) {
                 Some(message) => Some(message),
@@ -252,6 +287,33 @@ impl Session {
         });
     }
 
+    /// Writes what the page cache has kept long enough, some of it twice in a row: the second time
+    /// as somebody has changed it meanwhile.
+    fn write_pages(&mut self, random: &mut Random) {
+        while let Some(page) = self.attached.as_mut().and_then(Attached::due_page) {
+            self.write(page.sectors.clone(), Some(page.value), false);
+            if random.percent(40) {
+                self.write(page.sectors, None, false);
+            }
+        }
+    }
+
+    /// Begins a WRITE of what was promised, or of something new.
+    fn write(&mut self, sectors: Range<u64>, value: Option<Value>, durable: bool) {
+        let history = self.world.history.clone();
+        let place = Place { volume: self.volume, sectors: sectors.clone() };
+        let number = history.call_for(self.number, place, Action::Write, durable, value);
+        let (first, block) = (sectors.start, self.draw().block);
+        let data = Bytes::from(contents(value.unwrap_or(number), sectors));
+        let written = self.client.write(first * SECTOR, vec![data.clone()], durable);
+        self.answers.spawn(async move {
+            let result = written.await;
+            history.end(number, ended(&result), Vec::new());
+            let is_block = data.len() as u64 == block && first * SECTOR % block == 0;
+            (result.is_ok() && is_block).then(|| (first * SECTOR / block, data))
+        });
+    }
+
     /// A message, true or not.
     fn hint(&mut self, deed: Deed, random: &mut Random) -> Option<Bytes> {
         let grant = self.grant?;
@@ -306,7 +368,7 @@ impl Session {
     }
 }
 
-fn ended(result: &Result<(), ClientError>) -> End {
+pub fn ended(result: &Result<(), ClientError>) -> End {
     match result {
         Ok(()) => End::Done,
         Err(ClientError::Server { .. }) => End::Failed,

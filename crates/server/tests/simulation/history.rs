@@ -11,13 +11,16 @@ use crate::report::Log;
 /// A moment: of two events the later one has the larger number.
 pub type Step = u64;
 
-/// What a sector holds: the number of the operation that wrote it, or zeroes.
+/// What a sector holds: the number of the operation that wrote it, what it promised, or zeroes.
 pub type Value = u32;
 
 pub const ZEROES: Value = 0;
 
 /// Wrote everything before the run.
 pub const INITIAL: Value = 1;
+
+/// Values from here on are promised before their write is asked for.
+const PROMISED: Value = 1 << 31;
 
 /// What no operation ever wrote: made up by a client that lies, or torn within a sector.
 pub const FORGED: Value = u32::MAX;
@@ -53,6 +56,8 @@ pub enum End {
 
 #[derive(Clone, Debug)]
 pub struct Operation {
+    /// What it writes: its number, if nothing else was promised.
+    pub value: Option<Value>,
     pub session: u32,
     pub place: Place,
     pub action: Action,
@@ -103,6 +108,7 @@ pub struct State {
     pub shut: Vec<(usize, Step, Step)>,
     next_session: u32,
     next_operation: u32,
+    next_promised: Value,
 }
 
 impl History {
@@ -117,6 +123,7 @@ impl History {
             shut: Vec::new(),
             next_session: 0,
             next_operation: INITIAL + 1,
+            next_promised: PROMISED,
         })))
     }
 
@@ -138,17 +145,38 @@ impl History {
 
     /// An operation is about to be asked for: its number.
     pub fn call(&self, session: u32, place: Place, action: Action, durable: bool) -> u32 {
+        self.call_for(session, place, action, durable, None)
+    }
+
+    /// As `call`, for a write of what was promised.
+    pub fn call_for(
+        &self,
+        session: u32,
+        place: Place,
+        action: Action,
+        durable: bool,
+        value: Option<Value>,
+    ) -> u32 {
         let mut state = self.lock();
         state.step += 1;
         let (number, call) = (state.next_operation, state.step);
         state.next_operation += 1;
         state.log.line(|| {
             let fua = if durable { " FUA" } else { "" };
-            format!("s{session} #{number} {action:?}{fua} v{} {:?}", place.volume, place.sectors)
+            let of = value.map(|value| format!(" of {value}")).unwrap_or_default();
+            let Place { volume, sectors } = &place;
+            format!("s{session} #{number} {action:?}{of}{fua} v{volume} {sectors:?}")
         });
-        let operation = Operation { session, place, action, durable, call, end: None };
+        let operation = Operation { value, session, place, action, durable, call, end: None };
         state.operations.insert(number, operation);
         number
+    }
+
+    /// A value that a write will have which is not asked for yet, if it ever is.
+    pub fn promise(&self) -> Value {
+        let mut state = self.lock();
+        state.next_promised += 1;
+        state.next_promised
     }
 
     /// It was answered, with what a read found.

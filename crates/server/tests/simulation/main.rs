@@ -7,6 +7,7 @@
 //! [`checker`]. docs/developer/testing.md says what is simulated and how to look at a seed.
 #![allow(unreachable_pub)]
 
+mod attached;
 mod blows;
 mod checker;
 mod client;
@@ -19,6 +20,7 @@ mod report;
 mod run;
 mod scenario;
 mod seeds;
+mod tally;
 mod wire;
 mod world;
 

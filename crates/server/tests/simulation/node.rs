@@ -12,6 +12,7 @@ use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
 
 use crate::disk::Disk;
 use crate::report::Log;
+use crate::tally::Tally;
 use crate::wire::{Port, Wire};
 
 /// Bytes of caches that belong to all volumes together.
@@ -39,6 +40,8 @@ pub struct Node {
     /// Whether its limits of memory are.
     is_small: bool,
     seed: u64,
+    /// What became of contents that were handed over, as far as it was counted.
+    tally: Mutex<Tally>,
     log: Log,
 }
 
@@ -68,6 +71,7 @@ impl Node {
             connected_below: Arc::default(),
             is_small,
             seed,
+            tally: Mutex::default(),
             log,
         })
     }
@@ -148,7 +152,9 @@ impl Node {
         self.port.kill();
         self.cut_link();
         // Half of a reload may be under way: it is dropped.
-        *self.running.lock().await = None;
+        let running = self.running.lock().await.take();
+        running.iter().for_each(|running| self.count(Tally::of(&running.volumes())));
+        drop(running);
         self.log.line(|| format!("== {} is killed", self.name));
     }
 
@@ -161,12 +167,22 @@ impl Node {
     pub async fn stop(&self) -> Option<Result<(), String>> {
         self.port.close();
         let running = self.running.lock().await.take()?;
+        self.count(Tally::of(&running.volumes()));
         let stopped = running.stop().await.map_err(|error| error.to_string());
         self.life.fetch_add(1, Ordering::SeqCst);
         self.port.kill();
         self.cut_link();
         self.log.line(|| format!("== {} has ended: {stopped:?}", self.name));
         Some(stopped)
+    }
+
+    /// Volumes are about to end: their counts end with them.
+    pub fn count(&self, counted: Tally) {
+        self.tally.lock().unwrap().add(counted);
+    }
+
+    pub fn tally(&self) -> Tally {
+        *self.tally.lock().unwrap()
     }
 
     pub fn disk(&self, volume: usize) -> Option<&Disk> {

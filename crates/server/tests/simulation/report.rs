@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::tally::Tally;
+
 /// The log of a run. Clones are the same.
 #[derive(Clone)]
 pub struct Log(Arc<Mutex<State>>);
@@ -52,6 +54,8 @@ pub struct Report {
     /// Most bytes that were allocated at a time, the simulation's own included.
     pub peak_bytes: u64,
     pub hash: u32,
+    /// What became of contents that were handed over, if all were over control exports.
+    pub tally: Tally,
     /// What was drawn, in a line.
     pub scenario: String,
     /// What was wrong.

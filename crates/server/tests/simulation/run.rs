@@ -11,6 +11,7 @@ use crate::checker;
 use crate::random::Random;
 use crate::report::{Log, Report};
 use crate::scenario::Scenario;
+use crate::tally::Tally;
 use crate::world::World;
 
 /// Most bytes of a run, frames not counted: what a server may hold with these clients, and what
@@ -52,6 +53,7 @@ fn run(seed: u64, is_shown: bool) -> Report {
         simulated: Default::default(),
         peak_bytes: 0,
         hash: 0,
+        tally: Tally::default(),
         scenario: text,
         faults: Vec::new(),
     };
@@ -70,6 +72,9 @@ fn run(seed: u64, is_shown: bool) -> Report {
         }
     });
     (report.peak_bytes, report.hash) = (memory.bytes_max, log.hash());
+    if world.scenario.has_only_attached() {
+        report.tally = world.top.tally();
+    }
     report.requests = world.history.requests();
     if memory.bytes_max > PEAK_BYTES {
         report.faults.push(format!("{} bytes were held at a time", memory.bytes_max));

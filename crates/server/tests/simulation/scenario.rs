@@ -30,6 +30,9 @@ pub struct Scenario {
     /// Of a hundred connections, so many cooperate; of what these say, so much is untrue.
     pub hinting: u64,
     pub lying: u64,
+    /// Of a hundred connections to a volume that places what clients evict, so many are of programs
+    /// whose evictions somebody else tells over the control export (`attached.rs`).
+    pub attached: u64,
     pub blows: Vec<(Blow, u64)>,
     pub flood: Option<Flood>,
     /// Most milliseconds between two blows.
@@ -156,6 +159,8 @@ impl Scenario {
                 .for_each(|(_, w)| *w = 100.max(*w));
         }
         let mut blows = random.swarm(&blows);
+        // By themselves, so that nothing else that a seed draws depends on them.
+        let attached = random.clone().fork().pick(&[0, 50, 100, 100]);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
         let is_out = |name: String| without.split(',').any(|out| out == name);
@@ -174,6 +179,7 @@ impl Scenario {
             deeds,
             hinting: random.pick(&[0, 50, 100]),
             lying: random.pick(&[0, 10, 50]),
+            attached,
             blows,
             flood: random.percent(10).then(|| random.pick(&FLOODS)),
             blow_ms: random.pick(&[30, 150, 600]),
@@ -181,7 +187,19 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// Whether evictions are told over control exports only.
+    pub fn has_only_attached(&self) -> bool {
+        self.attached == 100 || self.attached == 50 && self.hinting == 0
+    }
+}
+
 impl VolumeDraw {
+    /// Whether contents that clients evict are of use.
+    pub fn places_evicted(&self) -> bool {
+        self.options.contains("placement=")
+    }
+
     /// Whether requests are answered within some seconds, whatever the store does.
     pub fn has_short_timeout(&self) -> bool {
         self.options.contains(SHORT_TIMEOUT)

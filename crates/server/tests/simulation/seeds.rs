@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run;
+use crate::tally::Tally;
 
 /// A seed that has not ended by then goes round in circles without a pause.
 const SEED_MAX: Duration = Duration::from_secs(120);
@@ -20,6 +21,7 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
     let seeds = Mutex::new(seeds);
     let (count, requests, simulated) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let peak = AtomicU64::new(0);
+    let tally = Mutex::new(Tally::default());
     let wrong = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let most_wrong = std::env::var("SIMULATE_FAULTS").map_or(1, |text| text.parse().unwrap());
@@ -37,6 +39,7 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
                     requests.fetch_add(report.requests, Ordering::Relaxed);
                     simulated.fetch_add(report.simulated.as_secs(), Ordering::Relaxed);
                     peak.fetch_max(report.peak_bytes, Ordering::Relaxed);
+                    tally.lock().unwrap().add(report.tally);
                     if !report.faults.is_empty() {
                         wrong.lock().unwrap().push((seed, report.explain()));
                     }
@@ -53,10 +56,14 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
         get(&peak) / 1024,
         began.elapsed().as_secs_f64()
     );
+    let tally = tally.into_inner().unwrap();
+    println!("contents over control exports: {tally}");
     let mut wrong = wrong.into_inner().unwrap();
     wrong.sort();
     let texts: Vec<_> = wrong.into_iter().map(|(_, text)| text).collect();
     assert!(texts.is_empty(), "\n{}\n", texts.join("\n"));
+    let missing = tally.missing(get(&count));
+    assert!(missing.is_empty(), "of contents over control exports none were {missing:?}");
 }
 
 /// Ends the process if a seed does not end: nothing else could.

@@ -178,6 +178,24 @@ async fn a_write_of_other_data_places_nothing() {
     }
 }
 
+/// The digest that was remembered is not that of the block.
+#[tokio::test]
+async fn what_was_awaited_is_not_taken_for_what_was_written() {
+    for write in [Write::Through, Write::Around, Write::Back] {
+        let mut config = of(MOVE);
+        config.write = write;
+        let volume = open(config, &store());
+        evict_unwritten(&volume, 3, 0xaa).await;
+        write_as(&volume, NAMELESS, 3, 0, whole(0xbb)).await.unwrap();
+        settle().await;
+        assert_eq!(counted(&volume).demotions_written, 0, "{write:?}");
+        refused(&volume, 3, 0xaa);
+        settle().await;
+        assert_eq!(is_here(&volume, 3).await.0, 0xbb, "{write:?}");
+        volume.validate().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn who_has_the_block_again_has_not_evicted_it() {
     for caller in [NAMELESS, OTHER] {

@@ -40,6 +40,9 @@ const TOGETHER: usize = 1024;
 const INTERVAL_US: u64 = 10_000;
 /// All looks take at most one part in this many of a processor's time.
 const SHARE: u64 = 60;
+/// Most granules whose contents one look takes: 16 MiB. A database that drops a large table frees
+/// very many frames at once.
+const CONTENTS_MAX: usize = 4096;
 /// If nothing was found for this long, looks are `RARELY_US` apart.
 const VAIN_US: u64 = 60_000_000;
 const RARELY_US: u64 = 2_000_000;
@@ -138,6 +141,7 @@ fn evict(tracker: &Tracker, page: u64, mark: &Mark, now: u64, left: &mut Vec<Lef
             continue;
         }
         let Some(place) = Place::new(0, page + n * GRANULE) else { continue };
+        let head = head.filter(|_| left.len() < CONTENTS_MAX);
         let content = head.and_then(|head| tracker.content_of(place, block, &head));
         // A read into the frame may have been faster; then it reports the eviction.
         if let Some(old) = table.take(place, block) {

@@ -73,7 +73,7 @@ fn value(number: u32, operation: &Operation, sector: u64) -> Value {
             found.get((sector - operation.place.sectors.start) as usize).copied().unwrap_or(FORGED)
         }
         Action::Zero | Action::Trim => ZEROES,
-        _ => number,
+        _ => operation.value.unwrap_or(number),
     }
 }
 
