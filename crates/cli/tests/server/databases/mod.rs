@@ -171,7 +171,8 @@ fn experiment<D: Database>(good: impl Fn(When, &dyn Fn(&str) -> f64, f64)) {
     // Not through print!, which the test harness would keep to itself.
     let _ = std::io::stderr().write_all(format!("{shown}{checked}\n").as_bytes());
     assert!(number(&told["known_evictions"]) > 1000, "{shown}");
-    assert!(handed_over > 1000 && accepted > handed_over / 2, "{shown} {checked} {told}");
+    // A page that is still to be written is not accepted yet: of PostgreSQL's about a half.
+    assert!(handed_over > 1000 && accepted > handed_over / 8, "{shown} {checked} {told}");
     assert!(number(&stats["read_hits"]) > 100, "{shown}");
     assert_eq!(quiet["unwritten"], 0, "{shown}");
     for (when, score) in [(When::Loaded, &loaded), (When::Busy, &busy), (When::Quiet, &quiet)] {
