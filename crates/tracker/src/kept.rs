@@ -85,12 +85,15 @@ impl Tracker {
             }
             let Some(space) = self.space(address) else { continue };
             for n in 0..(length - before) / GRANULE {
+                if kept.count == TOGETHER_MAX {
+                    break;
+                }
                 let at = address.saturating_add(before + n * GRANULE);
                 let Some((block, head)) = Place::new(space, at).and_then(|at| table.held(at))
                 else {
                     continue;
                 };
-                if kept.count == TOGETHER_MAX || !self.wants_content_of(block) {
+                if !self.wants_content_of(block) {
                     continue;
                 }
                 let Some(head) = head else {
@@ -107,7 +110,7 @@ impl Tracker {
                 }
             }
         }
-        match reads.read(self.process()) {
+        match reads.read() {
             Ok(()) => {
                 for (head, ticket) in heads {
                     ticket.inspect(|ticket| contents.set_head(*ticket, &head));
@@ -132,7 +135,7 @@ impl Tracker {
             return None;
         }
         let mut bytes = vec![0; GRANULE as usize];
-        let read = read_scattered(self.process(), &[place.address()], GRANULE as usize, &mut bytes);
+        let read = read_scattered(&[place.address()], GRANULE as usize, &mut bytes);
         if read == 0 {
             self.count(Count::NotKept, 1);
             return None;
@@ -171,7 +174,7 @@ impl Tracker {
         let count = count.min(TOGETHER_MAX);
         let mut reads = Reads::new();
         reads.add(list, &words[..2 * count]);
-        let is_there = count > 0 && reads.read(self.process()).is_ok();
+        let is_there = count > 0 && reads.read().is_ok();
         let words = words.map(AtomicU64::into_inner);
         let count = if is_there { count } else { 0 };
         (0..count).map(move |n| (words[2 * n], words[2 * n + 1]))
@@ -182,7 +185,7 @@ impl Tracker {
         let words = [const { AtomicU64::new(0) }; HEAD];
         let mut reads = Reads::new();
         reads.add(place.address(), &words);
-        reads.read(self.process()).ok()?;
+        reads.read().ok()?;
         Some(words.map(AtomicU64::into_inner))
     }
 }

@@ -20,6 +20,12 @@ pub(crate) enum Unread {
     Refused,
 }
 
+/// The process that runs this, asked for each time: a child of `vfork` is another process than the
+/// one whose memory it shares, and may not read it by that one's number.
+fn own_id() -> libc::pid_t {
+    rustix::process::getpid().as_raw_pid()
+}
+
 /// A list of pieces of memory that are read together, and where to.
 pub(crate) struct Reads<'a> {
     from: [iovec; TOGETHER_MAX],
@@ -53,8 +59,8 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Reads all of them; `process` is the id of this process.
-    pub(crate) fn read(&self, process: u32) -> Result<(), Unread> {
+    /// Reads all of them.
+    pub(crate) fn read(&self) -> Result<(), Unread> {
         if self.count == 0 {
             return Ok(());
         }
@@ -62,8 +68,7 @@ impl<'a> Reads<'a> {
         let (to, from) = (self.to.as_ptr(), self.from.as_ptr());
         // SAFETY: the kernel checks the addresses that are read. It writes into words that live as
         // long as `self`; others may read them meanwhile, which is why they are atomic.
-        let read =
-            unsafe { libc::process_vm_readv(process as libc::pid_t, to, count, from, count, 0) };
+        let read = unsafe { libc::process_vm_readv(own_id(), to, count, from, count, 0) };
         if read == self.bytes as isize {
             return Ok(());
         }
@@ -76,7 +81,7 @@ impl<'a> Reads<'a> {
 
 /// Reads `each` bytes at each of these addresses into `to`, one after the other. Returns the number
 /// of addresses that were read; the one after them is not readable, or there was no room for more.
-pub(crate) fn read_scattered(process: u32, at: &[u64], each: usize, to: &mut [u8]) -> usize {
+pub(crate) fn read_scattered(at: &[u64], each: usize, to: &mut [u8]) -> usize {
     /// Most pieces of one call of the system.
     const PIECES_MAX: usize = 1024;
     let count = at.len().min(to.len() / each).min(PIECES_MAX);
@@ -86,9 +91,7 @@ pub(crate) fn read_scattered(process: u32, at: &[u64], each: usize, to: &mut [u8
     let (into, pieces) = (&raw const into, count as c_ulong);
     // SAFETY: the kernel checks the addresses that are read, and writes at most `count * each`
     // bytes into `to`, which is borrowed for that.
-    let read = unsafe {
-        libc::process_vm_readv(process as libc::pid_t, into, 1, from.as_ptr(), pieces, 0)
-    };
+    let read = unsafe { libc::process_vm_readv(own_id(), into, 1, from.as_ptr(), pieces, 0) };
     usize::try_from(read).unwrap_or(0) / each
 }
 

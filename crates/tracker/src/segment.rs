@@ -248,10 +248,12 @@ impl Segment {
     /// Allocates the pages of contents and heads, once. Until then they must not be touched.
     ///
     /// # Errors
-    /// The error of the system: no room.
+    /// The error of the system: no room; or the kernel does not let this program read its frames.
     pub fn fill_contents(&self) -> io::Result<()> {
-        if self.contents_are_ready() {
-            return Ok(());
+        match self.word(CONTENTS).load(Acquire) {
+            0 => {}
+            1 => return Ok(()),
+            _ => return Err(io::Error::from(io::ErrorKind::PermissionDenied)),
         }
         if let Some(folder) = self.path.parent() {
             let (start, end) = (self.layout.table_bytes() as u64, self.layout.bytes() as u64);

@@ -336,11 +336,11 @@ impl<'a> Sender<'a> {
             let mut rest = &mut queue[..];
             while !rest.is_empty() {
                 let mut bytes = 0;
-                let fits = |gone: &&mut Gone| {
+                let fits = |gone: &&Gone| {
                     bytes += message_bytes(gone);
                     bytes <= bytes_max
                 };
-                let count = rest.iter_mut().take(RUNS_MAX).take_while(fits).count();
+                let count = rest.iter().take(RUNS_MAX).take_while(fits).count();
                 if count == 0 {
                     // Larger than a message may be.
                     rest[0].content = None;

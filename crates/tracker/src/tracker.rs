@@ -336,11 +336,6 @@ impl Tracker {
         self.memory.space(&self.segment, self.settings.frames, address)
     }
 
-    /// Id of this process.
-    pub(crate) fn process(&self) -> u32 {
-        self.process.load(Relaxed)
-    }
-
     pub(crate) fn count(&self, count: Count, by: u64) {
         if by > 0 {
             self.segment.count(count, self.stripe(), by);

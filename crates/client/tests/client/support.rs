@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use undercroft_cache::{Counts, Down, Level};
 use undercroft_hints::{self as hint, Abilities, Grant, Hint, NAME, Query};
 use undercroft_nbd::{
-    Command, Context, Endpoint, Export, ExportInfo, Exports, Failure, Flags, Listener, Peer,
-    Refusal, Request, Server, ServerOptions, Session, Uri,
+    Command, Context, Endpoint, Export, ExportInfo, Exports, Extent, Failure, Flags, Listener,
+    Peer, Refusal, Request, Server, ServerOptions, Session, Uri,
 };
 
 pub(crate) const BLOCK: u64 = 4096;
@@ -45,6 +45,8 @@ pub(crate) struct Disk {
     pub(crate) delay: Duration,
     pub(crate) messages_in_flight: u32,
     pub(crate) refuse_messages: bool,
+    /// What it says of contents when it is asked; `None`: it does not understand the question.
+    pub(crate) wants_contents: Option<bool>,
     /// Ids under which clients asked to cooperate.
     pub(crate) clients: Vec<Option<u128>>,
     random: Random,
@@ -81,6 +83,7 @@ impl Volume {
             delay: Duration::ZERO,
             messages_in_flight: 0,
             refuse_messages: false,
+            wants_contents: None,
             clients: Vec::new(),
             random: Random::new(seed),
         };
@@ -196,6 +199,11 @@ impl Session for Volume {
     fn submit(&mut self, request: Request) {
         let range = request.offset..request.offset + request.length;
         let mut disk = self.disk();
+        if let (Command::BlockStatus { .. }, Some(wants)) = (&request.command, disk.wants_contents)
+        {
+            let extent = Extent { length: request.length, status: u32::from(wants) };
+            return request.reply.extents(vec![(1, vec![extent])]);
+        }
         if range.start >= self.base() {
             let Command::Write { data } = request.command else {
                 return request.reply.fail(Failure::Invalid, String::new());

@@ -3,6 +3,7 @@
 
 use undercroft_hints::Hint;
 
+use super::servers::Running;
 use super::support::{BLOCK, Event, Served, Volume};
 use super::{BLOCKS, Place, play, program};
 
@@ -91,6 +92,29 @@ async fn nothing_is_handed_over_to_servers_that_do_not_want_it() {
     let list = "r 0 0 1\nr 0 1 1\nr 0 2 1\n";
     let Some(told) = handed_over(list, "evict").await else { return };
     assert_eq!(told, [(0, false), (1, false)]);
+}
+
+/// The server is asked again and again: what it says last counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contents_are_handed_over_while_the_server_has_a_use_for_them() {
+    let Some(replay) = program("replay") else { return };
+    let place = Place::new();
+    let served = serve("evict,demote,stat").await;
+    served.volume.disk().wants_contents = Some(false);
+    let mut running = Running::connected(&replay, &place, &served).await;
+    running.say("r 0 1 1\nr 0 2 1\n");
+    assert!(running.until(|status| status.sent == 2).await, "{}", place.log());
+    served.volume.disk().wants_contents = Some(true);
+    assert!(running.until(|status| status.hands_over).await, "{}", place.log());
+    running.say("r 1 3 1\nr 1 4 1\n");
+    assert!(running.until(|status| status.handed_over == 1).await, "{}", place.log());
+    served.volume.disk().wants_contents = Some(false);
+    assert!(running.until(|status| !status.hands_over).await, "{}", place.log());
+    running.say("r 1 5 1\n");
+    let status = running.end().await;
+    assert_eq!((status.kept, status.handed_over), (1, 1));
+    let told: Vec<_> = told(&served).into_iter().map(|(n, data)| (n, data.is_some())).collect();
+    assert_eq!(told, [(0, false), (1, false), (3, true), (4, false)]);
 }
 
 /// InnoDB evicts ahead into a list of free frames, which it marks.

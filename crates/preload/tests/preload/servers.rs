@@ -14,7 +14,7 @@ use super::support::{BLOCK, Served, Volume};
 use super::{BLOCKS, Place, present, program, serve, told};
 
 /// A program that carries out lines, and its segment.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Option<ChildStdin>,
     segment: Segment,
@@ -38,7 +38,7 @@ impl Running {
     }
 
     /// Block 0 is read, and the server of the volume knows the program.
-    async fn connected(replay: &Path, place: &Place, served: &Served) -> Running {
+    pub(crate) async fn connected(replay: &Path, place: &Place, served: &Served) -> Running {
         let command = place.tracked(replay, &served.uri.to_string());
         let mut running = Running::start(command, place).await;
         running.say("r 0 0 1\n");
@@ -46,12 +46,12 @@ impl Running {
         running
     }
 
-    fn say(&mut self, lines: &str) {
+    pub(crate) fn say(&mut self, lines: &str) {
         self.lines.as_mut().expect("it runs").write_all(lines.as_bytes()).expect("taken");
     }
 
     /// Until something holds; false if it does not for long.
-    async fn until(&self, mut holds: impl FnMut(&Status) -> bool) -> bool {
+    pub(crate) async fn until(&self, mut holds: impl FnMut(&Status) -> bool) -> bool {
         let begun = Instant::now();
         while !holds(&self.segment.status()) {
             if begun.elapsed() > Duration::from_secs(20) {
@@ -63,7 +63,7 @@ impl Running {
     }
 
     /// Lets it end; what it had counted.
-    async fn end(mut self) -> Status {
+    pub(crate) async fn end(mut self) -> Status {
         drop(self.lines.take());
         let status = tokio::task::spawn_blocking(move || self.child.wait()).await;
         let status = status.expect("no panic").expect("it was started");

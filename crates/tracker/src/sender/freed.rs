@@ -103,7 +103,7 @@ impl Freed {
             }
             let mut rest = &self.addresses[..];
             while !rest.is_empty() {
-                let count = read_scattered(tracker.process(), rest, LOOK, &mut self.seen);
+                let count = read_scattered(rest, LOOK, &mut self.seen);
                 for (page, seen) in rest.iter().zip(self.seen.chunks_exact(LOOK)).take(count) {
                     let filled =
                         |bytes: &Range<usize>| seen[bytes.clone()].iter().all(|byte| *byte == 0xff);
