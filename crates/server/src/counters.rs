@@ -189,6 +189,8 @@ named_stats! {
     gauge estimated_client_blocks;
     /// Blocks that may be staged now.
     gauge staging_blocks;
+    /// Shards that place blocks at their eviction now; the others place them at the access.
+    gauge shards_by_eviction;
     }
 }
 

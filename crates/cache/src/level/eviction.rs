@@ -7,7 +7,7 @@
 //!   from the client (`Demote`). With `OnHit::Move` a read hit removes the block.
 //! * a write updates the copy here. It neither places nor touches the block, and the policy's time
 //!   does not advance.
-//! * the staging area and relative thresholds are ours.
+//! * the staging area, relative thresholds, and placement that learns (`adaptive.rs`) are ours.
 //!
 //! Not here: the blocks and their policy, which belong to the [level](super::Level), and the
 //! knowledge of the clients (`clients.rs`).
@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::WriteMode;
-use super::adaptive::Adaptive;
+use super::adaptive::{Adaptive, Offer};
 use super::staging::StagingArea;
 use crate::bounded_lru_map::BoundedLruMap;
 use crate::hashed::{Frame, HashedCache, Resident, Served};
@@ -132,6 +132,7 @@ impl EvictionPlacement {
         seed: u64,
     ) -> Result<Self, PlacementError> {
         let is_adaptive = rules.on_hit == OnHit::Adaptive;
+        let adaptive = || Adaptive::new(spec, capacity, rules.is_auto, seed);
         let counts_accesses =
             !matches!(rules.threshold, Threshold::Accesses(0 | 1)) && rules.down == WayDown::Reload;
         let remembered = capacity.saturating_mul(REMEMBERED);
@@ -140,7 +141,7 @@ impl EvictionPlacement {
             mode,
             accesses: counts_accesses.then(|| BoundedLruMap::new(remembered, seed)),
             staging: StagingArea::new(rules.staging, capacity, seed),
-            adaptive: is_adaptive.then(|| Adaptive::new(spec, capacity, seed)).transpose()?,
+            adaptive: is_adaptive.then(adaptive).transpose()?,
             placed: PlacementCounts::default(),
         })
     }
@@ -156,7 +157,9 @@ impl EvictionPlacement {
         self.placed.staged_hits += u64::from(staged && before.is_none());
         if self.adaptive.as_mut().is_some_and(|adaptive| adaptive.read(block)) {
             let found = cache.access(block);
-            self.staging.forget(block);
+            if !self.is_auto() {
+                self.staging.forget(block);
+            }
             return Referred { hit, before, now: Some(found.frame) };
         }
         match resident {
@@ -190,7 +193,8 @@ impl EvictionPlacement {
         cache.clear_evicted();
         self.placed.foreseen += 1;
         let resident = cache.resident(block, None);
-        Some((block, self.descend(cache, block, resident)))
+        let has_contents = self.rules.down == WayDown::Demote && !self.is_auto();
+        Some((block, self.descend(cache, block, resident, has_contents)))
     }
 
     /// The client writes a block. Update the copy, unless [`WriteMode::Invalidate`] removed it.
@@ -206,11 +210,14 @@ impl EvictionPlacement {
             return Referred { hit, before, now: None };
         }
         self.staging.write(block);
-        Referred { hit, before, now: before }
+        let is_placed = self.mode == WriteMode::Allocate
+            && self.adaptive.as_mut().is_some_and(|adaptive| adaptive.written(block));
+        let now = if is_placed { Some(cache.access(block).frame) } else { before };
+        Referred { hit, before, now }
     }
 
     /// A reference of a client that does not tell its evictions: it is served with access-based
-    /// placement.
+    /// placement. With `auto` the counts are those of a level with that placement.
     pub(super) fn access(
         &mut self,
         cache: &mut HashedCache,
@@ -218,6 +225,10 @@ impl EvictionPlacement {
         is_write: bool,
         cold: bool,
     ) -> Referred {
+        if self.is_auto() {
+            self.staging.forget(block);
+            return cache.reference(block, is_write, self.mode, || cold).into();
+        }
         if is_write && self.mode != WriteMode::Allocate {
             return self.write(cache, block);
         }
@@ -236,9 +247,15 @@ impl EvictionPlacement {
         Referred { hit, before, now: Some(found.frame) }
     }
 
-    /// An eviction by the client became known. Returns what to do.
-    pub(super) fn evicted(&mut self, cache: &mut HashedCache, block: u64) -> Down {
-        self.evicted_at(cache, block, None)
+    /// An eviction by the client became known. Returns what to do. `is_handed_over`: the block's
+    /// contents are here.
+    pub(super) fn evicted(
+        &mut self,
+        cache: &mut HashedCache,
+        block: u64,
+        is_handed_over: bool,
+    ) -> Down {
+        self.evicted_at(cache, block, None, is_handed_over)
     }
 
     /// Handles evictions in order, up to the first that leaves the caller something to do. Returns
@@ -261,7 +278,7 @@ impl EvictionPlacement {
             }
             if let (Some(&block), Some(&at)) = (left.get(placed), its.get(placed)) {
                 done += 1;
-                let down = self.evicted_at(cache, block, at);
+                let down = self.evicted_at(cache, block, at, false);
                 if down != Down::Resident || !cache.evicted().is_empty() {
                     return Some((done, down));
                 }
@@ -275,7 +292,11 @@ impl EvictionPlacement {
         self.placed.known_evictions += blocks.len() as u64;
         self.placed.already_here += blocks.len() as u64;
         if let Some(adaptive) = &mut self.adaptive {
-            blocks.iter().for_each(|&block| _ = adaptive.evicted(block));
+            for &block in blocks {
+                let is_staged = self.staging.holds(block);
+                adaptive.evicted(block, Offer { has_contents: false, is_staged });
+                adaptive.placed(block, false);
+            }
         }
         if !self.staging.is_empty() {
             blocks.iter().for_each(|&block| _ = self.staging.take(block));
@@ -283,38 +304,78 @@ impl EvictionPlacement {
     }
 
     #[inline(always)]
-    fn evicted_at(&mut self, cache: &mut HashedCache, block: u64, at: Option<Entry>) -> Down {
+    fn evicted_at(
+        &mut self,
+        cache: &mut HashedCache,
+        block: u64,
+        at: Option<Entry>,
+        is_handed_over: bool,
+    ) -> Down {
         cache.clear_evicted();
         self.placed.known_evictions += 1;
-        let is_wanted = self.adaptive.as_mut().is_none_or(|adaptive| adaptive.evicted(block));
+        let has_contents = is_handed_over || self.rules.down == WayDown::Demote;
+        let is_wanted = match &mut self.adaptive {
+            None => true,
+            Some(adaptive) => {
+                let is_staged = self.staging.holds(block);
+                adaptive.evicted(block, Offer { has_contents, is_staged })
+            }
+        };
         let resident = cache.resident(block, at);
         if !is_wanted && resident.is_none() {
+            if self.is_auto() {
+                // The staging area learns its size from all evictions.
+                self.staging.take(block);
+            }
             self.placed.skipped += 1;
             return Down::Skip;
         }
-        self.descend(cache, block, resident)
+        self.descend(cache, block, resident, has_contents)
     }
 
     #[inline(always)]
-    fn descend(&mut self, cache: &mut HashedCache, block: u64, resident: Option<Resident>) -> Down {
+    fn descend(
+        &mut self,
+        cache: &mut HashedCache,
+        block: u64,
+        resident: Option<Resident>,
+        has_contents: bool,
+    ) -> Down {
         let staged = self.staging.take(block);
         if let Some(resident) = resident {
             self.placed.already_here += 1;
+            self.note_placed(block, false);
             cache.place_resident(resident);
             Down::Resident
         } else if staged {
             self.placed.staged += 1;
+            self.note_placed(block, false);
             Down::Staged(cache.place(block).frame)
-        } else if self.rules.down == WayDown::Reload && !self.is_worth_a_reload(cache, block) {
+        } else if self.is_worth_fetching(cache, block, has_contents) {
+            Down::Fetch
+        } else {
             self.placed.skipped += 1;
             Down::Skip
-        } else {
-            Down::Fetch
         }
     }
 
-    /// Counts the arrival of an evicted block's data.
-    pub(super) fn count_arrival(&mut self, way: WayDown) {
+    fn is_worth_fetching(&self, cache: &HashedCache, block: u64, has_contents: bool) -> bool {
+        match &self.adaptive {
+            Some(adaptive) if adaptive.is_auto() => has_contents || adaptive.is_worth_a_reload(),
+            _ => self.rules.down == WayDown::Demote || self.is_above_threshold(cache, block),
+        }
+    }
+
+    /// Tells what learns that an evicted block was placed.
+    fn note_placed(&mut self, block: u64, is_reloaded: bool) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.placed(block, is_reloaded);
+        }
+    }
+
+    /// The data of an evicted block arrived, and it is placed.
+    pub(super) fn arrived(&mut self, block: u64, way: WayDown) {
+        self.note_placed(block, way == WayDown::Reload);
         match way {
             WayDown::Reload => self.placed.reloads += 1,
             WayDown::Demote => self.placed.demotions_in += 1,
@@ -348,7 +409,7 @@ impl EvictionPlacement {
         }
     }
 
-    fn is_worth_a_reload(&self, cache: &HashedCache, block: u64) -> bool {
+    fn is_above_threshold(&self, cache: &HashedCache, block: u64) -> bool {
         let Some(accesses) = &self.accesses else { return true };
         let count = |block| accesses.get(block).unwrap_or(0);
         match self.rules.threshold {
@@ -375,10 +436,26 @@ impl EvictionPlacement {
         self.staging.size()
     }
 
+    fn is_auto(&self) -> bool {
+        self.adaptive.as_ref().is_some_and(Adaptive::is_auto)
+    }
+
     /// Whether blocks that the client evicts are placed now; false while what adapts places blocks
     /// at the access.
     pub(super) fn places_evicted(&self) -> bool {
         !self.adaptive.as_ref().is_some_and(Adaptive::is_by_access)
+    }
+
+    /// Whether contents of evicted blocks are of use now.
+    pub(super) fn asks_for_contents(&self) -> bool {
+        self.adaptive.as_ref().is_none_or(Adaptive::asks_for_contents)
+    }
+
+    /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
+    pub(super) fn set_store_busy(&mut self, share: f64) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.set_store_busy(share);
+        }
     }
 
     /// The rules of the placement.

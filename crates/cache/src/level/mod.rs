@@ -21,10 +21,13 @@ mod below;
 mod clients;
 mod deliveries;
 mod dense;
+mod duel;
 mod estimator;
 mod eviction;
+mod foresight;
 mod queries;
 mod staging;
+mod supply;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -297,7 +300,16 @@ impl Level {
     /// The client evicted a block that no other client has. Returns what to do.
     pub fn client_evicted(&mut self, block: u64) -> Down {
         match &mut self.blocks {
-            Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block),
+            Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block, false),
+            _ => Down::Skip,
+        }
+    }
+
+    /// The client evicted a block that no other client has, and its contents are here. Returns what
+    /// to do.
+    pub fn handed_over(&mut self, block: u64) -> Down {
+        match &mut self.blocks {
+            Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block, true),
             _ => Down::Skip,
         }
     }
@@ -320,7 +332,7 @@ impl Level {
     /// it if a client has read or written the block since [`Down::Fetch`].
     pub fn arrived(&mut self, block: u64, way: WayDown) -> Option<Frame> {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
-            placement.count_arrival(way);
+            placement.arrived(block, way);
         }
         self.place(block)
     }

@@ -162,6 +162,23 @@ impl Level {
         }
     }
 
+    /// Whether contents of blocks that clients evict are of use at present: to place the blocks, or
+    /// for `auto` to learn how many come with contents.
+    pub fn asks_for_contents(&self) -> bool {
+        match &self.blocks {
+            Blocks::Policy(_, Some(placement)) => placement.asks_for_contents(),
+            _ => self.places_evicted(),
+        }
+    }
+
+    /// Sets the share of time, from 0 to 1, in which clients keep the store of this level busy, for
+    /// `auto`. Until it is set, the store counts as always busy.
+    pub fn set_store_busy(&mut self, share: f64) {
+        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
+            placement.set_store_busy(share);
+        }
+    }
+
     /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {

@@ -12,7 +12,8 @@ pub enum Placement {
     /// A missed block is placed at its access. Each level works on its own.
     #[default]
     Access,
-    /// One server below clients: a block is placed when the client evicts it (USENIX 2003).
+    /// One server below clients: a block is placed when the client evicts it (USENIX 2003); with
+    /// `auto`, if there is evidence that this saves reads from the store.
     Eviction(Eviction),
     /// The levels together hold each block once: an evicted block moves one level down with its
     /// data (TPDS 2004, section 6).
@@ -35,6 +36,9 @@ pub struct Eviction {
     pub staging: Staging,
     /// Whether an evicted block is placed before or after the read that evicted it is served.
     pub order: Order,
+    /// The placement `auto`: blocks are placed at their access until there is evidence that
+    /// placing them at eviction saves reads from the store. Goes with `OnHit::Adaptive`.
+    pub is_auto: bool,
 }
 
 /// What a read hit does to the copy in the cache.
@@ -108,7 +112,16 @@ impl Default for Eviction {
             by_cost: false,
             staging: Staging::Blocks(0),
             order: Order::ReadFirst,
+            is_auto: false,
         }
+    }
+}
+
+impl Eviction {
+    /// The rules of the placement `auto`. In a simulation, clients hand over what they evict.
+    pub fn auto() -> Self {
+        let (down, staging) = (WayDown::Demote, Staging::Auto);
+        Self { down, staging, is_auto: true, ..Self::default() }
     }
 }
 
@@ -129,9 +142,15 @@ impl Placement {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Access => "access",
+            Self::Eviction(eviction) if eviction.is_auto => "auto",
             Self::Eviction(_) => "eviction",
             Self::Global(_) => "gl",
         }
+    }
+
+    /// Whether this is `auto`.
+    pub fn is_auto(&self) -> bool {
+        matches!(self, Self::Eviction(eviction) if eviction.is_auto)
     }
 
     /// Whether the way down is chosen by cost; the caller then needs a clock.
@@ -178,6 +197,12 @@ impl Placement {
                      reloaded; use eviction"
                         .into(),
                 ));
+            }
+            (Self::Eviction(eviction), key) if eviction.is_auto && key != "down" => {
+                return Err(PlacementError(format!(
+                    "placement auto: no option '{key}', since it chooses itself; there is down, \
+                     for simulations; eviction has the others"
+                )));
             }
             (Self::Eviction(eviction), key) => return eviction.set(key, value, wrong),
             (Self::Access, _) => {
@@ -287,11 +312,12 @@ impl FromStr for Placement {
         let mut placement = match words.next().unwrap_or("") {
             "access" => Self::Access,
             "eviction" => Self::Eviction(Eviction::default()),
+            "auto" => Self::Eviction(Eviction::auto()),
             "gl" => Self::Global(Order::default()),
             other => {
                 let schemes: Vec<_> = schemes().iter().map(|info| info.name).collect();
                 return Err(PlacementError(format!(
-                    "no placement '{other}'; there are access, eviction, gl, and for simulate {}",
+                    "no placement '{other}'; there are access, eviction, auto, gl, and for simulate {}",
                     schemes.join(", ")
                 )));
             }
@@ -318,7 +344,10 @@ impl FromStr for Placement {
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
-        let usual = Eviction::default();
+        let usual = match self {
+            Self::Eviction(eviction) if eviction.is_auto => Eviction::auto(),
+            _ => Eviction::default(),
+        };
         let order = match self {
             Self::Access => return Ok(()),
             Self::Global(order) => *order,
@@ -334,13 +363,15 @@ impl fmt::Display for Placement {
                 if eviction.threshold != usual.threshold {
                     write!(f, ",threshold={}", eviction.threshold)?;
                 }
-                if eviction.by_cost {
-                    f.write_str(",down=auto")?;
-                } else if eviction.down == WayDown::Demote {
-                    f.write_str(",down=demote")?;
+                let down = (eviction.by_cost, eviction.down);
+                match down {
+                    _ if down == (usual.by_cost, usual.down) => (),
+                    (true, _) => f.write_str(",down=auto")?,
+                    (_, WayDown::Demote) => f.write_str(",down=demote")?,
+                    (_, WayDown::Reload) => f.write_str(",down=reload")?,
                 }
                 match eviction.staging {
-                    Staging::Blocks(0) => (),
+                    staging if staging == usual.staging => (),
                     Staging::Blocks(blocks) => write!(f, ",staging={blocks}")?,
                     Staging::Auto => f.write_str(",staging=auto")?,
                 }
@@ -364,6 +395,9 @@ mod tests {
             "eviction",
             "eviction,on-hit=keep,threshold=32,staging=auto",
             "eviction,down=auto",
+            "auto",
+            "auto,down=reload",
+            "auto,down=auto",
             "eviction,on-hit=move,threshold=0.5x,down=demote,staging=100,order=demote-first",
         ] {
             assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
@@ -389,6 +423,7 @@ mod tests {
             ("eviction,threshold=1,threshold=2", "twice"),
             ("eviction,staging=99999999999", "number of blocks"),
             ("eviction,size=3", "there are: on-hit"),
+            ("auto,staging=3", "it chooses itself"),
         ] {
             let error = text.parse::<Placement>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -281,6 +281,16 @@ impl Cluster {
         self.servers[server].set_way_down(down);
     }
 
+    /// Sets the share of time, from 0 to 1, in which clients keep a server's store busy.
+    pub fn set_store_busy(&mut self, server: usize, share: f64) {
+        self.servers[server].set_store_busy(share);
+    }
+
+    /// Whether a server has a use for the contents of blocks that this client evicts.
+    pub fn asks_for_contents(&self, server: usize, client: usize) -> bool {
+        self.servers[server].asks_for_contents(client)
+    }
+
     /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.clients.iter_mut().for_each(Level::restart_counts);

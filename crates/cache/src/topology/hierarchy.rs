@@ -109,6 +109,11 @@ impl Hierarchy {
         self.tells = false;
     }
 
+    /// Sets the share of time, from 0 to 1, in which clients keep the store below busy.
+    pub fn set_store_busy(&mut self, share: f64) {
+        self.lower.iter_mut().for_each(|level| level.set_store_busy(share));
+    }
+
     /// Tells the level below the first one, which is content-aware, exactly what the first one
     /// holds.
     pub fn inform_lower(&mut self) {

@@ -176,6 +176,16 @@ impl Server {
         self.parts.iter_mut().for_each(|part| part.set_way_down(down));
     }
 
+    /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
+    pub fn set_store_busy(&mut self, share: f64) {
+        self.parts.iter_mut().for_each(|part| part.set_store_busy(share));
+    }
+
+    /// Whether contents of blocks that this client evicts are of use.
+    pub fn asks_for_contents(&self, client: usize) -> bool {
+        self.parts[self.part(client)].asks_for_contents()
+    }
+
     /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.parts.iter_mut().for_each(Level::restart_counts);

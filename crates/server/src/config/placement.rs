@@ -68,6 +68,11 @@ impl FromStr for VolumePlacement {
             return Ok(Self::Scheme(scheme));
         }
         let placement = text.parse::<Placement>().map_err(|error| error.to_string())?;
+        if placement.is_auto() && text.contains(',') {
+            return Err("placement auto: no options here, since it chooses itself; each client \
+                        decides whether it sends what it evicts"
+                .into());
+        }
         if placement.is_by_cost() {
             return Err("placement: down=auto is for simulations with a clock; here each client \
                         decides whether it sends what it evicts: leave it out"

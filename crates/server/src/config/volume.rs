@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Eviction, OnHit, Order, Placement, Staging};
+use undercroft_cache::placement::{OnHit, Order, Placement, Staging, WayDown};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
@@ -318,10 +318,14 @@ impl VolumeConfig {
     /// The placement of one shard; its staging area is the shard's part of the volume's.
     pub(crate) fn shard_placement(&self) -> Placement {
         let mut placement = self.placement.rule();
-        if let Placement::Eviction(Eviction { staging: Staging::Blocks(blocks), .. }) =
-            &mut placement
-        {
-            *blocks = blocks.div_ceil(self.shards.max(1));
+        if let Placement::Eviction(rules) = &mut placement {
+            if let Staging::Blocks(blocks) = &mut rules.staging {
+                *blocks = blocks.div_ceil(self.shards.max(1));
+            }
+            if rules.is_auto {
+                // Contents that a client hands over are told to the level one by one.
+                rules.down = WayDown::Reload;
+            }
         }
         placement
     }

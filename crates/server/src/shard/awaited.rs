@@ -213,6 +213,25 @@ impl Shard {
             coop.counters.demotions_written += 1;
         }
     }
+
+    /// A WRITE of a block that is not resident took effect in memory and is written out now. Places
+    /// the block if the WRITE brought what a client had handed over before.
+    pub(crate) fn end_absorbed(&mut self, block: u64, job: &Job, fx: &mut Effects) {
+        let expected = self.coop.as_deref().and_then(|coop| coop.awaited.get(block));
+        let Some(Expected { digest, sender, .. }) = expected else { return };
+        let Some(data) = job.whole_block(block, &self.geometry) else { return };
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.awaited.forget(block);
+        }
+        if self.digest_of(&data) != Some(digest) {
+            return;
+        }
+        let gone = ClientEviction { block, evicted_us: u64::MAX };
+        self.take_in_from_memory(gone, sender, fx);
+        if let (true, Some(coop)) = (self.cache.frame(block).is_some(), self.coop.as_deref_mut()) {
+            coop.counters.demotions_written += 1;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -167,6 +167,7 @@ impl Cooperation {
             reloads_overflowed: reloads.overflowed,
             reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
             staging_blocks: level.staging_blocks().into(),
+            shards_by_eviction: level.places_evicted().into(),
             estimated_client_blocks: level.estimated_blocks().into(),
             ..self.counters
         }

@@ -18,6 +18,8 @@
 //! 4. Data are refused while a fetch, a reload or a change of the block runs, or while a range
 //!    covers it. They are compared and placed under one hold of the shard's lock, in the server's
 //!    own memory.
+//! 5. While a block is only being written out, its content is in memory: data are compared with
+//!    that.
 //!
 //! So a known digest is that of the content that a read would return. Volumes that accept no data
 //! from clients keep no digests.
@@ -34,7 +36,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::shard::Shard;
-use crate::shard::content::{Content, zeroes};
+use crate::shard::content::{Content, Running, zeroes};
 
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;
@@ -271,6 +273,10 @@ impl Shard {
             return Err(Refusal::Malformed);
         }
         let digests = self.digests.as_ref().ok_or(Refusal::Unknown)?;
+        if let Some(content) = self.content_being_written_out(block) {
+            let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
+            return if is_equal { Ok(digests.hasher.of(data)) } else { Err(Refusal::Changed) };
+        }
         if !self.is_quiet(block) || self.is_reloading(block) {
             return Err(Refusal::Busy);
         }
@@ -279,6 +285,15 @@ impl Shard {
             known if digests.hasher.of(data) == known => Ok(known),
             _ => Err(Refusal::Changed),
         }
+    }
+
+    /// The content of a block that is being written out and has no other operation: what a read
+    /// would return, whether the store takes it or not.
+    fn content_being_written_out(&self, block: u64) -> Option<&Content> {
+        let record = self.active.get(&block)?;
+        let is_alone = matches!(record.running, Running::WriteOut(_)) && record.queue.is_empty();
+        let is_known = is_alone && !self.ranges.cover(block) && !record.state.content.is_absent();
+        is_known.then_some(&record.state.content)
     }
 
     /// The digest of any data; `None` if the volume keeps no digests.

@@ -95,10 +95,13 @@ impl Shard {
         fx: &mut Effects,
     ) {
         let block = gone.block;
+        if self.active.contains_key(&block) {
+            return self.take_in_from_memory(gone, sender, fx);
+        }
         if !self.cache.is_last_copy(gone, sender) {
             return;
         }
-        match self.cache.client_evicted(block) {
+        match self.cache.handed_over(block) {
             Down::Fetch => {
                 let Some(slot) = self.arrive_evicted(block, WayDown::Demote, fx) else { return };
                 let mut frame = self.pool.take();
@@ -106,6 +109,27 @@ impl Shard {
                     frame[..data.len()].copy_from_slice(data);
                 }
                 self.fill(block, slot, frame, digest);
+            }
+            down => self.go_down(block, down, fx),
+        }
+    }
+
+    /// A client evicted a block whose content is in memory, since it is being written out.
+    pub(crate) fn take_in_from_memory(
+        &mut self,
+        gone: ClientEviction,
+        sender: Sender,
+        fx: &mut Effects,
+    ) {
+        let block = gone.block;
+        if !self.cache.is_last_copy(gone, sender) {
+            return;
+        }
+        match self.cache.handed_over(block) {
+            Down::Fetch => {
+                if self.arrive_evicted(block, WayDown::Demote, fx).is_some() {
+                    self.load(block, fx);
+                }
             }
             down => self.go_down(block, down, fx),
         }
@@ -290,7 +314,7 @@ impl Shard {
 
     /// Whether contents that clients hand over are of use at present.
     pub(crate) fn wants_contents(&self) -> bool {
-        self.digests.is_some() && self.cache.places_evicted()
+        self.digests.is_some() && self.cache.asks_for_contents()
     }
 
     /// Adds counts from elsewhere.

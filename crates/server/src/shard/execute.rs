@@ -38,6 +38,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) can_wait: bool,
     /// Whether the block itself is being written out.
     pub(crate) writing_out: bool,
+    /// Frames that may hold written blocks that are not resident, until they are written out.
+    pub(crate) lent: usize,
 }
 
 pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
@@ -53,6 +55,9 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
         JobKind::Prefetch => Verdict::Done(None),
         JobKind::Write(_) | JobKind::Zero => {
             let keep = tools.resident || state.dirty.is_some();
+            if !keep && tools.lent > 0 && absorb(job, block, state, tools) {
+                return Verdict::Done(None);
+            }
             match (keep, tools.geometry.write_back && !job.durable) {
                 // Two writes of a block never run at the store at the same time.
                 (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
@@ -77,6 +82,16 @@ fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verd
     let bytes = part.patched(job, &state.content);
     state.content = Content::Absent;
     part.write_from(&bytes, tools.geometry)
+}
+
+/// Takes a write of a whole block that does not stay in the cache into a spare frame, from which it
+/// is written out at once. So the client does not wait for the store, as with a resident block.
+/// Returns false, with nothing changed, if that is not possible.
+fn absorb(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> bool {
+    let is_possible = tools.geometry.write_back
+        && !job.durable
+        && Part::new(job, block, tools.geometry).is_full();
+    is_possible && write_now(job, block, state, tools.pool, tools.dirty, tools.geometry)
 }
 
 /// Writes through: answered when the store has the data. The copy is changed first, and dropped if

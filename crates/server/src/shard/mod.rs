@@ -25,6 +25,7 @@ pub(crate) mod execute;
 pub(crate) mod levels;
 pub(crate) mod ranges;
 pub(crate) mod staged;
+mod starved;
 pub(crate) mod tell;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
@@ -42,7 +43,7 @@ use undercroft_nbd::Piece;
 
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Job, JobKind};
+use crate::job::{BlockOp, Job};
 use crate::shard::content::{Active, Content, Memory, Running, Slot};
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digest, Digests};
@@ -374,6 +375,9 @@ impl Shard {
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let resident = self.cache.frame(block).is_some();
         let can_wait = self.write_outs > 0;
+        let absorbs = self.absorbs();
+        let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
+        let mut absorbed = None;
         let Self { active, dirty, pool, geometry, counters, coop, cache, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         loop {
@@ -383,7 +387,7 @@ impl Shard {
             let Some(op) = record.queue.front() else { break };
             let writing_out = record.running != Running::Nothing;
             let mut tools =
-                Tools { pool, dirty, geometry, counters, resident, can_wait, writing_out };
+                Tools { pool, dirty, geometry, counters, resident, can_wait, writing_out, lent };
             let verdict = execute(&op.job, block, &mut record.state, &mut tools);
             let job = Arc::clone(&op.job);
             match verdict {
@@ -396,6 +400,8 @@ impl Shard {
                         coop.stage(block, &job, &record.state.content, pool, geometry, cache);
                     }
                     fx.finished.extend(job.part_done(block, geometry, Ok(piece)));
+                    absorbed = Some(job).filter(|job| absorbs && !resident && job.is_change());
+                    lent = lent.saturating_sub(1);
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
@@ -427,6 +433,9 @@ impl Shard {
         }
         if record.running == Running::Nothing {
             self.settle(block, fx);
+        }
+        if let Some(job) = absorbed {
+            self.end_absorbed(block, &job, fx);
         }
     }
 
@@ -502,68 +511,6 @@ impl Shard {
             self.write_outs += 1;
             let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
             fx.starts.push(Start { block, action, riders });
-        }
-    }
-
-    /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
-    /// passed the policy: a block that the request itself evicted again needs no frame.
-    pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
-        let block = start.block;
-        if let Action::Fetch(job, memory @ None) = &mut start.action {
-            let resident = self.cache.frame(block).is_some();
-            let frame = if resident { self.pool.take() } else { None };
-            let is_ahead = matches!(job.kind, JobKind::Prefetch);
-            if frame.is_none() && is_ahead && self.give_up(block, fx) {
-                return None;
-            }
-            if resident && frame.is_none() && self.write_outs > 0 {
-                self.starve(block);
-                return None;
-            }
-            self.counters.served_around += u64::from(resident && frame.is_none());
-            *memory = Some(match frame {
-                Some(frame) => Memory::Frame(frame),
-                None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
-            });
-        }
-        Some(start)
-    }
-
-    /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
-    fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
-        let Some(record) = self.active.get_mut(&block) else { return false };
-        if record.queue.len() != 1 {
-            return false;
-        }
-        record.running = Running::Nothing;
-        if let Some(op) = record.queue.pop_front() {
-            fx.finished.extend(op.job.part_done(block, &self.geometry, Ok(None)));
-        }
-        self.settle(block, fx);
-        true
-    }
-
-    fn starve(&mut self, block: u64) {
-        if let Some(record) = self.active.get_mut(&block) {
-            record.running = Running::Starved;
-            self.starved.push_back(block);
-        }
-    }
-
-    /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
-    /// one.
-    pub(crate) fn feed(&mut self, fx: &mut Effects) {
-        while self.write_outs == 0 || self.pool.free_count() > 0 {
-            let Some(block) = self.starved.pop_front() else { return };
-            if let Some(record) = self.active.get_mut(&block) {
-                record.running = Running::Nothing;
-            }
-            let begun = fx.starts.len();
-            self.step(block, fx);
-            for start in fx.starts.split_off(begun) {
-                let start = self.assign(start, fx);
-                fx.starts.extend(start);
-            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::shard::content::{Content, Home, Memory};
 use crate::shard::tell::{Riders, ride};
 use crate::shard::{Action, Start};
 use crate::volume::reloader::Demand;
+use crate::volume::store_use::{InUse, StoreUse};
 use crate::volume::{Volume, Work};
 
 /// Most bytes of dirty blocks in one store request.
@@ -217,6 +218,8 @@ struct Flight {
     kind: Kind,
     /// Set if a client waits for it.
     demand: Option<Demand>,
+    /// Set if the use of the store is measured.
+    in_use: Option<InUse>,
     /// Number of losses of the store when the request started.
     begun: u64,
     /// The volume's epoch of losses when the request started (`Losses::epoch`).
@@ -232,10 +235,12 @@ impl Flight {
             Doing::WriteOut { .. } => Kind::WriteOut,
         };
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
+        let in_use = volume.store_use.as_ref().map(StoreUse::begin);
         let (first, count) = (run.first, run.count);
         let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
         let epoch = volume.epoch();
-        Self { volume: Arc::clone(volume), demand, first, count, kind, begun, epoch, ended: false }
+        let volume = Arc::clone(volume);
+        Self { volume, demand, in_use, first, count, kind, begun, epoch, ended: false }
     }
 
     /// Ends the request. A successful write-out to a store that can lose data ends only after a
@@ -278,7 +283,7 @@ impl Flight {
 
     fn end_within(&mut self, work: &mut Work<'_>, result: Result<Vec<Memory>, Failed>) {
         self.ended = true;
-        self.demand = None;
+        (self.demand, self.in_use) = (None, None);
         let (failed, mut memory) = match result {
             Ok(memory) => (None, memory.into_iter()),
             Err(failed) => (Some(failed), Vec::new().into_iter()),
@@ -319,7 +324,9 @@ impl Drop for Flight {
         // Deferred: if the runtime is shutting down, nothing can be started from here.
         let Self { first, count, kind, begun, epoch, .. } = *self;
         let (volume, demand) = (Arc::clone(&self.volume), self.demand.take());
-        let mut lost = Self { volume, first, count, kind, demand, begun, epoch, ended: true };
+        let in_use = self.in_use.take();
+        let mut lost =
+            Self { volume, first, count, kind, demand, in_use, begun, epoch, ended: true };
         let failed = Failed::new(Failure::Io, "a store request was lost");
         self.volume.runtime.spawn(async move { lost.end(Err(failed)) });
     }

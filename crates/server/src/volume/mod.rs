@@ -19,6 +19,7 @@ pub(crate) mod requests;
 pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod state;
+pub(crate) mod store_use;
 pub(crate) mod timeouts;
 pub(crate) mod work;
 
@@ -58,6 +59,7 @@ use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
 use crate::volume::recorder::Recorder;
 use crate::volume::reloader::reloader;
+use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
 
 pub(crate) use work::Work;
@@ -92,6 +94,8 @@ pub struct Volume {
     pub(crate) ahead: Arc<AtomicUsize>,
     /// Number of store requests that clients wait for.
     pub(crate) demand: AtomicUsize,
+    /// How busy clients keep the store; measured for the placement `auto`.
+    pub(crate) store_use: Option<StoreUse>,
     /// Notified when the store may be idle, or a reload was queued.
     pub(crate) reload_wanted: Arc<Notify>,
     /// The connected clients; present unless placement is access-based and the policy is not
@@ -138,6 +142,7 @@ impl Volume {
         ));
         let is_level = config.placement.scheme().is_some();
         let cooperates = count > 0 && config.placement != VolumePlacement::default();
+        let is_auto = cooperates && config.placement.rule().is_auto();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let clients = (cooperates || is_aware).then(Arc::default);
         let is_read_only = config.read_only || facts.read_only;
@@ -175,6 +180,7 @@ impl Volume {
             flushes: Flushes::default(),
             ahead: Arc::default(),
             demand: AtomicUsize::new(0),
+            store_use: is_auto.then(StoreUse::new),
             reload_wanted: Arc::new(Notify::new()),
             clients,
             feed: Mutex::default(),

@@ -9,10 +9,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::shard::content::{Content, Home, Memory};
 use crate::volume::{Volume, Work, ask_store};
 
-/// How often the reloader checks whether the volume still exists.
+/// How often the reloader checks whether the volume still exists, and the period of measurements of
+/// the store's use.
 const TICK: Duration = Duration::from_secs(1);
 
 /// While this exists, a client waits for the store.
@@ -56,6 +58,13 @@ impl Volume {
         })
     }
 
+    /// Tells the placement how busy clients keep the store.
+    fn note_store_use(&self) {
+        let Some(store_use) = &self.store_use else { return };
+        let share = store_use.end_period();
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).cache.set_store_busy(share));
+    }
+
     /// Reads a block back. The shard is told of the end in any case.
     async fn reload(self: &Arc<Self>, reload: Reload) {
         let Reload { shard, block, memory } = reload;
@@ -83,8 +92,13 @@ impl Volume {
 /// The background task for reloads; ends with the volume. Runs one reload at a time, while no
 /// client waits for the store.
 pub(crate) async fn reloader(volume: Weak<Volume>, wanted: Arc<Notify>) {
+    let mut measured = clock::now();
     loop {
         let Some(present) = volume.upgrade() else { return };
+        if clock::now().saturating_duration_since(measured) >= TICK {
+            present.note_store_use();
+            measured = clock::now();
+        }
         match present.next_reload() {
             Some(reload) => present.reload(reload).await,
             None => {

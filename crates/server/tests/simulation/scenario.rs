@@ -249,11 +249,15 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     }
     options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
     if placement != "access" {
-        options.push_str(&format!(",placement={placement}"));
+        let mut chosen = placement.to_owned();
         if placement == "eviction" {
-            options.push_str(random.pick(&["", ",on-hit=move", ",on-hit=keep"]));
-            options.push_str(random.pick(&["", ",staging=4"]));
+            chosen.push_str(random.pick(&["", ",on-hit=move", ",on-hit=keep"]));
+            chosen.push_str(random.pick(&["", ",staging=4"]));
         }
+        if chosen == "eviction" {
+            chosen = "auto".to_owned();
+        }
+        options.push_str(&format!(",placement={chosen}"));
         if random.percent(30) {
             options.push_str(",reloads=at-once");
         }

@@ -463,6 +463,7 @@ async fn all_cooperating(fail_one_in: u64) {
             "eviction,on-hit=keep,staging=4",
             "eviction,on-hit=adaptive,threshold=2,staging=auto",
             "eviction,on-hit=move,threshold=1x,staging=8",
+            "auto",
             "gl",
         ] {
             let aware = placement.contains("on-hit=keep").then_some(("mq,ca", 20, 4, 2));

@@ -148,7 +148,7 @@ impl<'a> World<'a> {
         for k in 0..per_client {
             (0..clients).for_each(|client| world.at(0, Event::Issue(client * per_client + k)));
         }
-        if config.placement.is_by_cost() {
+        if config.placement.is_by_cost() || config.placement.is_auto() {
             world.at(PERIOD_NS, Event::Review);
         }
         world
@@ -244,7 +244,10 @@ impl<'a> World<'a> {
         }
         let client = self.slots[at].client;
         for &victim in victims {
-            match self.way(self.cluster.home(victim)) {
+            let server = self.cluster.home(victim);
+            let is_of_use = self.cluster.asks_for_contents(server, client);
+            match self.way(server) {
+                WayDown::Demote if !is_of_use => self.slots[at].hints.push(victim),
                 WayDown::Reload => self.slots[at].hints.push(victim),
                 WayDown::Demote => {
                     let arrives = self.links[client].send_demotion(self.now);
@@ -360,7 +363,7 @@ impl<'a> World<'a> {
 
     /// If the way down can change, tells the server how this block comes.
     fn go_this_way(&mut self, block: u64, way: WayDown) {
-        if self.placement.is_by_cost() {
+        if self.placement.is_by_cost() || self.placement.is_auto() {
             let server = self.cluster.home(block);
             self.cluster.set_way_down(server, way);
         }

@@ -86,6 +86,7 @@ async fn a_replay_makes_the_server_count_what_the_simulator_does() {
         ("eviction,on-hit=keep,threshold=2", Report::Evictions),
         ("gl", Report::Demotions),
         ("gl,order=demote-first", Report::Demotions),
+        ("auto", Report::Demotions),
     ] {
         for l1 in ["lru", "clock"] {
             check(&trace, l1, &POLICIES, placement, report).await;
@@ -131,7 +132,9 @@ async fn check(trace: &DenseTrace, l1: &str, policies: &[&str], placement: &str,
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_caching_client_makes_the_server_count_what_the_simulator_does() {
     let trace = trace();
-    for (placement, report) in [("eviction", Report::Evictions), ("gl", Report::Demotions)] {
+    for (placement, report) in
+        [("eviction", Report::Evictions), ("gl", Report::Demotions), ("auto", Report::Demotions)]
+    {
         let served = serve(&POLICIES, placement).await;
         for l2 in POLICIES {
             let options = CachedOptions { report, batch: 1, ..CachedOptions::new(L1, spec("lru")) };

@@ -16,10 +16,10 @@ impl World<'_> {
         let timing = self.timing;
         let period = PERIOD_NS as f64;
         let carried: u64 = self.links.iter().map(|link| link.demand_ns).sum();
-        let busy = (carried - self.links_reviewed) as f64 / period / self.links.len() as f64;
+        let in_use = (carried - self.links_reviewed) as f64 / period / self.links.len() as f64;
         self.links_reviewed = carried;
         let free_bytes_per_s =
-            timing.link_bytes_per_s.map_or(f64::INFINITY, |rate| rate * (1.0 - busy));
+            timing.link_bytes_per_s.map_or(f64::INFINITY, |rate| rate * (1.0 - in_use));
         let per_server = timing.disks as usize;
         for (server, way) in self.ways.iter_mut().enumerate() {
             let disks = server * per_server..(server + 1) * per_server;
@@ -28,11 +28,13 @@ impl World<'_> {
                 let now = self.disks[disk].busy.demand_ns();
                 demand += now - std::mem::replace(&mut self.reviewed[disk], now);
             }
+            let busy = demand as f64 / period / per_server as f64;
+            self.cluster.set_store_busy(server, busy);
             let load = Load {
                 block_bytes: timing.block_bytes,
                 free_bytes_per_s,
                 reload_us: timing.disk_us as f64,
-                idle_share: 1.0 - demand as f64 / period / per_server as f64,
+                idle_share: 1.0 - busy,
             };
             way.review(&load);
         }

@@ -1,0 +1,84 @@
+//! Frames beside those of resident blocks: who may use them, which operations wait for one, and when
+//! these go on.
+
+use crate::job::JobKind;
+use crate::shard::content::{Memory, Running};
+use crate::shard::{Action, Effects, Shard, Start};
+
+impl Shard {
+    /// Whether written blocks that are not resident may be in memory until they are written out, so
+    /// that a client of a write-back cache does not wait for the store. With placement at eviction
+    /// that concerns most writes.
+    pub(super) fn absorbs(&self) -> bool {
+        self.coop.is_some() && self.levels.is_none() && self.geometry.write_back
+    }
+
+    /// Frames that may hold such blocks now: half of those that the resident blocks cannot need.
+    pub(super) fn lent_frames(&self) -> usize {
+        let (capacity, all) = (self.cache.capacity(), self.pool.count());
+        let spared = capacity - self.cache.len() + all.saturating_sub(capacity) / 2;
+        self.pool.free_count().saturating_sub(spared as usize)
+    }
+
+    /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
+    /// passed the policy: a block that the request itself evicted again needs no frame.
+    pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
+        let block = start.block;
+        if let Action::Fetch(job, memory @ None) = &mut start.action {
+            let resident = self.cache.frame(block).is_some();
+            let frame = if resident { self.pool.take() } else { None };
+            let is_ahead = matches!(job.kind, JobKind::Prefetch);
+            if frame.is_none() && is_ahead && self.give_up(block, fx) {
+                return None;
+            }
+            if resident && frame.is_none() && self.write_outs > 0 {
+                self.starve(block);
+                return None;
+            }
+            self.counters.served_around += u64::from(resident && frame.is_none());
+            *memory = Some(match frame {
+                Some(frame) => Memory::Frame(frame),
+                None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
+            });
+        }
+        Some(start)
+    }
+
+    /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
+    fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
+        let Some(record) = self.active.get_mut(&block) else { return false };
+        if record.queue.len() != 1 {
+            return false;
+        }
+        record.running = Running::Nothing;
+        if let Some(op) = record.queue.pop_front() {
+            fx.finished.extend(op.job.part_done(block, &self.geometry, Ok(None)));
+        }
+        self.settle(block, fx);
+        true
+    }
+
+    fn starve(&mut self, block: u64) {
+        if let Some(record) = self.active.get_mut(&block) {
+            record.running = Running::Starved;
+            self.starved.push_back(block);
+        }
+    }
+
+    /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
+    /// one.
+    pub(crate) fn feed(&mut self, fx: &mut Effects) {
+        while self.write_outs == 0 || self.pool.free_count() > 0 {
+            let Some(block) = self.starved.pop_front() else { return };
+            if let Some(record) = self.active.get_mut(&block) {
+                record.running = Running::Nothing;
+            }
+            let begun = fx.starts.len();
+            self.step(block, fx);
+            for start in fx.starts.split_off(begun) {
+                let start = self.assign(start, fx);
+                fx.starts.extend(start);
+            }
+        }
+    }
+}
