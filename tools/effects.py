@@ -38,6 +38,10 @@ RELOADS = [
     ("adaptive, staging auto", "eviction,on-hit=adaptive,staging=auto"),
 ]
 
+# Sizes, times the first level, at which `auto` is judged, and what it is compared with.
+AUTO = [0.5, 1, 2, 4]
+CONTENTS = ["access", "eviction,down=demote,staging=auto", "auto"]
+
 
 def sweep(program, trace, name, level, is_simulated, sizes, policies, placements, more):
     """The rows of a sweep."""
@@ -100,6 +104,20 @@ def adaptive(rows):
     return table(["policy", "blocks"] + NAMES, lines)
 
 
+def auto(name, rows):
+    """Disk reads of `auto`, and of the placements that it chooses from, a line a policy and size."""
+    rows = iter(rows)
+    lines = []
+    for policy in ["lru", "mq"]:
+        columns = [[next(rows) for _ in AUTO] for _ in CONTENTS]
+        for of_size in zip(*columns):
+            reads = [disk_reads(row) for row in of_size]
+            more = f"{100 * (reads[2] / min(reads[:2]) - 1):+.1f} %"
+            size = str(of_size[0]["capacity_blocks"])
+            lines.append([name, policy, size] + [f"{count:.1f}" for count in reads] + [more])
+    return lines
+
+
 def put(text, mark, content):
     """The document with the content between the two marks."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
@@ -110,6 +128,7 @@ def put(text, mark, content):
 def main():
     program = sys.argv[1]
     folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
+    of_auto = []
     for mark, path, level, is_simulated, more in TRACES:
         trace = folder / path
         if not trace.exists():
@@ -127,8 +146,14 @@ def main():
             run[2] = mark + "-adaptive"
             rows = sweep(*run, [int(x * level) for x in ADAPTIVE], ["lru", "mq"], PLACEMENTS, more)
             text = put(text, mark + "-adaptive", adaptive(rows))
+        run[2] = mark + "-auto"
+        rows = sweep(*run, [int(x * level) for x in AUTO], ["lru", "mq"], CONTENTS, more)
+        of_auto += auto(mark, rows)
         DOC.write_text(text)
         print(f"effects: {mark} is in {DOC}")
+    heading = ["trace", "policy", "blocks", "access", "contents", "auto", "auto against the better"]
+    if of_auto:
+        DOC.write_text(put(DOC.read_text(), "auto", table(heading, of_auto)))
 
 
 main()
