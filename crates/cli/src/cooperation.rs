@@ -19,7 +19,8 @@ pub(crate) struct CooperationOptions {
     #[arg(long, value_name = "N|Fx")]
     reload_threshold: Option<Threshold>,
     /// How evictions become known: from the simulated level above (exact), from the buffer
-    /// addresses in a recorded trace (cct), or from an emulated client (estimate)
+    /// addresses in a recorded trace (cct), from what clients told while it was recorded (told), or
+    /// from an emulated client (estimate)
     #[arg(long, value_name = "SOURCE", default_value = "exact")]
     evictions: Source,
 }
@@ -28,6 +29,7 @@ pub(crate) struct CooperationOptions {
 enum Source {
     Exact,
     Cct,
+    Told,
     Estimate,
 }
 
@@ -128,6 +130,11 @@ impl CooperationOptions {
                 let (stream, block_bytes) = options.stream(path, 1.0, true)?;
                 let (trace, derived) = DerivedEvictions::load(stream, block_bytes, progress)?;
                 return Ok((trace, block_bytes, Evictions::Derived(Arc::new(derived))));
+            }
+            Source::Told => {
+                let (stream, block_bytes) = options.stream_with_evictions(path)?;
+                let (trace, told) = DerivedEvictions::load_told(stream, progress)?;
+                return Ok((trace, block_bytes, Evictions::Derived(Arc::new(told))));
             }
         };
         let (trace, block_bytes) = options.load_silently(path, 1.0, progress)?;

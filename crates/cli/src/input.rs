@@ -74,13 +74,24 @@ impl TraceOptions {
         sample_rate: f64,
         origins: bool,
     ) -> Result<(BlockStream, u32), Error> {
+        self.stream_of(path, BlockOptions { sample_rate, origins, ..BlockOptions::default() })
+    }
+
+    /// Opens a trace as a stream of blocks, with their size in bytes, and with what clients told of
+    /// their evictions.
+    pub(crate) fn stream_with_evictions(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
+        let options = BlockOptions { origins: true, evictions: true, ..BlockOptions::default() };
+        self.stream_of(path, options)
+    }
+
+    fn stream_of(&self, path: &Path, options: BlockOptions) -> Result<(BlockStream, u32), Error> {
         let reader = self.open(path)?;
         let block_bytes = self.block_bytes(reader.as_ref())?;
         if self.unit.is_some() && reader.meta().unit == Unit::Bytes {
             let why = format!("--unit: a {} trace has byte addresses", reader.meta().format);
             return Err(Error::Usage(why));
         }
-        let options = BlockOptions { block_bytes, unit_bytes: self.unit, sample_rate, origins };
+        let options = BlockOptions { block_bytes, unit_bytes: self.unit, ..options };
         Ok((BlockStream::new(reader, &options)?, block_bytes))
     }
 

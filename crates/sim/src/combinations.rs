@@ -90,7 +90,8 @@ const REFUSALS: &[Refusal] = &[
         why: |asked| {
             format!(
                 "placement {} with one level: nothing is known of the client's evictions; add a \
-                 level above, or take them from buffer addresses (--evictions cct) or from an \
+                 level above, or take them from buffer addresses (--evictions cct), from what \
+                 clients told while it was recorded (--evictions told), or from an \
                  emulated client (--evictions estimate)",
                 asked.name()
             )
@@ -99,8 +100,8 @@ const REFUSALS: &[Refusal] = &[
     Refusal {
         applies: |asked| matches!(asked.evictions, Evictions::Derived(_)) && asked.levels() > 1,
         why: |_| {
-            "--evictions cct is for the one level below the client that was recorded: the levels \
-             above it would be a second client; leave all levels out but one"
+            "--evictions cct and told are for the one level below the client that was recorded: \
+             the levels above it would be a second client; leave all levels out but one"
                 .into()
         },
     },

@@ -33,8 +33,12 @@ impl Filter {
         mode: WriteMode,
     ) -> Result<Self, Error> {
         let policy = level.policy.build(&Context::new(level.capacity))?;
-        let meta =
-            Meta { block_bytes: Some(block_bytes), has_buffers: false, ..stream.meta().clone() };
+        let meta = Meta {
+            block_bytes: Some(block_bytes),
+            has_buffers: false,
+            has_evictions: false,
+            ..stream.meta().clone()
+        };
         let scale = if meta.unit == Unit::Bytes { u64::from(block_bytes) } else { 1 };
         Ok(Self {
             stream,
@@ -74,6 +78,7 @@ impl Filter {
                     address: block * self.scale,
                     length: self.scale,
                     buffer: None,
+                    client: 0,
                 });
             }
             while ends.next_if(|&end| end as usize <= i + 1).is_some() {

@@ -30,7 +30,15 @@ impl TextFormat for ArrayLog {
         let length = sectors(fields.number("number of sectors")?)?;
         fields.end()?;
         check_request(Unit::Bytes, address, length)?;
-        Ok(Some(Record { time_ns, op, space: spaces.number(disk)?, address, length, buffer: None }))
+        Ok(Some(Record {
+            time_ns,
+            op,
+            space: spaces.number(disk)?,
+            address,
+            length,
+            buffer: None,
+            client: 0,
+        }))
     }
 }
 
@@ -43,6 +51,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Reader>, Error> {
         has_ops: true,
         has_time: true,
         has_buffers: false,
+        has_evictions: false,
     };
     open_text(path, ArrayLog, meta)
 }

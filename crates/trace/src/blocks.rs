@@ -87,11 +87,19 @@ pub struct BlockOptions {
     pub sample_rate: f64,
     /// Fill [`BlockStream::origins`]. Default no.
     pub origins: bool,
+    /// Fill [`BlockStream::evictions`]. Default no: records of evictions are left out.
+    pub evictions: bool,
 }
 
 impl Default for BlockOptions {
     fn default() -> Self {
-        Self { block_bytes: 4096, unit_bytes: None, sample_rate: 1.0, origins: false }
+        Self {
+            block_bytes: 4096,
+            unit_bytes: None,
+            sample_rate: 1.0,
+            origins: false,
+            evictions: false,
+        }
     }
 }
 
@@ -123,6 +131,21 @@ pub struct Origin {
     /// Address, in the client's memory, of the first byte that the request moved from or to this
     /// block; where the trace recorded buffers.
     pub buffer: Option<u64>,
+    /// Number of the client, where the trace has evictions; otherwise 0.
+    pub client: u8,
+}
+
+/// A block that a client said to have evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// References of the chunk before it.
+    pub after: u32,
+    /// Dense number of the block.
+    pub block: u32,
+    /// Number of the client.
+    pub client: u8,
+    /// When the client evicted the block, in nanoseconds, on the clock of [`Origin::time_ns`].
+    pub time_ns: u64,
 }
 
 /// A trace as a stream of references to dense block numbers, in bounded memory apart from the
@@ -133,6 +156,7 @@ pub struct BlockStream {
     /// Sampling: blocks with smaller hashes are kept.
     keep_below: Option<u64>,
     want_origins: bool,
+    want_evictions: bool,
     numbering: Renumbering,
     records: Vec<Record>,
     next_record: usize,
@@ -141,6 +165,9 @@ pub struct BlockStream {
     keys: Vec<Key>,
     record_ends: Vec<u32>,
     origins: Vec<Origin>,
+    evictions: Vec<Gone>,
+    /// Records of evictions that nobody asked for.
+    left_out: u64,
     seen: Counts,
     kept: Counts,
 }
@@ -161,6 +188,7 @@ impl BlockStream {
             // 2^64 is exact in a double, and a rate below 1 times it fits 64 bits.
             keep_below: (rate < 1.0).then_some((rate * 18_446_744_073_709_551_616.0) as u64),
             want_origins: options.origins,
+            want_evictions: options.evictions,
             numbering: Renumbering::new(),
             records: Vec::new(),
             next_record: 0,
@@ -168,6 +196,8 @@ impl BlockStream {
             keys: Vec::new(),
             record_ends: Vec::new(),
             origins: Vec::new(),
+            evictions: Vec::new(),
+            left_out: 0,
             seen: Counts::default(),
             kept: Counts::default(),
         })
@@ -184,13 +214,20 @@ impl BlockStream {
         self.keys.clear();
         self.record_ends.clear();
         self.origins.clear();
+        self.evictions.clear();
         loop {
             self.take_single_blocks(refs);
-            if refs.len() == CHUNK_REFERENCES || self.record_ends.len() == CHUNK_RECORDS {
+            let is_full = refs.len() == CHUNK_REFERENCES
+                || self.record_ends.len() == CHUNK_RECORDS
+                || self.evictions.len() >= CHUNK_REFERENCES;
+            if is_full {
                 break;
             }
             if let Some(&record) = self.records.get(self.next_record) {
-                self.take(&record, refs)?;
+                match record.op {
+                    Op::Read | Op::Write => self.take(&record, refs)?,
+                    Op::Evict => self.take_eviction(&record, refs)?,
+                }
                 continue;
             }
             self.number(refs)?;
@@ -200,7 +237,7 @@ impl BlockStream {
         }
         self.kept.records = self.seen.records;
         self.number(refs)?;
-        Ok(!refs.is_empty() || !self.record_ends.is_empty())
+        Ok(!refs.is_empty() || !self.record_ends.is_empty() || !self.evictions.is_empty())
     }
 
     /// For each record that ended in the last chunk, the references of the chunk up to its end.
@@ -212,6 +249,12 @@ impl BlockStream {
     /// Where each reference of the last chunk came from; empty unless the options ask for it.
     pub fn origins(&self) -> &[Origin] {
         &self.origins
+    }
+
+    /// Blocks that clients evicted, in order; empty unless the options ask for it. A block that the
+    /// trace has not named before is not among them, nor one that the sample does not keep.
+    pub fn evictions(&self) -> &[Gone] {
+        &self.evictions
     }
 
     /// Everything that the trace asked for, whether the sample kept it or not.
@@ -231,7 +274,7 @@ impl BlockStream {
 
     /// Records that are no reads or writes and that the format says to leave out, so far.
     pub fn left_out(&self) -> u64 {
-        self.reader.left_out()
+        self.reader.left_out() + self.left_out
     }
 
     /// Facts about the trace.
@@ -267,7 +310,13 @@ impl BlockStream {
         self.records.clear();
         self.next_record = 0;
         self.reader.read(&mut self.records)?;
-        Ok(!self.records.is_empty())
+        let is_end = self.records.is_empty();
+        if self.reader.meta().has_evictions && !self.want_evictions {
+            let all = self.records.len();
+            self.records.retain(|record| record.op != Op::Evict);
+            self.left_out += (all - self.records.len()) as u64;
+        }
+        Ok(!is_end)
     }
 
     #[cold]
@@ -300,6 +349,25 @@ impl BlockStream {
         Ok(())
     }
 
+    /// Takes the next record, which is no request and counts as none.
+    fn take_eviction(&mut self, record: &Record, refs: &mut [Ref]) -> Result<(), Error> {
+        self.next_record += 1;
+        // What comes before it has its numbers first.
+        self.number(refs)?;
+        let Some(span) = self.splitter.split(record) else {
+            return Err(self.refuse(record));
+        };
+        let &Record { space, client, time_ns, .. } = record;
+        for block in (0..span.blocks).map(|i| span.first + i) {
+            let is_kept = self.keep_below.is_none_or(|limit| sample_hash(space, block) < limit);
+            let key = self.numbering.key(space, block);
+            if let Some(block) = self.numbering.find(key).filter(|_| is_kept) {
+                self.evictions.push(Gone { after: refs.len() as u32, block, client, time_ns });
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the records to come up to the first that touches more than one block. The same as
     /// one by one, but with nothing to ask for each: in most traces these are nearly all.
     fn take_single_blocks(&mut self, refs: &mut Vec<Ref>) {
@@ -310,7 +378,10 @@ impl BlockStream {
         let room = (CHUNK_REFERENCES - before).min(CHUNK_RECORDS - self.record_ends.len());
         let (splitter, numbering) = (&self.splitter, &mut self.numbering);
         let records = &self.records[self.next_record..];
-        let single = |record: &&Record| splitter.split(record).is_some_and(|span| span.blocks == 1);
+        let single = |record: &&Record| {
+            let span = splitter.split(record).filter(|_| record.op != Op::Evict);
+            span.is_some_and(|span| span.blocks == 1)
+        };
         let taken = records.iter().take(room).take_while(single).count();
         let records = &records[..taken];
         // A pass for each, because then the room for all is made at once.

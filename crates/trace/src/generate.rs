@@ -210,6 +210,7 @@ impl GeneratorSpec {
             has_ops: made.has_ops,
             has_time: false,
             has_buffers: false,
+            has_evictions: false,
         };
         Box::new(Generated { meta, spaces: made.spaces, source: made.source })
     }
@@ -331,7 +332,7 @@ impl Reader for Generated {
 /// A request for one block.
 #[inline]
 fn one_block(space: u32, address: u64, op: Op) -> Record {
-    Record { time_ns: 0, op, space, address, length: 1, buffer: None }
+    Record { time_ns: 0, op, space, address, length: 1, buffer: None, client: 0 }
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {

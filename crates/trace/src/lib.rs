@@ -13,10 +13,11 @@ mod open;
 mod output;
 mod record;
 mod renumber;
+mod rotation;
 mod write;
 
 pub use blocks::{
-    BlockOptions, BlockStream, CHUNK_REFERENCES, Counts, MIN_BLOCK_BYTES, Origin, Ref,
+    BlockOptions, BlockStream, CHUNK_REFERENCES, Counts, Gone, MIN_BLOCK_BYTES, Origin, Ref,
 };
 pub use dense::{Chunks, DenseOptions, DenseTrace};
 pub use error::Error;
@@ -26,4 +27,5 @@ pub use merge::merge;
 pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};
 pub use renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
+pub use rotation::{Rotation, RotationOptions};
 pub use write::{Writer, create};

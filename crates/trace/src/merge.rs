@@ -2,11 +2,11 @@
 //!
 //! Where all traces have times, each one's clock begins with its first record, and the earliest
 //! record is next; of equal ones that of the first trace. Where one has none, the traces take
-//! turns, and one that ends drops out. What is no part of a merged trace: buffer addresses, since
-//! those of different clients mean different things.
+//! turns, and one that ends drops out. What is no part of a merged trace: buffer addresses and
+//! evictions, since those of different clients mean different things.
 
 use crate::error::Error;
-use crate::record::{Meta, Reader, Record};
+use crate::record::{Meta, Op, Reader, Record};
 
 /// Most address spaces of one trace.
 const MAX_SPACES: u32 = 1 << 16;
@@ -24,7 +24,7 @@ pub fn merge(traces: Vec<Box<dyn Reader>>) -> Result<Box<dyn Reader>, Error> {
     let Some(first) = traces.first().map(|trace| trace.meta().clone()) else {
         return refuse("no traces to merge".into());
     };
-    let mut meta = Meta { has_buffers: false, ..first };
+    let mut meta = Meta { has_buffers: false, has_evictions: false, ..first };
     for other in traces[1..].iter().map(|trace| trace.meta()) {
         if other.unit != meta.unit {
             return refuse(format!(
@@ -65,18 +65,19 @@ struct Source {
 impl Source {
     /// The next record, by its own clock; none at the end.
     fn head(&mut self) -> Result<Option<Record>, Error> {
-        if self.next == self.records.len() && !self.has_ended {
+        while self.next == self.records.len() && !self.has_ended {
             self.records.clear();
             self.next = 0;
             self.reader.read(&mut self.records)?;
             self.has_ended = self.records.is_empty();
+            self.records.retain(|record| record.op != Op::Evict);
         }
         let Some(record) = self.records.get(self.next) else { return Ok(None) };
         if std::mem::take(&mut self.is_new) {
             self.begin_ns = record.time_ns;
         }
         let time_ns = record.time_ns.saturating_sub(self.begin_ns);
-        Ok(Some(Record { time_ns, buffer: None, ..*record }))
+        Ok(Some(Record { time_ns, buffer: None, client: 0, ..*record }))
     }
 }
 

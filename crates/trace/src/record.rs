@@ -3,13 +3,16 @@
 //!
 //! Splitting records into cache blocks is in `blocks.rs`; the formats are in `format/`.
 
-/// Direction of a request.
+/// What a record says of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A read, and every reference of a trace that does not tell reads from writes.
     Read,
     /// A write (in the recorded format also `N`, a block added at the end of a file).
     Write,
+    /// No request: the client said that it evicted the blocks, at the time of the record. Only
+    /// where [`Meta::has_evictions`].
+    Evict,
 }
 
 /// What the numbers of a trace count.
@@ -25,9 +28,9 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Time of the request in nanoseconds, from the origin that the format uses; 0 where it has
-    /// none.
+    /// none. Of an eviction it may be before the time of preceding records.
     pub time_ns: u64,
-    /// Read or write.
+    /// Read, write or eviction.
     pub op: Op,
     /// Address space (device, unit, file): numbered 0, 1, ... in order of first appearance.
     /// Equal addresses in different spaces are different blocks.
@@ -38,6 +41,8 @@ pub struct Record {
     pub length: u64,
     /// Address of the client's buffer, where the trace recorded it.
     pub buffer: Option<u64>,
+    /// Number of the client, where the trace has evictions; otherwise 0.
+    pub client: u8,
 }
 
 /// What a reader knows about its trace before the first record.
@@ -55,6 +60,8 @@ pub struct Meta {
     pub has_time: bool,
     /// Whether records carry buffer addresses.
     pub has_buffers: bool,
+    /// Whether there are records of evictions among the requests, and numbers of clients.
+    pub has_evictions: bool,
 }
 
 /// A trace being read, record by record, in trace order, in bounded memory.

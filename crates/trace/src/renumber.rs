@@ -269,7 +269,13 @@ impl Renumbering {
         Ok(())
     }
 
-    fn find_or_insert(&mut self, key: u64) -> Result<u32, Error> {
+    /// The number of a key, if it has one.
+    pub(crate) fn find(&self, Key(key): Key) -> Option<u32> {
+        self.look(key).ok()
+    }
+
+    /// The number of a key, or the free slot where the search for it ended.
+    fn look(&self, key: u64) -> Result<u32, usize> {
         let last = self.slots.len() - 1;
         let mut index = self.home(key);
         while self.slots[index] != 0 {
@@ -279,6 +285,14 @@ impl Renumbering {
             }
             index = (index + 1) & last;
         }
+        Err(index)
+    }
+
+    fn find_or_insert(&mut self, key: u64) -> Result<u32, Error> {
+        let index = match self.look(key) {
+            Ok(number) => return Ok(number),
+            Err(free) => free,
+        };
         let number = self.len();
         if number >= self.limit {
             return Err(Error::Limit(format!(

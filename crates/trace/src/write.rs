@@ -2,8 +2,8 @@
 //! one text line a record share. How a record looks is in the file of each format.
 //!
 //! A writer refuses what its format cannot carry where it would change a simulation: directions,
-//! address spaces, lengths, units. Times and buffer addresses are left away where a format has no
-//! column for them, and times are rounded down to its resolution.
+//! address spaces, lengths, units, evictions. Times and buffer addresses are left away where a
+//! format has no column for them, and times are rounded down to its resolution.
 
 use std::path::Path;
 
@@ -48,11 +48,17 @@ pub fn create(path: &Path, format: Option<&str>, meta: &Meta) -> Result<Box<dyn 
             },
         )?,
     };
+    let name = entry.info.name;
     let Some(create) = entry.create else {
         let names = writable().map(|format| format.name).collect::<Vec<_>>().join(", ");
-        let name = entry.info.name;
         return Err(Error::Format(format!("{name} can only be read; written are {names}")));
     };
+    if meta.has_evictions && name != "uct" {
+        return Err(Error::Format(format!(
+            "{}: {name} cannot hold the evictions of this trace; uct can",
+            path.display()
+        )));
+    }
     create(path, meta)
 }
 
@@ -94,6 +100,9 @@ impl<F: TextWrite> Writer for TextWriter<F> {
     fn write(&mut self, records: &[Record], spaces: &[String]) -> Result<(), Error> {
         for record in records {
             self.count += 1;
+            if record.op == Op::Evict {
+                return Err(refused(self.output.path(), self.count, "it is an eviction"));
+            }
             if let Err(reason) = self.format.line(record, spaces, &mut self.buffer) {
                 return Err(refused(self.output.path(), self.count, &reason));
             }

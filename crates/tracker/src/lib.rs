@@ -15,6 +15,7 @@
 //! | `tracker` | what a call means for all of these |
 //! | `kept`, `contents`, `own_memory` | what is in a frame that is about to be overwritten |
 //! | `record`, `ring`, `sender`, `session` | the way of an eviction to the server |
+//! | `calls`, `recording` | requests and evictions for a recorder, which is another process |
 //! | `status` | all of it seen from another process |
 //!
 //! Three rules hold throughout.
@@ -31,6 +32,7 @@
 //! and the program's descriptors (`tracker.rs`).
 
 mod ahead;
+mod calls;
 pub mod contents;
 pub mod device;
 pub mod extents;
@@ -41,6 +43,7 @@ mod kept;
 mod own_memory;
 pub mod pools;
 mod record;
+pub mod recording;
 pub mod ring;
 pub mod segment;
 pub mod sender;
@@ -53,6 +56,7 @@ pub mod table;
 mod text;
 mod tracker;
 
+pub use calls::CallKind;
 pub use kept::Kept;
 pub use settings::{Settings, SettingsError};
 pub use status::Status;

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use rustix::thread::futex;
 
+use crate::calls::{self, Call, CallKind};
 use crate::contents::Ticket;
 use crate::kept::Kept;
 use crate::own_memory::head_at;
 use crate::pools::Pools;
 use crate::ring::Ring;
-use crate::segment::Count;
+use crate::segment::{Count, Segment};
 use crate::table::{GRANULE, Head, Key, Place, Sink, Table};
 use crate::tracker::Tracker;
 
@@ -65,6 +66,15 @@ impl Record {
         let late = if self.late { LATE } else { 0 };
         let content = self.content.map_or(0, Ticket::word);
         [self.first.word(), self.count | late | self.time_us << TIME_SHIFT, content]
+    }
+
+    /// Notes it for a recorder, unless it comes too late to say when the granules left.
+    pub(crate) fn note(&self, segment: &Segment) {
+        if !self.late {
+            let (file, offset) = (self.first.file(), self.first.granule() * GRANULE);
+            let (length, time_us) = (self.count * GRANULE, self.time_us);
+            calls::note(segment, Call { kind: CallKind::Evicted, file, offset, length, time_us });
+        }
     }
 
     fn from_words(words: [u64; 3]) -> Record {
@@ -207,6 +217,7 @@ impl<'a> Records<'a> {
 
     fn push(&mut self, run: Record) {
         self.pushed = true;
+        run.note(self.tracker.segment());
         if !Ring::new(self.tracker.segment()).push(run.words()) {
             self.counts[DROPS].1 += 1;
             self.tracker.free_content(run.content);

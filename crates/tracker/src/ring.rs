@@ -1,5 +1,6 @@
-//! The queue from tracked calls to the sender: records of three words in a ring in shared memory,
-//! with many writers and one reader. If the ring is full, records are dropped.
+//! The queue from tracked calls to the sender, and a second one to a recorder (`calls.rs`):
+//! records of three words in a ring in shared memory, with many writers and one reader. If the ring
+//! is full, records are dropped.
 //!
 //! Each cell has a lap counter: even while the cell is free for that lap, odd when its record is
 //! complete. A writer claims a cell by advancing the tail, and then fills it. A writer killed in
@@ -9,7 +10,7 @@
 
 use crate::ahead;
 use crate::segment::Segment;
-use crate::segment::layout::{CELL, RING_HEAD, RING_TAIL};
+use crate::segment::layout::{CALLS_HEAD, CALLS_TAIL, CELL, RING_HEAD, RING_TAIL};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -46,6 +47,16 @@ impl<'a> Ring<'a> {
             cells: segment.map().words(segment.layout().ring()),
             tail: segment.word(RING_TAIL),
             head: segment.word(RING_HEAD),
+            bits: segment.layout().ring_bits,
+        }
+    }
+
+    /// The ring of calls for a recorder, which must be allocated.
+    pub(crate) fn of_calls(segment: &'a Segment) -> Ring<'a> {
+        Ring {
+            cells: segment.map().words(segment.layout().calls()),
+            tail: segment.word(CALLS_TAIL),
+            head: segment.word(CALLS_HEAD),
             bits: segment.layout().ring_bits,
         }
     }

@@ -256,7 +256,8 @@ impl Segment {
             _ => return Err(io::Error::from(io::ErrorKind::PermissionDenied)),
         }
         if let Some(folder) = self.path.parent() {
-            let (start, end) = (self.layout.table_bytes() as u64, self.layout.bytes() as u64);
+            let layout = &self.layout;
+            let (start, end) = (layout.table_bytes() as u64, layout.heads().end as u64 * 8);
             if end - start > free_memory(folder)? / 2 {
                 let what = format!("{} has no room for contents", folder.display());
                 return Err(io::Error::other(what));
@@ -266,6 +267,19 @@ impl Segment {
         }
         let _ = self.word(CONTENTS).compare_exchange(0, 1, AcqRel, Relaxed);
         Ok(())
+    }
+
+    /// Maps it once more, for a recorder, and allocates the pages of the recorder's ring.
+    ///
+    /// # Errors
+    /// The error of the system: no room, or the program is another user's.
+    pub fn open_to_record(&self) -> io::Result<Segment> {
+        let file = open::to_write(&self.path)?;
+        let segment = Self::map_file(&file, &self.path, true)?;
+        let ring = segment.layout.calls();
+        let (start, bytes) = (ring.start as u64 * 8, ring.len() as u64 * 8);
+        fallocate(&file, FallocateFlags::empty(), start, bytes)?;
+        Ok(segment)
     }
 
     /// Whether contents and heads are allocated, and the kernel lets this program read them.

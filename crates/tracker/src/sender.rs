@@ -246,7 +246,10 @@ impl<'a> Sender<'a> {
         let now = now_us();
         self.segment.count_sent(Sent::Foreseen, left.len() as u64);
         let any = !left.is_empty();
-        left.into_iter().for_each(|(record, content)| self.place(record, content, now));
+        for (record, content) in left {
+            record.note(self.segment);
+            self.place(record, content, now);
+        }
         any
     }
 

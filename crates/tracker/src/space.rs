@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::read;
 
-use crate::segment::layout::SPACES;
+use crate::segment::layout::{CREATOR, SENDER, SPACES};
 use crate::segment::{Segment, is_alive};
 use crate::settings::Frames;
 use crate::tracker::now_us;
@@ -162,6 +162,12 @@ pub(crate) fn claim(segment: &Segment) -> Option<u16> {
     };
     let at = (0..spaces.len()).find(is_ours)?;
     u16::try_from(nth(at) + 1).ok()
+}
+
+/// Whether a process of the program still exists.
+pub(crate) fn is_in_use(segment: &Segment) -> bool {
+    let first = [CREATOR, SENDER].map(|word| segment.word(word).load(Acquire));
+    first.into_iter().any(|pid| pid != 0 && is_alive(pid)) || any_alive(segment)
 }
 
 /// Whether any forked process still exists.

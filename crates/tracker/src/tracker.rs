@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, readlinkat_raw, statx};
 
+use crate::calls::{self, Call, CallKind};
 use crate::device::{self, Backing, Node};
 use crate::fds::{self, Fd};
 use crate::files::{Files, Identity, PATH_MAX};
@@ -308,6 +309,14 @@ impl Tracker {
             self.count(what, 1);
             return self.count(Count::Missed, 1);
         };
+        if bytes > 0 {
+            let kind = match direction {
+                Direction::Read => CallKind::Read,
+                Direction::Write => CallKind::Write,
+            };
+            let (length, time_us) = (bytes, call.started_us);
+            calls::note(&self.segment, Call { kind, file, offset, length, time_us });
+        }
         let mut records = Records::new(self, what, call.started_us, kept);
         let (mut offset, mut left) = (offset, bytes);
         for (address, length) in pieces {

@@ -6,5 +6,6 @@
 
 pub(crate) mod check;
 pub(crate) mod program;
+pub(crate) mod record;
 pub(crate) mod score;
 pub(crate) mod volume;

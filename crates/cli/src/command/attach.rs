@@ -8,6 +8,7 @@ use std::process::Command;
 
 use undercroft_hints::ClientId;
 
+use crate::attach::record::RecordOptions;
 use crate::attach::volume::VolumeArg;
 use crate::attach::{check, program, score};
 use crate::error::Error;
@@ -19,6 +20,7 @@ const LIBRARY: &str = "libundercroft_cct.so";
 #[command(after_help = "\
 Examples:
   undercroft attach --volume /srv/mysql=nbd://storage/db -- mariadbd --defaults-file=my.cnf
+  undercroft attach --volume /srv/mysql=nbd://storage/db --record /srv/traces -- mariadbd
   undercroft attach --check $(pidof mariadbd)
   undercroft attach --score $(pidof mariadbd) -- mariadb -uroot")]
 pub(crate) struct Args {
@@ -52,6 +54,8 @@ pub(crate) struct Args {
     /// Where the tracker's memory is, a folder in memory
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     segments: PathBuf,
+    #[command(flatten)]
+    record: RecordOptions,
     /// Print the environment that the program would be given, and do not start it
     #[arg(long, requires = "volume")]
     print: bool,
@@ -86,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
     if let Some(pid) = args.score {
         return scored(&mut out, args, pid);
+    }
+    if let Some(pid) = args.record.running() {
+        return args.record.run(&args.segments, pid);
     }
     if args.volume.is_empty() {
         let why = "--volume WHERE=URI is missing: which volumes the program uses";
@@ -142,6 +149,7 @@ fn attach(out: &mut impl Write, args: &Args) -> Result<(), Error> {
         }
         return Ok(());
     }
+    args.record.start(&args.segments)?;
     let mut command = Command::new(&path);
     command.arg0(&args.program[0]).args(&args.program[1..]).envs(environment);
     // Comes back only if it fails.

@@ -22,6 +22,7 @@ mod memory;
 mod metrics;
 mod oracle;
 mod power;
+mod recording;
 mod reload;
 mod soak;
 mod stack;

@@ -57,7 +57,7 @@ impl Place {
 
     /// `undercroft` with arguments that are separated by blanks. Nothing that is set outside of
     /// the test reaches it.
-    fn undercroft_command(&self, arguments: &str) -> Command {
+    pub(crate) fn undercroft_command(&self, arguments: &str) -> Command {
         self.undercroft_within(&[], arguments)
     }
 

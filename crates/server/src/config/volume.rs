@@ -148,6 +148,11 @@ pub struct VolumeConfig {
     pub record_sample: NonZero<u32>,
     /// Complete files of a recording to keep; older ones are deleted.
     pub record_files: NonZero<u32>,
+    /// Requests and evictions after which a file of a recording is complete.
+    pub record_requests: NonZero<u64>,
+    /// Time after which a file of a recording is complete; none: it has no limit.
+    #[serde(rename = "record-every-s", with = "forms::seconds_or_ever")]
+    pub record_every: Option<Duration>,
     /// Whether all changes are refused.
     pub read_only: bool,
     /// Whether the volume can be opened over TLS only.
@@ -224,6 +229,9 @@ impl VolumeConfig {
             record: None,
             record_sample: NonZero::<u32>::MIN,
             record_files: NonZero::new(8).expect("8 is not 0"),
+            // About 100 MB.
+            record_requests: NonZero::new(1 << 26).expect("2^26 is not 0"),
+            record_every: None,
             read_only: false,
             tls_required: false,
             clients: Vec::new(),
@@ -247,14 +255,17 @@ impl VolumeConfig {
         self.client_cache.map(|bytes| blocks(bytes).clamp(1, 1 << 30) as u32)
     }
 
-    /// What is recorded, and where.
-    pub(crate) fn recording(&self) -> Option<Recording> {
+    /// What is recorded, and where. `has_evictions`: clients may tell what they evict.
+    pub(crate) fn recording(&self, has_evictions: bool) -> Option<Recording> {
         Some(Recording {
             folder: self.record.as_ref()?.join(&self.name),
             name: self.name.clone(),
             block_bytes: self.block_bytes,
             one_in: self.record_sample,
+            records: self.record_requests,
+            every: self.record_every,
             files: self.record_files,
+            has_evictions,
         })
     }
 

@@ -156,6 +156,9 @@ impl Volume {
     /// Tells each shard the noted blocks that belong to it, and clears them.
     pub(crate) fn tell_shards(&self, batch: &mut HintBatch, work: &mut Work<'_>) {
         let HintBatch { client, arrived_us, .. } = *batch;
+        if let Some(recorder) = &self.recorder {
+            recorder.note_evictions(&batch.gone, client);
+        }
         let sender = Sender { client, arrived_us, connected: self.connected() };
         let shard_of = |gone: &ClientEviction| self.geometry.shard_of(gone.block);
         let mut tell = |index, its: &[ClientEviction]| {

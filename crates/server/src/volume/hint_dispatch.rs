@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_cache::Sender;
 use undercroft_cache::content::Digest;
+use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint, Moves, Passed};
 
 use crate::clock;
@@ -107,6 +107,10 @@ impl Volume {
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
                     count.hints += 1;
+                    if let Some(recorder) = &self.recorder {
+                        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
+                        recorder.note_evictions(&[gone], sender.client);
+                    }
                     let (shard, fx) = work.shard(block);
                     shard.demoted(block, &data, sender, fx);
                 }

@@ -144,7 +144,7 @@ impl Volume {
         let cooperates = count > 0 && config.placement != VolumePlacement::default();
         let is_auto = cooperates && config.placement.rule().is_auto();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
-        let clients = (cooperates || is_aware).then(Arc::default);
+        let has_clients = cooperates || is_aware;
         let is_read_only = config.read_only || facts.read_only;
         // No client hands over data of a volume that nobody may write.
         let takes_contents = cooperates && !is_read_only;
@@ -158,7 +158,7 @@ impl Volume {
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
         let recorder = config
-            .recording()
+            .recording(has_clients)
             .map(|recording| Recorder::begin(recording, is_read_only))
             .transpose();
         let recorder = recorder
@@ -182,7 +182,7 @@ impl Volume {
             demand: AtomicUsize::new(0),
             store_use: is_auto.then(StoreUse::new),
             reload_wanted: Arc::new(Notify::new()),
-            clients,
+            clients: has_clients.then(Arc::default),
             feed: Mutex::default(),
             opened: clock::now(),
             losses,

@@ -70,6 +70,9 @@ impl Volume {
                 work = Work::of_client(self, requests.len());
             }
         }
+        if let Some(recorder) = &self.recorder {
+            recorder.note(requests, self.size(), caller.client, self.micros(started));
+        }
         self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
         self.prefetch_requests(requests, &mut work);
         let asker = self.asker(caller, started);

@@ -111,9 +111,6 @@ impl VolumeSession {
         if let Some(informed) = &self.informed {
             requests.iter_mut().for_each(|request| informed.attach(request));
         }
-        if let Some(recorder) = &self.volume.recorder {
-            recorder.note(requests, self.volume.size());
-        }
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
         self.owed += self.volume.serve_after(hints, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;

@@ -1,7 +1,8 @@
-//! The evictions of a recorded client. The client content table derives them from the buffer
-//! addresses of a second-level trace, while the trace is read.
+//! The evictions of recorded clients, found while a second-level trace is read: derived from the
+//! buffer addresses by the client content table, or as the clients told them, where the trace has
+//! that.
 
-use undercroft_cache::{Cct, CctCounts, Frames};
+use undercroft_cache::{Cct, CctCounts, Deliveries, Frames, Standing};
 use undercroft_trace::{BlockStream, DenseOptions, DenseTrace, Ref};
 
 use crate::Error;
@@ -9,13 +10,17 @@ use crate::Error;
 /// Most frames of the table: 64 GiB of blocks of 8 KiB.
 const MAX_FRAMES: u32 = 1 << 23;
 
-/// The evictions of the client above a trace, in order.
+/// Blocks of which it is remembered to whom they were delivered; a server of this size remembers
+/// as many.
+const REMEMBERED: u32 = 1 << 20;
+
+/// The evictions of the clients above a trace, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DerivedEvictions {
     /// The number of references of the trace after which each eviction is known; never falls.
     after: Vec<u64>,
     blocks: Vec<u32>,
-    counts: CctCounts,
+    counts: Option<CctCounts>,
 }
 
 impl DerivedEvictions {
@@ -41,8 +46,51 @@ impl DerivedEvictions {
             watch.chunk(stream, refs);
             progress(stream.seen().records);
         })?;
-        watch.derived.counts = *watch.table.counts();
+        watch.derived.counts = Some(*watch.table.counts());
         Ok((trace, watch.derived))
+    }
+
+    /// Reads a trace to its end, with the evictions that clients told. They are judged as a server
+    /// judges them: one that is older than a read of the block does not count, nor one of a block
+    /// that another client holds. The stream must carry origins and evictions.
+    ///
+    /// # Errors
+    /// The trace has no evictions, or cannot be read.
+    pub fn load_told(
+        stream: BlockStream,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(DenseTrace, Self), Error> {
+        if !stream.meta().has_evictions {
+            return Err(Error::Request(format!(
+                "recorded evictions: this {} trace has none; a server records them of volumes \
+                 whose placement acts on them, and attach --record of the program",
+                stream.meta().format
+            )));
+        }
+        let mut deliveries = Deliveries::new(REMEMBERED, 0);
+        let (mut told, mut references) = (Self::default(), 0);
+        let trace = DenseTrace::load_watched(stream, &DenseOptions::default(), |stream, refs| {
+            let mut gone = stream.evictions().iter().peekable();
+            for at in 0..=refs.len() {
+                while let Some(gone) = gone.next_if(|gone| gone.after as usize <= at) {
+                    let (block, client, us) = (gone.block.into(), gone.client, gone.time_ns / 1000);
+                    if deliveries.evict(block, client, us, u64::MAX) == Standing::Last {
+                        told.after.push(references);
+                        told.blocks.push(gone.block);
+                    }
+                }
+                let Some((r, origin)) = refs.get(at).zip(stream.origins().get(at)) else { break };
+                let (block, client, us) = (r.block().into(), origin.client, origin.time_ns / 1000);
+                if r.is_write() {
+                    deliveries.write(block, client, true, us);
+                } else {
+                    deliveries.read(block, client, true, us, u64::MAX);
+                }
+                references += 1;
+            }
+            progress(stream.seen().records);
+        })?;
+        Ok((trace, told))
     }
 
     /// Number of evictions that became known in time.
@@ -55,9 +103,9 @@ impl DerivedEvictions {
         self.blocks.is_empty()
     }
 
-    /// The counts of the table.
-    pub fn counts(&self) -> &CctCounts {
-        &self.counts
+    /// The counts of the table, if the evictions are from there.
+    pub fn counts(&self) -> Option<&CctCounts> {
+        self.counts.as_ref()
     }
 
     /// The block of the `at`-th eviction, if that is known after `references` references.

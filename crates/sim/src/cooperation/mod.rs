@@ -37,7 +37,7 @@ pub enum Evictions {
     /// From the simulated level above.
     #[default]
     Exact,
-    /// From the buffer addresses in the trace.
+    /// Recorded: from the buffer addresses in the trace, or as the clients told them.
     Derived(Arc<DerivedEvictions>),
     /// Inferred by emulating the client.
     Estimated,
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
             first.placement_counts().known_evictions
         };
         let table = match self.evictions {
-            Evictions::Derived(derived) => Some(*derived.counts()),
+            Evictions::Derived(derived) => derived.counts().copied(),
             Evictions::Exact | Evictions::Estimated => None,
         };
         let is_simulated = self.hierarchy.top().is_some();

@@ -26,6 +26,7 @@ impl Memory {
             has_ops: true,
             has_time: true,
             has_buffers: false,
+            has_evictions: false,
         };
         let spaces = records.iter().map(|r| r.space).max().map_or(0, |max| max + 1);
         let spaces = (0..spaces).map(|space| format!("space {space}")).collect();
@@ -64,7 +65,7 @@ impl Reader for Memory {
 /// A request for `length` blocks.
 pub(crate) fn blocks(address: u64, length: u64, is_write: bool) -> Record {
     let op = if is_write { Op::Write } else { Op::Read };
-    Record { time_ns: 0, op, space: 0, address, length, buffer: None }
+    Record { time_ns: 0, op, space: 0, address, length, buffer: None, client: 0 }
 }
 
 /// A trace of block numbers.

@@ -432,6 +432,7 @@ fn random_disk_records(random: &mut Random, count: usize) -> Vec<Record> {
         address: u64::from(random.block(400_000)),
         length: 1 + u64::from(random.below(20_000)),
         buffer: Some(4096),
+        client: 0,
     };
     (0..count).map(one).collect()
 }

@@ -54,7 +54,7 @@ fn renumbered(references: impl Iterator<Item = (u64, bool)>) -> DenseTrace {
         let next = numbers.len() as u64;
         let address = *numbers.entry(block).or_insert(next);
         let op = if is_write { Op::Write } else { Op::Read };
-        Record { time_ns: 0, op, space: 0, address, length: 1, buffer: None }
+        Record { time_ns: 0, op, space: 0, address, length: 1, buffer: None, client: 0 }
     });
     let meta = Meta {
         format: "memory",
@@ -63,6 +63,7 @@ fn renumbered(references: impl Iterator<Item = (u64, bool)>) -> DenseTrace {
         has_ops: true,
         has_time: false,
         has_buffers: false,
+        has_evictions: false,
     };
     let records = records.collect::<Vec<_>>().into_iter();
     blocks_of(Box::new(Memory(meta, records, vec![String::new()])))

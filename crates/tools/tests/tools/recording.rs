@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 use undercroft_cache::WriteMode;
-use undercroft_nbd::ClientOptions;
+use undercroft_cache::policy::{Context, Spec};
+use undercroft_hints::Report;
+use undercroft_nbd::{Client, ClientOptions};
 use undercroft_server::serve::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
-use undercroft_sim::{Config, LevelConfig, simulate};
+use undercroft_sim::{
+    Config, Cooperation, DerivedEvictions, Evictions, LevelConfig, simulate, simulate_placed,
+};
 use undercroft_tools::{Load, Replay, replay};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, GeneratorSpec, OpenOptions, Reader, open,
@@ -50,12 +54,20 @@ fn volume(folder: &Path, one_in: u32) -> VolumeConfig {
     }
 }
 
+fn policy(name: &str) -> Spec {
+    name.parse().expect("a policy")
+}
+
 /// Plays a generated trace to a server that records it: what the server counted.
 async fn record(folder: &Path, one_in: u32) -> Stats {
-    let served = Served::start(vec![volume(folder, one_in)]).await;
+    let how = Replay { single: true, verify: true, ..Replay::default() };
+    play(volume(folder, one_in), how).await
+}
+
+async fn play(volume: VolumeConfig, how: Replay) -> Stats {
+    let served = Served::start(vec![volume]).await;
     let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=9000,writes=0.25,alpha=0.7");
     let trace = load(spec.expect("a generator").reader());
-    let how = Replay { single: true, verify: true, ..Replay::default() };
     let played = replay(&trace, BLOCK as u32, &served.uri("v"), how, |_| ()).await;
     assert_eq!(played.expect("a replay").mismatches, 0);
     let volume = served.volume("v");
@@ -73,8 +85,7 @@ async fn the_simulator_counts_on_a_recording_what_the_server_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let stats = record(folder.path(), 1).await;
     let trace = recorded(folder.path(), "v/000001.uct.zst");
-    let policy = "mq".parse().expect("a policy");
-    let levels = vec![LevelConfig { capacity: CAPACITY, policy }];
+    let levels = vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }];
     let config = Config { levels, write_mode: WriteMode::Allocate, warmup_records: 0 };
     let counted = simulate(&trace, &config, |_| ()).expect("a simulation").levels[0];
     assert_eq!(
@@ -96,6 +107,84 @@ async fn a_sample_has_all_references_to_its_blocks() {
     all.retain(|(block, _)| undercroft_random::hash(*block) % 4 == 0);
     assert_eq!(some, all);
     assert!(some.len() > 500, "{} references", some.len());
+}
+
+/// With evictions that are told before the reads that implied them, and one client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_simulator_takes_the_recorded_evictions_that_the_server_took() {
+    for placement in ["eviction", "eviction,on-hit=keep,threshold=2"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = VolumeConfig {
+            placement: placement.parse().expect("a placement"),
+            reload_at_once: true,
+            ..volume(folder.path(), 1)
+        };
+        let how = Replay {
+            l1: Some(policy("lru").build(&Context::new(60)).expect("a policy")),
+            report: Report::Evictions,
+            ..Replay::default()
+        };
+        let stats = play(config, how).await;
+        let path = folder.path().join("traces/v/000001.uct.zst");
+        let reader = open(&path, &OpenOptions::default()).expect("a recording");
+        let options = BlockOptions {
+            block_bytes: BLOCK as u32,
+            origins: true,
+            evictions: true,
+            ..BlockOptions::default()
+        };
+        let stream = BlockStream::new(reader, &options).expect("a trace");
+        let (trace, told) = DerivedEvictions::load_told(stream, |_| ()).expect("evictions");
+        let config = Config {
+            levels: vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }],
+            write_mode: WriteMode::Allocate,
+            warmup_records: 0,
+        };
+        let cooperation = Cooperation {
+            placement: placement.parse().expect("a placement"),
+            evictions: Evictions::Derived(told.into()),
+        };
+        let outcome = simulate_placed(&trace, &config, &cooperation, |_| ()).expect("a result");
+        let (level, taken) = (outcome.levels[0], outcome.cooperation.expect("it does").levels[0]);
+        let coop = stats.cooperation.expect("it cooperates");
+        assert_eq!(
+            [level.reads, level.read_hits, level.writes, level.write_hits, level.evictions],
+            [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions],
+            "{placement}"
+        );
+        assert_eq!(
+            [taken.known_evictions, taken.reloads],
+            [coop.known_evictions, coop.reloads],
+            "{placement}"
+        );
+        assert!(level.read_hits > 0 && taken.reloads > 0, "{placement}: {level:?} {taken:?}");
+        let noted = stats.reads + stats.writes + coop.hints;
+        assert_eq!((stats.recorded, stats.unrecorded), (noted, 0));
+        // Who does not ask for evictions gets the requests alone.
+        let plain = recorded(folder.path(), "v/000001.uct.zst");
+        assert_eq!((plain.len(), plain.left_out()), (stats.reads + stats.writes, coop.hints));
+    }
+}
+
+/// Nobody must wait for the end of the volume to see what was asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_ends_after_its_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config =
+        VolumeConfig { record_every: Some(Duration::from_secs(1)), ..volume(folder.path(), 1) };
+    let served = Served::start(vec![config]).await;
+    let client = Client::connect(&served.uri("v"), &ClientOptions::default()).await;
+    let client = client.expect("a server");
+    let (_, read) = client.read(0, vec![Box::new(vec![0_u8; 4096])]).await;
+    read.expect("a read");
+    let (path, began) = (folder.path().join("traces/v/000001.uct.zst"), Instant::now());
+    while !path.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "no file");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(recorded(folder.path(), "v/000001.uct.zst").len(), 1);
+    assert_eq!(served.volume("v").stats().recorded, 1);
+    served.stop().await;
 }
 
 /// The file of the recording is a pipe that nobody reads, which is a disk that never answers.

@@ -100,6 +100,7 @@ impl Splitter {
             space: record.space,
             time_ns: record.time_ns,
             buffer: record.buffer.map(|at| at.wrapping_add(offset)),
+            client: record.client,
         }
     }
 }

@@ -25,6 +25,7 @@ impl MemoryReader {
             has_ops: true,
             has_time: false,
             has_buffers: true,
+            has_evictions: records.iter().any(|record| record.op == Op::Evict),
         };
         Box::new(Self { meta, records: records.to_vec(), batch: 700, next: 0 })
     }
@@ -53,7 +54,7 @@ pub(crate) fn seed() -> u64 {
 }
 
 pub(crate) fn record(space: u32, address: u64, length: u64, op: Op) -> Record {
-    Record { time_ns: 0, op, space, address, length, buffer: None }
+    Record { time_ns: 0, op, space, address, length, buffer: None, client: 0 }
 }
 
 /// Records over a few spaces, with reuse, runs, both ends of the address range and odd lengths.
@@ -166,6 +167,50 @@ fn a_huge_request_goes_over_several_chunks() {
 }
 
 #[test]
+fn evictions_are_no_requests() {
+    let evict =
+        |address, length| Record { client: 5, time_ns: 7, ..record(0, address, length, Op::Evict) };
+    let records = [
+        record(0, 8192, 8192, Op::Read),
+        evict(8192, 4096),
+        // The first block is not known yet.
+        evict(4096, 8192),
+        record(0, 4096, 4096, Op::Write),
+        record(0, 0, 4096, Op::Read),
+        evict(4096, 4096),
+    ];
+    let gone = |after, block| Gone { after, block, client: 5, time_ns: 7 };
+    for (evictions, expected) in [(true, vec![gone(2, 0), gone(2, 0), gone(4, 2)]), (false, vec![])]
+    {
+        let options = BlockOptions { evictions, ..Default::default() };
+        let reader = MemoryReader::boxed(Unit::Bytes, &records);
+        let mut stream = BlockStream::new(reader, &options).unwrap();
+        let mut refs = Vec::new();
+        assert!(stream.next_chunk(&mut refs).unwrap());
+        assert_eq!(stream.evictions(), expected);
+        assert_eq!((refs.len(), stream.record_ends()), (4, &[2, 3, 4][..]));
+        assert_eq!((stream.seen().records, stream.unique()), (3, 4));
+        assert_eq!(stream.left_out(), if evictions { 0 } else { 3 });
+        assert!(!stream.next_chunk(&mut refs).unwrap());
+    }
+}
+
+#[test]
+fn many_evictions_end_a_chunk() {
+    let mut records = vec![record(0, 0, 4096, Op::Read)];
+    records.extend((0..CHUNK_REFERENCES + 9).map(|_| record(0, 0, 4096, Op::Evict)));
+    let options = BlockOptions { evictions: true, ..Default::default() };
+    let mut stream =
+        BlockStream::new(MemoryReader::boxed(Unit::Bytes, &records), &options).unwrap();
+    let mut refs = Vec::new();
+    let mut sizes = Vec::new();
+    while stream.next_chunk(&mut refs).unwrap() {
+        sizes.push((refs.len(), stream.evictions().len()));
+    }
+    assert_eq!(sizes, [(1, CHUNK_REFERENCES), (0, 9)]);
+}
+
+#[test]
 fn origins_follow_the_buffer() {
     let mut request = record(2, 4000, 8192, Op::Read);
     request.buffer = Some(100_000);
@@ -173,7 +218,7 @@ fn origins_follow_the_buffer() {
     let options = BlockOptions { origins: true, ..Default::default() };
     let found = whole(MemoryReader::boxed(Unit::Bytes, &[request]), &options);
     let expected = [100_000, 100_096, 104_192];
-    let expected = expected.map(|at| Origin { space: 2, time_ns: 9, buffer: Some(at) });
+    let expected = expected.map(|at| Origin { space: 2, time_ns: 9, buffer: Some(at), client: 0 });
     assert_eq!(found.origins, expected);
     // Whole blocks of a block trace, over the end of a chunk.
     let mut request = record(0, 7, CHUNK_REFERENCES as u64 + 2, Op::Read);

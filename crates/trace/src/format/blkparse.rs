@@ -142,7 +142,7 @@ impl TextFormat for BlkParse {
         device_key(&mut self.key, event.major, event.minor);
         let space = spaces.number(&self.key)?;
         let time_ns = event.time_ns;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer: None }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
     }
 
     fn end(&self) -> Parse<()> {

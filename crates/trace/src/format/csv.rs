@@ -174,6 +174,7 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
         has_ops: has(|role| *role == Role::Op),
         has_time: has(|role| matches!(role, Role::Time(_))),
         has_buffers: has(|role| *role == Role::Buffer),
+        has_evictions: false,
     };
     let has_spaces = has(|role| *role == Role::Space);
     let spaces = if has_spaces { Spaces::default() } else { Spaces::single() };
@@ -253,8 +254,15 @@ impl Csv {
 impl TextFormat for Csv {
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
         let mut fields = Split { rest: Some(line), delimiter: self.delimiter };
-        let mut record =
-            Record { time_ns: 0, op: Op::Read, space: 0, address: 0, length: 1, buffer: None };
+        let mut record = Record {
+            time_ns: 0,
+            op: Op::Read,
+            space: 0,
+            address: 0,
+            length: 1,
+            buffer: None,
+            client: 0,
+        };
         for (index, &role) in self.roles.iter().enumerate() {
             let Some(field) = fields.next() else {
                 return expected(format!("column {}", index + 1), line);
@@ -394,7 +402,7 @@ impl TextWrite for CsvWrite {
             match (self.meta.has_ops, record.op) {
                 (true, Op::Read) => write!(out, "r,")?,
                 (true, Op::Write) => write!(out, "w,")?,
-                (false, _) => {}
+                (false, _) | (true, Op::Evict) => {}
             }
             let plain = |byte: u8| byte.is_ascii_graphic() && !b",\"".contains(&byte);
             if name.bytes().all(plain) {

@@ -58,6 +58,6 @@ impl TextFormat for DiskSim {
         fields.end()?;
         check_request(Unit::Bytes, address, length)?;
         let space = spaces.number(without_zeros(device))?;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer: None }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
     }
 }

@@ -56,7 +56,7 @@ impl TextFormat for Fiu {
         check_request(Unit::Bytes, address, length)?;
         device_key(&mut self.key, major, minor);
         let space = spaces.number(&self.key)?;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer: None }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) fn bare_meta(format: &'static str) -> Meta {
         has_ops: false,
         has_time: false,
         has_buffers: false,
+        has_evictions: false,
     }
 }
 
@@ -52,7 +53,15 @@ impl TextFormat for Lis {
         fields.number("request number")?;
         fields.end()?;
         check_request(Unit::Blocks, address, length)?;
-        Ok(Some(Record { time_ns: 0, op: Op::Read, space: 0, address, length, buffer: None }))
+        Ok(Some(Record {
+            time_ns: 0,
+            op: Op::Read,
+            space: 0,
+            address,
+            length,
+            buffer: None,
+            client: 0,
+        }))
     }
 }
 

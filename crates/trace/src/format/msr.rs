@@ -65,7 +65,7 @@ impl TextFormat for Msr {
         self.key.push(b'_');
         self.key.extend_from_slice(without_zeros(disk));
         let space = spaces.number(&self.key)?;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer: None }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
     }
 }
 

@@ -72,6 +72,7 @@ fn open(input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
         has_ops: false,
         has_time: true,
         has_buffers: false,
+        has_evictions: false,
     };
     Ok(Box::new(OracleGeneral { input, meta, spaces: Spaces::single() }))
 }
@@ -104,6 +105,7 @@ impl Reader for OracleGeneral {
             address: eight(bytes, 4),
             length: 1,
             buffer: None,
+            client: 0,
         }));
         self.input.consume(taken * SIZE);
         if taken < count {

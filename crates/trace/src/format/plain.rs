@@ -41,7 +41,15 @@ pub(crate) fn block(line: &[u8]) -> Parse<Option<Record>> {
     let address = fields.number("block number")?;
     fields.end()?;
     check_request(Unit::Blocks, address, 1)?;
-    Ok(Some(Record { time_ns: 0, op: Op::Read, space: 0, address, length: 1, buffer: None }))
+    Ok(Some(Record {
+        time_ns: 0,
+        op: Op::Read,
+        space: 0,
+        address,
+        length: 1,
+        buffer: None,
+        client: 0,
+    }))
 }
 
 fn create(path: &Path, meta: &Meta) -> Result<Box<dyn Writer>, Error> {

@@ -63,6 +63,7 @@ fn open(input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
         has_ops: true,
         has_time: true,
         has_buffers: format.has_buffers,
+        has_evictions: false,
     };
     Ok(TextReader::boxed(lines, format, meta, Spaces::default()))
 }
@@ -153,7 +154,7 @@ impl TextFormat for Recorded {
         check_request(Unit::Blocks, address, length)?;
         let name = || self.names.get(&id).cloned();
         let space = spaces.number_named(without_zeros(file), name)?;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer, client: 0 }))
     }
 }
 

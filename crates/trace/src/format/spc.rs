@@ -42,6 +42,7 @@ pub(crate) fn disk_meta(format: &'static str) -> Meta {
         has_ops: true,
         has_time: true,
         has_buffers: false,
+        has_evictions: false,
     }
 }
 
@@ -65,7 +66,7 @@ impl TextFormat for Spc {
         let time_ns = fields.decimal("timestamp in seconds", 9)?;
         check_request(Unit::Bytes, address, length)?;
         let space = spaces.number(without_zeros(unit))?;
-        Ok(Some(Record { time_ns, op, space, address, length, buffer: None }))
+        Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
     }
 }
 

@@ -90,7 +90,7 @@ fn message(name: &str, options: &str, bytes: &[u8]) -> String {
 }
 
 fn record(time_ns: u64, op: Op, space: u32, address: u64, length: u64) -> Record {
-    Record { time_ns, op, space, address, length, buffer: None }
+    Record { time_ns, op, space, address, length, buffer: None, client: 0 }
 }
 
 #[test]
@@ -301,6 +301,7 @@ fn uct_meta(unit: Unit) -> Meta {
         has_ops: true,
         has_time: true,
         has_buffers: true,
+        has_evictions: false,
     }
 }
 
@@ -330,13 +331,16 @@ fn random_trace(random: &mut Random, meta: Meta, spaces: u32, most: u64) -> Whol
         let space = random.below(u64::from(spaces).min(seen + 1)) as u32;
         seen = seen.max(u64::from(space) + 1);
         let write = meta.has_ops && random.below(3) == 0;
+        let evicts = meta.has_evictions && random.below(3) == 0;
+        let op = if write { Op::Write } else { Op::Read };
         Record {
             time_ns: if meta.has_time { time_ns } else { 0 },
-            op: if write { Op::Write } else { Op::Read },
+            op: if evicts { Op::Evict } else { op },
             space,
             address: (random.next_u64() >> random.below(64)) / 1024 / step * step,
             length: (1 + random.below(most)) * step,
             buffer: meta.has_buffers.then(|| random.next_u64() >> random.below(64)),
+            client: if meta.has_evictions { random.below(64) as u8 } else { 0 },
         }
     });
     let records = records.collect();
@@ -360,6 +364,7 @@ fn what_a_writer_writes_its_reader_reads() {
         ("uct", uct_meta(Unit::Blocks), 300, 100),
         ("uct", uct_meta(Unit::Bytes), 5, 100),
         ("uct", bare.clone(), 1, 1),
+        ("uct", Meta { has_evictions: true, ..uct_meta(Unit::Bytes) }, 5, 100),
         ("plain", bare.clone(), 1, 1),
         ("trc", bare.clone(), 1, 1),
         ("lis", bare.clone(), 1, 100),
@@ -526,4 +531,22 @@ fn memory_for_names_is_limited() {
         text.push_str(&format!("{space},0,512,r,0\n"));
     }
     assert!(message("spc", "", text.as_bytes()).contains("more than 1048576 devices or files"));
+}
+
+#[test]
+fn only_uct_holds_evictions() {
+    let meta = Meta { has_evictions: true, ..uct_meta(Unit::Bytes) };
+    let record = record(0, Op::Evict, 0, 4096, 512);
+    let names = vec!["0".to_owned()];
+    for name in ["spc", "msr", "csv"] {
+        let refused = written(name, &(meta.clone(), vec![record], names.clone(), 0));
+        let why = format!("{name} cannot hold the evictions of this trace; uct can");
+        assert!(refused.unwrap_err().to_string().contains(&why));
+    }
+    // Nor does a trace that was said to have none.
+    for name in ["spc", "uct"] {
+        let meta = Meta { has_evictions: false, has_buffers: false, ..meta.clone() };
+        let refused = written(name, &(meta, vec![record], names.clone(), 0));
+        assert!(refused.unwrap_err().to_string().contains("it is an eviction"), "{name}");
+    }
 }

@@ -27,7 +27,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const MAGIC: &[u8; 8] = b"\x93UCT\r\n\x1a\n";
+/// Of traces with evictions 2, so that a program that does not know these refuses the trace.
 const VERSION: u16 = 1;
+const VERSION_WITH_EVICTIONS: u16 = 2;
 const HEADER: usize = 24;
 const CHUNK_HEAD: usize = 8;
 /// Longest body: it must fit the input buffer, and no length read from a file may ask for more.
@@ -40,6 +42,7 @@ const CHUNK_RECORDS: usize = 4096;
 const CHUNK_NAMES: usize = 128 << 10;
 const WRITE: u64 = 1;
 const BUFFER: u64 = 2;
+const EVICTION: u64 = 4;
 
 fn open(mut input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
     let bytes = input.peek(HEADER)?;
@@ -59,8 +62,11 @@ fn header(bytes: &[u8]) -> Result<Meta, String> {
         return Err("the magic of a .uct trace".into());
     }
     let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    if version != VERSION {
-        return Err(format!("version {VERSION}, not {version} (a newer program reads that)"));
+    if version != VERSION && version != VERSION_WITH_EVICTIONS {
+        return Err(format!(
+            "version {VERSION} or {VERSION_WITH_EVICTIONS}, not {version} (a newer program reads \
+             that)"
+        ));
     }
     if crc32fast::hash(&bytes[..20]).to_le_bytes() != four(bytes, 20) {
         return Err("a header that fits its checksum".into());
@@ -79,6 +85,7 @@ fn header(bytes: &[u8]) -> Result<Meta, String> {
         has_ops: flags & 1 != 0,
         has_time: flags & 2 != 0,
         has_buffers: flags & 4 != 0,
+        has_evictions: version == VERSION_WITH_EVICTIONS,
     })
 }
 
@@ -103,7 +110,7 @@ impl Reader for Uct {
             let bytes = self.input.peek(CHUNK_HEAD + length + SLACK)?;
             let slack = (bytes.len() - CHUNK_HEAD - length).min(SLACK);
             let body = &bytes[CHUNK_HEAD..CHUNK_HEAD + length + slack];
-            let end = decode(body, slack, self.meta.unit, &mut self.spaces, records);
+            let end = decode(body, slack, &self.meta, &mut self.spaces, records);
             self.count += (records.len() - before) as u64;
             let end = end.map_err(|wrong| match wrong {
                 Wrong::Body(expected) => self.input.damaged(expected, "another"),
@@ -175,7 +182,7 @@ enum Wrong {
 fn decode(
     body: &[u8],
     slack: usize,
-    unit: Unit,
+    meta: &Meta,
     spaces: &mut Spaces,
     records: &mut Vec<Record>,
 ) -> Result<Option<u64>, Wrong> {
@@ -192,22 +199,25 @@ fn decode(
         let name = rest.name().ok_or(Wrong::Body("the name of a space"))?;
         spaces.push(name).map_err(Wrong::Fault)?;
     }
-    let columns = rest.columns(count, slack).ok_or(Wrong::Body("six columns of numbers"))?;
+    let most_marks = if meta.has_evictions { WRITE | BUFFER | EVICTION } else { WRITE | BUFFER };
+    let columns = rest.columns(count, slack, meta.has_evictions);
+    let columns = columns.ok_or(Wrong::Body("its columns of numbers"))?;
     records.reserve(count);
     let known = spaces.names().len() as u64;
-    if all_good(&columns, unit, known) {
+    if all_good(&columns, meta.unit, known) {
         append(&columns, count, records);
         return Ok(None);
     }
     let before = records.len();
     append(&columns, count, records);
     for index in 0..count {
-        let bad_marks = columns[MARKS].at(index) > WRITE | BUFFER;
-        let Record { address, length, .. } = records[before + index];
-        let good = if bad_marks || columns[SPACE].at(index) >= known {
-            Err(Wrong::Body("the number of a known space, and known marks"))
+        let bad_marks = is_bad(columns[MARKS].at(index), most_marks);
+        let Record { address, length, client, .. } = records[before + index];
+        let bad_client = columns[CLIENT].at(index) != u64::from(client);
+        let good = if bad_marks || bad_client || columns[SPACE].at(index) >= known {
+            Err(Wrong::Body("the number of a known space, known marks, and a client below 256"))
         } else {
-            check_request(unit, address, length).map_err(Wrong::Fault)
+            check_request(meta.unit, address, length).map_err(Wrong::Fault)
         };
         if good.is_err() {
             records.truncate(before + index);
@@ -217,23 +227,31 @@ fn decode(
     Ok(None)
 }
 
-/// Places of the columns in a body.
+/// Columns in a body, and their places. Only traces with evictions have the last one.
+const COLUMNS: usize = 7;
 const MARKS: usize = 1;
 const SPACE: usize = 2;
 const ADDRESS: usize = 3;
 const LENGTH: usize = 4;
+const CLIENT: usize = 6;
+
+/// Whether marks are unknown: a write that is an eviction too, or one with a larger number.
+fn is_bad(marks: u64, most: u64) -> bool {
+    marks > most || marks & WRITE != 0 && marks & EVICTION != 0
+}
 
 /// Whether the bounds of the columns alone rule out a bad record, as they mostly do.
-fn all_good(columns: &[Column; 6], unit: Unit, known: u64) -> bool {
+fn all_good(columns: &[Column; COLUMNS], unit: Unit, known: u64) -> bool {
     let most = |column: usize| columns[column].most().unwrap_or(u64::MAX);
     let length = most(LENGTH).saturating_add(1);
     most(MARKS) <= WRITE | BUFFER
+        && most(CLIENT) <= u64::from(u8::MAX)
         && most(SPACE) < known
         && check_request(unit, most(ADDRESS), length).is_ok()
 }
 
 /// Appends the records of the columns as they are.
-fn append(columns: &[Column; 6], count: usize, records: &mut Vec<Record>) {
+fn append(columns: &[Column; COLUMNS], count: usize, records: &mut Vec<Record>) {
     let varies = |column: usize| columns[column].width > 0;
     if count > 0 && (0..columns.len()).all(|column| column == ADDRESS || !varies(column)) {
         // A bare list of block numbers: the other columns never change.
@@ -245,16 +263,21 @@ fn append(columns: &[Column; 6], count: usize, records: &mut Vec<Record>) {
 }
 
 #[inline(always)]
-fn record(columns: &[Column; 6], index: usize) -> Record {
-    let [time, marks, space, address, length, buffer] = columns;
+fn record(columns: &[Column; COLUMNS], index: usize) -> Record {
+    let [time, marks, space, address, length, buffer, client] = columns;
     let mark = marks.at(index);
     Record {
         time_ns: time.at(index),
-        op: if mark & WRITE == 0 { Op::Read } else { Op::Write },
+        op: match mark & (WRITE | EVICTION) {
+            0 => Op::Read,
+            WRITE => Op::Write,
+            _ => Op::Evict,
+        },
         space: space.at(index) as u32,
         address: address.at(index),
         length: length.at(index).wrapping_add(1),
         buffer: (mark & BUFFER != 0).then(|| buffer.at(index)),
+        client: client.at(index) as u8,
     }
 }
 
@@ -280,10 +303,17 @@ impl<'a> Bytes<'a> {
         String::from_utf8(name.to_owned()).ok()
     }
 
-    /// The columns; nothing may follow them but the slack.
-    fn columns(&mut self, count: usize, slack: usize) -> Option<[Column<'a>; 6]> {
-        let mut columns = [Column { base: 0, width: 0, mask: 0, bytes: &[] }; 6];
-        for column in &mut columns {
+    /// The columns; nothing may follow them but the slack. Clients are all 0 where there is no
+    /// column of them.
+    fn columns(
+        &mut self,
+        count: usize,
+        slack: usize,
+        has_clients: bool,
+    ) -> Option<[Column<'a>; COLUMNS]> {
+        let mut columns = [Column { base: 0, width: 0, mask: 0, bytes: &[] }; COLUMNS];
+        let there = if has_clients { COLUMNS } else { CLIENT };
+        for column in &mut columns[..there] {
             let base = eight(self.take(8)?, 0);
             let width = usize::from(self.take(1)?[0]);
             let mask = u64::MAX.checked_shr(64 - 8 * width.min(8) as u32).unwrap_or(0);
@@ -333,7 +363,8 @@ impl Column<'_> {
 fn create(path: &Path, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
     let mut output = Output::create(path)?;
     let mut header = MAGIC.to_vec();
-    header.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if meta.has_evictions { VERSION_WITH_EVICTIONS } else { VERSION };
+    header.extend_from_slice(&version.to_le_bytes());
     header.push(u8::from(meta.unit == Unit::Bytes));
     let flags = [meta.has_ops, meta.has_time, meta.has_buffers];
     header.push(flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u8::from(flag)));
@@ -341,14 +372,16 @@ fn create(path: &Path, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
     header.extend_from_slice(&[0; 4]);
     header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
     output.write(&header)?;
-    let unit = meta.unit;
+    let (unit, has_evictions) = (meta.unit, meta.has_evictions);
     let (pending, names) = (Vec::with_capacity(CHUNK_RECORDS), Vec::new());
-    Ok(Box::new(UctWriter { output, unit, pending, names, new_names: 0, known: 0, count: 0 }))
+    let (new_names, known, count) = (0, 0, 0);
+    Ok(Box::new(UctWriter { output, unit, has_evictions, pending, names, new_names, known, count }))
 }
 
 struct UctWriter {
     output: Output,
     unit: Unit,
+    has_evictions: bool,
     pending: Vec<Record>,
     /// Names of the new spaces as they will stand in the chunk, and how many they are.
     names: Vec<u8>,
@@ -366,6 +399,9 @@ impl Writer for UctWriter {
                 let Record { address, length, .. } = record;
                 let reason = format!("address {address}, length {length} is out of range");
                 return Err(refused(self.output.path(), self.count, &reason));
+            }
+            if record.op == Op::Evict && !self.has_evictions {
+                return Err(refused(self.output.path(), self.count, "it is an eviction"));
             }
             while self.known <= record.space {
                 self.name(spaces)?;
@@ -412,19 +448,25 @@ impl UctWriter {
         body.extend_from_slice(&self.new_names.to_le_bytes());
         body.append(&mut self.names);
         self.new_names = 0;
-        let columns: [fn(&Record) -> u64; 6] = [
+        let columns: [fn(&Record) -> u64; COLUMNS] = [
             |record| record.time_ns,
             |record| {
-                let write = if record.op == Op::Write { WRITE } else { 0 };
-                write | if record.buffer.is_some() { BUFFER } else { 0 }
+                let op = match record.op {
+                    Op::Read => 0,
+                    Op::Write => WRITE,
+                    Op::Evict => EVICTION,
+                };
+                op | if record.buffer.is_some() { BUFFER } else { 0 }
             },
             |record| u64::from(record.space),
             |record| record.address,
             |record| record.length - 1,
             |record| record.buffer.unwrap_or(0),
+            |record| record.client.into(),
         ];
-        for column in columns {
-            let numbers = || self.pending.iter().map(column);
+        let there = if self.has_evictions { COLUMNS } else { CLIENT };
+        for column in &columns[..there] {
+            let numbers = || self.pending.iter().map(*column);
             let (base, most) = (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0));
             let width = (64 - (most - base).leading_zeros()).div_ceil(8) as usize;
             body.extend_from_slice(&base.to_le_bytes());

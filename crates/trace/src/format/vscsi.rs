@@ -152,7 +152,7 @@ fn parse(bytes: &[u8], layout: Layout) -> Parse<Option<Record>> {
         return expected("a time below 2^54 us", micros.to_string().as_bytes());
     };
     check_request(Unit::Bytes, address, length)?;
-    Ok(Some(Record { time_ns, op, space: 0, address, length, buffer: None }))
+    Ok(Some(Record { time_ns, op, space: 0, address, length, buffer: None, client: 0 }))
 }
 
 #[inline]

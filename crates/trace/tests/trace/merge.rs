@@ -33,7 +33,7 @@ impl Reader for Memory {
 fn memory(has_time: bool, records: &[(u64, u32, u64)]) -> Memory {
     let record = |&(time_ns, space, address): &(u64, u32, u64)| {
         let buffer = Some(77);
-        Record { time_ns, op: Op::Read, space, address, length: 1, buffer }
+        Record { time_ns, op: Op::Read, space, address, length: 1, buffer, client: 0 }
     };
     let meta = Meta {
         format: "memory",
@@ -42,6 +42,7 @@ fn memory(has_time: bool, records: &[(u64, u32, u64)]) -> Memory {
         has_ops: true,
         has_time,
         has_buffers: true,
+        has_evictions: false,
     };
     let spaces = (0..3).map(|space| format!("disk {space}")).collect();
     Memory { meta, records: records.iter().map(record).collect(), batch: 2, spaces }

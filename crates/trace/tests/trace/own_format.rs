@@ -24,6 +24,7 @@ fn a_format_of_ones_own_is_converted() {
         address,
         length,
         buffer: None,
+        client: 0,
     };
     let read = record(500_000_000, Op::Read, 0, 4096, 8192);
     assert_eq!(records, [read, record(1_250_000_000, Op::Write, 1, 0, 512)]);

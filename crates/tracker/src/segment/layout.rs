@@ -6,7 +6,7 @@ use std::ops::Range;
 /// First word of a segment.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"UndrCct\x01");
 /// Increases with every change of the layout.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Words of the header.
 pub const HEADER: usize = 4096;
@@ -45,8 +45,16 @@ pub const RING_TAIL: usize = 16;
 pub const RING_HEAD: usize = 24;
 /// State of the contents: 0 not allocated, 1 allocated, 2 the kernel refuses to read them.
 pub const CONTENTS: usize = 33;
+/// Process that records what the program does, or 0.
+pub const RECORDER: usize = 34;
 /// Number of the last ticket.
 pub const NEXT_TICKET: usize = 40;
+/// Records for the recorder that were lost.
+pub const CALLS_LOST: usize = 41;
+/// Number of the next record for the recorder.
+pub const CALLS_TAIL: usize = 48;
+/// Number of the next record that the recorder takes.
+pub const CALLS_HEAD: usize = 56;
 /// 1 while the sender sleeps until it is woken.
 pub const ASLEEP: usize = 32;
 
@@ -148,14 +156,20 @@ impl Layout {
         start..start + ((FRAME_BUCKET / 2 * FRAME_HEAD) << self.frame_bits)
     }
 
-    /// Length in bytes without contents and heads, which are allocated only if a server wants
-    /// contents.
+    /// The words of the recorder's ring, as long as the sender's.
+    pub fn calls(&self) -> Range<usize> {
+        let start = self.heads().end;
+        start..start + (CELL << self.ring_bits)
+    }
+
+    /// Length in bytes without what is allocated only when it is wanted: contents and heads, and
+    /// the recorder's ring.
     pub fn table_bytes(&self) -> usize {
         self.links().end * 8
     }
 
     /// Total length in bytes.
     pub fn bytes(&self) -> usize {
-        self.heads().end * 8
+        self.calls().end * 8
     }
 }
