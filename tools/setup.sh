@@ -65,10 +65,14 @@ tools() {
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
 }
 
-# TPC-C for the tests with databases, pinned in tools/go-tpc, into the target folder.
-go_tpc() {
+# What is no package of Debian, into the target folder: TPC-C for the tests with databases, pinned in
+# tools/go-tpc, and PostgreSQL 18, pinned in tools/experiment/install.py.
+other_tools() {
     target=${CARGO_TARGET_DIR:-target}
     case $target in /*) ;; *) target=$PWD/$target ;; esac
+    mkdir -p "$target/tools"
+    python3 tools/experiment/install.py "$target/tools" ||
+        echo "setup: tests with PostgreSQL 18 will be left out" >&2
     built=$target/tools/go-tpc
     [ ! -x "$built" ] || return 0
     echo "setup: building go-tpc"
@@ -92,13 +96,13 @@ fi
 extra=""
 [ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
 if [ -z "$wanted$extra" ]; then
-    [ "$stage" = test ] && go_tpc
+    [ "$stage" = test ] && other_tools
     exit 0
 fi
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     [ -z "$extra" ] || echo "setup: tests will be left out for want of packages: $extra" >&2
-    [ "$stage" = test ] && go_tpc
+    [ "$stage" = test ] && other_tools
     [ -z "$wanted" ] && exit 0
     echo "setup: missing packages; as root, run: apt-get install$wanted" >&2
     exit 1
@@ -117,5 +121,5 @@ fi
 # shellcheck disable=SC2086 # lists of words
 DEBIAN_FRONTEND=noninteractive \
     apt-get install -y --no-install-recommends ca-certificates $wanted $extra
-[ "$stage" = test ] && go_tpc
+[ "$stage" = test ] && other_tools
 have_rust || { echo "setup: Rust $need or newer is still missing" >&2; exit 1; }

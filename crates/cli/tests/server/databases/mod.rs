@@ -1,8 +1,9 @@
 //! Unmodified databases under TPC-C on a volume: their evictions become known by the preloaded
 //! library, their blocks are placed, they find their data sound afterwards, and what is believed
-//! of their caches is compared with what they say of them. In `together.rs` both at once.
+//! of their caches is compared with what they say of them. In `together.rs` all at once, and the
+//! server is killed.
 //!
-//! `UNDERCROFT_TPCC_SECONDS` is how long each runs, 60 by default.
+//! `UNDERCROFT_TPCC_SECONDS` is how long each runs by itself, 20 by default.
 
 mod mariadb;
 mod postgres;
@@ -48,6 +49,8 @@ trait Database {
     const STOP: Signal;
     /// Statements: to have it write all that it changed, and then be again as it was.
     const CLEAN: [&'static str; 2];
+    /// A statement: from now on, what is committed is durable.
+    const DURABLE: &'static str;
 
     /// Makes an empty database in the folder `files/data`.
     fn create(home: &Home);
@@ -65,10 +68,9 @@ trait Database {
 
 #[test]
 fn mariadb_is_a_client_that_cooperates() {
-    experiment::<mariadb::MariaDb>(|when, score, late| {
-        // Whatever is still to be written, what is wrong is wrong.
-        let precision = if when == When::Busy { 0.98 } else { 0.99 };
-        assert!(score("precision") >= precision && score("recall") >= 0.99);
+    experiment::<mariadb::MariaDb>(|_, score, late| {
+        // In so short a time not all memory that is no cache is forgotten: up to 1 % of this pool.
+        assert!(score("precision") >= 0.98 && score("recall") >= 0.99);
         // Of so small a database and pool; docs/user/databases.md has larger ones.
         assert!(late < 0.15, "{late}");
     });
@@ -122,7 +124,7 @@ fn experiment<D: Database>(good: impl Fn(When, &dyn Fn(&str) -> f64, f64)) {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 
     let database = home.attached::<D>(&server.uri("d"), &[]);
-    let seconds = std::env::var("UNDERCROFT_TPCC_SECONDS").unwrap_or_else(|_| "60".to_owned());
+    let seconds = std::env::var("UNDERCROFT_TPCC_SECONDS").unwrap_or_else(|_| "20".to_owned());
     let run = home.tpcc::<D>(&["--threads", "4", "--time", &format!("{seconds}s"), "run"]);
     let mut load = home.command(&run).spawn().unwrap();
     // Near the end, when the database has used all of its cache.
@@ -188,11 +190,14 @@ fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "databases: {name} skipped: {why}");
 }
 
+/// Where tools/setup.sh puts what it builds and fetches: in the target folder.
+fn tools() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("tools")
+}
+
 /// Whether a database and what it takes are there: where go-tpc is. Says what is not.
 fn available<D: Database>(more: &[&str]) -> Option<String> {
-    // Where tools/setup.sh builds it: in the target folder.
-    let test = std::env::current_exe().unwrap();
-    let tpcc = test.ancestors().nth(3).unwrap().join("tools/go-tpc");
+    let tpcc = tools().join("go-tpc");
     if !tpcc.is_file() {
         skipped(D::NAME, "go-tpc is not built (it takes Go 1.21)");
         return None;

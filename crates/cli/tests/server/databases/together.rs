@@ -1,91 +1,153 @@
-//! Two databases on two volumes of one server, each its own client, both with a limit on their
-//! memory. The server hangs, is killed, and comes back: what is behind a volume waits for it in
-//! `nbdkit`'s filter that tries again, as a kernel's driver would, and the libraries find it again.
+//! Three databases on three volumes of one server, each its own client with a limit on its memory.
+//! The server hangs, is killed, and comes back: what is behind a volume waits for it in `nbdkit`'s
+//! filter that tries again, as a kernel's driver would, and the libraries find it again. Then the
+//! databases are killed too. What they had acknowledged is there when they come back, and they find
+//! their data sound.
 
+use std::path::Path;
 use std::process::Child;
-use std::thread::sleep;
+use std::thread::{Scope, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::mariadb::MariaDb;
-use super::postgres::Postgres;
-use super::{Database, Home, PATIENCE, Place, Running, Value, available, fs, skipped, words};
+use super::postgres::{Postgres, Postgres18};
+use super::{
+    Database, Home, PATIENCE, Place, Running, Value, available, fs, skipped, tools, words,
+};
 use super::{Permissions, PermissionsExt};
 use crate::support::{Server, text};
 
 /// What volumes are like.
 const VOLUME: &str = "size=2GiB,cache=32MiB,policy=mq,placement=eviction,on-hit=move,staging=auto";
 
-/// How long TPC-C runs: a while before the server hangs, and a while after it is back.
-const SECONDS: &str = "24";
+/// How long TPC-C runs at most: it is ended when the server is back and has heard enough.
+const TIME: &str = "10m";
+
+/// The volumes, one for each database.
+const VOLUMES: [&str; 3] = ["my", "pg", "new"];
 
 #[test]
-fn two_databases_on_one_server_go_on_when_it_comes_back() {
-    let limit = ["nbdkit", "prlimit"];
-    let programs = (available::<MariaDb>(&limit), available::<Postgres>(&limit));
-    let (Some(tpcc), Some(_)) = programs else { return };
+fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
+    let more = ["nbdkit", "prlimit"];
+    let programs =
+        [available::<MariaDb>(&more), available::<Postgres>(&more), available::<Postgres18>(&more)];
+    let [Some(tpcc), Some(_), Some(_)] = programs else { return };
+    if !tools().join("postgresql-18").is_dir() {
+        return skipped("databases together", "PostgreSQL 18 is not installed by tools/setup.sh");
+    }
     let place = Place::new();
     fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
     let serve = || {
-        let volumes = format!("--volume my=file:my.img,{VOLUME} --volume pg=file:pg.img,{VOLUME}");
-        let server = place.serve(&volumes);
+        let volume = |name: &str| format!("--volume {name}=file:{name}.img,{VOLUME}");
+        let server = place.serve(&VOLUMES.map(volume).join(" "));
         fs::set_permissions(place.path("socket"), Permissions::from_mode(0o777)).unwrap();
         server
     };
     let server = serve();
-    let homes = [Home::new(tpcc.clone()), Home::new(tpcc)];
-    let uris = ["my", "pg"].map(|volume| server.uri(volume));
-    let relays = [0, 1].map(|at| Relay::new(&homes[at].place, &uris[at]));
-    let disks = (homes[0].disk(&relays[0].uri), homes[1].disk(&relays[1].uri));
-    let disks = match disks {
-        (Ok(my), Ok(pg)) => [my, pg],
-        (Err(why), _) | (_, Err(why)) => return skipped("two databases", &why),
-    };
+    let uris = VOLUMES.map(|volume| server.uri(volume));
+    let homes = VOLUMES.map(|_| Home::new(tpcc.clone()));
+    let relays = [0, 1, 2].map(|at| Relay::new(&homes[at].place, &uris[at]));
+    let mut disks = Vec::new();
+    for (home, relay) in homes.iter().zip(&relays) {
+        match home.disk(&relay.uri) {
+            Ok(disk) => disks.push(disk),
+            Err(why) => return skipped("databases together", &why),
+        }
+    }
+    let [at_my, at_pg, at_new] = &homes;
     std::thread::scope(|scope| {
-        scope.spawn(|| homes[0].fill::<MariaDb>());
-        scope.spawn(|| homes[1].fill::<Postgres>());
+        scope.spawn(|| at_my.fill::<MariaDb>());
+        scope.spawn(|| at_pg.fill::<Postgres>());
+        scope.spawn(|| at_new.fill::<Postgres18>());
     });
+    forget_what_is_cached(&place);
+
+    let server = std::thread::scope(|scope| {
+        let my = Part::<MariaDb>::start(scope, at_my, &uris[0]);
+        let pg = Part::<Postgres>::start(scope, at_pg, &uris[1]);
+        let new = Part::<Postgres18>::start(scope, at_new, &uris[2]);
+        // A test that fails does not wait for what is behind the volumes.
+        let _cut = Cut(&relays);
+        wait_for(&server, "known_evictions", 1000);
+        server.signal(Signal::STOP);
+        sleep(Duration::from_secs(2));
+        server.signal(Signal::CONT);
+        sleep(Duration::from_secs(2));
+        server.kill();
+        sleep(Duration::from_secs(1));
+        let server = serve();
+        wait_for(&server, "known_evictions", 1000);
+        wait_for(&server, "demotions_accepted", 1);
+        let marks = (my.end(&server, "my"), pg.end(&server, "pg"), new.end(&server, "new"));
+        forget_what_is_cached(&place);
+        scope.spawn(move || sound::<MariaDb>(at_my, marks.0));
+        scope.spawn(move || sound::<Postgres>(at_pg, marks.1));
+        scope.spawn(move || sound::<Postgres18>(at_new, marks.2));
+        server
+    });
+    for (home, disk) in homes.iter().zip(disks) {
+        home.sound(disk);
+    }
+    drop(relays);
+    assert_eq!(server.stop(), 0);
+}
+
+/// What is in the page cache would not be read from the volumes.
+fn forget_what_is_cached(place: &Place) {
     place.run("sync", &[]);
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+}
 
-    let limited = ["prlimit", "--as=2147483648", "--"];
-    let my = homes[0].attached::<MariaDb>(&uris[0], &limited);
-    let pg = homes[1].attached::<Postgres>(&uris[1], &limited);
-    let loads = [load::<MariaDb>(&homes[0]), load::<Postgres>(&homes[1])];
-    let told = |server: &Server, volume| {
+/// Waits until the server has counted so many on each volume.
+fn wait_for(server: &Server, what: &str, least: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    let count = |volume| {
         let stats = server.stats(volume);
-        stats["cooperation"]["known_evictions"].as_u64().unwrap_or_else(|| panic!("{stats}"))
+        stats["cooperation"][what].as_u64().unwrap_or_else(|| panic!("{stats}"))
     };
-    let wait_for_evictions = |server: &Server| {
-        let deadline = Instant::now() + PATIENCE;
-        while ["my", "pg"].iter().any(|volume| told(server, volume) < 1000) {
-            let stats = ["my", "pg"].map(|volume| server.stats(volume));
-            assert!(Instant::now() < deadline, "{stats:?}");
-            sleep(Duration::from_millis(100));
-        }
-    };
-    wait_for_evictions(&server);
-    server.signal(Signal::STOP);
-    sleep(Duration::from_secs(2));
-    server.signal(Signal::CONT);
-    sleep(Duration::from_secs(2));
-    server.kill();
-    sleep(Duration::from_secs(1));
-    let server = serve();
-    wait_for_evictions(&server);
-    for (load, name) in loads.into_iter().zip(["mariadb", "postgres"]) {
+    while VOLUMES.iter().any(|volume| count(volume) < least) {
+        let stats = VOLUMES.map(|volume| server.stats(volume));
+        assert!(Instant::now() < deadline, "{what}: {stats:?}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// A database under load, while marks are written into it.
+struct Part<'a, D: Database> {
+    home: &'a Home,
+    database: Running<'a, D>,
+    load: Child,
+    /// The number of marks that were acknowledged.
+    marks: ScopedJoinHandle<'a, u64>,
+}
+
+impl<'a, D: Database + 'a> Part<'a, D> {
+    fn start<'env>(scope: &'a Scope<'a, 'env>, home: &'a Home, uri: &str) -> Self {
+        let limited = ["prlimit", "--as=2147483648", "--"];
+        let database = home.attached::<D>(uri, &limited);
+        home.execute::<D>(D::DURABLE);
+        home.execute::<D>("create schema marks");
+        home.execute::<D>("create table marks.marks (id int primary key)");
+        let marks = scope.spawn(|| write_marks::<D>(home));
+        let run = home.tpcc::<D>(&["--threads", "2", "--time", TIME, "run"]);
+        let load = home.command(&run).spawn().unwrap();
+        Part { home, database, load, marks }
+    }
+
+    /// Ends the load, looks at all that was counted, and kills the database. Returns the number of
+    /// marks that must be there.
+    fn end(self, server: &Server, volume: &str) -> u64 {
+        let Self { home, mut database, load, marks } = self;
+        kill_process(Pid::from_child(&load), Signal::INT).unwrap();
         let output = load.wait_with_output().unwrap();
         let said = text(&output.stdout) + &text(&output.stderr);
         let orders = said.lines().rev().find_map(|line| line.split("tpmC: ").nth(1));
         let orders = orders.and_then(|rest| rest.split(',').next()?.trim().parse::<f64>().ok());
-        assert!(orders.is_some_and(|orders| orders > 0.0), "{name}: {said}");
-        assert!(!said.contains("run failed"), "{name}: {said}");
-    }
-    for (volume, home, pid) in
-        [("my", &homes[0], my.process.id()), ("pg", &homes[1], pg.process.id())]
-    {
-        let (checked, stats) = (home.checked(pid), server.stats(volume));
+        assert!(orders.is_some_and(|orders| orders > 0.0), "{volume}: {said}");
+        assert!(!said.contains("run failed"), "{volume}: {said}");
+        let (checked, stats) = (home.checked(database.process.id()), server.stats(volume));
         let shown = format!("{volume}: {checked} {stats}");
         let number = |name: &str| checked[name].as_u64().unwrap_or_else(|| panic!("{shown}"));
         assert!(number("connections") >= 2 && number("missed") < 100, "{shown}");
@@ -94,22 +156,44 @@ fn two_databases_on_one_server_go_on_when_it_comes_back() {
         let evictions = |client: &Value| client["evictions"].as_u64();
         assert_eq!(clients.len(), 1, "{shown}");
         assert!(evictions(&clients[0]).is_some_and(|evictions| evictions > 1000), "{shown}");
+        database.process.kill().unwrap();
+        database.process.wait().unwrap();
+        let acknowledged = marks.join().unwrap();
+        assert!(acknowledged > 20, "{volume}: {acknowledged} marks");
+        // PostgreSQL's other processes notice it a little later.
+        let deadline = Instant::now() + PATIENCE;
+        while is_in_use(&home.place.path("files/data")) {
+            assert!(Instant::now() < deadline, "{volume}: processes are left");
+            sleep(Duration::from_millis(20));
+        }
+        acknowledged
     }
-    sound(&homes[0], my);
-    sound(&homes[1], pg);
-    for (home, disk) in homes.iter().zip(disks) {
-        home.sound(disk);
-    }
-    drop(relays);
-    assert_eq!(server.stop(), 0);
 }
 
-fn load<D: Database>(home: &Home) -> Child {
-    let run = home.tpcc::<D>(&["--threads", "2", "--time", &format!("{SECONDS}s"), "run"]);
-    home.command(&run).spawn().unwrap()
+/// Commits one row after the other until the database has gone: how many it acknowledged.
+fn write_marks<D: Database>(home: &Home) -> u64 {
+    let commits = |mark: &u64| {
+        let insert = format!("insert into marks.marks values ({mark})");
+        let insert = [D::client(home), words(&[D::EXECUTE, &insert])].concat();
+        home.command(&insert).output().is_ok_and(|said| said.status.success())
+    };
+    (1..).take_while(commits).last().unwrap_or(0)
 }
 
-fn sound<D: Database>(home: &Home, database: Running<'_, D>) {
+/// Whether a process has this as its folder.
+fn is_in_use(folder: &Path) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .into_iter()
+        .any(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|its| its == folder))
+}
+
+/// Starts a database that was killed. What it had acknowledged is there, and all of it is sound.
+fn sound<D: Database>(home: &Home, marks: u64) {
+    let database = Running::<D>::start(home, D::command(home, false));
+    let ask = format!("select concat('marks=', count(*)) from marks.marks where id <= {marks}");
+    let found = home.run(&[D::client(home), words(&[D::EXECUTE, &ask])].concat());
+    assert!(found.contains(&format!("marks={marks}\n")), "{}: {marks}, {found}", D::NAME);
     home.run(&D::check(home));
     database.stop();
 }
@@ -137,6 +221,19 @@ impl Relay {
             sleep(Duration::from_millis(10));
         }
         Relay { process, uri: format!("nbd+unix:///?socket={socket}") }
+    }
+}
+
+/// Ends the relays when a test fails: whoever waits for a volume gets an error then.
+struct Cut<'a>(&'a [Relay]);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for relay in self.0 {
+                let _ = kill_process(Pid::from_child(&relay.process), Signal::KILL);
+            }
+        }
     }
 }
 
