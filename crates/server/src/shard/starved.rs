@@ -1,5 +1,5 @@
-//! Frames beside those of resident blocks: who may use them, which operations wait for one, and when
-//! these go on.
+//! Frames beside those of resident blocks: who may use them, which operations wait for one, and
+//! when these go on.
 
 use crate::job::JobKind;
 use crate::shard::content::{Memory, Running};
