@@ -40,6 +40,8 @@ pub struct FileOptions {
     /// Required size in bytes. A regular file that does not exist is created with this size,
     /// sparse.
     pub size: Option<u64>,
+    /// Refuse a file that does not exist, instead of creating it.
+    pub must_exist: bool,
     /// Refuse changes, and allow others to read the file at the same time.
     pub read_only: bool,
     /// Bypass the kernel's page cache (`O_DIRECT`); offsets and lengths must then be aligned.
@@ -58,7 +60,13 @@ impl FileOptions {
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions { size: None, read_only: false, direct: false, threads: FileOptions::THREADS }
+        FileOptions {
+            size: None,
+            must_exist: false,
+            read_only: false,
+            direct: false,
+            threads: FileOptions::THREADS,
+        }
     }
 }
 
@@ -73,6 +81,7 @@ pub struct FileStore {
     pool: IoPool,
     /// Whether requests use the kernel's page cache; the caller's thread may then read cached data.
     inline: bool,
+    is_new: bool,
 }
 
 /// State shared by the I/O threads.
@@ -92,6 +101,11 @@ impl FileStore {
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FileStore> {
         let name = format!("file:{}", path.display());
         Self::open_named(path, options, &name).map_err(|error| wrap(name, error))
+    }
+
+    /// Whether opening it created the file.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     fn open_named(path: &Path, options: &FileOptions, name: &str) -> io::Result<FileStore> {
@@ -115,11 +129,12 @@ impl FileStore {
             zeroes_fast: !options.read_only && holes.are_fast(),
             name: name.to_owned(),
         };
+        let is_new = opened.is_new;
         let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
         let inner =
             Inner { medium: Medium::new(facts), io, holes, durability: Durability::default() };
         let pool = IoPool::new(options.threads)?;
-        Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct })
+        Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct, is_new })
     }
 
     /// Checks a change and passes it to the pool. `change` returns whether the change must still be
@@ -270,6 +285,8 @@ struct Opened {
     size: u64,
     /// Sector size of a block device in bytes; `None` for a regular file.
     sector_bytes: Option<u32>,
+    /// Whether it was created.
+    is_new: bool,
 }
 
 fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
@@ -305,18 +322,25 @@ fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
         ));
     }
     let sector_bytes = if device { Some(rustix::fs::ioctl_blksszget(&file)?) } else { None };
-    Ok(Opened { file, size, sector_bytes })
+    Ok(Opened { file, size, sector_bytes, is_new: false })
 }
 
 fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
+    let missing = |why: &str| io::Error::new(ErrorKind::NotFound, why);
+    if options.must_exist {
+        return Err(missing("does not exist, and is not to be created (create=no)"));
+    }
+    // A device with a wrong name must not become a file in memory; /dev/shm has files.
+    let folder = directory(path);
+    let of_devices = |folder: &Path| folder.starts_with("/dev") && !folder.starts_with("/dev/shm");
+    if folder.canonicalize().is_ok_and(|folder| of_devices(&folder)) {
+        return Err(missing("does not exist, and no file is created below /dev"));
+    }
     let Some(size) = options.size else {
-        return Err(io::Error::new(
-            ErrorKind::NotFound,
-            "does not exist; give a size and it is made",
-        ));
+        return Err(missing("does not exist; give a size and it is made"));
     };
     if options.read_only {
-        return Err(io::Error::new(ErrorKind::NotFound, "does not exist, and is to be read-only"));
+        return Err(missing("does not exist, and is to be read-only"));
     }
     if size > MAX_BYTES {
         return invalid(format!("at most {MAX_BYTES} bytes can be addressed, not {size}"));
@@ -327,14 +351,14 @@ fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
         file.set_len(size)?;
         file.sync_all()?;
         // The file's name must also survive a crash before any data are called safe.
-        File::open(directory(path))?.sync_all()
+        File::open(&folder)?.sync_all()
     });
     if let Err(error) = made {
         // An incomplete volume must not be mistaken for a complete one later.
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
-    Ok(Opened { file, size, sector_bytes: None })
+    Ok(Opened { file, size, sector_bytes: None, is_new: true })
 }
 
 fn open_options(options: &FileOptions, flags: OFlags) -> OpenOptions {

@@ -17,8 +17,9 @@
 //! fail(read,n=3):  fail(write,p=0.01,seed=7,short=enospc):  fail(flush,every=2,stall=1s):
 //! fail(write,at=1MiB..2MiB):                            a bad place
 //! ```
-//! Options are in parentheses right behind the name, so that a path may contain commas. Within
-//! `concat` and `stripe` a path must have balanced parentheses and no semicolon.
+//! Options are in parentheses right behind the name. A path may stand in double quotes. It must
+//! where a character of it would separate: parentheses and semicolons within `concat` and `stripe`,
+//! commas in a volume's flag.
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use undercroft_text::Bytes;
 
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::OpenOptions;
-use crate::parse::{Parsed, Text, write_options};
+use crate::parse::{Parsed, Text, write_options, write_path};
 use crate::store::{Answer, Store};
 
 #[cfg(feature = "object")]
@@ -127,18 +127,22 @@ impl Description for ObjectSpec {
         let mut spec = self.clone();
         Box::pin(async move {
             spec.size = options.one_size(spec.size, &spec)?;
-            open(spec, options.read_only).await
+            open(spec, &options).await
         })
     }
 }
 
 #[cfg(feature = "object")]
-async fn open(spec: ObjectSpec, read_only: bool) -> io::Result<Arc<dyn Store>> {
-    Ok(Arc::new(BucketStore::open(&spec, read_only).await?))
+async fn open(spec: ObjectSpec, options: &OpenOptions) -> io::Result<Arc<dyn Store>> {
+    let (store, is_new) = BucketStore::open(&spec, options.read_only, options.must_exist).await?;
+    if is_new {
+        options.made(&store);
+    }
+    Ok(Arc::new(store))
 }
 
 #[cfg(not(feature = "object"))]
-async fn open(spec: ObjectSpec, _: bool) -> io::Result<Arc<dyn Store>> {
+async fn open(spec: ObjectSpec, _: &OpenOptions) -> io::Result<Arc<dyn Store>> {
     let why = format!("{spec}: this program was built without object stores (feature `object`)");
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
@@ -156,7 +160,10 @@ impl fmt::Display for ObjectSpec {
         f.write_str(name)?;
         write_options(f, [object, size, lease])?;
         match &self.place {
-            ObjectPlace::Folder(path) => write!(f, ":{}", path.display()),
+            ObjectPlace::Folder(path) => {
+                f.write_str(":")?;
+                write_path(f, path)
+            }
             ObjectPlace::Memory => f.write_str(":"),
             ObjectPlace::Bucket(_, bucket, prefix) => {
                 let slash = if prefix.is_empty() { "" } else { "/" };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use undercroft_text::Uri;
 
 use crate::medium::wrap;
-use crate::store::{Answer, Store};
+use crate::store::{Answer, Facts, Store};
 
 /// Connects to another NBD server's export, read-only if the second argument is true. The program
 /// provides this, since the protocol is not known here.
@@ -18,13 +18,22 @@ pub type Upstream = Arc<dyn Fn(Uri, bool) -> Answer<io::Result<Arc<dyn Store>>> 
 pub struct OpenOptions {
     /// Size in bytes, if the text gives none: that of a new store, and required of an existing one.
     pub size: Option<u64>,
+    /// Whether to refuse a store that does not exist, instead of creating it.
+    pub must_exist: bool,
     /// Whether to refuse changes.
     pub read_only: bool,
     /// Opens `nbd://` and similar addresses.
     pub upstream: Option<Upstream>,
+    /// Is told the facts of every store that opening creates.
+    pub on_made: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
 }
 
 impl OpenOptions {
+    /// Says that a store was created.
+    pub(crate) fn made(&self, store: &impl Store) {
+        self.on_made.iter().for_each(|tell| tell(store.facts()));
+    }
+
     /// The size from the text (`told`) or from these options; the error names `store`.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Parses the text of a store in parts that know their position, so that errors can point at it.
 
 use std::fmt;
+use std::path::Path;
 
-use undercroft_text::{Bytes, Time};
+use undercroft_text::{Bytes, Time, outside_quotes, unquoted};
 
 /// An error in a text, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,7 +105,7 @@ impl<'a> Text<'a> {
             return Ok((None, self));
         }
         let mut depth = 0;
-        for (at, c) in self.text().char_indices() {
+        for (at, c) in outside_quotes(self.text()) {
             match c {
                 '(' => depth += 1,
                 ')' if depth == 1 => {
@@ -117,12 +118,16 @@ impl<'a> Text<'a> {
         self.end().fail("`)`")
     }
 
-    /// A path, which must not be empty.
+    /// A path, which must not be empty; without the double quotes around it, if there are any.
     ///
     /// # Errors
-    /// It is empty.
+    /// It is empty, or a quote is not closed.
     pub fn path(self) -> Parsed<&'a str> {
-        if self.text().is_empty() { self.fail("a path") } else { Ok(self.text()) }
+        match unquoted(self.text()) {
+            "" => self.fail("a path"),
+            path if path.starts_with('"') => self.fail("`\"` before the path and behind it"),
+            path => Ok(path),
+        }
     }
 
     /// A number of bytes from 1 to 2^63 - 1.
@@ -166,6 +171,13 @@ pub fn write_options(
 ) -> fmt::Result {
     let all: Vec<String> = options.into_iter().flatten().collect();
     if all.is_empty() { Ok(()) } else { write!(f, "({})", all.join(",")) }
+}
+
+/// Writes a path, in double quotes if it has characters that separate.
+pub(crate) fn write_path(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    let path = path.display().to_string();
+    let quotes = path.contains([',', ';', '(', ')']) && !path.contains('"');
+    if quotes { write!(f, "\"{path}\"") } else { f.write_str(&path) }
 }
 
 /// The name of a value in a table.

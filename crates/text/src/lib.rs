@@ -17,5 +17,5 @@ mod pairs;
 mod units;
 
 pub use nbd_uri::{Endpoint, Uri, UriError};
-pub use pairs::{list, pair, words};
+pub use pairs::{list, outside_quotes, pair, unquoted, words};
 pub use units::{Bytes, NotAValue, Time};

@@ -1,10 +1,30 @@
-//! Lists of words and of `key=value`, with separators that may stand in parentheses.
+//! Lists of words and of `key=value`, with separators that may stand in parentheses or quotes.
 
-/// The pieces of a text between separators that are outside of all parentheses. An empty text is
-/// one empty piece.
+/// The characters of a text outside of double quotes, with their places. A quote that is not closed
+/// is a character like others.
+pub fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut quoted = false;
+    text.char_indices().filter(move |&(at, c)| {
+        if c != '"' {
+            return !quoted;
+        }
+        let opens = !quoted && text[at + 1..].contains('"');
+        let closes = std::mem::replace(&mut quoted, opens);
+        !opens && !closes
+    })
+}
+
+/// The text within the double quotes around a text; the text itself if there are none.
+pub fn unquoted(text: &str) -> &str {
+    let inside = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inside.filter(|inside| !inside.contains('"')).unwrap_or(text)
+}
+
+/// The pieces of a text between separators that are outside of all parentheses and quotes. An empty
+/// text is one empty piece.
 pub fn list(text: &str, separator: char) -> Vec<&str> {
     let (mut pieces, mut start, mut depth) = (Vec::new(), 0, 0_u32);
-    for (at, c) in text.char_indices() {
+    for (at, c) in outside_quotes(text) {
         match c {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
@@ -34,7 +54,7 @@ pub fn pair(word: &str) -> (&str, Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{list, pair, words};
+    use super::{list, pair, unquoted, words};
 
     #[test]
     fn separators_in_parentheses_separate_nothing() {
@@ -43,6 +63,15 @@ mod tests {
         assert_eq!(list("", ','), [""]);
         // What is closed without being opened counts as nothing.
         assert_eq!(list("a),b", ','), ["a)", "b"]);
+    }
+
+    #[test]
+    fn separators_in_quotes_separate_nothing() {
+        assert_eq!(list(r#"a,b="c,d(",e"#, ','), ["a", r#"b="c,d(""#, "e"]);
+        // A quote without an end counts as nothing.
+        assert_eq!(list(r#"a",b"#, ','), [r#"a""#, "b"]);
+        let texts = [r#""a,b""#, r#"""#, r#""""#, r#""a"b""#, "a"];
+        assert_eq!(texts.map(unquoted), ["a,b", r#"""#, "", r#""a"b""#, "a"]);
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// [default: 127.0.0.1:10809]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, block, cache (SIZE or
-    /// off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
+    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the
+    /// store must exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
     /// (nothing, evictions or demotions, to a server below), write, read-only, shards, read-ahead,
     /// description, dirty-age-s, dirty-percent, store-timeout-s, connections, requests-per-second,
     /// record (a folder for traces of the requests), record-sample, record-requests,

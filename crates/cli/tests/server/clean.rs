@@ -53,7 +53,9 @@ fn a_second_server_of_a_file_is_refused() {
     // The first does not mind.
     assert_eq!(server.page("/healthz"), "ok\n");
     let said = place.refused(1, "--volume w=file:w.img,size=1MiB --listen unix:socket");
-    assert!(one_line(&said) && said.contains("another server listens here"), "{said}");
+    let (made, why) = said.split_once('\n').unwrap();
+    assert!(made.contains("file:w.img did not exist and was created, 1MiB of zeroes"), "{said}");
+    assert!(one_line(why) && why.contains("another server listens here"), "{said}");
     assert_eq!(server.stop(), 0);
     // Readers share it, and exclude writers.
     let first = place.serve("--volume a=file:v.img,read-only --volume b=file:v.img,read-only");
@@ -335,6 +337,30 @@ fn an_address_in_use_comes_with_advice() {
     }
     let said = place.refused(1, &format!("{volume} --listen 192.0.2.1:10809"));
     assert!(said.contains("this machine does not have that address"), "{said}");
+}
+
+#[test]
+fn a_typing_error_serves_no_empty_disk() {
+    let place = Place::new();
+    let said = place.refused(2, "--volume db=file:./db.img,wirte=back,size=1MiB");
+    assert!(said.contains("'wirte=back' is not known here") && said.contains("write"), "{said}");
+    let said = place.refused(1, "--volume db=file:./db.img,create=no,size=1MiB");
+    assert!(one_line(&said) && said.contains("is not to be created (create=no)"), "{said}");
+    let said = place.refused(1, "--volume db=file:/dev/undercroft-no-disk,size=1MiB");
+    assert!(one_line(&said) && said.contains("no file is created below /dev"), "{said}");
+    assert!(!place.path("db.img").exists());
+
+    let volume = "--volume db=concat(file(size=1MiB):\"a,b.img\";object-file(size=1MiB):objects)";
+    let server = place.serve(volume);
+    for made in
+        ["file:a,b.img did not exist and was created, 1MiB of zeroes", "object-file:objects"]
+    {
+        server.wait_for_log(made);
+    }
+    assert_eq!(server.stop(), 0);
+    let server = place.serve(&format!("{volume},create=no"));
+    assert_eq!(server.log().matches("did not exist").count(), 2, "{}", server.log());
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]

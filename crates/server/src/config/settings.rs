@@ -8,9 +8,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
-use undercroft_text::list;
+use undercroft_cache::policy::Spec;
+use undercroft_text::{list, unquoted};
 
-use super::{ServerConfig, VolumeConfig, VolumePlacement, forms};
+use super::{Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
 
 /// Options of the server that volumes inherit if they do not set them.
 const INHERITED: [&str; 5] = ["policy", "placement", "write", "block", "shards"];
@@ -126,8 +127,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Parses `NAME=STORE[,key=value]...`. If no known key follows a comma, the comma belongs to
-    /// the text before it: to the store's path, or to a policy's parameters.
+    /// Parses `NAME=STORE[,key=value]...`. Behind a policy, a placement and a report, a key that no
+    /// option has belongs to these. Commas within double quotes separate nothing.
     ///
     /// # Errors
     /// The part that is invalid.
@@ -138,25 +139,41 @@ impl Settings {
             .ok_or_else(|| wrong("expected NAME=STORE, as demo=file:./demo.img".to_owned()))?;
         // The type of an option's value is that of its serialized default.
         let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
-        let is_option =
-            |key: &str| match REPEATED.iter().find(|(one, list)| [*one, *list].contains(&key)) {
-                Some((one, _)) => *one == key,
-                None => key != "store" && defaults.get(key).is_some(),
-            };
+        let is_list = |key: &str| REPEATED.iter().any(|(one, _)| *one == key);
+        let is_option = |key: &str| known_keys(&defaults).split(", ").any(|known| known == key);
         let mut parts = Vec::<(&str, String)>::new();
         for piece in list(rest, ',') {
             let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
             match parts.last_mut() {
-                Some(_) if is_option(key) => parts.push((key, value.to_owned())),
-                Some((_, before)) => {
-                    before.push(',');
-                    before.push_str(piece);
-                }
                 None => parts.push(("store", piece.to_owned())),
+                Some(_) if is_option(key) => {
+                    let has_value = piece.len() > key.len() || defaults[key].is_boolean();
+                    if !has_value {
+                        return Err(wrong(format!("{key}: the value is missing, as {key}=...")));
+                    }
+                    let again = !is_list(key) && parts.iter().any(|(before, _)| *before == key);
+                    if again {
+                        return Err(wrong(format!("{key} is there twice")));
+                    }
+                    parts.push((key, value.to_owned()));
+                }
+                Some((option, before)) => {
+                    let longer = format!("{before},{piece}");
+                    if let Err(what) = check_parameters(option, &longer) {
+                        let what = what.map_or(String::new(), |what| format!(" ({what})"));
+                        let keys = known_keys(&defaults);
+                        return Err(wrong(format!(
+                            "'{piece}' is not known here{what}. The keys of a volume are {keys}. \
+                             A path with a comma stands in quotes: {name}=file:\"a,b.img\""
+                        )));
+                    }
+                    *before = longer;
+                }
             }
         }
         let mut volume = Table::from_iter([("name".to_owned(), Value::from(name))]);
         for (key, text) in parts {
+            let text = unquoted(&text).to_owned();
             if let Some((_, list)) = REPEATED.iter().find(|(one, _)| *one == key) {
                 let list = volume.entry(*list).or_insert_with(|| Value::Array(Vec::new()));
                 list.as_array_mut().into_iter().for_each(|list| list.push(text.clone().into()));
@@ -164,7 +181,6 @@ impl Settings {
             }
             let is_number = defaults[key].is_number() || defaults[key].is_null();
             let value = match (key, text.as_str()) {
-                ("name", _) => return Err(wrong("name: stands before the store".to_owned())),
                 (_, number) if is_number => {
                     let number = number.parse::<i64>().ok().map(Value::from);
                     let fits = |number: &Value| {
@@ -175,10 +191,10 @@ impl Settings {
                     number
                         .ok_or_else(|| wrong(format!("{key}: '{text}' is no number that fits")))?
                 }
-                (_, "" | "true") if defaults[key].is_boolean() => true.into(),
-                (_, "false") if defaults[key].is_boolean() => false.into(),
+                (_, "" | "true" | "yes") if defaults[key].is_boolean() => true.into(),
+                (_, "false" | "no") if defaults[key].is_boolean() => false.into(),
                 (_, other) if defaults[key].is_boolean() => {
-                    return Err(wrong(format!("{key}: '{other}': expected true or false")));
+                    return Err(wrong(format!("{key}: '{other}': expected yes or no")));
                 }
                 _ => text.into(),
             };
@@ -226,6 +242,26 @@ impl Settings {
     }
 }
 
+/// The keys that may follow the store in a volume's flag, with ", " between them.
+fn known_keys(defaults: &serde_json::Value) -> String {
+    let fields = defaults.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    let flag = |key| REPEATED.iter().find(|(_, list)| *list == key).map_or(key, |(one, _)| *one);
+    let keys = fields.filter(|key| !["name", "store"].contains(key)).map(flag);
+    keys.collect::<Vec<_>>().join(", ")
+}
+
+/// Checks the parameters that belong to an option; the error says what is wrong with them, and
+/// nothing if the option has none.
+fn check_parameters(option: &str, text: &str) -> Result<(), Option<String>> {
+    let checked = match option {
+        "policy" => text.parse::<Spec>().map(drop).map_err(|error| error.to_string()),
+        "placement" => text.parse::<VolumePlacement>().map(drop).map_err(|e| e.to_string()),
+        "report" => text.parse::<Reporting>().map(drop),
+        _ => return Err(None),
+    };
+    checked.map_err(Some)
+}
+
 /// Adds the entries that the first table does not have.
 fn join(first: &mut Table, then: Table) {
     for (key, value) in then {
@@ -260,14 +296,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_belong_to_what_stands_before_them() {
+    fn commas_belong_to_policies_parentheses_and_quotes() {
         let volume = Settings::volume(
-            "db=delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img,size=1GiB,policy=mq,m=4,qout=2,read-only",
+            "db=delay(2ms,queue=4):file(direct,size=1GiB):\"/srv/a,b.img\",size=1GiB,policy=mq,m=4,\
+             qout=2,read-only",
         );
         let volume = volume.unwrap();
         assert_eq!(volume["name"].as_str(), Some("db"));
-        let store = "delay(2ms,queue=4):file(direct,size=1GiB):/srv/a,b.img";
+        let store = "delay(2ms,queue=4):file(direct,size=1GiB):\"/srv/a,b.img\"";
         assert_eq!(volume["store"].as_str(), Some(store));
+        let whole = Settings::volume("v=\"file:a,b\",description=\"x, y\",create=no").unwrap();
+        assert_eq!(whole["store"].as_str(), Some("file:a,b"));
+        assert_eq!(whole["description"].as_str(), Some("x, y"));
+        assert_eq!(whole["create"].as_bool(), Some(false));
         let volume: VolumeConfig = read(volume).unwrap();
         assert_eq!(volume.size, Some(1 << 30));
         assert_eq!(volume.policy.to_string(), "mq,m=4,qout=2");
@@ -276,12 +317,40 @@ mod tests {
         let wrong = Settings::volume("demo=mem:,shards=many").unwrap_err();
         assert_eq!(wrong, "volume 'demo=mem:,shards=many': shards: 'many' is no number that fits");
         let wrong = Settings::volume("v=mem:,read-only=perhaps").unwrap_err();
-        assert!(wrong.ends_with("read-only: 'perhaps': expected true or false"), "{wrong}");
-        let wrong = Settings::volume("v=mem:,name=w").unwrap_err();
-        assert_eq!(wrong, "volume 'v=mem:,name=w': name: stands before the store");
+        assert!(wrong.ends_with("read-only: 'perhaps': expected yes or no"), "{wrong}");
         let lists = Settings::volume("v=mem:,client=a,client=b,writer=a").unwrap();
         let lists: VolumeConfig = read(lists).unwrap();
         assert_eq!((lists.clients.len(), lists.writers.len()), (2, 1));
+    }
+
+    #[test]
+    fn what_is_no_key_of_a_volume_is_refused_wherever_it_stands() {
+        for (text, piece) in [
+            ("v=file:./db.img,wirte=back,size=1MiB", "wirte=back"),
+            ("v=file:./db.img,size=1MiB,read-onyl", "read-onyl"),
+            ("v=file:/srv/a,b.img", "b.img"),
+            ("v=file:\"/srv/a,size=1MiB,b.img", "b.img"),
+            ("v=mem:,policy=mq,wirte=back", "wirte=back"),
+            ("v=mem:,policy=mq,read-onyl", "read-onyl"),
+            ("v=mem:,placement=eviction,on-hit=keep,wirte=back", "wirte=back"),
+            ("v=mem:,placement=d-hfa,wirte=back", "wirte=back"),
+            ("v=nbd://h/d,report=evictions,wirte=back", "wirte=back"),
+            ("v=mem:,name=w", "name=w"),
+            ("v=mem:,store=mem:", "store=mem:"),
+            ("v=mem:,clients=a", "clients=a"),
+            ("v=mem:,", ""),
+        ] {
+            let wrong = Settings::volume(text).unwrap_err();
+            assert!(wrong.contains(&format!("'{piece}' is not known here")), "{text}: {wrong}");
+            assert!(wrong.contains(" keys of a volume are ") && wrong.contains(" write, "));
+        }
+        for (text, part) in [
+            ("v=mem:,size=1MiB,size=2MiB", "size is there twice"),
+            ("v=mem:,size", "size: the value is missing, as size=..."),
+        ] {
+            let wrong = Settings::volume(text).unwrap_err();
+            assert!(wrong.ends_with(part), "{wrong}");
+        }
     }
 
     #[test]

@@ -168,8 +168,9 @@ mod tests {
     use crate::config::Settings;
 
     fn config(volumes: &[&str], cache: &str) -> Result<ServerConfig, String> {
-        let volumes = volumes.iter().map(|text| Settings::volume(text).unwrap());
-        let settings = Settings::default().set("volume", volumes.collect::<Vec<_>>());
+        let volumes = volumes.iter().map(|text| Settings::volume(text));
+        let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+        let settings = Settings::default().set("volume", volumes);
         settings.set("cache", cache).config()
     }
 

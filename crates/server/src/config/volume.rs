@@ -99,6 +99,8 @@ pub struct VolumeConfig {
     /// Bytes of the store, if given; a new file is created with this size.
     #[serde(with = "forms::some_size")]
     pub size: Option<u64>,
+    /// Whether a store that does not exist is created.
+    pub create: bool,
     /// Its share of the server's cache.
     #[serde(with = "forms::text")]
     pub cache: CacheShare,
@@ -192,10 +194,10 @@ pub struct VolumeConfig {
     pub lower: Option<Arc<dyn Lower>>,
 }
 
-/// Options that may change while the volume is served: access, limits, and the size, which follows
-/// the store.
-const CHANGEABLE: [&str; 6] =
-    ["size", "tls-required", "clients", "writers", "connections", "requests-per-second"];
+/// Options that may change while the volume is served: access, limits, the size, which follows the
+/// store, and what counts only when it is opened.
+const CHANGEABLE: [&str; 7] =
+    ["size", "create", "tls-required", "clients", "writers", "connections", "requests-per-second"];
 
 impl Default for VolumeConfig {
     fn default() -> Self {
@@ -212,6 +214,7 @@ impl VolumeConfig {
             store: "mem:".parse().expect("a store"),
             description: String::new(),
             size: None,
+            create: true,
             cache: CacheShare::default(),
             cache_blocks,
             block_bytes: 4096,
@@ -285,7 +288,8 @@ impl VolumeConfig {
     /// Whether `next` has other rules of access.
     pub fn access_changes(&self, next: &VolumeConfig) -> bool {
         let next = serde_json::to_value(next).unwrap_or_default();
-        let is_access = |name: &&str| *name != "size" && CHANGEABLE.contains(name);
+        let is_access =
+            |name: &&str| !["size", "create"].contains(name) && CHANGEABLE.contains(name);
         self.changes(&next).iter().any(is_access)
     }
 

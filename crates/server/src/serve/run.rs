@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use undercroft_frames::Memory;
 use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsKeys};
-use undercroft_store::OpenOptions;
+use undercroft_store::{Facts, OpenOptions};
+use undercroft_text::Bytes;
 
 use super::exports::{ExportEntry, ExportTable};
 use super::surroundings::Surroundings;
@@ -281,8 +282,10 @@ pub(super) async fn open_volume(
     };
     let options = OpenOptions {
         size: config.size,
+        must_exist: !config.create,
         read_only: config.read_only,
         upstream: Some(upstream::upstream(upstream_options.clone(), notifier.clone())),
+        on_made: Some(Arc::new(says_what_is_made(name.clone()))),
     };
     let mut opening = match surroundings.store(name) {
         Some(store) => Box::pin(std::future::ready(Ok(store))),
@@ -335,6 +338,17 @@ pub(super) async fn open_volume(
         sender.tell_of(&volume);
     }
     Ok(volume)
+}
+
+/// Logs that opening a store created it: after a typing error that is an empty disk.
+fn says_what_is_made(volume: String) -> impl Fn(Facts) {
+    move |facts| {
+        let (store, bytes) = (facts.name, Bytes(facts.size));
+        tracing::warn!(
+            volume,
+            "{store} did not exist and was created, {bytes} of zeroes; create=no forbids that"
+        );
+    }
 }
 
 fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {

@@ -196,7 +196,8 @@ pub async fn write_unwritten(
         )));
     }
     let upstream = upstream::upstream(ClientOptions::default(), None);
-    let options = OpenOptions { size: None, read_only: false, upstream: Some(upstream) };
+    let options =
+        OpenOptions { must_exist: true, upstream: Some(upstream), ..OpenOptions::default() };
     let store = spec.open(options).await;
     let store = store.map_err(|error| failed(error.to_string()))?;
     if store.facts().size < head.volume_bytes {

@@ -10,7 +10,7 @@ use undercroft_text::Bytes;
 use super::{FileOptions, FileStore};
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::OpenOptions;
-use crate::parse::{Parsed, write_options};
+use crate::parse::{Parsed, write_options, write_path};
 use crate::store::{Answer, Store};
 
 pub(crate) static KINDS: [Kind; 1] =
@@ -52,10 +52,15 @@ impl Description for FileSpec {
             let file = FileOptions {
                 size: options.one_size(spec.size, &spec)?,
                 read_only: options.read_only,
+                must_exist: options.must_exist,
                 direct: spec.direct,
                 threads: spec.threads.unwrap_or(FileOptions::THREADS),
             };
-            Ok(Arc::new(FileStore::open(&spec.path, &file)?) as _)
+            let store = FileStore::open(&spec.path, &file)?;
+            if store.is_new() {
+                options.made(&store);
+            }
+            Ok(Arc::new(store) as _)
         })
     }
 
@@ -71,6 +76,7 @@ impl fmt::Display for FileSpec {
         let size = self.size.map(|size| format!("size={}", Bytes(size)));
         f.write_str("file")?;
         write_options(f, [direct, threads, size])?;
-        write!(f, ":{}", self.path.display())
+        f.write_str(":")?;
+        write_path(f, &self.path)
     }
 }

@@ -12,7 +12,7 @@ fn parsed(text: &str) -> StoreSpec {
 fn what_is_parsed_is_written_the_same() {
     for text in [
         "file:/srv/demo.img",
-        "file:relative, with (everything); else",
+        "file:\"relative, with (everything); else\"",
         "file(direct):/dev/sdb",
         "file(direct,threads=32,size=1GiB):/srv/a",
         "mem:",
@@ -32,7 +32,7 @@ fn what_is_parsed_is_written_the_same() {
         "nbds://[fe80::1%25eth0]/name%20with%20spaces",
         "nbd+unix:///demo?socket=/run/undercroft.sock",
         "nbds+unix:///?socket=/a%3Fb",
-        "concat(file:/a;file(direct):/b (1);mem(1GiB):)",
+        "concat(file:/a;file(direct):\"/b (1;\";mem(1GiB):)",
         "stripe(64KiB;file:/a;stripe(512;mem(1MiB):;mem(1MiB):))",
         "delay(5ms):file:/a",
         "delay(200us,queue=4):mem(1GiB):",
@@ -56,6 +56,9 @@ fn other_ways_to_say_it_come_out_in_one_form() {
     for (text, form) in [
         ("mem(1024KiB):", "mem(1MiB):"),
         ("file():/a", "file:/a"),
+        ("file:\"/a\"", "file:/a"),
+        ("file:/a,b", "file:\"/a,b\""),
+        ("object-file:\"/a;b\"", "object-file:\"/a;b\""),
         ("s3://bucket/a/", "s3://bucket/a"),
         ("s3://bucket/", "s3://bucket"),
         ("nbd://localhost:10809", "nbd://localhost/"),

@@ -85,26 +85,32 @@ struct Piece {
 }
 
 impl BucketStore {
-    /// Opens a volume. Creates one if there is none, a size is given and it is writable. Must be
-    /// called within a tokio runtime, on which its requests will run.
+    /// Opens a volume. Creates one if there is none, a size is given, it is writable and need not
+    /// exist; the second result is whether it did so. Must be called within a tokio runtime, on
+    /// which its requests will run.
     ///
     /// # Errors
     /// The service cannot be reached or refuses, there is no volume, or it does not match the
     /// specification.
-    pub async fn open(spec: &ObjectSpec, read_only: bool) -> io::Result<BucketStore> {
+    pub async fn open(
+        spec: &ObjectSpec,
+        read_only: bool,
+        must_exist: bool,
+    ) -> io::Result<(BucketStore, bool)> {
         // The size is left out of the name, since it is shown elsewhere and may grow.
         let name = ObjectSpec { size: None, ..spec.clone() }.to_string();
-        let opened = BucketStore::open_named(spec, read_only, name.clone()).await;
+        let opened = BucketStore::open_named(spec, (read_only, must_exist), name.clone()).await;
         opened.map_err(|error| wrap(name, error))
     }
 
     async fn open_named(
         spec: &ObjectSpec,
-        read_only: bool,
+        (read_only, must_exist): (bool, bool),
         name: String,
-    ) -> io::Result<BucketStore> {
+    ) -> io::Result<(BucketStore, bool)> {
         let place = Place::new(&spec.place)?;
-        let description = Description::open(&place, spec, read_only).await?;
+        let may_make = !read_only && !must_exist;
+        let (description, is_new) = Description::open(&place, spec, may_make).await?;
         let owned = own(&place, spec, read_only).await?;
         let facts = Facts {
             size: description.size_bytes,
@@ -121,7 +127,7 @@ impl BucketStore {
             places: Semaphore::new(CONCURRENT),
             owned,
         };
-        Ok(BucketStore { inner: Arc::new(inner), runtime: Handle::current() })
+        Ok((BucketStore { inner: Arc::new(inner), runtime: Handle::current() }, is_new))
     }
 
     fn run<T: Send + 'static>(

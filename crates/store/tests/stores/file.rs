@@ -108,6 +108,25 @@ async fn the_size_must_fit() {
 }
 
 #[tokio::test]
+async fn a_file_is_created_only_where_it_may_be_and_that_is_known() {
+    let folder = folder();
+    let path = folder.path().join("volume");
+    let existing = FileOptions { must_exist: true, ..sized(4096) };
+    let refused = FileStore::open(&path, &existing).err().unwrap();
+    assert!(refused.to_string().ends_with("is not to be created (create=no)"), "{refused}");
+    assert!(!path.exists());
+    assert!(FileStore::open(&path, &sized(4096)).unwrap().is_new());
+    assert!(!FileStore::open(&path, &existing).unwrap().is_new());
+    // Another way to the same folder changes nothing.
+    std::os::unix::fs::symlink("/dev", folder.path().join("dev")).unwrap();
+    for name in [PathBuf::from("/dev/undercroft-no-disk"), folder.path().join("dev/no-disk")] {
+        let refused = FileStore::open(&name, &sized(4096)).err().unwrap();
+        assert!(refused.to_string().contains("no file is created below /dev"), "{refused}");
+        assert!(!name.exists());
+    }
+}
+
+#[tokio::test]
 async fn direct_io_refuses_a_size_that_is_no_whole_sectors() {
     let folder = folder();
     let path = folder.path().join("odd");

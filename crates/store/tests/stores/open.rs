@@ -56,7 +56,7 @@ async fn sizes_are_said_once_or_agree() {
 
 #[tokio::test]
 async fn read_only_reaches_every_store() {
-    let options = OpenOptions { size: Some(8192), read_only: true, upstream: None };
+    let options = OpenOptions { size: Some(8192), read_only: true, ..OpenOptions::default() };
     refuses_changes(&*spec("mem:").open(options.clone()).await.unwrap()).await;
     refuses_changes(&*spec("delay(1us):fail(n=99):mem:").open(options).await.unwrap()).await;
 }
@@ -75,7 +75,7 @@ async fn an_upstream_server_is_opened_by_whom_the_program_names() {
         Box::pin(async { Ok(Arc::new(MemoryStore::new(4096)?) as _) })
     };
     let upstream: Option<Upstream> = Some(Arc::new(connect));
-    let options = OpenOptions { size: Some(4096), read_only: false, upstream };
+    let options = OpenOptions { size: Some(4096), upstream, ..OpenOptions::default() };
     let store = spec(&format!("delay(1us):{text}")).open(options.clone()).await.unwrap();
     write(&*store, 0, b"up").await.unwrap();
     assert_eq!(read(&*store, 0, 2).await.unwrap(), b"up");

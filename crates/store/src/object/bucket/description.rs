@@ -33,16 +33,17 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// The description of an existing volume, or of a new one, which is created.
+    /// The description of an existing volume, or of a new one, which is created; and whether it is
+    /// new.
     pub(super) async fn open(
         place: &Place,
         spec: &ObjectSpec,
-        read_only: bool,
-    ) -> io::Result<Description> {
-        let description = match (Description::read(place).await?, spec.size) {
-            (Some(found), _) => found,
-            (None, Some(size_bytes)) if !read_only => {
-                Description::make(place, spec, size_bytes).await?
+        may_make: bool,
+    ) -> io::Result<(Description, bool)> {
+        let (description, is_new) = match (Description::read(place).await?, spec.size) {
+            (Some(found), _) => (found, false),
+            (None, Some(size_bytes)) if may_make => {
+                (Description::make(place, spec, size_bytes).await?, true)
             }
             (None, size) => {
                 let more = if size.is_none() { "; give a size and it is made" } else { "" };
@@ -59,7 +60,7 @@ impl Description {
         };
         differs("a size", spec.size, description.size_bytes)?;
         differs("objects", spec.object_bytes, description.object_bytes)?;
-        Ok(description)
+        Ok((description, is_new))
     }
 
     /// The description, if the volume exists.
