@@ -1,7 +1,9 @@
 //! The options that say how a trace is read, the same for every command, and reading it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use undercroft_cache::WriteMode;
@@ -38,8 +40,18 @@ impl TraceOptions {
         format!("{self:?}")
     }
 
-    /// Opens a trace.
+    /// Opens a trace, and says once which of its columns are not used.
     pub(crate) fn open(&self, path: &Path) -> Result<Box<dyn Reader>, Error> {
+        let reader = self.open_silently(path)?;
+        if !reader.unused().is_empty() {
+            let columns = reader.unused().join(", ");
+            note(&format!("{}: columns that are not used: {columns}", path.display()));
+        }
+        Ok(reader)
+    }
+
+    /// Opens a trace.
+    fn open_silently(&self, path: &Path) -> Result<Box<dyn Reader>, Error> {
         if let Some(wanted) = &self.format {
             let name = wanted.split(',').next().unwrap_or("");
             if !formats().any(|format| format.name == name) {
@@ -74,18 +86,27 @@ impl TraceOptions {
         sample_rate: f64,
         origins: bool,
     ) -> Result<(BlockStream, u32), Error> {
-        self.stream_of(path, BlockOptions { sample_rate, origins, ..BlockOptions::default() })
+        let options = BlockOptions { sample_rate, origins, ..BlockOptions::default() };
+        self.stream_of(self.open(path)?, options)
+    }
+
+    /// Opens a trace as a stream of blocks, without a remark about it.
+    pub(crate) fn stream_silently(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
+        self.stream_of(self.open_silently(path)?, BlockOptions::default())
     }
 
     /// Opens a trace as a stream of blocks, with their size in bytes, and with what clients told of
     /// their evictions.
     pub(crate) fn stream_with_evictions(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
         let options = BlockOptions { origins: true, evictions: true, ..BlockOptions::default() };
-        self.stream_of(path, options)
+        self.stream_of(self.open(path)?, options)
     }
 
-    fn stream_of(&self, path: &Path, options: BlockOptions) -> Result<(BlockStream, u32), Error> {
-        let reader = self.open(path)?;
+    fn stream_of(
+        &self,
+        reader: Box<dyn Reader>,
+        options: BlockOptions,
+    ) -> Result<(BlockStream, u32), Error> {
         let block_bytes = self.block_bytes(reader.as_ref())?;
         if self.unit.is_some() && reader.meta().unit == Unit::Bytes {
             let why = format!("--unit: a {} trace has byte addresses", reader.meta().format);
@@ -117,6 +138,15 @@ impl TraceOptions {
             return Err(undercroft_trace::Error::Format(what).into());
         }
         Ok((trace, block_bytes))
+    }
+}
+
+/// Prints a remark on standard error, the same one only once.
+pub(crate) fn note(remark: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(remark.to_owned()) {
+        eprintln!("note: {remark}");
     }
 }
 

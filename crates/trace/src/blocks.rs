@@ -277,6 +277,11 @@ impl BlockStream {
         self.reader.left_out() + self.left_out
     }
 
+    /// Names of the columns that are not used.
+    pub fn unused(&self) -> &[String] {
+        self.reader.unused()
+    }
+
     /// Facts about the trace.
     pub fn meta(&self) -> &Meta {
         self.reader.meta()

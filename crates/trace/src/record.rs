@@ -85,4 +85,9 @@ pub trait Reader: Send {
     fn left_out(&self) -> u64 {
         0
     }
+
+    /// Names of the columns that are not used, where the file names its columns.
+    fn unused(&self) -> &[String] {
+        &[]
+    }
 }

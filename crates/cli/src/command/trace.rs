@@ -65,12 +65,14 @@ struct Facts {
     has_ops: bool,
     has_time: bool,
     has_buffers: bool,
+    /// Names of the columns that are not used.
+    unused: Vec<String>,
     spaces: Vec<String>,
 }
 
 fn info(args: &Info) -> Result<(), Error> {
     let path = &args.trace.path;
-    let (mut stream, block_bytes) = args.options.stream(path, 1.0, false)?;
+    let (mut stream, block_bytes) = args.options.stream_silently(path)?;
     let bar = Reading::start(path);
     let mut refs = Vec::new();
     while stream.next_chunk(&mut refs)? {
@@ -92,6 +94,7 @@ fn info(args: &Info) -> Result<(), Error> {
         has_ops: meta.has_ops,
         has_time: meta.has_time,
         has_buffers: meta.has_buffers,
+        unused: stream.unused().to_vec(),
         spaces: stream.spaces().to_vec(),
     };
     let mut out = stdout().lock();
@@ -124,6 +127,9 @@ fn print_facts(out: &mut impl Write, facts: &Facts) -> Result<(), Error> {
     let has: Vec<_> = has.iter().filter(|(yes, _)| *yes).map(|(_, what)| *what).collect();
     if !has.is_empty() {
         writeln!(out, "carries   {}", has.join(", "))?;
+    }
+    if !facts.unused.is_empty() {
+        writeln!(out, "not used  columns {}", facts.unused.join(", "))?;
     }
     if facts.spaces.len() > 1 {
         let shown: Vec<_> = facts.spaces.iter().take(12).map(String::as_str).collect();

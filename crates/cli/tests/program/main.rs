@@ -8,3 +8,4 @@ mod clients;
 mod commands;
 mod placements;
 mod tidy;
+mod traces;

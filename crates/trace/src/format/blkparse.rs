@@ -161,7 +161,7 @@ impl TextFormat for BlkParse {
 
 /// The first letter of rwbs is the operation; `F` before another letter is a flush before it.
 #[inline]
-fn direction(rwbs: &[u8]) -> Option<Op> {
+pub(crate) fn direction(rwbs: &[u8]) -> Option<Op> {
     let operation = match rwbs {
         [b'F', operation, ..] => operation,
         [operation, ..] => operation,

@@ -6,20 +6,27 @@
 //!
 //! | column | content |
 //! |---|---|
-//! | `time` (s, decimals allowed), `time_ms`, `time_us`, `time_ns` | time |
-//! | `op` | r, w, read, write, get, set, put, SCSI 28, 2a, in any case; without it all reads |
-//! | `space` | device or file: any text |
+//! | `time`, `time_s`, `time_ms`, `time_us`, `time_ns` | time, decimals allowed |
+//! | `op` | r, w, read, write, get, set, put, 0, 1, SCSI 28, 2a, `rwbs` as WS, in any case |
+//! | `space` | device or file: any text; several columns together |
 //! | `id`, `block`, `first_block` | a block number |
 //! | `byte`, `first_byte`, `offset` | a byte address |
 //! | `sector`, `lba`, `lbn` | an address in 512-byte sectors |
 //! | `blocks`; `bytes`; `sectors` | length |
-//! | `size` | length in bytes; with a block number the size of the object, which is not used |
+//! | `size`, `length` | bytes; with a block number the size of the object, which is not used |
 //! | `buffer` | the client's buffer address |
+//!
+//! `csv/columns.rs` has further names for these. A header line with a column that seems to hold the
+//! direction or the device and is not understood is refused; without any, all are reads. A time
+//! without a unit is seconds, or milli-, micro- or nanoseconds since 1970, a FILETIME, or a date and
+//! time in UTC.
 //!
 //! An id is one block, as in libCacheSim, unless `blocks` says how many. Ids are numbers, decimal
 //! or with 0x; with `id-is-num=false` any text, which is hashed to 64 bits. Delimiters are a
 //! character or `comma`, `tab`, `semicolon`, `pipe`, `blank`; without one given, the first line
 //! tells. A header is one that has no number for the address. Quotes around a field are undone.
+
+mod columns;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -28,15 +35,18 @@ use std::path::Path;
 use memchr::memchr;
 use undercroft_random::fibonacci;
 
+use crate::format::blkparse::direction;
 use crate::format::spaces::Spaces;
 use crate::format::text::{
-    Lines, Parse, TextFormat, TextReader, check_request, expected, fraction, hex, sectors, shown,
-    whole,
+    Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, fraction, hex, sectors,
+    shown, whole,
 };
 use crate::format::{Entry, Format, Options, Sample};
 use crate::input::Input;
 use crate::write::{Refusal, TextWrite, TextWriter, Writer, space_name};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
+
+use columns::{Clock, Role, check_roles, header_roles, misunderstood, role};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -49,90 +59,18 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     fits: |sample: &Sample| {
         sample.lines().next().is_some_and(|line| {
-            let roles = header_roles(line, detect_delimiter(line));
-            check_roles(&roles).is_ok()
+            let names = texts(line, detect_delimiter(line));
+            check_roles(&header_roles(&names)).is_ok()
         })
     },
     open,
     create: Some(create),
 };
 
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Role {
-    Skip,
-    /// Decimal places that turn the number into nanoseconds.
-    Time(u32),
-    Op,
-    Space,
-    Block,
-    Byte,
-    Sector,
-    Blocks,
-    Bytes,
-    Sectors,
-    /// Bytes if the address counts bytes, else of no account.
-    Size,
-    Buffer,
-}
-
-impl Role {
-    fn is_address(self) -> bool {
-        matches!(self, Role::Block | Role::Byte | Role::Sector)
-    }
-
-    fn is_length(self) -> bool {
-        matches!(self, Role::Blocks | Role::Bytes | Role::Sectors | Role::Size)
-    }
-}
-
-/// The role that a name of an option or of a header stands for.
-fn role(name: &str) -> Option<Role> {
-    let name = name.trim().to_lowercase().replace('_', "-");
-    let name = name.strip_suffix("-col").or(name.strip_suffix("-field")).unwrap_or(&name);
-    Some(match name {
-        "time" | "time-s" | "timestamp" | "ts" => Role::Time(9),
-        "time-ms" => Role::Time(6),
-        "time-us" => Role::Time(3),
-        "time-ns" => Role::Time(0),
-        "op" | "type" => Role::Op,
-        "space" | "device" | "volume" | "file" => Role::Space,
-        "id" | "obj-id" | "object" | "key" | "block" | "first-block" => Role::Block,
-        "byte" | "offset" | "first-byte" => Role::Byte,
-        "sector" | "first-sector" | "lba" | "lbn" => Role::Sector,
-        "blocks" => Role::Blocks,
-        "bytes" => Role::Bytes,
-        "sectors" => Role::Sectors,
-        "size" | "obj-size" => Role::Size,
-        "buffer" | "buf" => Role::Buffer,
-        _ => return None,
-    })
-}
-
-fn header_roles(line: &[u8], delimiter: u8) -> Vec<Role> {
-    let names = Split { rest: Some(line), delimiter };
-    names.map(|name| role(&String::from_utf8_lossy(&name)).unwrap_or(Role::Skip)).collect()
-}
-
-/// Checks that the columns make a record, and finds its unit.
-fn check_roles(roles: &[Role]) -> Result<Unit, String> {
-    let once = |what: &str, is: &dyn Fn(Role) -> bool| {
-        let mut found = roles.iter().copied().filter(|&role| is(role));
-        let first = found.next();
-        if found.next().is_some() { Err(format!("two columns for the {what}")) } else { Ok(first) }
-    };
-    once("time", &|role| matches!(role, Role::Time(_)))?;
-    once("op", &|role| role == Role::Op)?;
-    once("space", &|role| role == Role::Space)?;
-    once("buffer", &|role| role == Role::Buffer)?;
-    let address = once("address", &|role| role.is_address())?;
-    match (address, once("length", &|role| role.is_length())?) {
-        (None, _) => Err("no column for the address (id, byte or sector)".into()),
-        (Some(Role::Block), None | Some(Role::Blocks | Role::Size)) => Ok(Unit::Blocks),
-        (Some(Role::Block), _) => Err("a block number needs its length in blocks".into()),
-        (Some(_), Some(Role::Bytes | Role::Sectors | Role::Size)) => Ok(Unit::Bytes),
-        (Some(_), _) => Err("a byte or sector address needs a length (bytes, sectors)".into()),
-    }
+/// The fields of a line as texts.
+fn texts(line: &[u8], delimiter: u8) -> Vec<String> {
+    let fields = Split { rest: Some(line), delimiter };
+    fields.map(|field| String::from_utf8_lossy(&field).into_owned()).collect()
 }
 
 fn detect_delimiter(line: &[u8]) -> u8 {
@@ -152,8 +90,9 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     let ids_are_text = flag(options, &["id-is-num", "obj-id-is-num"])? == Some(false);
     let mut roles = described(options)?;
     let by_header = roles.is_empty();
+    let names = if by_header { texts(&first, delimiter) } else { Vec::new() };
     if by_header {
-        roles = header_roles(&first, delimiter);
+        roles = header_roles(&names);
     }
     let unit = check_roles(&roles).map_err(|reason| {
         let line = shown(&first);
@@ -162,7 +101,39 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
             csv,time=1,id=2,size=3, or in a header line (line 1 is {line})"
         ))
     })?;
-    let format = Csv { roles, delimiter, unit, ids_are_text };
+    if by_header {
+        let ahead = lines.look_ahead(LOOK_AHEAD)?;
+        let sample = Sample::new(&ahead[..ahead.len().min(LOOK_AHEAD)], false);
+        let values: Vec<_> = sample.lines().skip(1).map(|line| texts(line, delimiter)).collect();
+        let has_ops = |column: usize| {
+            let mut values = values.iter().filter_map(|line| line.get(column)).peekable();
+            let is_op = |value: &String| {
+                value.starts_with(|c: char| c.is_alphabetic()) && op(value.as_bytes()).is_ok()
+            };
+            values.peek().is_some() && values.all(is_op)
+        };
+        if let Some(what) = misunderstood(&names, &roles, has_ops) {
+            return Err(lines.unfit(&what));
+        }
+    }
+    let clock = roles.iter().find_map(|role| match role {
+        Role::Time(clock) => Some(*clock),
+        _ => None,
+    });
+    let is_unused = |(_, role): &(&String, &Role)| **role == Role::Skip;
+    let unused = names.iter().zip(&roles).filter(is_unused);
+    let unused = unused.map(|(name, _)| name.trim().to_owned()).collect();
+    let format = Csv {
+        whole_sectors: roles.contains(&Role::Sector),
+        clock: clock.unwrap_or(Clock::Unknown),
+        roles,
+        delimiter,
+        unit,
+        ids_are_text,
+        unused,
+        space: Vec::new(),
+        left_out: 0,
+    };
     if header.unwrap_or(by_header || format.is_header(&first)) {
         lines.next()?;
     }
@@ -180,6 +151,9 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     let spaces = if has_spaces { Spaces::default() } else { Spaces::single() };
     Ok(TextReader::boxed(lines, format, meta, spaces))
 }
+
+/// How far ahead values are looked at.
+const LOOK_AHEAD: usize = 16 << 10;
 
 fn named_delimiter(text: &str) -> Option<u8> {
     Some(match text {
@@ -236,6 +210,15 @@ struct Csv {
     delimiter: u8,
     unit: Unit,
     ids_are_text: bool,
+    /// What times count; unknown before the first one.
+    clock: Clock,
+    /// Addresses are sectors, so that a size in bytes is a multiple of these.
+    whole_sectors: bool,
+    /// Names of the columns that are not used.
+    unused: Vec<String>,
+    /// The name of the space that is being read.
+    space: Vec<u8>,
+    left_out: u64,
 }
 
 impl Csv {
@@ -252,7 +235,17 @@ impl Csv {
 }
 
 impl TextFormat for Csv {
+    fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn unused(&self) -> &[String] {
+        &self.unused
+    }
+
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
+        let mut names = 0;
+        let mut moves_data = true;
         let mut fields = Split { rest: Some(line), delimiter: self.delimiter };
         let mut record = Record {
             time_ns: 0,
@@ -270,23 +263,50 @@ impl TextFormat for Csv {
             let field = field.as_ref();
             match role {
                 Role::Skip => {}
-                Role::Time(places) => match fraction(field, places) {
-                    Some(time) => record.time_ns = time,
-                    None => return expected("time, a decimal number in range", field),
+                Role::Time(_) => {
+                    if self.clock == Clock::Unknown {
+                        self.clock = clock_of(field);
+                    }
+                    record.time_ns = time(self.clock, field)?;
+                }
+                Role::Op => match op(field)? {
+                    Some(op) => record.op = op,
+                    None => moves_data = false,
                 },
-                Role::Op => record.op = op(field)?,
-                Role::Space => record.space = spaces.number(field)?,
+                Role::Space => {
+                    if names == 0 {
+                        self.space.clear();
+                    } else {
+                        self.space.push(b'_');
+                    }
+                    names += 1;
+                    self.space.extend_from_slice(field);
+                }
                 Role::Block if self.ids_are_text => record.address = hash(field),
                 Role::Block | Role::Byte => record.address = number(field, "address")?,
                 Role::Sector => record.address = sectors(number(field, "sector")?)?,
                 Role::Blocks | Role::Bytes => record.length = number(field, "length")?,
                 Role::Sectors => record.length = sectors(number(field, "sectors")?)?,
-                Role::Size if self.unit == Unit::Bytes => record.length = number(field, "size")?,
+                Role::Size if self.unit == Unit::Bytes => {
+                    record.length = number(field, "size")?;
+                    if self.whole_sectors && record.length % SECTOR != 0 {
+                        let wish = "size, bytes of whole sectors (describe the column as \
+                                    sectors=N or bytes=N if it counts these)";
+                        return expected(wish, field);
+                    }
+                }
                 Role::Size => drop(number(field, "size")?),
                 Role::Buffer => record.buffer = Some(number(field, "buffer address")?),
             }
         }
+        if !moves_data {
+            self.left_out += 1;
+            return Ok(None);
+        }
         check_request(self.unit, record.address, record.length)?;
+        if names > 0 {
+            record.space = spaces.number(&self.space)?;
+        }
         Ok(Some(record))
     }
 }
@@ -302,15 +322,56 @@ fn number(field: &[u8], what: &str) -> Parse<u64> {
     }
 }
 
-fn op(field: &[u8]) -> Parse<Op> {
+/// Read or write; `None`: a request that moves no data.
+fn op(field: &[u8]) -> Parse<Option<Op>> {
     let is = |words: &[&str]| words.iter().any(|word| field.eq_ignore_ascii_case(word.as_bytes()));
-    if is(&["r", "read", "get", "28", "0x28"]) {
-        Ok(Op::Read)
-    } else if is(&["w", "write", "set", "put", "2a", "0x2a"]) {
-        Ok(Op::Write)
+    let is_rwbs = |byte: &u8| b"RWDFNSMAE".contains(&byte.to_ascii_uppercase());
+    if is(&["r", "read", "get", "0", "28", "0x28", "88", "0x88"]) {
+        Ok(Some(Op::Read))
+    } else if is(&["w", "write", "set", "put", "1", "2a", "0x2a", "8a", "0x8a"]) {
+        Ok(Some(Op::Write))
+    } else if is(&["discard", "trim", "unmap", "flush", "fsync", "sync"]) {
+        Ok(None)
+    } else if (1..=6).contains(&field.len()) && field.iter().all(is_rwbs) {
+        Ok(direction(&field.to_ascii_uppercase()))
     } else {
-        expected("op r, w, read, write, get, set or put", field)
+        expected("op r, w, read, write, get, set, put, 0, 1, or rwbs as WS", field)
     }
+}
+
+/// What times count, as the first one tells: numbers since 1970 are told by their size.
+fn clock_of(field: &[u8]) -> Clock {
+    let digits = field.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match digits {
+        4 if field.get(4) == Some(&b'-') => Clock::Calendar,
+        0..=11 => Clock::Decimal(9),
+        12..=14 => Clock::Decimal(6),
+        15..=17 => Clock::Decimal(3),
+        18 => Clock::Filetime,
+        _ => Clock::Decimal(0),
+    }
+}
+
+/// Nanoseconds.
+fn time(clock: Clock, field: &[u8]) -> Parse<u64> {
+    let (time, wish) = match clock {
+        Clock::Decimal(places) => (fraction(field, places), "time, a decimal number in range"),
+        Clock::Unknown => (fraction(field, 9), "time, a decimal number in range"),
+        Clock::Filetime => {
+            (whole(field).and_then(|time| time.checked_mul(100)), "time, a FILETIME before 2185")
+        }
+        Clock::Calendar => (calendar(field), "time in UTC, as 2026-01-31T12:00:00.5Z"),
+    };
+    time.map_or_else(|| expected(wish, field), Ok)
+}
+
+/// Nanoseconds since 1970 of a date and time in UTC.
+fn calendar(field: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(field).ok()?;
+    let text = text.strip_suffix("+00:00").unwrap_or(text);
+    let time = humantime::parse_rfc3339_weak(text).ok()?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok()
 }
 
 /// FNV-1a, and a last mix since its high bits change little. The largest value, which would end a

@@ -68,8 +68,12 @@ formats! {
     oraclegeneral
     recorded
     msr
+    alibaba
+    tencent
     spc
     blkparse
+    iolog
+    biosnoop
     fiu
     disksim
     lis
@@ -109,7 +113,7 @@ pub(crate) struct Sample<'a> {
 
 impl<'a> Sample<'a> {
     pub(crate) fn new(bytes: &'a [u8], whole: bool) -> Sample<'a> {
-        Sample { bytes, whole }
+        Sample { bytes: text::without_mark(bytes), whole }
     }
 
     /// The complete lines that are not blank.

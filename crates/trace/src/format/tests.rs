@@ -1,6 +1,7 @@
 //! Tests of all formats together: small fixtures, round trips through every writer, recognition,
 //! and damage. Random ones print their seed and take it back in the environment variable SEED.
 
+mod csv_columns;
 mod damage;
 
 use std::io::Cursor;
@@ -34,6 +35,24 @@ const TEXTS: &[(&str, &str)] = &[
         "recorded",
         "# block size 8192. And so on\n# file 7 = a/b = c (12 records)\n\
                   time_us,op,file,block,blocks,buf\n0,R,7,3,1,7fff0000\n12,N,9,4,2,0\n",
+    ),
+    (
+        "alibaba",
+        "device_id,opcode,offset,length,timestamp\n\
+         419,W,8792731648,16384,1577808144360767\n7,R,4096,512,1577808144360768\n",
+    ),
+    ("tencent", "1538323200,46530920,8,0,1283\n1538323201,8,16,1,07\n"),
+    (
+        "iolog",
+        "fio version 3 iolog\n29 /srv/a add\n195 /srv/a open\n201 /srv/a read 0 4096\n\
+         202 /srv/a sync 0 0\n1471 /srv/b write 8192 512\n1472 /srv/b close\n",
+    ),
+    (
+        "biosnoop",
+        "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  LAT(ms)\n\
+         0.000004    supervise      1950    xvda1     W 13092560   4096      0.74\n\
+         0.000178    Web Content    1951    xvdb     RA 8          8192      0.61\n\
+         0.001469    jbd2           1956    xvdb      F -1         0         1.24\n",
     ),
     ("csv", "time_ns,op,space,first_byte,bytes\n5,r,\"8,0\",0,512\n6,w,\"8,16\",512,1024\n"),
 ];
@@ -134,6 +153,21 @@ fn every_text_format_says_what_its_fixture_says() {
         Record { buffer: Some(0), ..record(12_000, Write, 1, 4, 2) },
     ];
     assert_eq!(records("recorded"), (recorded.to_vec(), vec!["a/b = c".into(), "9".into()]));
+    let alibaba = [
+        record(1_577_808_144_360_767_000, Write, 0, 8_792_731_648, 16_384),
+        record(1_577_808_144_360_768_000, Read, 1, 4096, 512),
+    ];
+    assert_eq!(records("alibaba"), (alibaba.to_vec(), vec!["419".into(), "7".into()]));
+    let tencent = [
+        record(1_538_323_200_000_000_000, Read, 0, 46_530_920 * 512, 4096),
+        record(1_538_323_201_000_000_000, Write, 1, 4096, 8192),
+    ];
+    assert_eq!(records("tencent"), (tencent.to_vec(), vec!["1283".into(), "7".into()]));
+    let iolog = [record(201_000, Read, 0, 0, 4096), record(1_471_000, Write, 1, 8192, 512)];
+    assert_eq!(records("iolog"), (iolog.to_vec(), vec!["/srv/a".into(), "/srv/b".into()]));
+    let biosnoop =
+        [record(4000, Write, 0, 13_092_560 * 512, 4096), record(178_000, Read, 1, 4096, 8192)];
+    assert_eq!(records("biosnoop"), (biosnoop.to_vec(), vec!["xvda1".into(), "xvdb".into()]));
     let csv = [record(5, Read, 0, 0, 512), record(6, Write, 1, 512, 1024)];
     assert_eq!(records("csv"), (csv.to_vec(), vec!["8,0".into(), "8,16".into()]));
 }
@@ -482,8 +516,8 @@ fn the_name_decides_where_content_does_not() {
     assert_eq!(format("a.lis", "1 2 x 0\n"), Ok("lis"));
     assert_eq!(format("empty.spc", ""), Ok("spc"));
     let error = format("a.xyz", "hello\n").unwrap_err();
-    let names = "uct, vscsi, oraclegeneral, recorded, msr, spc, blkparse, fiu, disksim, lis, \
-                 plain, trc, csv";
+    let names = "uct, vscsi, oraclegeneral, recorded, msr, alibaba, tencent, spc, blkparse, \
+                 iolog, biosnoop, fiu, disksim, lis, plain, trc, csv";
     assert!(error.ends_with(&format!("name one with --format ({names})")), "{error}");
     assert_eq!(error.lines().count(), 1);
     assert!(format("empty", "").unwrap_err().contains("an empty file"));

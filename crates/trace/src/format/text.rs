@@ -83,6 +83,19 @@ pub trait TextFormat: Send {
     fn left_out(&self) -> u64 {
         0
     }
+
+    /// See [`Reader::unused`].
+    fn unused(&self) -> &[String] {
+        &[]
+    }
+}
+
+/// Some programs write it at the beginning of a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A text without the byte order mark at its beginning.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
 /// Cuts an input into lines.
@@ -92,7 +105,11 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(input: Input) -> Lines {
+    pub(crate) fn new(mut input: Input) -> Lines {
+        // An error comes again when the first line is read.
+        if input.peek(BYTE_ORDER_MARK.len()).is_ok_and(|text| text.starts_with(BYTE_ORDER_MARK)) {
+            input.consume(BYTE_ORDER_MARK.len());
+        }
         Lines { input, number: 0 }
     }
 
@@ -208,6 +225,10 @@ impl<F: TextFormat> Reader for TextReader<F> {
 
     fn left_out(&self) -> u64 {
         self.format.left_out()
+    }
+
+    fn unused(&self) -> &[String] {
+        self.format.unused()
     }
 }
 
