@@ -97,6 +97,7 @@ impl ClientOptions {
         let mut block_bytes = None;
         for path in std::iter::once(path).chain(self.clients.iter().map(PathBuf::as_path)) {
             let reader = options.open(path)?;
+            options.remark_on_block(path, reader.meta());
             // The first that states a size; the others must not state another.
             if reader.meta().block_bytes.is_some() || options.block.is_some() {
                 block_bytes = block_bytes.or(Some(options.block_bytes(reader.as_ref())?));

@@ -10,8 +10,9 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::SpecError;
 use undercroft_sim::Size;
+use undercroft_text::Bytes;
 use undercroft_trace::{
-    BlockOptions, BlockStream, DenseTrace, OpenOptions, Reader, Unit, formats, open,
+    BlockOptions, BlockStream, DenseTrace, Meta, OpenOptions, Reader, Unit, formats, open,
 };
 
 use crate::error::Error;
@@ -29,8 +30,9 @@ pub(crate) struct TraceOptions {
     /// Cache block size, for example 8KiB [default: what the trace says, else 4KiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) block: Option<String>,
-    /// The numbers of the trace are addresses in units of so many bytes [default: blocks]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The numbers of the trace are addresses in units of so many bytes, as 512 or 8KiB; without
+    /// it one number is one block
+    #[arg(long, value_name = "SIZE", value_parser = unit)]
     pub(crate) unit: Option<u32>,
 }
 
@@ -87,19 +89,55 @@ impl TraceOptions {
         origins: bool,
     ) -> Result<(BlockStream, u32), Error> {
         let options = BlockOptions { sample_rate, origins, ..BlockOptions::default() };
-        self.stream_of(self.open(path)?, options)
+        let reader = self.open(path)?;
+        self.remark_on_block(path, reader.meta());
+        self.stream_of(reader, options)
     }
 
     /// Opens a trace as a stream of blocks, without a remark about it.
     pub(crate) fn stream_silently(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
-        self.stream_of(self.open_silently(path)?, BlockOptions::default())
+        let reader = self.open_silently(path)?;
+        self.remark_on_block(path, reader.meta());
+        self.stream_of(reader, BlockOptions::default())
     }
 
     /// Opens a trace as a stream of blocks, with their size in bytes, and with what clients told of
     /// their evictions.
     pub(crate) fn stream_with_evictions(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
         let options = BlockOptions { origins: true, evictions: true, ..BlockOptions::default() };
-        self.stream_of(self.open(path)?, options)
+        let reader = self.open(path)?;
+        self.remark_on_block(path, reader.meta());
+        self.stream_of(reader, options)
+    }
+
+    /// Says what `--block` means where one number of the trace is one block.
+    pub(crate) fn remark_on_block(&self, path: &Path, meta: &Meta) {
+        let (Some(block), None, Unit::Blocks) = (&self.block, self.unit, meta.unit) else { return };
+        let path = path.display();
+        match meta.block_bytes.map(|bytes| Bytes(bytes.into())) {
+            Some(pages) if block.parse::<Bytes>() != Ok(pages) => note(&format!(
+                "{path}: its numbers are pages of {pages}, and each counts as one block of {block}; \
+                 with --unit {pages} they are regrouped"
+            )),
+            Some(_) => {}
+            None => note(&format!(
+                "{path}: each of its numbers counts as one block of {block}; if they are pages or \
+                 sectors of another size, name it, as --unit 8KiB"
+            )),
+        }
+    }
+
+    /// Says it if the numbers of a trace of so many records seem to count parts of blocks.
+    pub(crate) fn remark_on_numbers(&self, path: &Path, meta: &Meta, records: u64, divisor: u64) {
+        let says_nothing = meta.unit == Unit::Blocks && meta.block_bytes.is_none();
+        let are_parts = divisor > 1 && divisor.is_power_of_two() && records > 2;
+        if self.unit.is_none() && says_nothing && are_parts {
+            note(&format!(
+                "{}: all its numbers are multiples of {divisor}, and each counts as one block; if \
+                 they are sectors, say --unit 512",
+                path.display()
+            ));
+        }
     }
 
     fn stream_of(
@@ -137,6 +175,7 @@ impl TraceOptions {
             let what = format!("{}: the trace holds no requests", path.display());
             return Err(undercroft_trace::Error::Format(what).into());
         }
+        self.remark_on_numbers(path, trace.meta(), trace.seen().records, trace.divisor());
         Ok((trace, block_bytes))
     }
 }
@@ -191,6 +230,11 @@ impl SimulationOptions {
             ))),
         }
     }
+}
+
+fn unit(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().and_then(|Bytes(bytes)| u32::try_from(bytes).ok());
+    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| "expected 1 to 2GiB, as 512 or 8KiB".to_owned())
 }
 
 fn write_mode(text: &str) -> Result<WriteMode, String> {

@@ -7,7 +7,7 @@
 mod split;
 
 use crate::error::Error;
-use crate::record::{Meta, Op, Reader, Record};
+use crate::record::{Meta, Op, Reader, Record, Unit};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
 use split::{Span, Splitter};
 use undercroft_random::mix;
@@ -170,6 +170,42 @@ pub struct BlockStream {
     left_out: u64,
     seen: Counts,
     kept: Counts,
+    numbers: Numbers,
+}
+
+/// What all block numbers of a trace have in common.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    /// Greatest common divisors of the first blocks and of the lengths so far; 0 at the beginning.
+    addresses: u64,
+    lengths: u64,
+    longest: u64,
+}
+
+impl Numbers {
+    fn add(&mut self, record: &Record) {
+        self.addresses = common_divisor(self.addresses, record.address);
+        self.lengths = common_divisor(self.lengths, record.length);
+        self.longest = self.longest.max(record.length);
+    }
+
+    fn divisor(self) -> u64 {
+        match self.longest {
+            0 | 1 => self.addresses,
+            _ => common_divisor(self.addresses, self.lengths),
+        }
+    }
+}
+
+/// The greatest common divisor; one of 0 and a number is that number.
+fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    if a == 1 {
+        return 1;
+    }
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 impl BlockStream {
@@ -200,6 +236,7 @@ impl BlockStream {
             left_out: 0,
             seen: Counts::default(),
             kept: Counts::default(),
+            numbers: Numbers::default(),
         })
     }
 
@@ -277,6 +314,12 @@ impl BlockStream {
         self.reader.left_out() + self.left_out
     }
 
+    /// Greatest number so far that divides all first blocks and lengths of a trace of block
+    /// numbers; lengths do not count if all are 1. 0: there is none yet.
+    pub fn divisor(&self) -> u64 {
+        self.numbers.divisor()
+    }
+
     /// Names of the columns that are not used.
     pub fn unused(&self) -> &[String] {
         self.reader.unused()
@@ -320,6 +363,9 @@ impl BlockStream {
             let all = self.records.len();
             self.records.retain(|record| record.op != Op::Evict);
             self.left_out += (all - self.records.len()) as u64;
+        }
+        if self.reader.meta().unit == Unit::Blocks {
+            self.records.iter().for_each(|record| self.numbers.add(record));
         }
         Ok(!is_end)
     }

@@ -39,6 +39,7 @@ pub struct DenseTrace {
     spaces: Vec<String>,
     names: BlockNames,
     seen: Counts,
+    divisor: u64,
     kept: Counts,
     left_out: u64,
 }
@@ -117,6 +118,7 @@ impl DenseTrace {
             meta: stream.meta().clone(),
             spaces: stream.spaces().to_vec(),
             seen: stream.seen(),
+            divisor: stream.divisor(),
             kept: stream.kept(),
             left_out: stream.left_out(),
             names: stream.into_names(),
@@ -146,6 +148,11 @@ impl DenseTrace {
     /// Counts over the whole trace, whether a sample kept a reference or not.
     pub fn seen(&self) -> Counts {
         self.seen
+    }
+
+    /// See [`BlockStream::divisor`].
+    pub fn divisor(&self) -> u64 {
+        self.divisor
     }
 
     /// Counts over the references of this trace; equal to [`DenseTrace::seen`] if not sampled.

@@ -30,12 +30,13 @@ pub(crate) struct Args {
     /// [default: 127.0.0.1:10809]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the
-    /// store must exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads (idle or at-once), report
-    /// (nothing, evictions or demotions, to a server below), write, read-only, shards, read-ahead,
-    /// description, dirty-age-s, dirty-percent, store-timeout-s, connections, requests-per-second,
-    /// record (a folder for traces of the requests), record-sample, record-requests,
-    /// record-every-s, record-files, tls-required, client, writer (the last two name certificates
+    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
+    /// exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads
+    /// (idle or at-once), report (nothing, evictions or demotions, to a server below), write,
+    /// read-only, shards, read-ahead, description, dirty-age-s, dirty-percent, store-timeout-s,
+    /// connections, requests-per-second, record (a folder for traces of the requests),
+    /// record-sample, record-requests, record-every-s, record-files, tls-required, client, writer
+    /// (the last two name certificates
     /// and may be repeated). STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT,
     /// s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]

@@ -80,6 +80,7 @@ fn info(args: &Info) -> Result<(), Error> {
     }
     bar.done();
     let (meta, seen) = (stream.meta().clone(), stream.seen());
+    args.options.remark_on_numbers(path, &meta, seen.records, stream.divisor());
     let facts = Facts {
         path: path.display().to_string(),
         format: meta.format,

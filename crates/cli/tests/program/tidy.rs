@@ -35,7 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "cache", "client", "frames", "hints", "nbd", "random", "server", "sim", "store",
-            "tools", "trace", "tracker",
+            "text", "tools", "trace", "tracker",
         ],
     ),
 ];

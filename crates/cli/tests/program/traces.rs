@@ -1,4 +1,4 @@
-//! Traces of the user's own: what is said of columns and numbers that may not mean what they seem to.
+//! Traces of the user's own: what is said of columns and numbers that may mean something else.
 
 use super::commands::{Place, text};
 
@@ -23,4 +23,52 @@ fn columns_that_are_not_used_are_said_once() {
     let said = place.fails(1, "trace info b.csv");
     assert!(said.contains("column 2 (\"serial_dev\") seems to name a device or a file"), "{said}");
     assert!(said.contains("--format csv,time=1,space=2,sector=3,bytes=4,op=5"), "{said}");
+}
+
+#[test]
+fn numbers_that_may_be_no_blocks_are_remarked_on() {
+    let place = Place::new();
+    place.write("pages.csv", "block\n0\n1\n3\n");
+    place.ok("trace convert pages.csv -o pages.lis");
+    place.write("sectors.lis", "0 16 0 0\n16 8 0 1\n0 8 0 2\n");
+    let remark = |arguments: &str| {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for name in ["pages.csv", "pages.lis"] {
+        for command in ["trace info NAME", "simulate NAME --l1 2blk:lru", "curve NAME --policy lru"]
+        {
+            let command = command.replace("NAME", name);
+            let said = remark(&format!("{command} --block 16KiB"));
+            let wanted = format!(
+                "note: {name}: each of its numbers counts as one block of 16KiB; if they are pages \
+                 or sectors of another size, name it, as --unit 8KiB\n"
+            );
+            assert_eq!(said, wanted, "{command}");
+            assert_eq!(remark(&command), "");
+        }
+        let info = place.quiet(&format!("trace info {name} --block 16KiB --unit 8KiB"));
+        assert!(info.contains("distinct  2 blocks, 32 KiB"), "{info}");
+    }
+    // A trace that states its size.
+    place.write(
+        "r.recorded",
+        "# block size 8192. And so on\ntime_us,op,file,block,blocks,buf\n0,R,7,3,1,0\n",
+    );
+    assert_eq!(
+        remark("trace info r.recorded --block 16KiB"),
+        "note: r.recorded: its numbers are pages of 8KiB, and each counts as one block of 16KiB; \
+         with --unit 8KiB they are regrouped\n"
+    );
+    assert_eq!(remark("trace info r.recorded --block 8KiB"), "");
+    for command in ["trace info sectors.lis", "simulate sectors.lis --l1 2blk:lru"] {
+        let said = remark(command);
+        let wanted = "note: sectors.lis: all its numbers are multiples of 8, and each counts as one \
+                      block; if they are sectors, say --unit 512\n";
+        assert_eq!(said, wanted, "{command}");
+        assert_eq!(remark(&format!("{command} --unit 512")), "");
+    }
+    let said = place.fails(2, "trace info pages.lis --unit 0");
+    assert!(said.contains("expected 1 to 2GiB, as 512 or 8KiB"), "{said}");
 }

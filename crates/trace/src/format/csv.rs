@@ -18,8 +18,8 @@
 //!
 //! `csv/columns.rs` has further names for these. A header line with a column that seems to hold the
 //! direction or the device and is not understood is refused; without any, all are reads. A time
-//! without a unit is seconds, or milli-, micro- or nanoseconds since 1970, a FILETIME, or a date and
-//! time in UTC.
+//! without a unit is seconds, or milli-, micro- or nanoseconds since 1970, a FILETIME, or a date
+//! and time in UTC.
 //!
 //! An id is one block, as in libCacheSim, unless `blocks` says how many. Ids are numbers, decimal
 //! or with 0x; with `id-is-num=false` any text, which is hashed to 64 bits. Delimiters are a
