@@ -2,19 +2,29 @@
 //! the same.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::fs::{OFlags, major, minor};
 use serde_json::Value;
 use undercroft_nbd::{Client, ClientOptions, Endpoint, Uri, UriError};
 
-/// Blocks that are compared, besides the first.
-const COMPARED: u64 = 32;
+/// Blocks at the beginning that are compared: they have the marks of partitions and file systems.
+const FIRST: u64 = 17;
+
+/// Further blocks that are compared, at equal distances up to the last one.
+const FURTHER: u64 = 32;
 
 /// Bytes of each. Direct I/O wants its memory to lie at a multiple of this.
 const BLOCK: usize = 4096;
+
+/// How often, and how long after the last time, blocks that differ are compared again: something
+/// may be writing them.
+const ATTEMPTS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A place on this machine, and the export that is behind it: `WHERE=URI`.
 #[derive(Clone, Debug)]
@@ -54,6 +64,8 @@ pub(crate) struct Exported {
     pub(crate) placement: String,
     pub(crate) policy: String,
     pub(crate) block_bytes: u64,
+    /// What was not compared, and why; empty if nothing is missing.
+    uncompared: String,
 }
 
 impl VolumeArg {
@@ -80,7 +92,7 @@ impl VolumeArg {
         Err(format!("{}: neither a disk, nor a folder, nor an image", self.place.display()))
     }
 
-    /// Asks the server, and compares sizes and some blocks.
+    /// Asks the server, and compares sizes and some blocks: every one of them must be the same.
     ///
     /// # Errors
     /// Says what does not match, or why the server does not answer.
@@ -104,15 +116,14 @@ impl VolumeArg {
                 local.bytes
             ));
         }
-        if let Some((equal, all)) = compare(&client, local).await? {
-            // What is being written may differ for a moment.
-            if equal * 4 < all * 3 {
-                return Err(format!(
-                    "{} and {uri} differ: of {all} blocks only {equal} are the same",
-                    local.path.display()
-                ));
-            }
-        }
+        let uncompared = match local.open() {
+            Ok(file) => compare(&client, local, &file, uri).await?,
+            Err(error) => format!(
+                "; the contents were not compared, so it may be another disk of that size: {}: \
+                 {error}",
+                local.path.display()
+            ),
+        };
         let volumes = stats["volumes"].as_object();
         let volume = volumes.and_then(|all| {
             let first = || all.values().find(|volume| volume["size_bytes"] == bytes);
@@ -124,6 +135,7 @@ impl VolumeArg {
             placement: text("placement"),
             policy: text("policy"),
             block_bytes: volume["block_bytes"].as_u64().unwrap_or(0),
+            uncompared,
         })
     }
 }
@@ -131,7 +143,7 @@ impl VolumeArg {
 impl Exported {
     /// In a line, and what it means for the program.
     pub(crate) fn describe(&self, local: &Local, uri: &Uri) -> String {
-        let Exported { placement, policy, block_bytes } = self;
+        let Exported { placement, policy, block_bytes, uncompared } = self;
         let advice = match placement.starts_with("eviction") || placement.starts_with("gl") {
             true => "",
             false => {
@@ -142,7 +154,7 @@ impl Exported {
         let local = local.path.display();
         format!(
             "{local} is {uri}: policy {policy}, placement {placement}, blocks of {block_bytes} \
-             bytes{advice}"
+             bytes{advice}{uncompared}"
         )
     }
 }
@@ -166,35 +178,66 @@ impl Local {
         Ok(Local { path: Path::new("/dev").join(name), bytes: sectors * 512 })
     }
 
-    /// Past the page cache, which may have what the server has not yet; none if that may not be
-    /// read.
-    fn open(&self) -> Option<File> {
+    /// Past the page cache, which may have what the server has not yet.
+    fn open(&self) -> io::Result<File> {
         let flags = OFlags::DIRECT.bits() as i32;
-        OpenOptions::new().read(true).custom_flags(flags).open(&self.path).ok()
+        OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
     }
 }
 
-/// Of blocks all over the volume: how many are equal here and there, and how many were compared.
-async fn compare(client: &Client, local: &Local) -> Result<Option<(u64, u64)>, String> {
-    let Some(file) = local.open() else {
-        return Ok(None);
-    };
+/// Compares blocks at the beginning and all over the volume. Blocks that differ are compared again
+/// for a while. Returns what to say if all of them are zeroes, which proves nothing.
+async fn compare(client: &Client, local: &Local, file: &File, uri: &Uri) -> Result<String, String> {
     let blocks = local.bytes / BLOCK as u64;
+    let last = blocks.saturating_sub(1);
+    let further = (0..=FURTHER)
+        .map(|part| (u128::from(last) * u128::from(part) / u128::from(FURTHER)) as u64);
+    let mut open: Vec<u64> = (0..FIRST).chain(further).filter(|&block| block < blocks).collect();
+    open.sort_unstable();
+    open.dedup();
+    let all = open.len();
     let mut memory = vec![0_u8; 2 * BLOCK];
     let aligned = memory.as_ptr().align_offset(BLOCK);
     let here = &mut memory[aligned..aligned + BLOCK];
-    let (mut equal, mut all) = (0, 0);
-    for part in 0..=COMPARED.min(blocks.saturating_sub(1)) {
-        let at = blocks.saturating_sub(1) * part / COMPARED * BLOCK as u64;
-        if at + BLOCK as u64 > local.bytes {
-            continue;
+    let mut has_data = false;
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            // A server may have what an image does not have yet; one that is read-only has not.
+            let _ = client.flush().await;
+            tokio::time::sleep(PAUSE).await;
         }
-        file.read_exact_at(here, at)
-            .map_err(|error| format!("{}: byte {at}: {error}", local.path.display()))?;
-        let (mut there, result) = client.read(at, vec![Box::new(vec![0_u8; BLOCK])]).await;
-        result.map_err(|error| format!("the server: byte {at}: {error}"))?;
-        all += 1;
-        equal += u64::from((*there[0]).as_mut() == here);
+        let mut different = Vec::new();
+        for block in open {
+            let at = block * BLOCK as u64;
+            file.read_exact_at(here, at)
+                .map_err(|error| format!("{}: byte {at}: {error}", local.path.display()))?;
+            let (mut there, result) = client.read(at, vec![Box::new(vec![0_u8; BLOCK])]).await;
+            result.map_err(|error| format!("the server: byte {at}: {error}"))?;
+            if (*there[0]).as_mut() != here {
+                different.push(block);
+            }
+            has_data |= here.iter().any(|&byte| byte != 0);
+        }
+        open = different;
+        if open.is_empty() {
+            break;
+        }
     }
-    Ok(Some((equal, all)))
+    let path = local.path.display();
+    if let Some(first) = open.first() {
+        return Err(format!(
+            "{path} and {uri} are not the same volume: {} of {all} blocks that were compared \
+             differ, the first at byte {}",
+            open.len(),
+            first * BLOCK as u64
+        ));
+    }
+    Ok(if has_data {
+        String::new()
+    } else {
+        format!(
+            "; all {all} blocks that were compared are zeroes, here and there, so it may be \
+             another empty disk of that size"
+        )
+    })
 }
