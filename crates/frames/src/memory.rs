@@ -69,7 +69,8 @@ impl Memory {
             .checked_next_multiple_of(HUGE_PAGE_BYTES)
             .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // The system may refuse what it cannot give; without a reserve it would give anything.
+        let flags = MapFlags::PRIVATE;
         // SAFETY: a new anonymous mapping at an address that the system chooses replaces nothing.
         let address = unsafe { mmap_anonymous(ptr::null_mut(), rounded, access, flags) }
             .map_err(|e| refused(e.into()))?;
@@ -104,14 +105,25 @@ impl Memory {
 
     /// Takes all of the budget from the system, in a thread of its own: who writes to a frame for
     /// the first time then need not wait for that. It stops when the memory is no longer in use or
-    /// the machine has little left. What it did is the thread's result, in bytes.
+    /// the machine has little left; in that case it calls `short` with the bytes that it has taken,
+    /// which are also the thread's result.
     ///
     /// # Errors
     /// There can be no more threads.
-    pub fn prepare(&self) -> io::Result<JoinHandle<usize>> {
+    pub fn prepare(
+        &self,
+        short: impl FnOnce(usize) + Send + 'static,
+    ) -> io::Result<JoinHandle<usize>> {
         let mapping = Arc::downgrade(&self.0);
         let thread = thread::Builder::new().name("undercroft-memory".to_owned());
-        thread.spawn(move || prepare(&mapping))
+        let bytes = self.0.bytes;
+        thread.spawn(move || {
+            let done = prepare(&mapping);
+            if done < bytes && mapping.strong_count() > 0 {
+                short(done);
+            }
+            done
+        })
     }
 
     /// Bytes of the budget.

@@ -228,6 +228,9 @@ fn announce(running: &Running) -> Result<(), Error> {
                 config.placement
             )?,
         }
+        if config.cache_bytes() > volume.size() {
+            writeln!(out, "          the cache is larger than the volume: less would do")?;
+        }
     }
     let asks = server.tls.asks_for_certificates();
     let certificates = if asks { ", clients show a certificate" } else { "" };

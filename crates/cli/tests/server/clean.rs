@@ -363,6 +363,30 @@ fn a_typing_error_serves_no_empty_disk() {
     assert_eq!(server.stop(), 0);
 }
 
+/// Before anything is opened, in a sentence, and not when the memory is used up.
+#[test]
+fn a_cache_that_the_machine_cannot_have_is_refused() {
+    let place = Place::new();
+    for size in ["4TiB", "7TiB"] {
+        let said = place.refused(2, &format!("--volume v=file:v.img,size=1MiB --cache {size}"));
+        let wanted = format!("caches of {size} need ");
+        assert!(one_line(&said) && said.contains(&wanted), "{said}");
+        assert!(said.contains(" of memory, and ") && said.contains("give them less"), "{said}");
+        assert!(!place.path("v.img").exists());
+    }
+    // So is one that a reload adds.
+    place.write(
+        "c.toml",
+        "cache = '8TiB'\n[[volume]]\nname = 'a'\nstore = 'mem:'\nsize = '1MiB'\ncache = '1MiB'\n",
+    );
+    let server = place.serve("--config c.toml");
+    let more = "[[volume]]\nname = 'b'\nstore = 'mem:'\nsize = '1MiB'\ncache = '4TiB'\n";
+    place.write("c.toml", String::from_utf8(place.read("c.toml")).unwrap() + more);
+    server.signal(Signal::HUP);
+    server.wait_for_log("give them less (cache)");
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn what_is_served_is_said_as_it_is() {
     let place = Place::new();
@@ -375,8 +399,9 @@ fn what_is_served_is_said_as_it_is() {
     assert_eq!(lines[1], "  volume  second  1 MiB  file:b.img  write-through  default export");
     assert_eq!(lines[2], "          for tests  delay(2ms..8ms,queue=4)  fail(read,n=3)");
     assert!(lines[3].starts_with("          cache 256 MiB  block 4 KiB  policy mq"), "{lines:?}");
+    assert_eq!(lines[4], "          the cache is larger than the volume: less would do");
     let concat = "concat(mem(1MiB):;mem(1MiB):)";
-    assert_eq!(lines[4], format!("  volume  first  2 MiB  {concat}  write-through  read-only"));
-    assert_eq!(lines[5], "          not cached");
+    assert_eq!(lines[5], format!("  volume  first  2 MiB  {concat}  write-through  read-only"));
+    assert_eq!(lines[6], "          not cached");
     assert_eq!(server.stop(), 0);
 }

@@ -152,6 +152,23 @@ fn is_present(frame: &[u8]) -> bool {
     })
 }
 
+/// A mapping without reserve could be larger than all memory, and nobody would know until it is
+/// used.
+#[test]
+fn memory_is_reserved() {
+    let memory = Memory::new(4 << 20).unwrap();
+    let frame = memory.pool(1, FRAME_BYTES).unwrap().take().unwrap();
+    let address = frame.as_ptr().addr();
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+        !range.is_some_and(|(start, end)| (number(start)..number(end)).contains(&address))
+    });
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+    assert!(!flags.split_whitespace().any(|flag| flag == "nr"), "{flags}");
+}
+
 /// Some frames are written while the memory is prepared, others only afterwards.
 #[test]
 fn prepared_memory_is_the_budget_and_keeps_what_is_in_it() {
@@ -159,7 +176,7 @@ fn prepared_memory_is_the_budget_and_keeps_what_is_in_it() {
     let pool = memory.pool(4096, FRAME_BYTES).unwrap();
     let all: Vec<FrameMut> = std::iter::from_fn(|| pool.take()).collect();
     assert!(!is_present(&all[4095]), "nobody touched it yet");
-    let prepared = memory.prepare().unwrap();
+    let prepared = memory.prepare(|done| panic!("only {done} bytes")).unwrap();
     let mut frames: Vec<Frame> = Vec::new();
     for (i, frame) in all.into_iter().enumerate() {
         frames.push(if i % 2 == 0 { filled(frame, i as u8) } else { frame.freeze() });

@@ -8,6 +8,7 @@ mod exports;
 mod hint_session;
 mod http;
 mod level_answers;
+mod memory_limit;
 mod metrics;
 mod rate_limit;
 mod reload;

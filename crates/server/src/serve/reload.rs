@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use undercroft_nbd::Peer;
 
 use super::exports::ExportEntry;
+use super::memory_limit;
 use super::run::{GRACE, Running, close, open_volume, outdate_unwritten, upstream_options};
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
@@ -199,6 +200,8 @@ impl Running {
                  volume; give the server a larger cache, or the volume a smaller one"
             ));
         }
+        let volumes = [&self.config.volumes[..], std::slice::from_ref(next)].concat();
+        memory_limit::check(&volumes).map_err(|error| error.to_string())?;
         let upstream = upstream_options(&self.config, &self.surroundings)
             .map_err(|error| error.to_string())?;
         let opened = timeout(OPENS, open_volume(next, &upstream, &self.surroundings)).await;

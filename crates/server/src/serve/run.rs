@@ -27,7 +27,7 @@ use undercroft_text::Bytes;
 use super::exports::{ExportEntry, ExportTable};
 use super::surroundings::Surroundings;
 use super::upstream::Notifier;
-use super::{http, unwritten, upstream};
+use super::{http, memory_limit, unwritten, upstream};
 use crate::answer::Failed;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
 use crate::replace::replace;
@@ -88,6 +88,7 @@ impl Running {
         config: &ServerConfig,
         surroundings: Surroundings,
     ) -> Result<Running, ServeError> {
+        memory_limit::check(&config.volumes)?;
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
         let upstream = upstream_options(config, &surroundings)?;
@@ -331,7 +332,17 @@ pub(super) async fn open_volume(
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
     // It ends by itself, at the latest with the volume.
-    if let Err(error) = memory.prepare() {
+    let (named, bytes) = (name.clone(), memory.bytes() as u64);
+    let short = move |done: usize| {
+        tracing::warn!(
+            volume = named,
+            "of the cache's memory, {} of {} are there: the machine has little left; the rest is \
+             taken when it is needed, if there is any then",
+            Bytes(done as u64),
+            Bytes(bytes)
+        );
+    };
+    if let Err(error) = memory.prepare(short) {
         tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
     }
     if let Some(sender) = sender {

@@ -1,0 +1,138 @@
+//! Whether the memory that the caches are promised exists: it is compared with the machine's, and
+//! with what the control groups of this process allow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use undercroft_text::Bytes;
+
+use super::ServeError;
+use crate::config::VolumeConfig;
+
+/// Bytes that index and policy need for a block, about.
+const BLOCK_OVERHEAD: u64 = 100;
+
+/// Memory that this process can have.
+#[derive(Debug, PartialEq, Eq)]
+struct Limit {
+    bytes: u64,
+    /// Who sets the limit, for messages.
+    whose: String,
+}
+
+/// Refuses volumes whose caches are larger than the memory that this process can have, and logs it
+/// if they are larger than what is free now.
+pub(super) fn check(volumes: &[VolumeConfig]) -> Result<(), ServeError> {
+    check_below(Path::new("/"), volumes)
+}
+
+fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> {
+    let overhead = |volume: &VolumeConfig| u64::from(volume.cache_blocks) * BLOCK_OVERHEAD;
+    let needs = volumes.iter().map(|volume| volume.memory_bytes().saturating_add(overhead(volume)));
+    let needed = needs.fold(0, u64::saturating_add);
+    let caches = volumes.iter().fold(0, |sum: u64, one| sum.saturating_add(one.cache_bytes()));
+    let (caches, shown) = (Bytes(caches), in_mib(needed));
+    if let Some(Limit { bytes, whose }) = limit(root).filter(|limit| needed > limit.bytes) {
+        return Err(ServeError::Plan(format!(
+            "caches of {caches} need {shown} of memory, and {whose} {}: give them less (cache)",
+            in_mib(bytes)
+        )));
+    }
+    let available = of_meminfo(root, "MemAvailable:");
+    if let Some(available) = available.filter(|&available| needed > available) {
+        tracing::warn!(
+            "caches of {caches} need {shown} of memory, and {} are available now: while other \
+             programs hold the rest, the caches cannot be filled",
+            in_mib(available)
+        );
+    }
+    Ok(())
+}
+
+fn in_mib(bytes: u64) -> Bytes {
+    Bytes(bytes.next_multiple_of(1 << 20))
+}
+
+/// The lowest limit that is known.
+fn limit(root: &Path) -> Option<Limit> {
+    let machine = of_meminfo(root, "MemTotal:");
+    let machine = machine.map(|bytes| Limit { bytes, whose: "this machine has".to_owned() });
+    machine.into_iter().chain(group_limits(root)).min_by_key(|limit| limit.bytes)
+}
+
+fn of_meminfo(root: &Path, name: &str) -> Option<u64> {
+    let told = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let line = told.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// The limits of this process's control groups, of version 2 and 1, and of those above them.
+fn group_limits(root: &Path) -> Vec<Limit> {
+    let told = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut limits = Vec::new();
+    for line in told.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (mount, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            some if some.split(',').any(|one| one == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        // In a container only the group itself may be mounted, in place of the root.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        for group in groups {
+            let path = root.join(mount).join(group).join(file);
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            // "max", or the largest number, is no limit.
+            let Ok(bytes) = text.trim().parse() else { continue };
+            let group = PathBuf::from("/").join(group);
+            limits
+                .push(Limit { bytes, whose: format!("control group {} allows", group.display()) });
+        }
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn caches(size: &str) -> Vec<VolumeConfig> {
+        let volumes = ["a=mem:", "b=mem:,cache=1MiB"].map(|text| Settings::volume(text).unwrap());
+        let settings = Settings::default().set("volume", volumes.to_vec()).set("cache", size);
+        settings.config().unwrap().volumes
+    }
+
+    #[test]
+    fn caches_are_compared_with_the_machine_and_its_control_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let check =
+            |size| check_below(folder.path(), &caches(size)).map_err(|error| error.to_string());
+        // Nothing is known: nothing is refused.
+        assert_eq!(check("4TiB"), Ok(()));
+        write("proc/meminfo", "MemTotal:       33554432 kB\nMemAvailable:   1048576 kB\n");
+        let said = check("500GiB").unwrap_err();
+        assert!(said.starts_with("caches of 500GiB need 5"), "{said}");
+        assert!(said.ends_with("and this machine has 32GiB: give them less (cache)"), "{said}");
+        assert_eq!(check("30GiB"), Ok(()));
+        assert!(check("32GiB").is_err(), "frames are not all that is needed");
+        write("proc/self/cgroup", "5:cpu,memory:/old\n0::/a.slice/b.service\n");
+        write("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+        write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(check("30GiB"), Ok(()));
+        write("sys/fs/cgroup/a.slice/memory.max", "1073741824\n");
+        assert_eq!(check("512MiB"), Ok(()));
+        let said = check("1GiB").unwrap_err();
+        assert!(said.contains("control group /a.slice allows 1GiB"), "{said}");
+        write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "104857600\n");
+        assert!(check("512MiB").unwrap_err().contains("control group /old allows 100MiB"));
+    }
+}
