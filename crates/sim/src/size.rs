@@ -11,7 +11,7 @@ use crate::{Error, LevelConfig};
 /// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// Bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`.
+    /// Bytes: `4096`, `64KiB`, `512M`, `1.5GiB`, `1TiB`, `1GB`.
     Bytes(u64),
     /// Blocks: `1000blk`.
     Blocks(u64),
@@ -38,8 +38,8 @@ impl Size {
         }
     }
 
-    /// Parses `SIZE,SIZE,...`. An item may also be a range `64MiB..4GiB`: all doublings from the
-    /// first size to the last.
+    /// Parses `SIZE,SIZE,...`. An item may also be a range `64MiB..4GiB`: the doublings of the
+    /// first size that are below the last, and the last.
     ///
     /// # Errors
     /// An item is not a size, or a range does not ascend; the message names it.
@@ -66,11 +66,11 @@ fn doublings(from: Size, to: Size) -> Result<Vec<Size>, Error> {
         return Err(wrong());
     }
     let mut sizes = Vec::new();
-    while at <= end {
+    while at < end {
         sizes.push(make(at));
-        let Some(next) = at.checked_mul(2) else { break };
-        at = next;
+        at = at.saturating_mul(2);
     }
+    sizes.push(make(end));
     Ok(sizes)
 }
 
@@ -79,7 +79,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || {
-            let want = "bytes (4096, 64KiB, 512MiB, 2GiB), blocks (1000blk) or a share of the \
+            let want = "bytes (4096, 64KiB, 512M, 1.5GiB; MB and GB are powers of 1000), blocks (1000blk) or a share of the \
                         trace's distinct blocks (10%)";
             Error::Request(format!("size '{text}': expected {want}"))
         };
@@ -220,12 +220,15 @@ mod tests {
         assert_eq!(blocks("2GiB"), Some(1 << 19));
         assert_eq!(blocks("1000blk"), Some(1000));
         assert_eq!(blocks("10%"), Some(100));
-        for wrong in ["", "x", "4095", "0blk", "-1", "1.5MiB", "99999999TiB", "8000GiBB", "0%"] {
+        for wrong in ["", "x", "4095", "0blk", "-1", "1.5", "99999999TiB", "8000GiBB", "0%"] {
             assert_eq!(blocks(wrong), None, "{wrong}");
         }
         let range: Vec<_> =
             Size::parse_list("1MiB..5MiB,7blk").unwrap().iter().map(|s| s.to_string()).collect();
-        assert_eq!(range, ["1MiB", "2MiB", "4MiB", "7blk"]);
+        assert_eq!(range, ["1MiB", "2MiB", "4MiB", "5MiB", "7blk"]);
+        let range = Size::parse_list("1MiB..100MiB").unwrap();
+        assert_eq!((range.len(), range[7]), (8, Size::Bytes(100 << 20)));
+        assert_eq!(Size::parse_list("1MiB..1MiB").unwrap().len(), 1);
         assert!(Size::parse_list("2MiB..1MiB").is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Sizes and times: a whole number and a unit, without a fraction.
+//! Sizes and times: a number and a unit. Sizes may have a fraction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,26 @@ use std::time::Duration;
 const SIZES: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
 
+/// Other units of sizes that are understood: without `i` and `B` they count by 1024, with `B` alone
+/// by 1000.
+const MORE_SIZES: [(&str, u64); 10] = [
+    ("T", 1 << 40),
+    ("G", 1 << 30),
+    ("M", 1 << 20),
+    ("K", 1 << 10),
+    ("B", 1),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1000),
+    ("kB", 1000),
+];
+
 /// Units of times, in microseconds, the largest first.
 const TIMES: [(&str, u64); 3] = [("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
-/// A number of bytes: `4096`, `64KiB`, `512MiB`, `2GiB`, `1TiB`. It is written with the largest
-/// unit that divides it.
+/// A number of bytes: `4096`, `64KiB`, `512M`, `1.5GiB`, `1TiB` by powers of 1024, `1GB` by powers
+/// of 1000; a part of a byte is cut off. It is written with the largest unit that divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -39,7 +54,22 @@ impl FromStr for Bytes {
     type Err = NotAValue;
 
     fn from_str(text: &str) -> Result<Bytes, NotAValue> {
-        parse(text, &SIZES).map(Bytes)
+        let units: Vec<_> = SIZES.into_iter().chain(MORE_SIZES).collect();
+        let Some((whole, rest)) = text.split_once('.') else {
+            return parse(text, &units).map(Bytes);
+        };
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (fraction, unit) = rest.split_at(digits);
+        // More than nine places are less than a byte of any size that a cache can have.
+        if !(1..=9).contains(&digits) || matches!(unit.trim(), "" | "B") {
+            return Err(NotAValue);
+        }
+        let factor = parse(&format!("1{unit}"), &units)?;
+        let part: u64 = fraction.parse().map_err(|_| NotAValue)?;
+        let part = u128::from(part) * u128::from(factor) / 10_u128.pow(digits as u32);
+        let whole = parse(&format!("{whole}{unit}"), &units)?;
+        // A part of a unit is less than the unit.
+        whole.checked_add(part as u64).map(Bytes).ok_or(NotAValue)
     }
 }
 
@@ -95,8 +125,27 @@ mod tests {
     }
 
     #[test]
+    fn sizes_have_other_units_and_fractions() {
+        for (text, bytes) in [
+            ("64M", 64 << 20),
+            ("1.5GiB", 3 << 29),
+            ("0.25 K", 256),
+            ("2.1KiB", 2150),
+            ("1GB", 1_000_000_000),
+            ("1.5kB", 1500),
+            ("512B", 512),
+            ("2T", 2 << 40),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
     fn other_texts_are_no_values() {
-        for text in ["", "x", "KiB", "1.5MiB", "-1", "+1", "1GB", "1kib", "99999999TiB"] {
+        for text in ["", "x", "KiB", "1.5", "1.MiB", ".5MiB", "1.5.5MiB", "-1", "+1", "1kib"] {
+            assert_eq!(text.parse::<Bytes>(), Err(NotAValue), "{text}");
+        }
+        for text in ["99999999TiB", "99999999.5TiB", "1.0000000001MiB", "1.5B"] {
             assert_eq!(text.parse::<Bytes>(), Err(NotAValue), "{text}");
         }
         for text in ["", "5", "5m", "1.5s", "99999999999999999s"] {

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,
-    /// Memory of all caches together [default: 256MiB]
+    /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
     #[arg(long, value_name = "SIZE")]
     cache: Option<String>,
     /// Replacement policy, as mq or lirs,hirs=0.02 [default: mq]

@@ -130,8 +130,8 @@ async fn a_new_volume_takes_cache_that_nobody_has() {
     let new = |size: &str| volume("new", &format!("size = '1MiB'\n{size}"));
     for (cache, size, parts) in [
         ("4MiB", "", ["give it a cache of its own", "volume=\"new\""]),
-        ("4MiB", "cache = '1MiB'", ["1048576 bytes of cache", "0 of 4194304"]),
-        ("5MiB", "cache = '2MiB'", ["2097152 bytes of cache", "1048576 of 5242880"]),
+        ("4MiB", "cache = '1MiB'", ["1MiB of cache", "0 of 4MiB"]),
+        ("5MiB", "cache = '2MiB'", ["2MiB of cache", "1MiB of 5MiB"]),
     ] {
         let settings = format!("cache = '{cache}'\n{old}{}", new(size));
         let log = reload(&place, &server, &settings, "is not added");

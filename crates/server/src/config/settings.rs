@@ -236,9 +236,14 @@ impl Settings {
             let volume = volume.map_err(|(option, what)| forms::named(&option, &what));
             volumes.push(volume.map_err(|what| format!("volume '{name}': {what}"))?);
         }
+        let is_cache_given = server.contains_key("cache");
         let config = read::<ServerConfig>(server);
         let config = config.map_err(|(option, what)| forms::named(&option, &what))?;
-        ServerConfig { volumes, ..config }.validate()
+        let mut config = ServerConfig { volumes, ..config };
+        if !is_cache_given {
+            config.raise_cache();
+        }
+        config.validate()
     }
 }
 

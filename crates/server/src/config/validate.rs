@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use undercroft_cache::placement::Placement;
+use undercroft_text::Bytes;
 
 use super::volume::spare_frames;
 use super::{Address, CacheShare, ServerConfig, VolumeConfig};
@@ -52,6 +53,17 @@ impl ServerConfig {
         Ok(self)
     }
 
+    /// Makes the cache as large as the volumes' own shares, where that is more than the default;
+    /// volumes without a share then divide the default.
+    pub(super) fn raise_cache(&mut self) {
+        let shares = self.volumes.iter().map(|volume| volume.cache.own());
+        let fixed = shares.clone().flatten().fold(0, u64::saturating_add);
+        if fixed > self.cache_bytes {
+            let rest = if shares.clone().any(|own| own.is_none()) { self.cache_bytes } else { 0 };
+            self.cache_bytes = fixed.saturating_add(rest);
+        }
+    }
+
     /// Checks the volumes and divides the cache among them.
     fn validate_volumes(&mut self) -> Result<(), String> {
         let shares = self.volumes.iter().filter_map(|volume| volume.cache.own());
@@ -59,7 +71,10 @@ impl ServerConfig {
         let cache_bytes = self.cache_bytes;
         if fixed > cache_bytes {
             return Err(format!(
-                "the volumes' shares add up to {fixed} bytes of cache, and there are {cache_bytes}"
+                "the volumes' shares add up to {} of cache, and the server's is {}: give it more \
+                 (cache), or leave its size out",
+                Bytes(fixed),
+                Bytes(cache_bytes)
             ));
         }
         let sharing = self.volumes.iter().filter(|volume| volume.cache.own().is_none()).count();
@@ -119,7 +134,9 @@ impl VolumeConfig {
         let blocks = bytes / u64::from(block.max(1));
         if blocks == 0 && self.cache != CacheShare::Off {
             return Err(format!(
-                "{bytes} bytes of cache hold no block of {block} bytes: give it more, or cache=off"
+                "a cache of {} holds no block of {}: give it more, or cache=off",
+                Bytes(bytes),
+                Bytes(block.into())
             ));
         }
         let blocks = u32::try_from(blocks).ok().filter(|&blocks| blocks < 1 << 31);
@@ -183,6 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn shares_raise_a_cache_that_is_not_given() {
+        let with = |volumes: &[&str]| {
+            let volumes = volumes.iter().map(|text| Settings::volume(text).unwrap());
+            let settings = Settings::default().set("volume", volumes.collect::<Vec<_>>());
+            settings.config().unwrap().cache_bytes >> 20
+        };
+        assert_eq!(with(&["a=mem:,cache=1GiB"]), 1024);
+        assert_eq!(with(&["a=mem:,cache=1GiB", "b=mem:"]), 1024 + 256);
+        assert_eq!(with(&["a=mem:,cache=1MiB", "b=mem:,cache=off"]), 256);
+        let wrong = config(&["a=mem:,cache=1GiB"], "256MiB").unwrap_err();
+        let wanted = "the volumes' shares add up to 1GiB of cache, and the server's is 256MiB";
+        assert!(wrong.starts_with(wanted), "{wrong}");
+    }
+
+    #[test]
     fn busy_polling_is_bounded() {
         let with = |us: Option<i64>| {
             let volume = Settings::volume("a=mem:,size=1MiB").unwrap();
@@ -235,11 +267,11 @@ mod tests {
         for (volume, expected) in [
             (
                 "a=mem:,size=lots",
-                "volume 'a': size 'lots': expected a size, as 4096, 64KiB or 2GiB",
+                "volume 'a': size 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)",
             ),
             (
                 "a=mem:,cache=lots",
-                "volume 'a': cache 'lots': expected a size, as 4096, 64KiB or 2GiB",
+                "volume 'a': cache 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)",
             ),
             ("a=mem:,block=8GiB", "volume 'a': block: too large"),
             ("a=mem:,write=up", "volume 'a': write 'up': expected through, back or around"),
@@ -251,10 +283,16 @@ mod tests {
             assert_eq!(config(&[volume], "1MiB").unwrap_err(), expected);
         }
         let wrong = config(&["a=mem:"], "lots").unwrap_err();
-        assert_eq!(wrong, "cache 'lots': expected a size, as 4096, 64KiB or 2GiB");
+        assert_eq!(
+            wrong,
+            "cache 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)"
+        );
         let wrong = Settings::default().set("limits.bytes", "x");
         let volume = Settings::volume("a=mem:").unwrap();
         let wrong = wrong.set("volume", vec![volume]).config().unwrap_err();
-        assert_eq!(wrong, "limits.bytes 'x': expected a size, as 4096, 64KiB or 2GiB");
+        assert_eq!(
+            wrong,
+            "limits.bytes 'x': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)"
+        );
     }
 }

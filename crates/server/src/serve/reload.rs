@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
+use undercroft_text::Bytes;
 
 use super::exports::ExportEntry;
 use super::memory_limit;
@@ -196,8 +197,11 @@ impl Running {
         let free = cache_bytes.saturating_sub(self.assigned());
         if own > free {
             return Err(format!(
-                "it asks for {own} bytes of cache, and {free} of {cache_bytes} belong to no \
-                 volume; give the server a larger cache, or the volume a smaller one"
+                "it asks for {} of cache, and {} of {} belong to no volume; give the server a \
+                 larger cache, or the volume a smaller one",
+                Bytes(own),
+                Bytes(free),
+                Bytes(cache_bytes)
             ));
         }
         let volumes = [&self.config.volumes[..], std::slice::from_ref(next)].concat();
