@@ -20,7 +20,12 @@ const PAGES: &str = "select bufferid, coalesce(reltablespace, 0), coalesce(relda
 pub(super) fn pool(client: &[String]) -> Result<Pool, String> {
     let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "-F", "\t", "-c"];
     let ask = |sql| query(client, &options, sql);
-    ask("set client_min_messages = warning; create extension if not exists pg_buffercache")?;
+    if ask("select 1 from pg_extension where extname = 'pg_buffercache'")?.is_empty() {
+        return Err("the database has no extension pg_buffercache, which tells what is in its \
+                    buffers: make it there, in the database that the client opens, with `create \
+                    extension pg_buffercache`"
+            .to_owned());
+    }
     let settings = ask(SETTINGS)?;
     let settings = settings.first().filter(|row| row.len() == 4);
     let settings = settings.ok_or("the database does not say where its files are")?;
@@ -100,6 +105,9 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -145,5 +153,18 @@ mod tests {
         assert_eq!(place(1663, 1, 131_073), ("/pg/base/5/77_fsm.1".into(), 8192));
         assert_eq!(place(1664, 0, 0), ("/pg/global/77".into(), 0));
         assert_eq!(place(99, 2, 0), ("/pg/pg_tblspc/99/PG_15_1/5/77_vm".into(), 0));
+    }
+
+    /// In the place of psql stands a program that writes down what it is asked.
+    #[test]
+    fn no_extension_is_made_without_asking() {
+        let folder = tempfile::tempdir().unwrap();
+        let (client, asked) = (folder.path().join("psql"), folder.path().join("asked"));
+        fs::write(&client, format!("#!/bin/sh\necho \"$@\" >> '{}'\n", asked.display())).unwrap();
+        fs::set_permissions(&client, Permissions::from_mode(0o755)).unwrap();
+        let said = pool(&[client.display().to_string()]).err().unwrap();
+        assert!(said.contains("with `create extension pg_buffercache`"), "{said}");
+        let asked = fs::read_to_string(asked).unwrap();
+        assert!(asked.contains("from pg_extension") && !asked.contains("create"), "{asked}");
     }
 }
