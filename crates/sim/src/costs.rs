@@ -165,6 +165,9 @@ impl Report {
         self.response_time_ms = costs.mean_ms(&hits, self.disk.demand_reads);
         let charged = trips / self.aggregate.reads.max(1) as f64;
         self.response_time_with_demotions_ms = self.response_time_ms + charged;
+        let reloads = self.disk.reloads as f64 * costs.disk_ms;
+        let charged = reloads / self.aggregate.reads.max(1) as f64;
+        self.response_time_with_reloads_ms = self.response_time_ms + charged;
     }
 }
 

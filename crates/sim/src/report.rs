@@ -48,6 +48,9 @@ pub struct Report {
     pub response_time_ms: f64,
     /// Mean response time of a block read in milliseconds, with a round trip for each demotion.
     pub response_time_with_demotions_ms: f64,
+    /// Mean response time of a block read in milliseconds, if a read waits for each reload.
+    #[serde(default)]
+    pub response_time_with_reloads_ms: f64,
     /// Elapsed time of the simulation in seconds, without reading the trace.
     pub elapsed_s: f64,
     /// Processor time of the simulation in seconds, without reading the trace.
@@ -104,6 +107,9 @@ pub struct LevelReport {
     pub evictions: u64,
     /// Blocks that came from the level above.
     pub demotions_in: u64,
+    /// The demotions of blocks that were there already; with the scheme DEMOTE only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demote_hits: Option<u64>,
     /// Blocks that came from the level below, to stay.
     pub promotions_in: u64,
     /// Blocks read from disk because the level above evicted them.
@@ -228,6 +234,7 @@ impl LevelReport {
             read_hit_ratio: counts.read_hit_ratio(),
             evictions: counts.evictions,
             demotions_in: placed.demotions_in,
+            demote_hits: None,
             promotions_in: 0,
             reloads: placed.reloads,
             known_evictions: placed.known_evictions,
@@ -286,6 +293,8 @@ impl Report {
             movement: None,
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + demotions_ms(outcome),
+            response_time_with_reloads_ms: response_time_ms
+                + outcome.reloads() as f64 * DISK_MS / outcome.reads().max(1) as f64,
             elapsed_s,
             cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),

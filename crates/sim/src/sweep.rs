@@ -5,6 +5,7 @@
 //! that was interrupted reads the journal and runs only what is missing. At the end `results.csv`
 //! and `results.json` hold all rows in the order of the plan.
 
+mod check;
 mod plan;
 
 use std::collections::HashMap;
@@ -143,12 +144,15 @@ pub fn sweep(
     folder: &Path,
     progress: &dyn Progress,
 ) -> Result<Vec<Row>, Error> {
+    // What cannot be run is said before anything is.
+    let runs: Vec<_> =
+        sources.iter().map(|source| runs_of(plan, source)).collect::<Result<_, _>>()?;
+    check::pairs(plan)?;
     fs::create_dir_all(folder).map_err(|source| results_error(folder, source))?;
     let (mut done, journal) = open_journal(&folder.join("runs.jsonl"))?;
     let journal = Mutex::new(journal);
     let mut rows = Vec::new();
-    for source in sources {
-        let runs = runs_of(plan, source)?;
+    for (source, runs) in sources.iter().zip(runs) {
         let missing: Vec<_> = runs.iter().filter(|run| !done.contains_key(&run.key)).collect();
         progress.resumed(runs.len() - missing.len());
         if !missing.is_empty() {

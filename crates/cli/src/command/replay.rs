@@ -179,7 +179,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 /// What goes together: with a scheme of movement the first level is one of its levels, and the
 /// server, whose volume has the same placement, runs the next.
 fn check(args: &Args, scheme: Option<&SchemeSpec>) -> Result<(), Error> {
-    let Some(scheme) = scheme else { return args.simulation.check() };
+    let Some(scheme) = scheme else {
+        return args.simulation.check().map_err(|_| {
+            let placement = &args.simulation.placement;
+            Error::Usage(format!(
+                "--placement {placement}: the volume's placement is the server's setting; a client \
+                 with --l1 tells it what it evicts with --report evictions"
+            ))
+        });
+    };
     let name = scheme.info().name;
     let refuse = |why: &str| Err(Error::Usage(format!("--placement {name}: {why}")));
     if !scheme.has_levels() {

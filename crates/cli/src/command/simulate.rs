@@ -171,10 +171,15 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         write!(out, ", {charged:.3} ms {how}")?;
     }
     let disk = &report.disk;
+    if disk.reloads > 0 {
+        let charged = report.response_time_with_reloads_ms;
+        write!(out, "; reloads are not in it, {charged:.3} ms if a read waits for each")?;
+    }
     let (reads, writes) = (count(disk.demand_reads), count(disk.writes));
     write!(out, "\ndisk           {reads} blocks read, ")?;
     if disk.reloads > 0 {
-        write!(out, "{} reloaded, ", count(disk.reloads))?;
+        let (reloads, all) = (count(disk.reloads), count(disk.demand_reads + disk.reloads));
+        write!(out, "{reloads} reloaded, that is {all} reads in all, ")?;
     }
     writeln!(out, "{writes} written")?;
     if let Some(cooperation) = &report.cooperation {

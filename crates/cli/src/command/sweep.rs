@@ -19,11 +19,13 @@ pub(crate) struct Args {
     /// Trace files
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
-    /// A level above the one that varies: SIZE:POLICY[,key=value...]
-    #[arg(long, value_name = "LEVEL")]
-    l1: Option<LevelSpec>,
-    /// Sizes of the level that varies: a list, and ranges in doublings, as 1%,64MiB..4GiB
-    #[arg(long, value_name = "SIZES", required_unless_present = "ratio")]
+    /// A level above the one that varies: SIZE:POLICY[,key=value...]; without --l2 and --ratio the
+    /// sizes of the only level
+    #[arg(long, value_name = "LEVEL|SIZES")]
+    l1: Option<String>,
+    /// Sizes of the level that varies: a list, and ranges in doublings with their ends, as
+    /// 1%,64MiB..4GiB
+    #[arg(long, value_name = "SIZES", required_unless_present_any = ["ratio", "l1"])]
     l2: Option<String>,
     /// Let all levels vary, their sizes as parts of the first one's, as 1:4 or 1:2:4
     #[arg(long, value_name = "PARTS", conflicts_with_all = ["l1", "l2"], requires = "sizes")]
@@ -62,10 +64,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let sizes = args.l2.as_ref().or(args.sizes.as_ref()).expect("clap asks for one of them");
+    let (upper, sizes) = match (&args.l1, args.l2.as_ref().or(args.sizes.as_ref())) {
+        (Some(level), Some(sizes)) => (Some(level.parse::<LevelSpec>()?), sizes),
+        (None, Some(sizes)) => (None, sizes),
+        (Some(level), None) if level.contains(':') => {
+            return Err(Error::Usage(format!(
+                "--l1 {level}: a level above the one that varies, whose sizes are missing: --l2; \
+                 or, if it is the only one, give its sizes as --l1 64MiB..1GiB, and --policy"
+            )));
+        }
+        (Some(sizes), None) => (None, sizes),
+        (None, None) => return Err(Error::Usage("--l2: the sizes are missing".into())),
+    };
     let plan = Plan {
         placements: distinct(args.cooperation.rules(&args.simulation)?),
-        upper: args.l1.clone(),
+        upper,
         ratio: args.ratio.clone(),
         sizes: distinct(Size::parse_list(sizes)?),
         policies: parse_policies(&args.policy)?,
@@ -80,6 +93,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     if args.demotions.is_some() && !plan.placements.iter().any(is_scheme) {
         let what = "--demotions: none of the placements moves blocks by hints";
         return Err(Error::Usage(what.into()));
+    }
+    let sizes = plan.sizes.iter().chain(plan.upper.iter().map(|level| &level.size));
+    for path in &args.traces {
+        let block_bytes = args.options.block_bytes(args.options.open(path)?.as_ref())?;
+        for size in sizes.clone() {
+            if !matches!(size, Size::Percent(_)) {
+                size.blocks(block_bytes, 0)?;
+            }
+        }
     }
     let bar = Sweeping::start(args.traces.len() * plan.sizes.len() * plan.pairs()?.len());
     let sources: Vec<_> = args.traces.iter().map(|path| source(path, args)).collect();
@@ -153,7 +175,26 @@ fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     kept
 }
 
-/// A table a trace: policies down, sizes across, the hit ratio of the level in each cell.
+/// Policies down, sizes across.
+fn table(of_trace: &[Row], cell: impl Fn(&Row) -> String) -> Table {
+    let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
+    let mut by_policy = of_trace.chunk_by(is_same).peekable();
+    let sizes = by_policy.peek().map_or(&[][..], |rows| *rows).iter().map(|row| &*row.size);
+    let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
+    let mut table = Table::new(&heading);
+    for of_policy in by_policy {
+        let cells = of_policy.iter().map(&cell);
+        let name = match of_policy[0].placement.as_str() {
+            "access" => of_policy[0].policy.clone(),
+            placement => format!("{} {placement}", of_policy[0].policy),
+        };
+        table.row(std::iter::once(name).chain(cells).collect());
+    }
+    table
+}
+
+/// A table a trace with the hit ratio of the level in each cell; with reloads also one with what
+/// they cost, beside what they gain.
 fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error> {
     for of_trace in rows.chunk_by(|a, b| a.trace == b.trace) {
         let first = &of_trace[0];
@@ -170,24 +211,17 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             count(first.unique_blocks),
             bytes(u64::from(first.block_bytes)),
         )?;
-        let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
-        let mut by_policy = of_trace.chunk_by(is_same).peekable();
-        let sizes = by_policy.peek().map_or(&[][..], |rows| *rows).iter().map(|row| &*row.size);
-        let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
-        let mut table = Table::new(&heading);
-        for of_policy in by_policy {
-            let ratio = |row: &Row| {
-                if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
-            };
-            let cells = of_policy.iter().map(|row| percent(ratio(row)));
-            let name = match of_policy[0].placement.as_str() {
-                "access" => of_policy[0].policy.clone(),
-                placement => format!("{} {placement}", of_policy[0].policy),
-            };
-            table.row(std::iter::once(name).chain(cells).collect());
-        }
-        table.print(out, 1)?;
+        let ratio = |row: &Row| {
+            if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
+        };
+        table(of_trace, |row| percent(ratio(row))).print(out, 1)?;
         writeln!(out)?;
+        if of_trace.iter().any(|row| row.disk_reloads > 0) {
+            writeln!(out, "{}: blocks read from the disk, reloads included", first.trace)?;
+            let reads = |row: &Row| count(row.disk_demand_reads + row.disk_reloads);
+            table(of_trace, reads).print(out, 1)?;
+            writeln!(out)?;
+        }
     }
     writeln!(out, "{} runs in {}", count(rows.len() as u64), folder.join("results.csv").display())?;
     Ok(())

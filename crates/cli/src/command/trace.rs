@@ -1,7 +1,8 @@
 //! `undercroft trace`: look at, convert, filter and generate traces.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use undercroft_sim::{LevelSpec, Size};
@@ -190,7 +191,18 @@ pub(crate) struct Convert {
 
 fn convert(args: &Convert) -> Result<(), Error> {
     let options = TraceOptions { format: args.format.clone(), block: None, unit: None };
+    check_output(&args.trace.path, &args.target.output)?;
     copy(options.open(&args.trace.path)?, &args.target)
+}
+
+/// Refuses to write a trace over the one that is read.
+fn check_output(input: &Path, output: &Path) -> Result<(), Error> {
+    let file = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    if file(input).is_some() && file(input) == file(output) {
+        let what = format!("-o {}: that is the trace itself; name another file", output.display());
+        return Err(Error::Usage(what));
+    }
+    Ok(())
 }
 
 fn copy(mut reader: Box<dyn Reader>, target: &Target) -> Result<(), Error> {
@@ -234,6 +246,7 @@ pub(crate) struct Filter {
 fn filter_trace(args: &Filter) -> Result<(), Error> {
     args.simulation.check()?;
     let path = &args.trace.path;
+    check_output(path, &args.target.output)?;
     let (stream, block_bytes) = args.options.stream(path, 1.0, true)?;
     let bar = Reading::start(path);
     let warmup = match args.simulation.warmup {

@@ -7,5 +7,7 @@ mod circles;
 mod clients;
 mod commands;
 mod placements;
+mod prices;
+mod sweeps;
 mod tidy;
 mod traces;

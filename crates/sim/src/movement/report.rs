@@ -146,6 +146,7 @@ impl Report {
         let per_1000 = |count: u64| 1000.0 * count as f64 / requests;
         let (costs, demand) = (&config.costs, reads - read_hits);
         let response_time_ms = costs.mean_ms(&hits, demand);
+        let is_demote = config.scheme.info().name == "demote";
         let levels = (0..topology.nodes()).map(|node| {
             let (counts, moved) = (&outcome.levels[node], &movement.nodes[node]);
             LevelReport {
@@ -161,6 +162,7 @@ impl Report {
                 read_hit_ratio: counts.read_hit_ratio(),
                 evictions: counts.evictions,
                 demotions_in: moved.demotions_in,
+                demote_hits: (is_demote && !firsts.contains(&node)).then_some(moved.resent_in),
                 promotions_in: moved.promotions_in,
                 reloads: 0,
                 known_evictions: 0,
@@ -220,6 +222,7 @@ impl Report {
             aware: Vec::new(),
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + extra_ms,
+            response_time_with_reloads_ms: response_time_ms,
             elapsed_s,
             cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),

@@ -11,6 +11,7 @@ use undercroft_cache::policy::Spec;
 use crate::{CostSpec, DemotionCost, Error, LevelSpec, Ratio, Size};
 
 /// The combinations to simulate.
+#[derive(Clone)]
 pub struct Plan {
     /// A level above the one that varies.
     pub upper: Option<LevelSpec>,
