@@ -57,8 +57,8 @@ pub(crate) struct Args {
 pub(crate) fn run(command: &Command) -> Result<(), Error> {
     let Command::Nbd(args) = command;
     let block_bytes = match args.block {
-        Size::Bytes(bytes) if (1..=32 << 20).contains(&bytes) => bytes as u32,
-        size => return Err(Error::Usage(format!("--block {size}: expected 1 to 32MiB"))),
+        Size::Bytes(bytes) if (1..=64 << 20).contains(&bytes) => bytes as u32,
+        size => return Err(Error::Usage(format!("--block {size}: expected 1 to 64MiB"))),
     };
     if !(args.seconds > 0.0 && args.seconds <= 86_400.0) {
         return Err(Error::Usage(format!("--seconds {}: expected up to 86400", args.seconds)));

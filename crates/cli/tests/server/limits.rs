@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Client, ClientError, ClientOptions, ClientTlsFiles, Failure, Uri};
 
-use super::support::{PATIENCE, Place, Server, read, write};
+use super::support::{PATIENCE, Place, Server, read, seeded, write};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_a_volume_are_bounded() {
@@ -313,6 +313,28 @@ async fn a_full_server_says_so() {
     let deadline = Instant::now() + PATIENCE;
     while server.try_connect("v", &ClientOptions::default()).await.is_err() {
         assert!(Instant::now() < deadline);
+    }
+    assert_eq!(server.stop(), 0);
+}
+
+/// As much as other servers take at once: more than a connection may hold beside others, so it is
+/// served alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_64_mib_are_served() {
+    const LARGEST: usize = 64 << 20;
+    let place = Place::new();
+    let server =
+        place.serve("--volume v=mem:,size=256MiB --volume plain=mem:,size=256MiB,cache=off");
+    for volume in ["v", "plain"] {
+        let client = server.connect(volume).await;
+        assert_eq!(client.remote().info.max_block as usize, LARGEST);
+        let data = seeded("64 MiB").bytes(LARGEST);
+        let offset = 4096;
+        let answers = [write(&client, offset, data.clone()), write(&client, offset, data.clone())];
+        for answer in answers {
+            answer.await.unwrap();
+        }
+        assert!(read(&client, offset, LARGEST).await.unwrap() == data, "{volume}");
     }
     assert_eq!(server.stop(), 0);
 }

@@ -13,8 +13,9 @@ use crate::volume::clients::Member;
 use crate::volume::hint_batch::HintBatch;
 use crate::volume::losses::Informed;
 
-/// Most bytes of one payload: the value that clients assume if they do not ask.
-const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+/// Most bytes of one payload, as of other servers. Clients that do not ask assume half of it, or
+/// nothing at all.
+const PAYLOAD_BYTES_MAX: u32 = 64 << 20;
 
 /// Sequential reads after which read-ahead starts.
 const SEQUENTIAL_MIN: u32 = 2;

@@ -26,7 +26,7 @@ pub struct Load {
     pub depth: u32,
     /// Connections, with a thread each: 1 to 1,024.
     pub connections: u32,
-    /// Bytes of each request: 1 to 32 MiB.
+    /// Bytes of each request: 1 to 64 MiB.
     pub block_bytes: u32,
     /// Offsets: ascending (each connection in its own part), or random.
     pub sequential: bool,
@@ -153,7 +153,7 @@ impl Load {
         let checks = [
             ((1..=65_536).contains(&self.depth), "depth: 1 to 65536"),
             ((1..=1024).contains(&self.connections), "connections: 1 to 1024"),
-            ((1..=32 << 20).contains(&self.block_bytes), "block size: 1 byte to 32 MiB"),
+            ((1..=64 << 20).contains(&self.block_bytes), "block size: 1 byte to 64 MiB"),
             (self.read_percent <= 100, "share of reads: 0 to 100 percent"),
             (self.hints.is_none_or(|blocks| blocks <= 64), "hints: up to 64 blocks"),
         ];
