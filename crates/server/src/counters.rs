@@ -191,6 +191,9 @@ named_stats! {
     gauge staging_blocks;
     /// Shards that place blocks at their eviction now; the others place them at the access.
     gauge shards_by_eviction;
+    /// With `auto`: the share of evictions that came with contents, when these were asked for, in
+    /// percent; summed over the shards.
+    gauge contents_percent_sum;
     }
 }
 

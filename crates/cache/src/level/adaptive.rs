@@ -81,6 +81,11 @@ impl Adaptive {
         !self.is_by_access() || self.supply.as_ref().is_some_and(Supply::asks)
     }
 
+    /// The share of evictions that come with contents, from 0 to 1, as far as `auto` has counted.
+    pub(super) fn contents_share(&self) -> f64 {
+        self.supply.as_ref().map_or(0.0, Supply::share)
+    }
+
     /// An eviction by the client became known. Returns whether to place the block.
     pub(super) fn evicted(&mut self, block: u64, offer: Offer) -> bool {
         let by_access = self.is_by_access();

@@ -451,6 +451,11 @@ impl EvictionPlacement {
         self.adaptive.as_ref().is_none_or(Adaptive::asks_for_contents)
     }
 
+    /// The share of evictions that come with contents, from 0 to 1, as far as `auto` has counted.
+    pub(super) fn contents_share(&self) -> f64 {
+        self.adaptive.as_ref().map_or(0.0, Adaptive::contents_share)
+    }
+
     /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
     pub(super) fn set_store_busy(&mut self, share: f64) {
         if let Some(adaptive) = &mut self.adaptive {

@@ -171,6 +171,15 @@ impl Level {
         }
     }
 
+    /// The share of evictions that come with contents when these are asked for, from 0 to 1, as far
+    /// as `auto` has counted; otherwise 0.
+    pub fn contents_share(&self) -> f64 {
+        match &self.blocks {
+            Blocks::Policy(_, Some(placement)) => placement.contents_share(),
+            _ => 0.0,
+        }
+    }
+
     /// Sets the share of time, from 0 to 1, in which clients keep the store of this level busy, for
     /// `auto`. Until it is set, the store counts as always busy.
     pub fn set_store_busy(&mut self, share: f64) {

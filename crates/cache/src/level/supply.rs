@@ -6,7 +6,11 @@
 //! many times that number.
 
 /// Evictions of which the share with contents is counted at a time.
-const COUNTED: u32 = 256;
+const COUNTED: u32 = 1024;
+
+/// Evictions between the first with contents and the first that counts. News that was on its way
+/// when contents were asked for has none, and may come later.
+const GRACE: u32 = 1024;
 
 /// Evictions for which the level then rests, while it has no other use for contents.
 const REST: u32 = 15 * COUNTED;
@@ -20,10 +24,12 @@ const PATIENCE: u32 = 16 * COUNTED;
 pub(super) struct Supply {
     /// The share of evictions that come with contents, from 0 to 1.
     share: f64,
-    /// Evictions counted at present, with contents and in all. The count begins with the first that
-    /// has contents, since the client learns late that they are wanted.
+    /// Evictions counted at present, with contents and in all. The count begins some time after the
+    /// first that has contents, since the client learns late that they are wanted.
     with_contents: u32,
     counted: u32,
+    /// Evictions still to come before the count begins; `None` until one has contents.
+    grace: Option<u32>,
     /// Evictions that came before the count began.
     awaited: u32,
     /// Evictions still to come before contents are asked for again.
@@ -55,6 +61,7 @@ impl Default for Supply {
             share: 0.0,
             with_contents: 0,
             counted: 0,
+            grace: None,
             awaited: 0,
             resting: 0,
             busy: 1.0,
@@ -68,6 +75,11 @@ impl Supply {
     /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
     pub(super) fn set_busy(&mut self, share: f64) {
         self.busy = share.clamp(0.0, 1.0);
+    }
+
+    /// The share of evictions that come with contents when these are asked for, from 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        self.share
     }
 
     /// What a reload costs, as a part of a read that a client waits for: it delays clients as often
@@ -90,13 +102,24 @@ impl Supply {
             self.resting -= 1;
             return;
         }
-        if self.counted == 0 && !has_contents {
-            self.awaited += 1;
-            if self.awaited == PATIENCE {
-                self.share = 0.0;
-                self.rest();
+        match &mut self.grace {
+            None if has_contents => {
+                self.grace = Some(GRACE);
+                return;
             }
-            return;
+            None => {
+                self.awaited += 1;
+                if self.awaited == PATIENCE {
+                    self.share = 0.0;
+                    self.rest();
+                }
+                return;
+            }
+            Some(0) => {}
+            Some(left) => {
+                *left -= 1;
+                return;
+            }
         }
         self.counted += 1;
         self.with_contents += u32::from(has_contents);
@@ -108,6 +131,7 @@ impl Supply {
 
     fn rest(&mut self) {
         (self.counted, self.with_contents, self.awaited) = (0, 0, 0);
+        self.grace = None;
         self.resting = REST;
     }
 
@@ -134,8 +158,11 @@ mod tests {
     fn learns_the_share_with_contents_and_asks_now_and_then() {
         let mut supply = Supply::default();
         assert!(supply.asks() && count(100, || supply.would_have_contents()) == 0);
-        // The client learns late that contents are wanted. Then three of four have them.
+        // The client learns late that contents are wanted, and older news comes in between. Then
+        // three of four have them.
         (0..1000).for_each(|_| supply.evicted(false, false));
+        supply.evicted(true, false);
+        (0..GRACE).for_each(|_| supply.evicted(false, false));
         (0..COUNTED).for_each(|n| supply.evicted(n % 4 != 3, false));
         assert!(!supply.asks());
         assert_eq!(count(1000, || supply.would_have_contents()), 750);
@@ -151,7 +178,7 @@ mod tests {
     fn while_contents_are_of_use_the_share_follows() {
         let mut supply = Supply::default();
         for share in [1, 4, 2] {
-            (0..4 * COUNTED).for_each(|n| supply.evicted(n % share == 0, true));
+            (0..8 * COUNTED).for_each(|n| supply.evicted(n % share == 0, true));
             let expected = 1.0 / f64::from(share);
             assert!((supply.share - expected).abs() < 0.01, "{}", supply.share);
         }

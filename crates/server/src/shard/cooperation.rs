@@ -168,6 +168,7 @@ impl Cooperation {
             reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
             staging_blocks: level.staging_blocks().into(),
             shards_by_eviction: level.places_evicted().into(),
+            contents_percent_sum: (100.0 * level.contents_share()).round() as u64,
             estimated_client_blocks: level.estimated_blocks().into(),
             ..self.counters
         }
