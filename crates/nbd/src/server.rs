@@ -3,7 +3,7 @@
 //! Here: the server, its limits, and how it stops. Not here: the exports; see [`Exports`].
 
 mod busy_poll;
-mod certificate;
+pub(crate) mod certificate;
 mod context;
 mod encode;
 mod handshake;
@@ -18,7 +18,8 @@ mod threads;
 mod transmission;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::wire::REP_ERR_POLICY;
 
 pub use listen::Listener;
 
-use handshake::Handshake;
+use handshake::{Handshake, Opened};
 use lines::Lines;
 use negotiating::Negotiating;
 use threads::Threads;
@@ -120,6 +121,8 @@ struct Inner {
     /// Connections in transmission.
     serving: Mutex<BTreeMap<u64, Reachable>>,
     lines: Lines,
+    /// Number of connections that were refused.
+    refused: AtomicU64,
     next_id: AtomicU64,
     threads: Threads,
 }
@@ -172,6 +175,7 @@ impl Server {
             count: watch::Sender::new(0),
             serving: Mutex::default(),
             lines: Lines::default(),
+            refused: AtomicU64::new(0),
             next_id: AtomicU64::new(0),
             threads,
         };
@@ -188,6 +192,12 @@ impl Server {
         self.inner.guests.load(Ordering::SeqCst)
     }
 
+    /// Number of connections so far that were refused: for a limit, a missing right, an export that
+    /// is not there, or a handshake that failed.
+    pub fn refused(&self) -> u64 {
+        self.inner.refused.load(Ordering::Relaxed)
+    }
+
     /// Serves one client over any transport until it leaves; `peer` tells what is known about the
     /// client.
     ///
@@ -195,27 +205,19 @@ impl Server {
     /// Why the connection ended, unless the client left regularly. No action is needed.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
         let _counted = Counted::new(&self.inner);
-        let place = self.inner.negotiating.enter();
-        let handshake = Handshake::new(&self.inner, Link::new(Box::new(transport)), peer).run();
-        let mut stop = self.inner.stop.subscribe();
-        let opened = tokio::select! {
-            biased;
-            opened = timeout(self.inner.options.handshake_timeout, handshake) => match opened {
-                Ok(opened) => opened?,
-                Err(_) => return Err(Ended::Refused("the handshake took too long".to_owned())),
-            },
-            () = place.is_lost() => {
-                let limit = self.inner.options.max_negotiating;
-                let text = format!("{limit} connections that came later negotiate too");
-                return Err(Ended::Refused(text));
-            }
-            () = last_words(&mut stop) => return Ok(()),
+        let refused = AtomicBool::new(false);
+        let opened = self.negotiate(transport, peer, &refused).await;
+        let is_refused = match &opened {
+            Ok(Some(_)) => false,
+            Ok(None) => refused.into_inner(),
+            // Errors of TLS are of this kind; others mean that the client has left.
+            Err(Ended::Io(error)) => error.kind() == ErrorKind::InvalidData || refused.into_inner(),
+            Err(_) => true,
         };
-        drop(place);
-        let Some(opened) = opened else { return Ok(()) };
+        self.inner.refused.fetch_add(u64::from(is_refused), Ordering::Relaxed);
+        let Some(opened) = opened? else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
-        let handshake::Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } =
-            opened;
+        let Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } = opened;
         let reachable = Reachable { answers: Arc::clone(&answers), owner, peer };
         let _serving = Serving::enter(&self.inner, reachable);
         let options = &self.inner.options;
@@ -223,6 +225,33 @@ impl Server {
         // This fails if the client has disconnected already.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())
+    }
+
+    /// Negotiates within the limits; `refused` is set if the client was refused something that it
+    /// needs. Returns `None` if the client or the server ends the handshake.
+    async fn negotiate(
+        &self,
+        transport: impl Transport,
+        peer: Peer,
+        refused: &AtomicBool,
+    ) -> Result<Option<Opened<'_>>, Ended> {
+        let place = self.inner.negotiating.enter();
+        let link = Link::new(Box::new(transport));
+        let handshake = Handshake::new(&self.inner, link, peer, refused).run();
+        let mut stop = self.inner.stop.subscribe();
+        tokio::select! {
+            biased;
+            opened = timeout(self.inner.options.handshake_timeout, handshake) => match opened {
+                Ok(opened) => opened,
+                Err(_) => Err(Ended::Refused("the handshake took too long".to_owned())),
+            },
+            () = place.is_lost() => {
+                let limit = self.inner.options.max_negotiating;
+                let text = format!("{limit} connections that came later negotiate too");
+                Err(Ended::Refused(text))
+            }
+            () = last_words(&mut stop) => Ok(None),
+        }
     }
 
     /// Accepts no further connections, refuses new requests with ESHUTDOWN, and waits until

@@ -12,6 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::server::certificate::expires;
+
 /// Whether connections are encrypted.
 #[derive(Clone, Debug, Default)]
 pub enum Tls {
@@ -112,6 +114,16 @@ impl TlsFiles {
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| at_key(&error))?;
         let config = builder.with_single_cert(certificates, key).map_err(|error| at_key(&error))?;
         Ok(Arc::new(config))
+    }
+
+    /// When the first of the certificates expires, in seconds since 1970.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no usable content.
+    pub fn expire(&self) -> Result<i64, TlsError> {
+        let certificates = load_certificates(&self.certificates)?;
+        let times = certificates.iter().filter_map(|certificate| expires(certificate));
+        times.min().ok_or_else(|| TlsError::at(&self.certificates)(&"holds no certificate"))
     }
 }
 

@@ -368,10 +368,15 @@ pub struct Stats {
     pub read_failures: u64,
     /// Blocks whose write to the store failed; dirty blocks are tried again.
     pub write_failures: u64,
-    /// Flushes that failed at the store: what was answered before may not be durable.
+    /// Flushes that failed, also since a change before them was not taken: what was answered before
+    /// may not be durable.
     pub flush_failures: u64,
     /// Requests answered with EIO because the store did not answer in time.
     pub store_timeouts: u64,
+    /// Requests to the store that failed, of any kind; the store's size and status count too.
+    pub store_failures: u64,
+    /// 1 while the store answers all kinds of requests, otherwise 0.
+    pub store_up: u64,
     /// Requests that were recorded.
     pub recorded: u64,
     /// Requests that were left out of the recording, for want of time or after an error.
@@ -439,6 +444,8 @@ impl Stats {
         self.write_failures += other.write_failures;
         self.flush_failures += other.flush_failures;
         self.store_timeouts += other.store_timeouts;
+        self.store_failures += other.store_failures;
+        self.store_up += other.store_up;
         self.recorded += other.recorded;
         self.unrecorded += other.unrecorded;
         self.resident += other.resident;

@@ -57,6 +57,8 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "evictions",
         "resident",
         "dirty",
+        "failures",
+        "store",
     ];
     let mut table = Table::new(&columns);
     for (name, volume) in each(stats).chain([("total", &stats["total"])]) {
@@ -71,10 +73,22 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             number("evictions"),
             number("resident"),
             number("dirty"),
+            number("store_failures"),
+            store_state(volume),
         ]);
     }
     table.print(out, 1)?;
     Ok(())
+}
+
+/// Whether the store of a volume works, or how many of all.
+fn store_state(counts: &Value) -> String {
+    match (counts.get("policy"), counts["store_up"].as_u64()) {
+        (_, None) => "-".to_owned(),
+        (None, Some(up)) => format!("{up} up"),
+        (Some(_), Some(0)) => "down".to_owned(),
+        (Some(_), Some(_)) => "up".to_owned(),
+    }
 }
 
 /// How the blocks came that clients have evicted, of the volumes that are told.

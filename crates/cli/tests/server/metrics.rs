@@ -2,18 +2,23 @@
 //! and over NBD.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use undercroft_nbd::ClientOptions;
 
-use super::support::{Place, Server, read, text, write};
+use super::support::{PATIENCE, Place, Server, read, text, write};
 
 /// The names that scripts rely on, of the simulator's levels too.
 const PROMISED: [&str; 7] =
     ["reads", "read_hits", "writes", "write_hits", "cold_reads", "read_hit_ratio", "evictions"];
 
 /// What is no number of the volume as a whole, or is no number.
-const BESIDES: [&str; 6] =
-    ["policy", "placement", "block_bytes", "size_bytes", "latency_us", "clients"];
+const BESIDES: [&str; 7] =
+    ["policy", "placement", "block_bytes", "size_bytes", "latency_us", "clients", "store_trouble"];
+
+/// Metrics that belong to no volume.
+const OF_THE_SERVER: [&str; 3] = ["uptime_seconds", "build_info", "refused_connections_total"];
 
 /// What only the JSON has: a ratio of two counters.
 const DERIVED: [&str; 1] = ["read_hit_ratio"];
@@ -125,6 +130,9 @@ async fn metrics_are_the_numbers_of_the_json() {
         }
         let (name, labels, value) = sample(line);
         let name = name.strip_prefix("undercroft_").unwrap_or_else(|| panic!("{line}"));
+        if OF_THE_SERVER.contains(&name) {
+            continue;
+        }
         let volume = labels.get("volume").unwrap_or_else(|| panic!("{line}")).clone();
         if let Some(part) = name.strip_prefix("request_seconds_") {
             if part == "count" {
@@ -206,5 +214,36 @@ async fn a_volume_without_a_cache_counts_too() {
     let latency = server.stats("v")["latency_us"].clone();
     assert_eq!(latency["read"]["miss"]["count"], 3, "{latency}");
     assert!(server.page("/metrics").contains("undercroft_reads_total{volume=\"v\"} 8"));
+    assert_eq!(server.stop(), 0);
+}
+
+/// What is told of the server itself: since when it runs, what it is, whom it sent away.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_tells_of_itself() {
+    let place = Place::new();
+    let server = place.serve("--volume a=mem:,size=1MiB,connections=1");
+    let metric = |name: &str| {
+        let page = server.page("/metrics");
+        let samples = page.lines().filter(|line| !line.starts_with('#')).map(sample);
+        let found = samples.filter(|(found, ..)| found == name).collect::<Vec<_>>();
+        let [(_, labels, value)] = &found[..] else { panic!("{name}: {found:?}") };
+        (labels.clone(), *value)
+    };
+    assert!((0.0..1e6).contains(&metric("undercroft_uptime_seconds").1));
+    let (build, _) = metric("undercroft_build_info");
+    assert_eq!(build["version"], env!("CARGO_PKG_VERSION"));
+    let refused = || metric("undercroft_refused_connections_total").1;
+    assert_eq!(refused(), 0.0);
+    let client = server.connect("a").await;
+    assert!(server.try_connect("nothing", &ClientOptions::default()).await.is_err());
+    assert!(server.try_connect("a", &ClientOptions::default()).await.is_err(), "there is room");
+    let deadline = Instant::now() + PATIENCE;
+    // They are counted when their connections end.
+    while refused() < 2.0 {
+        assert!(Instant::now() < deadline, "{} refused", refused());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    client.close().await;
+    assert_eq!(refused(), 2.0);
     assert_eq!(server.stop(), 0);
 }

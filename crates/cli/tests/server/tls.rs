@@ -45,6 +45,11 @@ fn stats_replay_and_bench_speak_tls() {
     assert_eq!(bench["errors"], 0);
     let count = |kind: &str| bench[kind]["count"].as_u64().unwrap();
     assert!(count("read") > 0 && count("write") > 0, "{bench}");
+    // The test's certificates never expire; the metric says until when.
+    let page = server.page("/metrics");
+    let expiry = "undercroft_certificate_expiry_seconds ";
+    let expiry = page.lines().find_map(|line| line.strip_prefix(expiry)).unwrap();
+    assert!(expiry.parse::<f64>().unwrap() > 1.8e9, "{expiry}");
     let counted = ["reads", "writes"].map(|name| server.count("v", name));
     assert_eq!(counted[1], count("write"));
     assert!(counted[0] >= 500 + count("read"), "{counted:?}");

@@ -1,5 +1,5 @@
-//! Extracts the common name of a certificate's subject. rustls has verified the certificate, but
-//! offers no access to its fields.
+//! Extracts fields of a certificate: the common name of its subject, and when it expires. rustls has
+//! verified the certificate, but offers no access to its fields.
 
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certificate::X509CertificateParser;
@@ -14,6 +14,13 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let mut names = certificate.subject().iter_common_name();
     let name = text(names.next()?.attr_value())?;
     names.next().is_none().then_some(name)
+}
+
+/// When a certificate expires, in seconds since 1970. `None` if it is not a certificate.
+pub(crate) fn expires(certificate: &[u8]) -> Option<i64> {
+    let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
+    let (_, certificate) = parser.parse(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 fn text(value: &Any) -> Option<String> {

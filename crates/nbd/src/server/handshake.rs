@@ -4,6 +4,7 @@
 //! total length are limited, and no option longer than [`MAX_OPTION`] is kept in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
 
@@ -40,8 +41,10 @@ pub(super) struct Opened<'a> {
 }
 
 /// A handshake in progress.
-pub(super) struct Handshake<'a> {
+pub(super) struct Handshake<'a, 'r> {
     server: &'a Inner,
+    /// Set when the client is refused something that it needs.
+    refused: &'r AtomicBool,
     link: Link,
     peer: Peer,
     /// Whether 124 zero bytes follow the answer to EXPORT_NAME, as the oldest protocol demands.
@@ -65,10 +68,16 @@ enum Step<'a> {
 /// A session, the queue for its answers, and its place in the limit of connections.
 type Began<'a> = (Box<dyn Session>, Arc<Answers>, Guest<'a>);
 
-impl<'a> Handshake<'a> {
-    pub(super) fn new(server: &'a Inner, link: Link, peer: Peer) -> Handshake<'a> {
+impl<'a, 'r> Handshake<'a, 'r> {
+    pub(super) fn new(
+        server: &'a Inner,
+        link: Link,
+        peer: Peer,
+        refused: &'r AtomicBool,
+    ) -> Handshake<'a, 'r> {
         Handshake {
             server,
+            refused,
             link,
             peer,
             zeroes: true,
@@ -175,6 +184,8 @@ impl<'a> Handshake<'a> {
     }
 
     async fn reply_error(&mut self, option: u32, error: OptionError) -> Result<(), Ended> {
+        let needed = matches!(error.0, REP_ERR_POLICY | REP_ERR_TLS_REQD | REP_ERR_UNKNOWN);
+        self.refused.fetch_or(needed, Ordering::Relaxed);
         self.reply(option, error.0, error.1.as_bytes()).await
     }
 

@@ -3,10 +3,8 @@
 
 pub(crate) mod bounds;
 
-use std::sync::Arc;
-
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -14,21 +12,18 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::bounds::Bounded;
-use super::exports::ExportTable;
-use super::metrics;
+use super::exports::ExportEntry;
+use super::metrics::{self, About};
 
 /// Serves until `stop` becomes true.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    exports: Arc<ExportTable>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(crate) async fn serve(listener: TcpListener, about: About, mut stop: watch::Receiver<bool>) {
     let pages = Router::new()
         .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
-        .with_state(exports);
+        .route("/healthz/{volume}", get(volume_health))
+        .with_state(about);
     let stopped = async move {
         // An error means that the server is gone.
         let _ = stop.wait_for(|&stop| stop).await;
@@ -40,13 +35,13 @@ pub(crate) async fn serve(
     }
 }
 
-async fn stats(State(exports): State<Arc<ExportTable>>) -> Response {
-    let text = metrics::json(&exports.all()).to_string() + "\n";
+async fn stats(State(about): State<About>) -> Response {
+    let text = metrics::json(&about.exports.all()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-async fn metrics(State(exports): State<Arc<ExportTable>>) -> Response {
-    match metrics::prometheus(&exports) {
+async fn metrics(State(about): State<About>) -> Response {
+    match metrics::prometheus(&about) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -55,11 +50,35 @@ async fn metrics(State(exports): State<Arc<ExportTable>>) -> Response {
     }
 }
 
-/// Healthy while every volume accepts requests.
-async fn health(State(exports): State<Arc<ExportTable>>) -> Response {
-    if exports.all().iter().any(|entry| entry.volume().is_closing()) {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response()
-    } else {
+/// Healthy while every volume accepts requests and its store answers.
+async fn health(State(about): State<About>) -> Response {
+    let mut troubles = String::new();
+    for entry in about.exports.all() {
+        if let Some(trouble) = trouble(&entry) {
+            troubles += &format!("{}: {trouble}\n", entry.volume().config().name);
+        }
+    }
+    told(troubles)
+}
+
+/// The same for one volume.
+async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> Response {
+    let all = about.exports.all();
+    match all.iter().find(|entry| entry.volume().config().name == name) {
+        Some(entry) => told(trouble(entry).map(|text| text + "\n").unwrap_or_default()),
+        None => (StatusCode::NOT_FOUND, "there is no such volume\n").into_response(),
+    }
+}
+
+fn trouble(entry: &ExportEntry) -> Option<String> {
+    let volume = entry.volume();
+    if volume.is_closing() { Some("shutting down".to_owned()) } else { volume.trouble() }
+}
+
+fn told(troubles: String) -> Response {
+    if troubles.is_empty() {
         "ok\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, troubles).into_response()
     }
 }

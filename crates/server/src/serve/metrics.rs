@@ -1,17 +1,20 @@
 //! The counters for scripts: JSON with the documented names, and Prometheus text.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
-use undercroft_nbd::{COMMANDS, CommandInfo};
+use undercroft_nbd::{COMMANDS, CommandInfo, Server};
 
 use super::exports::{ExportEntry, ExportTable};
+use crate::clock;
 use crate::counters::{Source, Stats};
-use std::sync::Arc;
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
 const LATENCY_BOUNDS_S: [f64; 16] = [
@@ -31,6 +34,7 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
         one.insert("placement".into(), json!(config.placement.to_string()));
         one.insert("block_bytes".into(), json!(config.block_bytes));
         one.insert("size_bytes".into(), json!(entry.volume().size()));
+        one.insert("store_trouble".into(), json!(entry.volume().trouble()));
         one.insert("latency_us".into(), latencies(entry));
         one.insert("clients".into(), json!(entry.clients()));
         if let Some(told) = entry.volume().told_by_clients() {
@@ -75,21 +79,53 @@ fn latencies(entry: &ExportEntry) -> Value {
 }
 
 /// The text of `/metrics`.
-pub(crate) fn prometheus(exports: &Arc<ExportTable>) -> Result<String, fmt::Error> {
+pub(crate) fn prometheus(about: &About) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(Arc::clone(exports))));
+    registry.register_collector(Box::new(Scrape(about.clone())));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
 }
 
-/// The collector, which reads the counters when Prometheus asks.
-#[derive(Debug)]
-struct Scrape(Arc<ExportTable>);
+/// What the pages tell of.
+#[derive(Clone)]
+pub(crate) struct About {
+    pub(crate) exports: Arc<ExportTable>,
+    pub(crate) server: Server,
+    /// When the server began.
+    pub(crate) began: Instant,
+    /// When its certificates expire, in seconds since 1970; 0 without certificates.
+    pub(crate) expiry: Arc<AtomicI64>,
+}
 
-impl fmt::Debug for ExportTable {
+/// The collector, which reads the counters when Prometheus asks.
+struct Scrape(About);
+
+impl fmt::Debug for Scrape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExportTable")
+        f.write_str("Scrape")
+    }
+}
+
+impl About {
+    /// What does not belong to a volume.
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut gauge = |name: &str, help: &str, value: f64| {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+        };
+        let uptime = clock::now().saturating_duration_since(self.began).as_secs_f64();
+        gauge("undercroft_uptime_seconds", "Time since the server began", uptime)?;
+        let expiry = self.expiry.load(Ordering::Relaxed);
+        if expiry != 0 {
+            let help = "When the first of the server's certificates expires, since 1970";
+            gauge("undercroft_certificate_expiry_seconds", help, expiry as f64)?;
+        }
+        let (name, help) = ("undercroft_build", "The program's version");
+        let mut build = encoder.encode_descriptor(name, help, None, MetricType::Info)?;
+        build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        let (name, help) = ("undercroft_refused_connections", "NBD connections that were refused");
+        let mut refused = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        refused.encode_counter::<NoLabelSet, u64, u64>(&self.server.refused(), None)
     }
 }
 
@@ -114,7 +150,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 23] = numbers! {
+static NUMBERS: [Number; 25] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -130,19 +166,22 @@ static NUMBERS: [Number; 23] = numbers! {
     counter written_back "Dirty blocks written to the store later than answered";
     counter read_failures "Blocks whose read from the store failed";
     counter write_failures "Blocks whose write to the store failed";
-    counter flush_failures "Flushes that the store failed";
+    counter flush_failures "Flushes that failed, at the store or for a change before them";
     counter store_timeouts "Requests failed because the store did not answer in time";
+    counter store_failures "Requests to the store that failed, of any kind";
     counter recorded "Requests that were recorded";
     counter unrecorded "Requests that were left out of the recording";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge dirty "Blocks that the store does not have yet";
+    gauge store_up "1 while the store answers all kinds of requests, otherwise 0";
 };
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let exports = self.0.all();
+        self.0.encode(&mut encoder)?;
+        let exports = self.0.exports.all();
         let all: Vec<_> =
             exports.iter().map(|entry| (name(entry), entry.volume().stats())).collect();
         for number in &NUMBERS {

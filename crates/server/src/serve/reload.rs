@@ -5,6 +5,7 @@
 //! (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -13,7 +14,7 @@ use undercroft_text::Bytes;
 
 use super::exports::ExportEntry;
 use super::memory_limit;
-use super::run::{GRACE, Running, close, open_volume, outdate_unwritten, upstream_options};
+use super::run::{GRACE, Running, close, expiry, open_volume, outdate_unwritten, upstream_options};
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 
@@ -62,6 +63,7 @@ impl Running {
         match files.load() {
             Ok(config) => {
                 keys.replace(config);
+                self.expiry.store(expiry(&self.config.tls), Ordering::Relaxed);
                 tracing::info!("certificates reloaded");
             }
             Err(error) => tracing::error!("certificates stay as they were: {error}"),

@@ -12,6 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
@@ -25,10 +26,12 @@ use undercroft_store::{Facts, OpenOptions};
 use undercroft_text::Bytes;
 
 use super::exports::{ExportEntry, ExportTable};
+use super::metrics::About;
 use super::surroundings::Surroundings;
 use super::upstream::Notifier;
 use super::{http, memory_limit, unwritten, upstream};
 use crate::answer::Failed;
+use crate::clock;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
 use crate::replace::replace;
 use crate::volume::Volume;
@@ -66,6 +69,8 @@ pub struct Running {
     addresses: Vec<String>,
     http: Option<SocketAddr>,
     pub(super) keys: Option<TlsKeys>,
+    /// When the certificates expire, in seconds since 1970; 0 without certificates.
+    pub(super) expiry: Arc<AtomicI64>,
     pub(super) state: Option<StateFolder>,
     pub(super) surroundings: Surroundings,
     stop: watch::Sender<bool>,
@@ -98,7 +103,9 @@ impl Running {
         for (volume, rules) in try_join_all(opening).await?.into_iter().zip(&config.volumes) {
             exports.add(volume, rules);
         }
+        let began = clock::now();
         let (tls, keys) = tls(&config.tls)?;
+        let expiry = Arc::new(AtomicI64::new(expiry(&config.tls)));
         let limits = &config.limits;
         let options = ServerOptions {
             tls,
@@ -142,7 +149,9 @@ impl Running {
         }
         let stop = watch::Sender::new(false);
         if let Some(listener) = pages {
-            tokio::spawn(http::serve(listener, Arc::clone(&exports), stop.subscribe()));
+            let (exports, server) = (Arc::clone(&exports), server.clone());
+            let about = About { exports, server, began, expiry: Arc::clone(&expiry) };
+            tokio::spawn(http::serve(listener, about, stop.subscribe()));
         }
         let (config, leaving, growing) = (config.clone(), Vec::new(), HashMap::new());
         Ok(Running {
@@ -154,6 +163,7 @@ impl Running {
             addresses,
             http,
             keys,
+            expiry,
             state,
             surroundings,
             stop,
@@ -370,6 +380,11 @@ fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {
         _ => Tls::Offered(keys.clone()),
     };
     Ok((tls, Some(keys)))
+}
+
+/// When the certificates of a server expire, in seconds since 1970; 0 if it has none.
+pub(super) fn expiry(config: &TlsConfig) -> i64 {
+    config.files().and_then(|files| files.expire().ok()).unwrap_or(0)
 }
 
 /// An error about an address to listen on, with advice.

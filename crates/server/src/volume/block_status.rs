@@ -7,7 +7,8 @@ use undercroft_nbd::{Extent, Failure};
 use undercroft_store::Extent as StoreExtent;
 
 use crate::answer::Failed;
-use crate::volume::{Volume, ask_store};
+use crate::volume::Volume;
+use crate::volume::store_health::StoreRequest;
 
 const HOLE: u32 = 1;
 const ZERO: u32 = 2;
@@ -35,7 +36,8 @@ impl Volume {
         let from = offset / unit * unit;
         let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
         let store = Arc::clone(&self.store);
-        let extents = ask_store(async move { store.extents(from, to - from).await }).await?;
+        let asked = async move { store.extents(from, to - from).await };
+        let extents = self.ask_store(StoreRequest::Status, asked).await?;
         let mut status = overlay(&extents, &dirty, from, to);
         clip(&mut status, offset - from, length);
         if status.is_empty() {

@@ -20,7 +20,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
-use crate::volume::{Volume, Work, ask_store};
+use crate::volume::store_health::ask_store;
+use crate::volume::{Volume, Work};
 
 /// Pause before refused blocks are tried again; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);

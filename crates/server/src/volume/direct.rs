@@ -11,8 +11,9 @@ use crate::answer::{Answer, Failed};
 use crate::counters::{Source, Stats};
 use crate::job::Finished;
 use crate::shard::content::{Home, Memory};
+use crate::volume::Volume;
 use crate::volume::requests::Asked;
-use crate::volume::{Volume, ask_store};
+use crate::volume::store_health::StoreRequest;
 
 /// The counters of a volume without a cache, in blocks like those of cached volumes.
 #[derive(Default)]
@@ -103,7 +104,7 @@ impl Volume {
         let memory = Memory::Heap(vec![0; length as usize].into());
         let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
         let store = Arc::clone(&self.store);
-        let bytes = ask_store(async move {
+        let bytes = self.ask_store(StoreRequest::Read, async move {
             let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result?;

@@ -13,7 +13,8 @@ use crate::answer::Failed;
 use crate::clock;
 use crate::shard::{Effects, Shard};
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
-use crate::volume::{Volume, Work, ask_store};
+use crate::volume::store_health::StoreRequest;
+use crate::volume::{Volume, Work};
 
 /// How long the flusher lets demand reads go first.
 const YIELD_TIME: Duration = Duration::from_millis(20);
@@ -68,7 +69,10 @@ impl Volume {
 
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
-        self.write_out_below(&bounds).await?;
+        if let Err(failed) = self.write_out_below(&bounds).await {
+            self.flush_failures.fetch_add(1, Ordering::Relaxed);
+            return Err(failed);
+        }
         // Each write-out was followed by a flush, but other writes were not.
         if self.confirms() && !self.has_unflushed() { Ok(()) } else { self.flush_store().await }
     }
@@ -79,17 +83,16 @@ impl Volume {
         self.flush_together().await
     }
 
-    /// Tells the store to make durable what it has. Logs a failure as an error, because an operator
-    /// must look at it first.
+    /// Tells the store to make durable what it has.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
-        let flushed = ask_store(async move { store.flush().await }).await;
+        let asked = async move { store.flush().await };
+        let flushed = self.ask_store(StoreRequest::Flush, asked).await;
         if flushed.is_ok() {
             self.flushed_below(&bounds);
         }
-        if let Err(error) = &flushed {
+        if flushed.is_err() {
             self.flush_failures.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(volume = self.config.name, "the store cannot flush: {error}");
         }
         flushed
     }

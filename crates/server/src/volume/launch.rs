@@ -19,6 +19,7 @@ use crate::shard::content::{Content, Home, Memory};
 use crate::shard::tell::{Riders, ride};
 use crate::shard::{Action, Start};
 use crate::volume::reloader::Demand;
+use crate::volume::store_health::StoreRequest;
 use crate::volume::store_use::{InUse, StoreUse};
 use crate::volume::{Volume, Work};
 
@@ -157,7 +158,7 @@ impl Volume {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
                 let result = carry_out(&*store, run, &flight.volume).await;
-                flight.confirm_and_end(result.map_err(Failed::from)).await;
+                flight.confirm_and_end(flight.noted(result)).await;
             });
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
@@ -210,6 +211,15 @@ enum Kind {
     LostWriteOut,
 }
 
+impl Kind {
+    fn request(self) -> StoreRequest {
+        match self {
+            Self::Fetch => StoreRequest::Read,
+            Self::Write | Self::WriteOut | Self::LostWriteOut => StoreRequest::Write,
+        }
+    }
+}
+
 /// A running store request. Its blocks are told of its end even if its task is lost.
 struct Flight {
     volume: Arc<Volume>,
@@ -241,6 +251,13 @@ impl Flight {
         let epoch = volume.epoch();
         let volume = Arc::clone(volume);
         Self { volume, demand, in_use, first, count, kind, begun, epoch, ended: false }
+    }
+
+    /// Notes how the request ended.
+    fn noted<T>(&self, result: io::Result<T>) -> Result<T, Failed> {
+        let result = result.map_err(Failed::from);
+        self.volume.note_store(self.kind.request(), &result);
+        result
     }
 
     /// Ends the request. A successful write-out to a store that can lose data ends only after a
@@ -275,7 +292,8 @@ impl Flight {
         let Some(volume) = flights.first().map(|flight| Arc::clone(&flight.volume)) else { return };
         let mut work = Work::waking_flusher(&volume);
         for (flight, result) in flights.iter_mut().zip(results) {
-            flight.end_within(&mut work, result.map(|()| Vec::new()).map_err(Failed::from));
+            let result = flight.noted(result.map(|()| Vec::new()));
+            flight.end_within(&mut work, result);
         }
         work.finish();
         volume.progress.notify_waiters();
@@ -328,6 +346,10 @@ impl Drop for Flight {
         let mut lost =
             Self { volume, first, count, kind, demand, in_use, begun, epoch, ended: true };
         let failed = Failed::new(Failure::Io, "a store request was lost");
-        self.volume.runtime.spawn(async move { lost.end(Err(failed)) });
+        self.volume.runtime.spawn(async move {
+            let result = Err(failed);
+            lost.volume.note_store(kind.request(), &result);
+            lost.end(result);
+        });
     }
 }

@@ -19,12 +19,11 @@ pub(crate) mod requests;
 pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod state;
+pub(crate) mod store_health;
 pub(crate) mod store_use;
 pub(crate) mod timeouts;
 pub(crate) mod work;
 
-use std::future::Future;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -34,7 +33,7 @@ use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_frames::Memory;
 use undercroft_hints::{ClientId, ClientStat, PolicyName};
-use undercroft_nbd::{CommandKind, Extent, Failure};
+use undercroft_nbd::{CommandKind, Extent};
 use undercroft_store::Store;
 
 use crate::answer::Failed;
@@ -59,6 +58,7 @@ use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
 use crate::volume::recorder::Recorder;
 use crate::volume::reloader::reloader;
+use crate::volume::store_health::{StoreHealth, StoreRequest};
 use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
 
@@ -107,7 +107,9 @@ pub struct Volume {
     pub(crate) opened: Instant,
     /// Present if the store can lose what it has answered.
     pub(crate) losses: Option<Arc<Losses>>,
-    /// Number of flushes that failed at the store.
+    /// Whether the store works.
+    pub(crate) store_health: StoreHealth,
+    /// Number of flushes that failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests that were answered before they ended.
     pub(crate) overdue: Arc<Overdue>,
@@ -186,6 +188,7 @@ impl Volume {
             feed: Mutex::default(),
             opened: clock::now(),
             losses,
+            store_health: StoreHealth::default(),
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
             recorder,
@@ -301,6 +304,8 @@ impl Volume {
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
+        stats.store_failures = self.store_health.failures();
+        stats.store_up = u64::from(self.trouble().is_none());
         if let Some(recorder) = &self.recorder {
             [stats.recorded, stats.unrecorded] = recorder.counts();
         }
@@ -315,7 +320,8 @@ impl Volume {
     /// The store cannot tell its size, or does not take the dirty data at the old end.
     pub async fn grow(self: &Arc<Self>) -> Result<u64, Failed> {
         let store = Arc::clone(&self.store);
-        let size = ask_store(async move { store.reload().await }).await?;
+        let asked = self.ask_store(StoreRequest::Size, async move { store.reload().await });
+        let size = asked.await?;
         let old = self.geometry.size();
         if size <= old {
             return Ok(old);
@@ -463,15 +469,5 @@ impl Volume {
             tracking: None,
             policy: PolicyName::new(self.config.policy.info().name),
         }
-    }
-}
-
-/// Makes a store request, and survives a store that panics.
-pub(crate) async fn ask_store<T: Send + 'static>(
-    answer: impl Future<Output = io::Result<T>> + Send + 'static,
-) -> Result<T, Failed> {
-    match tokio::spawn(answer).await {
-        Ok(result) => result.map_err(Failed::from),
-        Err(_) => Err(Failed::new(Failure::Io, "a store request was lost")),
     }
 }

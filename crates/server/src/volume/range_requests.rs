@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError};
 use crate::answer::Failed;
 use crate::shard::content::{Content, Slot};
 use crate::shard::ranges::RangeKind;
-use crate::volume::{Volume, Work, ask_store};
+use crate::volume::store_health::StoreRequest;
+use crate::volume::{Volume, Work};
 
 /// A registered range; it must be ended.
 pub(crate) struct RangeOp {
@@ -133,10 +134,12 @@ impl Volume {
             (Arc::clone(&self.store), end - offset, self.is_durable(range.durable));
         match range.kind {
             RangeKind::Zero(how) => {
-                ask_store(async move { store.zero(offset, length, how, durable).await }).await
+                let zero = async move { store.zero(offset, length, how, durable).await };
+                self.ask_store(StoreRequest::Zero, zero).await
             }
             RangeKind::Trim => {
-                ask_store(async move { store.trim(offset, length, durable).await }).await
+                let trim = async move { store.trim(offset, length, durable).await };
+                self.ask_store(StoreRequest::Trim, trim).await
             }
             RangeKind::Forget => self.write_dirty_of(&range.blocks).await,
         }
@@ -148,7 +151,8 @@ impl Volume {
             let dirty = self.lock(shard).dirty_within(blocks);
             for (offset, data) in dirty {
                 let (store, durable) = (Arc::clone(&self.store), self.is_durable(false));
-                ask_store(async move { store.write(offset, vec![data], durable).await }).await?;
+                let write = async move { store.write(offset, vec![data], durable).await };
+                self.ask_store(StoreRequest::Write, write).await?;
             }
         }
         Ok(())

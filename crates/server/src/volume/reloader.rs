@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use crate::answer::Failed;
 use crate::clock;
 use crate::shard::content::{Content, Home, Memory};
-use crate::volume::{Volume, Work, ask_store};
+use crate::volume::store_health::StoreRequest;
+use crate::volume::{Volume, Work};
 
 /// How often the reloader checks whether the volume still exists, and the period of measurements of
 /// the store's use.
@@ -71,7 +72,7 @@ impl Volume {
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
         let (buffers, home) = Home::lend([(memory, length)].into_iter());
         let store = Arc::clone(&self.store);
-        let read = ask_store(async move {
+        let read = self.ask_store(StoreRequest::Read, async move {
             let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result

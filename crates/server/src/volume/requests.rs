@@ -14,7 +14,8 @@ use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::HintBatch;
-use crate::volume::{Volume, Work, ask_store};
+use crate::volume::store_health::StoreRequest;
+use crate::volume::{Volume, Work};
 use undercroft_cache::Asker;
 
 /// Most blocks of a batch that are prefetched before the first is served: about what the
@@ -179,16 +180,16 @@ impl Volume {
             Command::Read { .. } => self.read_directly(offset, length).await,
             Command::Write { data } => {
                 let write = async move { store.write(offset, data, durable).await };
-                ask_store(write).await.map(done)
+                self.ask_store(StoreRequest::Write, write).await.map(done)
             }
             Command::Trim => {
                 let trim = async move { store.trim(offset, length, durable).await };
-                ask_store(trim).await.map(done)
+                self.ask_store(StoreRequest::Trim, trim).await.map(done)
             }
             Command::WriteZeroes { keep_allocated, fast } => {
                 let how = Zeroing { keep_allocated, only_if_fast: fast };
                 let zero = async move { store.zero(offset, length, how, durable).await };
-                ask_store(zero).await.map(done)
+                self.ask_store(StoreRequest::Zero, zero).await.map(done)
             }
         }
     }
