@@ -189,7 +189,7 @@ impl Client {
 
     /// Whether the connection is lost: every further request fails.
     pub fn is_lost(&self) -> bool {
-        *self.handle.shared.ended.borrow()
+        self.handle.shared.lost.get().is_some() || *self.handle.shared.ended.borrow()
     }
 
     /// What the server told about the export.

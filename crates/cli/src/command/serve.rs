@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads
     /// (idle or at-once), report (nothing, evictions or demotions, to a server below), write,
     /// read-only, shards, read-ahead, description, dirty-age-s, dirty-percent, store-timeout-s,
-    /// connections, requests-per-second, record (a folder for traces of the requests),
+    /// reconnect-s, connections, requests-per-second, record (a folder for traces of the requests),
     /// record-sample, record-requests, record-every-s, record-files, tls-required, client, writer
     /// (the last two name certificates
     /// and may be repeated). STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT,

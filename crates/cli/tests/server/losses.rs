@@ -166,7 +166,7 @@ async fn a_late_write_of_a_connection_that_was_cut_does_not_overtake() {
     let lower = bottom.serve(STALLING);
     let socket = || bottom.path("socket");
     let way = Way::open(top.path("way"), socket());
-    let upper = top.serve(&format!("--volume v={}", Way::uri(&way.path)));
+    let upper = top.serve(&format!("--volume v={},reconnect-s=0", Way::uri(&way.path)));
     let client = upper.connect("v").await;
     write(&client, 0, vec![1; BLOCK]).await.unwrap();
     let late = write(&client, 0, vec![2; BLOCK]);

@@ -25,6 +25,7 @@ mod oracle;
 mod power;
 mod recording;
 mod reload;
+mod restarted;
 mod soak;
 mod stack;
 mod stalled;

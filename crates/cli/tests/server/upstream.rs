@@ -220,7 +220,7 @@ async fn a_server_below_that_is_killed_comes_back() {
     const SERVE: &str = "--volume v=delay(200ms):file:v.img,size=1MiB --listen 127.0.0.1:0";
     let (above, below) = (Place::new(), Place::new());
     let lower = below.serve(SERVE);
-    let upper = stacked(&above, &lower, " --cache 256KiB");
+    let upper = stacked(&above, &lower, ",reconnect-s=0 --cache 256KiB");
     let client = upper.connect("v").await;
     write(&client, 0, vec![1; 8192]).await.unwrap();
     client.flush().await.unwrap();
@@ -273,7 +273,7 @@ async fn write_back_waits_for_a_server_below_that_is_away() {
     const SERVE: &str = "--volume v=file:v.img,size=1MiB";
     let (above, below) = (Place::new(), Place::new());
     let lower = below.serve(SERVE);
-    let upper = stacked(&above, &lower, ",dirty-age-s=1 --write back");
+    let upper = stacked(&above, &lower, ",reconnect-s=0,dirty-age-s=1 --write back");
     let client = upper.connect("v").await;
     lower.kill();
     write(&client, 0, vec![4; 40960]).await.unwrap();

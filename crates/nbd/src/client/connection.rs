@@ -1,4 +1,7 @@
 //! The task that owns a client's socket.
+//!
+//! A server that answers ESHUTDOWN waits for its clients to disconnect. So nothing is sent after
+//! that, and the connection ends when all requests in flight are answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -99,6 +102,10 @@ impl Connection {
     pub(super) async fn run(mut self) {
         let result = std::future::poll_fn(|cx| self.poll(cx)).await;
         let graceful = result.is_ok();
+        if graceful && self.in_flight.is_shutting_down {
+            let what = "the server is shutting down".to_owned();
+            let _ = self.shared.lost.set(ClientError::Lost(what));
+        }
         if let Err(error) = result {
             tracing::debug!("connection ended: {error}");
             let _ = self.shared.lost.set(error);
@@ -127,7 +134,8 @@ impl Connection {
             self.waiting.extend(self.taken.drain(..));
             self.send_calls();
             let idle = self.waiting.is_empty() && self.in_flight.is_empty();
-            if stop != Stop::No && idle && !self.parted {
+            let shuts_down = self.in_flight.is_shutting_down && self.in_flight.is_empty();
+            if (stop != Stop::No && idle || shuts_down) && !self.parted {
                 self.say_good_bye();
             }
             let queued = self.outbox.bytes();
@@ -152,7 +160,7 @@ impl Connection {
 
     /// Sends calls, as many as may be in flight.
     fn send_calls(&mut self) {
-        while self.in_flight.len() < MAX_IN_FLIGHT {
+        while self.in_flight.len() < MAX_IN_FLIGHT && !self.in_flight.is_shutting_down {
             let Some(call) = self.waiting.pop_front() else { return };
             let Call { command, flags, offset, length, data, waiter } = call;
             let payload_length = data.iter().map(|piece| piece.len() as u64).sum();

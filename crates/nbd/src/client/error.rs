@@ -38,6 +38,15 @@ pub enum ClientError {
     Unflushed,
 }
 
+impl ClientError {
+    /// Whether the server is away, or about to go: the same request may succeed on a later
+    /// connection.
+    pub fn is_away(&self) -> bool {
+        use ClientError::{Busy, Lost, Server};
+        matches!(self, Lost(_) | Busy(_) | Server { failure: Failure::ShuttingDown, .. })
+    }
+}
+
 impl From<io::Error> for ClientError {
     fn from(error: io::Error) -> ClientError {
         match error.kind() {

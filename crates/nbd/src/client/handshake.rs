@@ -48,13 +48,15 @@ fn refusal(error: u32, text: String) -> ClientError {
     if error == REP_ERR_POLICY && text.starts_with(lineage::BUSY) {
         return ClientError::Busy(text);
     }
+    if error == REP_ERR_SHUTDOWN {
+        return ClientError::Lost("the server is going away".to_owned());
+    }
     let what = match error {
         REP_ERR_UNSUP => "it does not know the option",
         REP_ERR_POLICY => "it does not allow that",
         REP_ERR_INVALID => "it takes the option for malformed",
         REP_ERR_TLS_REQD => "it wants TLS (nbds)",
         REP_ERR_UNKNOWN => "it has no such export",
-        REP_ERR_SHUTDOWN => "it is going away",
         REP_ERR_BLOCK_SIZE_REQD => "it wants its block sizes kept",
         REP_ERR_TOO_BIG => "it finds the option too long",
         _ => "for a reason that is not known here",

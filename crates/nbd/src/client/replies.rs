@@ -39,6 +39,8 @@ struct Open {
 pub(super) struct InFlight {
     places: Vec<(u32, Option<Open>)>,
     free: Vec<u32>,
+    /// Whether the server has said that it is shutting down.
+    pub(super) is_shutting_down: bool,
 }
 
 impl InFlight {
@@ -82,7 +84,12 @@ impl InFlight {
             Waiter::Extents { found, .. } => found.is_empty(),
         };
         match error {
-            Some(error) => waiter.fail(error),
+            Some(error) => {
+                let failure = Failure::ShuttingDown;
+                self.is_shutting_down |=
+                    matches!(error, ClientError::Server { failure: told, .. } if told == failure);
+                waiter.fail(error);
+            }
             None if short => {
                 waiter.fail(server_error(Failure::Io, "a part is missing"));
             }

@@ -1,5 +1,5 @@
-//! Extracts fields of a certificate: the common name of its subject, and when it expires. rustls has
-//! verified the certificate, but offers no access to its fields.
+//! Extracts fields of a certificate: the common name of its subject, and when it expires. rustls
+//! has verified the certificate, but offers no access to its fields.
 
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certificate::X509CertificateParser;

@@ -176,6 +176,9 @@ pub struct VolumeConfig {
     /// How long a client waits for the store before it gets EIO; `None`: without limit.
     #[serde(rename = "store-timeout-s", with = "forms::seconds_or_ever")]
     pub store_timeout: Option<Duration>,
+    /// If the store is another NBD server: how long requests wait for it when it is away.
+    #[serde(rename = "reconnect-s", with = "forms::seconds")]
+    pub reconnect: Duration,
     /// Write-back: most store requests of the flusher and of flushes at a time, each of up to 1
     /// MiB.
     #[serde(skip)]
@@ -244,6 +247,7 @@ impl VolumeConfig {
             dirty_age: Duration::from_secs(5),
             dirty_share: 0.25,
             store_timeout: Some(Duration::from_secs(120)),
+            reconnect: Duration::from_secs(30),
             write_back_runs: 4,
             close_patience: Duration::from_secs(30),
             seed: 0,

@@ -61,7 +61,7 @@ async fn health(State(about): State<About>) -> Response {
     told(troubles)
 }
 
-/// The same for one volume.
+/// Whether one volume is healthy.
 async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> Response {
     let all = about.exports.all();
     match all.iter().find(|entry| entry.volume().config().name == name) {

@@ -295,7 +295,11 @@ pub(super) async fn open_volume(
         size: config.size,
         must_exist: !config.create,
         read_only: config.read_only,
-        upstream: Some(upstream::upstream(upstream_options.clone(), notifier.clone())),
+        upstream: Some(upstream::upstream(
+            upstream_options.clone(),
+            config.reconnect,
+            notifier.clone(),
+        )),
         on_made: Some(Arc::new(says_what_is_made(name.clone()))),
     };
     let mut opening = match surroundings.store(name) {

@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -195,7 +195,7 @@ pub async fn write_unwritten(
             changed.path.display()
         )));
     }
-    let upstream = upstream::upstream(ClientOptions::default(), None);
+    let upstream = upstream::upstream(ClientOptions::default(), Duration::ZERO, None);
     let options =
         OpenOptions { must_exist: true, upstream: Some(upstream), ..OpenOptions::default() };
     let store = spec.open(options).await;

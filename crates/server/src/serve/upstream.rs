@@ -1,9 +1,10 @@
 //! A store that is another NBD server's export, so that servers stack.
 //!
 //! If the export lacks TRIM, trims are ignored, since TRIM is advice; without WRITE_ZEROES, zeroes
-//! are written. A request in flight fails when the connection is lost; the cache above tries again
-//! as after any failure.
+//! are written. When the connection is lost, or the server says that it is shutting down, requests
+//! are repeated over a new connection; they wait for it as long as configured, and then fail.
 
+mod absence;
 mod hint_sender;
 mod level_sender;
 mod link;
@@ -11,12 +12,13 @@ mod notifier;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use undercroft_nbd::wire::{
     CMD_FLAG_FAST_ZERO, CMD_FLAG_NO_HOLE, SEND_FAST_ZERO, SEND_TRIM, SEND_WRITE_ZEROES,
 };
-use undercroft_nbd::{ClientOptions, Uri};
+use undercroft_nbd::{ClientError, ClientOptions, Uri};
 use undercroft_store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Upstream, Zeroing};
 
 pub(super) use hint_sender::HintSender;
@@ -31,12 +33,17 @@ const EFFECT_BYTES: u64 = 1 << 30;
 const ZEROES_BYTES: u64 = 1 << 20;
 
 /// Connects to exports of other servers, for [`undercroft_store::OpenOptions`]; with `tls` also to
-/// `nbds`. A notifier serves one store only, whose server must accept its messages.
-pub(super) fn upstream(options: ClientOptions, notifier: Option<Notifier>) -> Upstream {
+/// `nbds`. Requests wait for a server that is away as long as `waits`. A notifier serves one store
+/// only, whose server must accept its messages.
+pub(super) fn upstream(
+    options: ClientOptions,
+    waits: Duration,
+    notifier: Option<Notifier>,
+) -> Upstream {
     Arc::new(move |uri, read_only| {
         let (options, notifier) = (options.clone(), notifier.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(uri, options, read_only, notifier).await?;
+            let store = NbdStore::connect(uri, options, read_only, waits, notifier).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -51,6 +58,7 @@ impl NbdStore {
         uri: Uri,
         mut options: ClientOptions,
         read_only: bool,
+        waits: Duration,
         notifier: Option<Notifier>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
@@ -59,7 +67,7 @@ impl NbdStore {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
-        let link = Link::open(uri, options, name, read_only, notifier).await?;
+        let link = Link::open(uri, options, name, read_only, waits, notifier).await?;
         Ok(NbdStore { link: Arc::new(link) })
     }
 
@@ -89,21 +97,93 @@ fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
+/// Why a change was not made.
+enum Unchanged {
+    /// The export cannot do it quickly.
+    Slow,
+    Failed(ClientError),
+}
+
+impl From<ClientError> for Unchanged {
+    fn from(error: ClientError) -> Unchanged {
+        Unchanged::Failed(error)
+    }
+}
+
 impl Link {
     async fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> io::Result<()> {
+        let mut patience = self.patience();
+        loop {
+            let written = self.try_write(offset, data.clone(), durable).await;
+            if let Some(result) = patience.accept(written).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
+    }
+
+    async fn try_write(
+        &self,
+        offset: u64,
+        data: Vec<Bytes>,
+        durable: bool,
+    ) -> Result<(), ClientError> {
         let channel = self.channel().await?;
         let length = data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let said = self.before(offset, length, true).await;
         let written = channel.write(offset, data, durable).await;
         let result = self.settle(&channel, durable, written).await;
         self.heard(said).await;
-        result.map_err(|error| self.failed(error))
+        result
+    }
+
+    async fn read(
+        &self,
+        offset: u64,
+        mut into: Vec<Buffer>,
+        length: u64,
+    ) -> (Vec<Buffer>, io::Result<()>) {
+        let mut patience = self.patience();
+        loop {
+            let result = match self.channel().await {
+                Ok(channel) => {
+                    let said = self.before(offset, length, false).await;
+                    let result;
+                    (into, result) = channel.read(offset, into).await;
+                    self.heard(said).await;
+                    result
+                }
+                Err(error) => Err(error),
+            };
+            if let Some(result) = patience.accept(result).await {
+                return (into, result.map_err(|error| self.failed(error)));
+            }
+        }
     }
 
     async fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool) -> io::Result<()> {
+        let mut patience = self.patience();
+        loop {
+            let zeroed = match self.try_zero(offset, length, how, durable).await {
+                Err(Unchanged::Slow) => return Err(ErrorKind::Unsupported.into()),
+                Err(Unchanged::Failed(error)) => Err(error),
+                Ok(()) => Ok(()),
+            };
+            if let Some(result) = patience.accept(zeroed).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
+    }
+
+    async fn try_zero(
+        &self,
+        offset: u64,
+        length: u64,
+        how: Zeroing,
+        durable: bool,
+    ) -> Result<(), Unchanged> {
         let channel = self.channel().await?;
         if how.only_if_fast && !channel.offers(SEND_WRITE_ZEROES | SEND_FAST_ZERO) {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(Unchanged::Slow);
         }
         let said = self.before(offset, length, true).await;
         let zeroed = async {
@@ -124,10 +204,20 @@ impl Link {
         };
         let result = self.settle(&channel, durable, zeroed.await).await;
         self.heard(said).await;
-        result.map_err(|error| self.failed(error))
+        Ok(result?)
     }
 
     async fn trim(&self, offset: u64, length: u64, durable: bool) -> io::Result<()> {
+        let mut patience = self.patience();
+        loop {
+            let trimmed = self.try_trim(offset, length, durable).await;
+            if let Some(result) = patience.accept(trimmed).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
+    }
+
+    async fn try_trim(&self, offset: u64, length: u64, durable: bool) -> Result<(), ClientError> {
         let channel = self.channel().await?;
         if !channel.offers(SEND_TRIM) {
             return Ok(());
@@ -141,18 +231,27 @@ impl Link {
         };
         let result = self.settle(&channel, durable, trimmed.await).await;
         self.heard(said).await;
-        result.map_err(|error| self.failed(error))
+        result
     }
 
     async fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        let mut patience = self.patience();
+        loop {
+            let found = self.try_extents(offset, length).await;
+            if let Some(result) = patience.accept(found).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
+    }
+
+    async fn try_extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, ClientError> {
         let channel = self.channel().await?;
         let data = Extent { length, hole: false, zero: false };
         let contexts = &channel.client.remote().contexts;
         let context = contexts.iter().find(|(_, name)| name == "base:allocation");
         let Some(&(number, _)) = context else { return Ok(vec![data]) };
         let asked = length.min(EFFECT_BYTES);
-        let found = channel.client.block_status(offset, asked, false).await;
-        let found = found.map_err(|error| self.failed(error))?;
+        let found = channel.client.block_status(offset, asked, false).await?;
         let mut left = length;
         let mut extents = Vec::new();
         for extent in found.into_iter().filter(|(of, _)| *of == number).flat_map(|(_, e)| e) {
@@ -175,16 +274,7 @@ impl Store for NbdStore {
 
     fn read(&self, offset: u64, mut into: Vec<Buffer>) -> Answer<(Vec<Buffer>, io::Result<()>)> {
         let length = into.iter_mut().map(|buffer| (**buffer).as_mut().len() as u64).sum();
-        self.ask(move |link| async move {
-            let channel = match link.channel().await {
-                Ok(channel) => channel,
-                Err(error) => return (into, Err(error)),
-            };
-            let said = link.before(offset, length, false).await;
-            let (into, result) = channel.read(offset, into).await;
-            link.heard(said).await;
-            (into, result.map_err(|error| link.failed(error)))
-        })
+        self.ask(move |link| async move { link.read(offset, into, length).await })
     }
 
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {

@@ -271,6 +271,8 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     if random.percent(30) {
         options.push_str(SHORT_TIMEOUT);
     }
+    // Tasks of a killed server outlive it here until they give up, and hold its memory.
+    options.push_str(if blocks == 16 { ",reconnect-s=0" } else { ",reconnect-s=1" });
     options.push_str(&format!(",dirty-age-s={}", random.pick(&[1, 5, 600])));
     options.push_str(&format!(",dirty-percent={}", random.pick(&[10, 50, 100])));
     (write, options)

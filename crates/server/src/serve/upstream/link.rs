@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use undercroft_hints::MessageAnswer;
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
@@ -11,6 +12,7 @@ use undercroft_nbd::{
 };
 use undercroft_store::{Facts, OnLoss};
 
+use super::absence::{Absence, Patience};
 use super::notifier::{Notifier, Opened};
 
 /// The state that requests share; they outlive the call that started them.
@@ -20,6 +22,7 @@ pub(super) struct Link {
     /// The identity by which the server recognises its successive connections.
     id: LineId,
     line: Line,
+    absence: Absence,
     facts: RwLock<Facts>,
     /// What is told about the cache in front, if anything.
     notifier: Option<Notifier>,
@@ -41,6 +44,7 @@ impl Link {
         options: ClientOptions,
         name: String,
         read_only: bool,
+        waits: Duration,
         notifier: Option<Notifier>,
     ) -> io::Result<Link> {
         let id = LineId::default();
@@ -63,7 +67,8 @@ impl Link {
             name: name.clone(),
         };
         let line = Line::resumed(name, client);
-        Ok(Link { uri, options, id, line, facts: RwLock::new(facts), notifier })
+        let absence = Absence::new(waits);
+        Ok(Link { uri, options, id, line, absence, facts: RwLock::new(facts), notifier })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -77,9 +82,16 @@ impl Link {
     }
 
     /// The current connection, or a new one if it was lost.
-    pub(super) async fn channel(&self) -> io::Result<Channel> {
-        let channel = self.line.channel(self.connect_again()).await;
-        channel.map_err(|error| self.failed(error))
+    ///
+    /// # Errors
+    /// There is no connection, and none can be made.
+    pub(super) async fn channel(&self) -> Result<Channel, ClientError> {
+        self.line.channel(self.connect_again()).await
+    }
+
+    /// The patience of a request that begins now.
+    pub(super) fn patience(&self) -> Patience<'_> {
+        self.absence.patience()
     }
 
     async fn connect_again(&self) -> Result<Client, ClientError> {
@@ -144,8 +156,13 @@ impl Link {
 
     /// Makes durable what was answered before.
     pub(super) async fn flush(&self) -> io::Result<()> {
-        let channel = self.channel().await?;
-        self.line.flush(&channel).await.map_err(|error| self.failed(error))
+        let mut patience = self.patience();
+        loop {
+            let flushed = async { self.line.flush(&self.channel().await?).await };
+            if let Some(result) = patience.accept(flushed.await).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
     }
 
     /// See [`Store::losses`](undercroft_store::Store::losses).
@@ -161,7 +178,7 @@ impl Link {
     /// Reads the export's size again, over a new connection, since a size is told only when a
     /// connection is opened. Returns the size in bytes.
     pub(super) async fn grow(&self) -> io::Result<u64> {
-        self.channel().await?;
+        self.channel().await.map_err(|error| self.failed(error))?;
         // A second connection; the first one continues until this replaces it.
         let again = self.dial(self.id.beside()).await.map_err(|error| self.failed(error))?;
         let size = again.size;

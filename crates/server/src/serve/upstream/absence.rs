@@ -1,0 +1,106 @@
+//! How long requests wait for a server that is away. The time counts from the first request that
+//! noticed it, so that later requests do not all wait as long: when it is over, requests fail after
+//! one attempt to connect, until one succeeds again. A request never waits for longer than that
+//! time, even if the server is back and goes away each time that the request reaches it.
+//!
+//! Repeating a request is safe: it is not answered, so no later request for its bytes has begun.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use undercroft_nbd::ClientError;
+
+/// Pauses between two attempts of a request; they double.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+
+/// Since when the server is away.
+pub(super) struct Absence {
+    /// How long requests wait.
+    waits: Duration,
+    is_away: AtomicBool,
+    since: Mutex<Option<Instant>>,
+}
+
+/// The patience of one request.
+pub(super) struct Patience<'a> {
+    absence: &'a Absence,
+    /// Set at the first failure.
+    until: Option<Instant>,
+    pause: Duration,
+}
+
+impl Absence {
+    pub(super) fn new(waits: Duration) -> Absence {
+        Absence { waits, is_away: AtomicBool::new(false), since: Mutex::default() }
+    }
+
+    pub(super) fn patience(&self) -> Patience<'_> {
+        Patience { absence: self, until: None, pause: PAUSE_FIRST }
+    }
+
+    /// A request has noticed that the server is away. Returns when requests fail.
+    fn begin(&self) -> Instant {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_away.store(true, Ordering::Relaxed);
+        *since.get_or_insert_with(Instant::now) + self.waits
+    }
+
+    fn end(&self) {
+        if self.is_away.load(Ordering::Relaxed) {
+            let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_away.store(false, Ordering::Relaxed);
+            *since = None;
+        }
+    }
+}
+
+impl Patience<'_> {
+    /// The result of an attempt, or `None` after a pause if the request must be tried again.
+    pub(super) async fn accept<T>(
+        &mut self,
+        result: Result<T, ClientError>,
+    ) -> Option<Result<T, ClientError>> {
+        if !result.as_ref().is_err_and(ClientError::is_away) {
+            self.absence.end();
+            return Some(result);
+        }
+        let until = self.absence.begin();
+        let until = until.min(*self.until.get_or_insert(Instant::now() + self.absence.waits));
+        if Instant::now() + self.pause > until {
+            return Some(result);
+        }
+        sleep(self.pause).await;
+        self.pause = (2 * self.pause).min(PAUSE_LONGEST);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn attempts(absence: &Absence) -> usize {
+        let mut patience = absence.patience();
+        let lost = || Err::<(), _>(ClientError::Lost("away".to_owned()));
+        let mut attempts = 1;
+        while patience.accept(lost()).await.is_none() {
+            attempts += 1;
+        }
+        attempts
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_together_and_not_one_after_another() {
+        let (absence, began) = (Absence::new(Duration::from_secs(30)), Instant::now());
+        assert!(attempts(&absence).await > 20);
+        assert!((29..=30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert_eq!(attempts(&absence).await, 1);
+        // It is back, and goes away once more.
+        assert!(absence.patience().accept(Ok(())).await.is_some());
+        assert!(attempts(&absence).await > 20);
+        assert_eq!(attempts(&Absence::new(Duration::ZERO)).await, 1);
+    }
+}
