@@ -89,7 +89,7 @@ fn nbdinfo(place: &Place, server: &Server, volume: &str) -> Checked {
     }
     let sizes = ["minimum", "preferred", "maximum"]
         .map(|size| export[format!("block_size_{size}")].clone());
-    assert_eq!(sizes, [Value::from(1), Value::from(4096), Value::from(32 * MIB)]);
+    assert_eq!(sizes, [Value::from(1), Value::from(4096), Value::from(64 * MIB)]);
     let contexts = export["contexts"].as_array().unwrap();
     assert!(contexts.contains(&"base:allocation".into()), "{contexts:?}");
     let list: Value =
