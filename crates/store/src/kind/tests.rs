@@ -117,7 +117,7 @@ fn errors_point_at_the_place() {
         ("file(dirct):/a", 5, "direct, threads=N"),
         ("file(direct=1):/a", 5, "direct, threads=N"),
         ("file(threads=0):/a", 13, "1 to 1024"),
-        ("file(size=1GB):/a", 10, "a size, such as"),
+        ("file(size=1XB):/a", 10, "a size, such as"),
         ("mem:1GiB", 4, "mem(1GiB):"),
         ("mem(0):", 4, "a size"),
         ("mem(9999999999TiB):", 4, "a size"),
