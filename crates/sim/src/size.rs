@@ -79,8 +79,8 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || {
-            let want = "bytes (4096, 64KiB, 512M, 1.5GiB; MB and GB are powers of 1000), blocks (1000blk) or a share of the \
-                        trace's distinct blocks (10%)";
+            let want = "bytes (4096, 64KiB, 512M, 1.5GiB; MB and GB are powers of 1000), blocks \
+                        (1000blk) or a share of the trace's distinct blocks (10%)";
             Error::Request(format!("size '{text}': expected {want}"))
         };
         let text = text.trim();

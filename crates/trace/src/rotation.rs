@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::{Error, Meta, Record, Writer, create};
+use crate::{Error, Meta, Record, Unit, Writer, create};
 
 /// Where the files are, and when one ends.
 #[derive(Clone, Debug)]
@@ -20,14 +20,31 @@ pub struct RotationOptions {
     pub folder: PathBuf,
     /// The end of each name, behind its number, with the format: `.uct.zst`.
     pub ending: String,
-    /// Properties of the trace. Its format is uct.
-    pub meta: Meta,
+    /// Block size of the cache that is recorded, in bytes; it is written down only.
+    pub block_bytes: u32,
+    /// Whether there may be records of evictions.
+    pub has_evictions: bool,
     /// Records after which a file is complete; some more if they are written together.
     pub records: NonZero<u64>,
     /// Time after which a file is complete; none: it has no limit.
     pub every: Option<Duration>,
     /// Complete files to keep; older ones are deleted.
     pub files: NonZero<u32>,
+}
+
+impl RotationOptions {
+    /// Properties of the trace.
+    fn meta(&self) -> Meta {
+        Meta {
+            format: "uct",
+            unit: Unit::Bytes,
+            block_bytes: Some(self.block_bytes),
+            has_ops: true,
+            has_time: true,
+            has_buffers: false,
+            has_evictions: self.has_evictions,
+        }
+    }
 }
 
 /// A trace that is written to several files.
@@ -84,7 +101,7 @@ impl Rotation {
         if !records.is_empty() {
             let (mut writer, count) = match self.open.take() {
                 Some(open) => open,
-                None => (create(&self.path(self.number), Some("uct"), &self.options.meta)?, 0),
+                None => (create(&self.path(self.number), Some("uct"), &self.options.meta())?, 0),
             };
             writer.write(records, spaces)?;
             let count = count + records.len() as u64;
@@ -151,21 +168,14 @@ mod tests {
     use std::time::Duration;
 
     use super::{Rotation, RotationOptions};
-    use crate::{Meta, Op, Record, Unit};
+    use crate::{Op, Record};
 
     fn options(folder: &Path) -> RotationOptions {
         RotationOptions {
             folder: folder.to_owned(),
             ending: ".uct.zst".to_owned(),
-            meta: Meta {
-                format: "uct",
-                unit: Unit::Bytes,
-                block_bytes: Some(4096),
-                has_ops: true,
-                has_time: true,
-                has_buffers: false,
-                has_evictions: false,
-            },
+            block_bytes: 4096,
+            has_evictions: true,
             records: 100.try_into().unwrap(),
             every: None,
             files: 2.try_into().unwrap(),

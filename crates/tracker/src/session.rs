@@ -118,7 +118,7 @@ impl Session {
         })?;
         let grant = grant.ok_or_else(|| wrong("the server does not cooperate with clients"))?;
         if !grant.grant.evict {
-            let what = "the volume has no use for evictions: placement=eviction is missing there";
+            let what = "the volume has no use for evictions: placement=auto is missing there";
             return Err(wrong(what).into());
         }
         let request = InfoRequest { name: export.to_owned(), wanted: vec![INFO_BLOCK_SIZE] };

@@ -446,9 +446,10 @@ impl EvictionPlacement {
         !self.adaptive.as_ref().is_some_and(Adaptive::is_by_access)
     }
 
-    /// Whether contents of evicted blocks are of use now.
+    /// Whether contents of evicted blocks are of use now: only `auto` may have none for them.
     pub(super) fn asks_for_contents(&self) -> bool {
-        self.adaptive.as_ref().is_none_or(Adaptive::asks_for_contents)
+        let auto = self.adaptive.as_ref().filter(|adaptive| adaptive.is_auto());
+        auto.is_none_or(Adaptive::asks_for_contents)
     }
 
     /// The share of evictions that come with contents, from 0 to 1, as far as `auto` has counted.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
-use undercroft_trace::{Meta, Op, Record, Rotation, RotationOptions, Unit};
+use undercroft_trace::{Op, Record, Rotation, RotationOptions};
 use undercroft_tracker::CallKind;
 use undercroft_tracker::recording::{Recorded, Recording};
 use undercroft_tracker::segment::{Segment, State, is_alive};
@@ -90,15 +90,8 @@ impl RecordOptions {
         RotationOptions {
             folder: folder.to_owned(),
             ending: ".uct.zst".to_owned(),
-            meta: Meta {
-                format: "uct",
-                unit: Unit::Bytes,
-                block_bytes: Some(block_bytes),
-                has_ops: true,
-                has_time: true,
-                has_buffers: false,
-                has_evictions: true,
-            },
+            block_bytes,
+            has_evictions: true,
             records: self.record_requests,
             every: self.record_every_s.map(|every| Duration::from_secs(every.get().into())),
             files: self.record_files,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, major, minor};
 use serde_json::Value;
+use undercroft_cache::placement::Placement;
 use undercroft_nbd::{Client, ClientOptions, Endpoint, Uri, UriError};
 
 /// Blocks at the beginning that are compared: they have the marks of partitions and file systems.
@@ -144,12 +145,13 @@ impl Exported {
     /// In a line, and what it means for the program.
     pub(crate) fn describe(&self, local: &Local, uri: &Uri) -> String {
         let Exported { placement, policy, block_bytes, uncompared } = self;
-        let advice = match placement.starts_with("eviction") || placement.starts_with("gl") {
-            true => "",
-            false => {
-                ": evictions are told, but nothing is placed by them; the server's volume \
-                      needs placement=eviction"
+        // A placement that is not known here is that of a newer server.
+        let advice = match placement.parse() {
+            Ok(Placement::Access) => {
+                ": evictions are told, but nothing is placed by them; the server's volume needs \
+                 placement=auto"
             }
+            _ => "",
         };
         let local = local.path.display();
         format!(
@@ -240,4 +242,25 @@ async fn compare(client: &Client, local: &Local, file: &File, uri: &Uri) -> Resu
              another empty disk of that size"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_given_where_evictions_are_of_no_use() {
+        let local = Local { path: "/dev/vdb".into(), bytes: 1 << 20 };
+        let uri = "nbd://host/d".parse().unwrap();
+        let advised = |placement: &str| {
+            let (placement, policy) = (placement.to_owned(), "mq".to_owned());
+            let exported =
+                Exported { placement, policy, block_bytes: 4096, uncompared: String::new() };
+            exported.describe(&local, &uri).contains("needs placement=auto")
+        };
+        assert!(advised("access"));
+        for placement in ["auto", "eviction", "eviction,on-hit=move", "gl", "of-another-version"] {
+            assert!(!advised(placement), "{placement}");
+        }
+    }
 }

@@ -28,9 +28,9 @@ pub(super) fn named(option: &str, message: &str) -> String {
 /// A message that must follow the name of an option.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().map(|Bytes(bytes)| bytes);
-    size.map_err(|_| format!(
-            " '{text}': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)"
-        ))
+    size.map_err(|_| {
+        format!(" '{text}': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)")
+    })
 }
 
 /// Whether the text is the second of an option's two words.

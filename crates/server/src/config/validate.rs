@@ -146,7 +146,7 @@ impl VolumeConfig {
             let why =
                 "with placement access nobody asks what clients evict, and nothing is reloaded";
             return Err(format!(
-                "evictions, reloads: {why}; choose placement=eviction, or leave them"
+                "evictions, reloads: {why}; choose placement=eviction, or leave these keys out"
             ));
         }
         self.shards = self.shards.max(1);
@@ -267,11 +267,11 @@ mod tests {
         for (volume, expected) in [
             (
                 "a=mem:,size=lots",
-                "volume 'a': size 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)",
+                "volume 'a': size 'lots': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)",
             ),
             (
                 "a=mem:,cache=lots",
-                "volume 'a': cache 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)",
+                "volume 'a': cache 'lots': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)",
             ),
             ("a=mem:,block=8GiB", "volume 'a': block: too large"),
             ("a=mem:,write=up", "volume 'a': write 'up': expected through, back or around"),
@@ -285,14 +285,14 @@ mod tests {
         let wrong = config(&["a=mem:"], "lots").unwrap_err();
         assert_eq!(
             wrong,
-            "cache 'lots': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)"
+            "cache 'lots': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)"
         );
         let wrong = Settings::default().set("limits.bytes", "x");
         let volume = Settings::volume("a=mem:").unwrap();
         let wrong = wrong.set("volume", vec![volume]).config().unwrap_err();
         assert_eq!(
             wrong,
-            "limits.bytes 'x': expected a size, as 4096, 64KiB, 512M or 1.5GiB (MB and GB are powers of 1000)"
+            "limits.bytes 'x': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)"
         );
     }
 }

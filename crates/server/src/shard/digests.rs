@@ -273,7 +273,7 @@ impl Shard {
             return Err(Refusal::Malformed);
         }
         let digests = self.digests.as_ref().ok_or(Refusal::Unknown)?;
-        if let Some(content) = self.content_being_written_out(block) {
+        if let Some(content) = self.dirty_content(block) {
             let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
             return if is_equal { Ok(digests.hasher.of(data)) } else { Err(Refusal::Changed) };
         }
@@ -287,13 +287,17 @@ impl Shard {
         }
     }
 
-    /// The content of a block that is being written out and has no other operation: what a read
-    /// would return, whether the store takes it or not.
-    fn content_being_written_out(&self, block: u64) -> Option<&Content> {
+    /// The content of a block without a slot that is dirty or being written out, and has no other
+    /// operation: what a read would return, whether the store takes it or not.
+    fn dirty_content(&self, block: u64) -> Option<&Content> {
         let record = self.active.get(&block)?;
-        let is_alone = matches!(record.running, Running::WriteOut(_)) && record.queue.is_empty();
-        let is_known = is_alone && !self.ranges.cover(block) && !record.state.content.is_absent();
-        is_known.then_some(&record.state.content)
+        let is_dirty = match record.running {
+            Running::WriteOut(_) => true,
+            Running::Nothing => record.state.dirty.is_some(),
+            Running::Fetch | Running::Write | Running::Starved => false,
+        };
+        let is_alone = is_dirty && record.queue.is_empty() && !self.ranges.cover(block);
+        (is_alone && !record.state.content.is_absent()).then_some(&record.state.content)
     }
 
     /// The digest of any data; `None` if the volume keeps no digests.

@@ -33,6 +33,8 @@ pub(crate) struct DirtySet {
     writing: BTreeMap<u64, Change>,
     /// Changes that the store refused.
     refused: BTreeMap<u64, Refusal>,
+    /// Those of the waiting changes whose blocks have no slot and need not be written out yet.
+    without_slot: BTreeSet<u64>,
     next: u64,
     /// Number of refusals so far.
     refusals: u64,
@@ -152,8 +154,36 @@ impl DirtySet {
 
     fn remove(&mut self, block: u64, number: u64) -> Option<Change> {
         self.by_block.remove(&block);
+        self.without_slot.remove(&number);
         let refused = || self.refused.remove(&number).map(|refusal| refusal.change);
         self.waiting.remove(&number).or_else(refused)
+    }
+
+    /// The block of a waiting change has no slot; it may wait nevertheless.
+    pub(crate) fn wait_without_slot(&mut self, number: u64) {
+        if self.waiting.contains_key(&number) {
+            self.without_slot.insert(number);
+        }
+    }
+
+    /// The block of a change has a slot.
+    pub(crate) fn has_slot(&mut self, number: u64) {
+        self.without_slot.remove(&number);
+    }
+
+    /// The block that has waited longest without a slot, if more than `most` of them wait. It is not
+    /// counted as one of them any more.
+    pub(crate) fn too_many_without_slot(&mut self, most: usize) -> Option<u64> {
+        if self.without_slot.len() <= most {
+            return None;
+        }
+        let number = self.without_slot.pop_first()?;
+        self.waiting.get(&number).map(|change| change.block)
+    }
+
+    /// The blocks that wait without a slot.
+    pub(crate) fn all_without_slot(&self) -> impl Iterator<Item = u64> + '_ {
+        self.without_slot.iter().filter_map(|number| Some(self.waiting.get(number)?.block))
     }
 
     /// Whether the store refused this change at the last attempt.
@@ -334,5 +364,21 @@ mod tests {
         let number = set.start(10, &mut states[0]).unwrap();
         set.end(number, true, &mut states[0], Ok(()));
         assert_eq!(set.due(Instant::now(), 9), [11]);
+    }
+
+    #[test]
+    fn of_the_blocks_without_a_slot_the_oldest_must_go() {
+        let mut set = DirtySet::default();
+        let mut states = dirty(&mut set, &[10, 11, 12, 13]);
+        (0..4).for_each(|number| set.wait_without_slot(number));
+        set.has_slot(1);
+        assert_eq!(set.all_without_slot().collect::<Vec<_>>(), [10, 12, 13]);
+        assert_eq!(set.too_many_without_slot(3), None);
+        assert_eq!((set.too_many_without_slot(2), set.too_many_without_slot(2)), (Some(10), None));
+        set.start(12, &mut states[2]).unwrap();
+        set.clean(13, &mut states[3]);
+        assert_eq!(set.all_without_slot().count(), 0);
+        set.wait_without_slot(2);
+        assert_eq!(set.all_without_slot().count(), 0, "it is being written out");
     }
 }

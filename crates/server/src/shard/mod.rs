@@ -29,6 +29,7 @@ mod starved;
 pub(crate) mod tell;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
+mod write_outs;
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -289,7 +290,7 @@ impl Shard {
         } else if slot.state.dirty.is_some() {
             let digest = if digest == 0 { Digest::Struck } else { Digest::Known(digest) };
             self.active.insert(block, Active { state: slot.state, digest, ..Active::default() });
-            self.try_write_out(block, fx);
+            self.write_out_in_time(block, fx);
         } else {
             self.remember_digest(block, digest);
         }
@@ -460,6 +461,9 @@ impl Shard {
             Some(frame) if !state.content.is_absent() => {
                 let slot = &mut self.slots[frame as usize];
                 self.unloaded -= u32::from(slot.unloaded);
+                if let Some(number) = state.dirty {
+                    self.dirty.has_slot(number);
+                }
                 *slot = Slot { state: std::mem::take(state), ..Slot::default() };
                 self.active.remove(&block);
                 self.set_digest_of_slot(frame, digest);
@@ -468,7 +472,7 @@ impl Shard {
                 if digest != 0 {
                     record.digest = Digest::Known(digest);
                 }
-                self.try_write_out(block, fx);
+                self.write_out_in_time(block, fx);
             }
             Some(frame) if self.slots[frame as usize].unloaded => {
                 // Not yet: the next call tries again.
@@ -491,51 +495,10 @@ impl Shard {
         }
     }
 
-    /// Starts to write an active block's dirty content, unless it must wait or the store refused
-    /// it.
-    pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.ranges.cover(block) {
-            return;
-        }
-        let length = self.geometry.len(block);
-        let Some(record) = self.active.get_mut(&block) else { return };
-        let is_refused = record.state.dirty.is_some_and(|number| self.dirty.is_refused(number));
-        if record.running != Running::Nothing || is_refused {
-            return;
-        }
-        let Some(bytes) = record.state.content.piece(0, length) else { return };
-        let joins = self.dirty.joins(block);
-        if let Some(number) = self.dirty.start(block, &mut record.state) {
-            record.running = Running::WriteOut(number);
-            record.digest.begin_write_out();
-            self.write_outs += 1;
-            let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
-            fx.starts.push(Start { block, action, riders });
-        }
-    }
-
     /// The jobs of all waiting operations; a job occurs once for each waiting block of it.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         let queued = self.active.values().flat_map(|record| record.queue.iter());
         queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
-    }
-
-    /// The blocks that are being written out.
-    pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
-        let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));
-        self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
-    }
-
-    /// Starts to write a dirty block out, resident or not, even if the store refused it before.
-    pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.ranges.cover(block) {
-            return;
-        }
-        if let Some(number) = self.activate(block).state.dirty {
-            self.dirty.try_again(number);
-        }
-        self.try_write_out(block, fx);
-        self.step(block, fx);
     }
 
     /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.

@@ -6,20 +6,6 @@ use crate::shard::content::{Memory, Running};
 use crate::shard::{Action, Effects, Shard, Start};
 
 impl Shard {
-    /// Whether written blocks that are not resident may be in memory until they are written out, so
-    /// that a client of a write-back cache does not wait for the store. With placement at eviction
-    /// that concerns most writes.
-    pub(super) fn absorbs(&self) -> bool {
-        self.coop.is_some() && self.levels.is_none() && self.geometry.write_back
-    }
-
-    /// Frames that may hold such blocks now: half of those that the resident blocks cannot need.
-    pub(super) fn lent_frames(&self) -> usize {
-        let (capacity, all) = (self.cache.capacity(), self.pool.count());
-        let spared = capacity - self.cache.len() + all.saturating_sub(capacity) / 2;
-        self.pool.free_count().saturating_sub(spared as usize)
-    }
-
     /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
     /// passed the policy: a block that the request itself evicted again needs no frame.
     pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {

@@ -42,6 +42,12 @@ impl Shard {
         if dirty != self.dirty.count() {
             return Err(format!("{dirty} dirty blocks, {} known", self.dirty.count()));
         }
+        for block in self.dirty.all_without_slot() {
+            let waits = self.active.get(&block).is_some_and(|record| record.state.dirty.is_some());
+            if !waits || self.cache.frame(block).is_some() && self.is_quiet(block) {
+                return Err(format!("block {block} has a slot, or is clean"));
+            }
+        }
         if !self.starved.is_empty() && self.write_outs == 0 {
             return Err("starved without a write-out to wait for".into());
         }

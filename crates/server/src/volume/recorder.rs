@@ -18,7 +18,7 @@ use std::time::Duration;
 use undercroft_cache::ClientEviction;
 use undercroft_nbd::{Command, Request};
 use undercroft_random::hash;
-use undercroft_trace::{Error, Meta, Op, Record, Rotation, RotationOptions, Unit};
+use undercroft_trace::{Error, Op, Record, Rotation, RotationOptions};
 
 /// Records that are given to the thread at a time.
 const BATCH: usize = 4096;
@@ -57,17 +57,8 @@ impl Recording {
             1 => ".uct.zst".into(),
             n => format!(".1in{n}.uct.zst"),
         };
-        let meta = Meta {
-            format: "uct",
-            unit: Unit::Bytes,
-            block_bytes: Some(self.block_bytes),
-            has_ops: true,
-            has_time: true,
-            has_buffers: false,
-            has_evictions: self.has_evictions,
-        };
-        let Self { folder, records, every, files, .. } = self;
-        RotationOptions { folder, ending, meta, records, every, files }
+        let Self { folder, block_bytes, has_evictions, records, every, files, .. } = self;
+        RotationOptions { folder, ending, block_bytes, has_evictions, records, every, files }
     }
 }
 

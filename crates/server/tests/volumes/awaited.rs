@@ -10,7 +10,7 @@ use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
 use undercroft_server::{CooperationStats, Heard, Volume, Write};
 
-use crate::common::{TestStore, open, settle, write_of};
+use crate::common::{TestStore, flush, open, settle, write_of};
 use crate::handed_over::{
     BLOCK, NAMELESS, OTHER, begin, check, first, of, read_as, say, store, taken, volumes, whole,
     write_as,
@@ -161,6 +161,7 @@ async fn a_write_of_other_data_places_nothing() {
         assert_eq!((volume.stats().resident, counted(&volume).demotions_awaiting), (0, 0));
         write_as(&volume, NAMELESS, 1, 0, whole(0xaa)).await.unwrap();
         assert_eq!(volume.stats().resident, 0, "{write:?}: too late");
+        flush(&volume).await.unwrap();
         assert_eq!(is_here(&volume, 1).await, (0xaa, false));
         // A part of the data is not all of it.
         evict_unwritten(&volume, 2, 0xaa).await;
@@ -282,7 +283,7 @@ async fn contents_may_come_while_their_write_is_under_way() {
             if let Some(two) = two {
                 two.await.unwrap().unwrap();
             }
-            settle().await;
+            flush(&volume).await.unwrap();
             let now = last.unwrap_or(0xaa);
             assert_eq!(volume.stats().store_reads, reads, "{what}");
             assert_eq!(is_here(&volume, block).await, (now, is_placed), "{what} {last:?}");
@@ -343,6 +344,60 @@ async fn a_write_back_of_a_block_that_does_not_stay_does_not_wait() {
     for block in 0..64 {
         check(&volume, &store, block, &whole(block as u8), "after a flood").await;
     }
+}
+
+/// A client writes a block and evicts it, as a database does: the block becomes resident before it
+/// is written out, so that later changes join the first one.
+#[tokio::test]
+async fn a_written_block_waits_until_its_eviction_is_known() {
+    let (store, mut config) = (store(), of(MOVE));
+    config.write = Write::Back;
+    let volume = open(config, &store);
+    for byte in [0xaa, 0xbb] {
+        read_as(&volume, NAMELESS, 1).await;
+        write_as(&volume, NAMELESS, 1, 0, whole(byte)).await.unwrap();
+        assert_eq!((volume.stats().resident, volume.stats().dirty), (0, 1));
+        assert!(!taken(&volume, NAMELESS, 1, whole(0xee)), "other data");
+        assert!(taken(&volume, NAMELESS, 1, whole(byte)));
+        settle().await;
+        assert_eq!((volume.stats().resident, volume.stats().dirty), (1, 1));
+        volume.validate().unwrap();
+    }
+    assert_eq!(volume.stats().store_writes, 0);
+    assert_eq!(is_here(&volume, 1).await, (0xbb, true));
+    begin(&volume, OTHER, Command::Flush, 0, 0).await.unwrap().unwrap();
+    assert_eq!((volume.stats().store_writes, volume.stats().dirty), (1, 0));
+    check(&volume, &store, 1, &whole(0xbb), "both changes").await;
+}
+
+/// Blocks of which nobody says more are written out, the oldest first, without a flush.
+#[tokio::test]
+async fn few_written_blocks_wait_without_a_slot() {
+    let (store, mut config) = (store(), of(MOVE));
+    config.write = Write::Back;
+    // Half of these may hold such blocks, half of those while they wait.
+    config.spare_frames = 32;
+    config.dirty_share = 1.0;
+    let volume = open(config, &store);
+    for block in 0..16 {
+        write_as(&volume, NAMELESS, block, 0, whole(0xcc)).await.unwrap();
+        volume.validate().unwrap();
+    }
+    let held = |block: u64| store.inner.lock().unwrap().live[(block * BLOCK) as usize] == 0xcc;
+    assert_eq!((volume.stats().dirty, volume.stats().store_writes), (8, 8));
+    assert!((0..8).all(held) && !(8..16).any(held));
+    // One that is changed again, read, or trimmed while it waits.
+    write_as(&volume, NAMELESS, 15, 512, vec![0xdd; 512]).await.unwrap();
+    assert_eq!(read_as(&volume, NAMELESS, 14).await, whole(0xcc));
+    begin(&volume, NAMELESS, ZERO, 13 * BLOCK, BLOCK).await.unwrap().unwrap();
+    assert_eq!(read_as(&volume, NAMELESS, 13).await, whole(0));
+    volume.validate().unwrap();
+    begin(&volume, OTHER, Command::Flush, 0, 0).await.unwrap().unwrap();
+    let mut both = whole(0xcc);
+    both[512..1024].fill(0xdd);
+    check(&volume, &store, 15, &both, "changed while it waited").await;
+    check(&volume, &store, 13, &whole(0), "zeroed while it waited").await;
+    check(&volume, &store, 14, &whole(0xcc), "read while it waited").await;
 }
 
 #[tokio::test]

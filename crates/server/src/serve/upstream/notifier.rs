@@ -46,8 +46,8 @@ impl Notifier {
     pub(super) fn refused(&self, opened: &Opened) -> Option<String> {
         match (self, opened) {
             (Self::Hints(sender), Opened::Mailbox(Err(error))) => Some(format!(
-                "report={}: {error}; the volume there needs placement=eviction or gl, and blocks \
-                 of the same size",
+                "report={}: {error}; the volume there needs placement=auto, eviction or gl, and \
+                 blocks of the same size",
                 sender.how()
             )),
             (Self::Level(sender), Opened::Link(Err(error))) => {
