@@ -101,7 +101,7 @@ bench-against: build
 
 experiment: build
 	@tools/setup.sh test
-	@python3 tools/experiment $(or $(FILE),tools/experiment/example.toml) --undercroft $(UNDERCROFT) $(EXPERIMENT)
+	@/usr/bin/python3 tools/experiment $(or $(FILE),tools/experiment/example.toml) --undercroft $(UNDERCROFT) $(EXPERIMENT)
 
 clean:
 	$(CARGO) clean

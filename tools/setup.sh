@@ -62,6 +62,8 @@ tools() {
     have pg_ctlcluster || echo postgresql
     have go || echo golang-go
     /usr/bin/python3 -c 'import nbd' >/dev/null 2>&1 || echo python3-libnbd
+    # For the pictures of `make experiment`.
+    /usr/bin/python3 -c 'import matplotlib' >/dev/null 2>&1 || echo python3-matplotlib
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
 }
 

@@ -19,6 +19,7 @@ import time
 import traceback
 
 import install
+import pictures
 import processes
 import report
 import settings
@@ -39,7 +40,7 @@ def arguments():
     parser.add_argument("--tools", type=pathlib.Path, default=target / "tools", help="where go-tpc and PostgreSQL 18 are")
     parser.add_argument("--work", type=pathlib.Path, default=target / "experiment", help="golden copies, runs and results")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="keep results, make those that are missing")
-    parser.add_argument("--table", metavar="RESULTS", type=pathlib.Path, help="print the table of a folder, run nothing")
+    parser.add_argument("--table", metavar="RESULTS", type=pathlib.Path, help="print the table of a folder, and draw its picture; run nothing")
     parser.add_argument("--clean", action="store_true", help="end and unmount what a killed run has left")
     options = parser.parse_args()
     if not (options.file or options.table or options.clean):
@@ -90,6 +91,7 @@ def perform(options):
     said = report.table(results)
     (results / "table.md").write_text(said + "\n")
     print(f"\n{said}\n\n{results}/table.md")
+    print(pictures.draw(results, results / "picture.svg") or f"{results}/picture.svg")
     checks = [one["checks"] for rounds in report.read(results).values() for one in rounds.values()]
     return any(said for check in checks for said in check.values())
 
@@ -105,6 +107,7 @@ def main():
     options = arguments()
     if options.table:
         print(report.table(options.table))
+        print(pictures.draw(options.table, options.table / "picture.svg") or f"\n{options.table}/picture.svg")
         return 0
     processes.SIGNALS.listen()
     try:

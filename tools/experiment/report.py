@@ -24,6 +24,16 @@ def hit_ratio(result):
     return 100 * volume["read_hits"] / volume["reads"] if volume["reads"] else 0.0
 
 
+def simulated(whose):
+    """The hit ratio of the whole run, in percent: the simulator's of the recording, or the server's."""
+
+    def figure(result):
+        counted = result.get("recorded", {}).get(whose)
+        return 100 * counted["read_hits"] / max(1, counted["reads"]) if counted else 0.0
+
+    return figure
+
+
 def late(result):
     """Evictions that the library noticed only when the block was read again, in percent."""
     tracked = result["counted"]["tracker"]
@@ -46,6 +56,8 @@ FIGURES = [
     ("new order, 99 %, ms", latency("p99_ms"), True, 0),
     ("hit ratio, %", hit_ratio, False, 1),
     ("late evictions, %", late, False, 2),
+    ("hit ratio of the whole run, %", simulated("server"), False, 1),
+    ("the same, simulated, %", simulated("simulator"), False, 1),
 ]
 # Blocks are those of the server's cache, 4 KiB unless the volume says otherwise, on the volume of the data.
 PER_1000 = [

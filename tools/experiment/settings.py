@@ -37,6 +37,10 @@ class Volume:
     options: str = ""
     # Further options of `undercroft serve`.
     server: list = dataclasses.field(default_factory=list)
+    # Write the requests down, and simulate them afterwards.
+    record: bool = False
+    # A second server between the database and this one: keys of its volume. The database's library tells that one.
+    above: str = ""
 
 
 @dataclasses.dataclass

@@ -20,6 +20,8 @@ from volume import Server, device
 
 # Of the check: all that was written must be in the store, whatever the run's server was like.
 CHECK_CACHE, CHECK_POOL_MIB = "64MiB", 256
+# The folder of recordings, in that of the run.
+RECORD = "recorded"
 
 
 def volumes(experiment, arm, files):
@@ -28,6 +30,8 @@ def volumes(experiment, arm, files):
     keys = arm.volume
     data = f"d={disks.store(experiment.disk, files['d'], size)},policy={keys.policy},cache={keys.cache}"
     data += f",placement={keys.placement},write={keys.write}" + (f",{keys.options}" if keys.options else "")
+    if keys.record:
+        data += f",record={files['d'][0].parent / RECORD},record-files=1000"
     # Nobody reads it back: no cache, and what is written is in its store when that is said.
     log = f"log={disks.store(experiment.log_disk, files['log'], golden.LOG_MIB)},cache=off,write=through"
     return [data, log]
@@ -42,6 +46,31 @@ def attached(options, arm, database, server, raw):
     if database.buffered and arm.bypass is not False:
         command += ["--bypass-page-cache"]
     return [*command, "--"]
+
+
+def serve(scope, home, program, specifications, keys):
+    """The server whose cache is looked at, and the one that the database is connected to."""
+    server = Server(scope, home, program, specifications, keys.server)
+    if not keys.above:
+        return server, server
+    middle = home / "above"
+    middle.mkdir()
+    stores = [f"d={server.uri('d')},{keys.above}", f"log={server.uri('log')},cache=off,write=through"]
+    return server, Server(scope, middle, program, stores)
+
+
+def simulated(options, arm, home, served):
+    """What the simulator counts for the requests that were recorded, from the start of the server to its end."""
+    traces = sorted((home / RECORD / "d").glob("*.uct.zst"))
+    if len(traces) != 1:
+        raise Failure(f"{home / RECORD}: {len(traces)} recordings")
+    keys = arm.volume
+    command = [options.undercroft, "simulate", traces[0], "--l1", f"{keys.cache}:{keys.policy}", "--json"]
+    if keys.placement != "access":
+        command += ["--placement", keys.placement, "--evictions", "told"]
+    level = json.loads(run(command))["levels"][0]
+    counted = {"reads": level["reads"], "read_hits": level["read_hits"]}
+    return {"simulator": counted, "server": {name: served[name] for name in counted}}
 
 
 def forget():
@@ -130,15 +159,19 @@ def trial(options, experiment, arm, number, check):
     began = time.time()
     with Scope() as scope:
         specifications = volumes(experiment, arm, files)
-        server = Server(scope, home, options.undercroft, specifications, arm.volume.server)
-        devices = {name: device(scope, server, name) for name in sizes}
+        server, upper = serve(scope, home, options.undercroft, specifications, arm.volume)
+        devices = {name: device(scope, upper, name) for name in sizes}
         golden.attach(scope, database, devices)
         database.configure()
         forget()
         pool = mebibytes(arm.pool or experiment.database.pool)
-        with database.running(pool, attached(options, arm, database, server, raw)) as process:
+        with database.running(pool, attached(options, arm, database, upper, raw)) as process:
             result = measured(options, experiment, arm, database, server, process)
+        forget()
+        served = server.stats()["d"]
     ran = time.time()
+    if arm.volume.record:
+        result["recorded"] = simulated(options, arm, home, served)
     wrong = checked(options, experiment, home, database, files) if check else {}
     return {
         "experiment": experiment.name,
