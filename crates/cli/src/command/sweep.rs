@@ -175,23 +175,95 @@ fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     kept
 }
 
-/// Policies down, sizes across.
-fn table(of_trace: &[Row], cell: impl Fn(&Row) -> String) -> Table {
-    let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
-    let mut by_policy = of_trace.chunk_by(is_same).peekable();
-    let sizes = by_policy.peek().map_or(&[][..], |rows| *rows).iter().map(|row| &*row.size);
-    let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
-    let mut table = Table::new(&heading);
-    for of_policy in by_policy {
-        let cells = of_policy.iter().map(&cell);
-        let name = match of_policy[0].placement.as_str() {
-            "access" => of_policy[0].policy.clone(),
-            placement => format!("{} {placement}", of_policy[0].policy),
-        };
-        table.row(std::iter::once(name).chain(cells).collect());
-    }
-    table
+/// The rows of one trace, by policy and placement, those with the best hit ratios first.
+struct Ranked<'a> {
+    /// The rows of each policy and placement, by size.
+    lines: Vec<&'a [Row]>,
+    /// The best hit ratio of each size without OPT; none if all have the same one.
+    best: Vec<Option<f64>>,
 }
+
+/// The hit ratio that a sweep compares: the level's, or that of all levels if they all vary.
+fn ratio(row: &Row) -> f64 {
+    if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
+}
+
+fn is_opt(row: &Row) -> bool {
+    row.policy == "opt"
+}
+
+impl<'a> Ranked<'a> {
+    fn new(of_trace: &'a [Row]) -> Self {
+        let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
+        let mut lines: Vec<&[Row]> = of_trace.chunk_by(is_same).collect();
+        let sum = |line: &[Row]| line.iter().map(ratio).sum::<f64>();
+        lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+        let best = |size: usize| {
+            let own = lines.iter().filter_map(|line| line.get(size)).filter(|row| !is_opt(row));
+            let ratios: Vec<f64> = own.map(ratio).collect();
+            let best = ratios.iter().copied().reduce(f64::max)?;
+            ratios.iter().any(|&ratio| ratio < best).then_some(best)
+        };
+        let best = (0..lines.first().map_or(0, |line| line.len())).map(best).collect();
+        Self { lines, best }
+    }
+
+    /// Policies down, sizes across.
+    fn table(&self, cell: impl Fn(&Row, Option<f64>) -> String) -> Table {
+        let sizes = self.lines.first().map_or(&[][..], |line| line).iter().map(|row| &*row.size);
+        let heading: Vec<_> = std::iter::once("policy").chain(sizes).collect();
+        let mut table = Table::new(&heading);
+        for line in &self.lines {
+            let cells = line.iter().zip(&self.best).map(|(row, &best)| cell(row, best));
+            let name = match line[0].placement.as_str() {
+                "access" => line[0].policy.clone(),
+                placement => format!("{} {placement}", line[0].policy),
+            };
+            table.row(std::iter::once(name).chain(cells).collect());
+        }
+        table
+    }
+
+    /// Hit ratios, the best of each size with a star, and below them the share of reads that are
+    /// not the first ones of their blocks.
+    fn hit_ratios(&self) -> Table {
+        let mut table = self.table(|row, best| {
+            let is_best = best == Some(ratio(row)) && !is_opt(row);
+            format!("{}{}", if is_best { "*" } else { "" }, percent(ratio(row)))
+        });
+        // With all levels varying, the rows do not say how many reads there were in all.
+        if self.lines.iter().all(|line| line.iter().all(|row| row.ratio.is_empty())) {
+            let most = |size: usize| {
+                let rows = self.lines.iter().filter_map(|line| line.get(size));
+                let shares = rows.filter(|row| row.reads > 0);
+                shares.map(|row| 1.0 - row.cold_reads as f64 / row.reads as f64).reduce(f64::max)
+            };
+            let cells = (0..self.best.len()).map(|size| most(size).map_or(String::new(), percent));
+            table.row(std::iter::once("(not cold)".to_owned()).chain(cells).collect());
+        }
+        table
+    }
+
+    /// Said if nothing is to be gained by another policy, or by any of these sizes.
+    fn remark(&self) -> Option<&'static str> {
+        let all = || self.lines.iter().flat_map(|line| line.iter()).filter(|row| !is_opt(row));
+        let most = all().map(ratio).fold(0.0, f64::max);
+        if most < SMALL {
+            return Some("no policy hits one read in a hundred at any of these sizes");
+        }
+        let spread = |best: &Option<f64>, size: usize| {
+            let rows = self.lines.iter().filter_map(|line| line.get(size));
+            let ratios = rows.filter(|row| !is_opt(row)).map(ratio);
+            best.is_none_or(|best| ratios.fold(best, f64::min) > best - SMALL)
+        };
+        let is_even = self.best.iter().enumerate().all(|(size, best)| spread(best, size));
+        let compares = self.lines.iter().filter(|line| !is_opt(&line[0])).count() > 1;
+        (is_even && compares).then_some("at each size, no choice is a point better than another")
+    }
+}
+
+/// A difference in hit ratio that is not worth a change.
+const SMALL: f64 = 0.01;
 
 /// A table a trace with the hit ratio of the level in each cell; with reloads also one with what
 /// they cost, beside what they gain.
@@ -211,15 +283,16 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             count(first.unique_blocks),
             bytes(u64::from(first.block_bytes)),
         )?;
-        let ratio = |row: &Row| {
-            if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
-        };
-        table(of_trace, |row| percent(ratio(row))).print(out, 1)?;
+        let ranked = Ranked::new(of_trace);
+        ranked.hit_ratios().print(out, 1)?;
+        if let Some(remark) = ranked.remark() {
+            writeln!(out, "{remark}")?;
+        }
         writeln!(out)?;
         if of_trace.iter().any(|row| row.disk_reloads > 0) {
             writeln!(out, "{}: blocks read from the disk, reloads included", first.trace)?;
-            let reads = |row: &Row| count(row.disk_demand_reads + row.disk_reloads);
-            table(of_trace, reads).print(out, 1)?;
+            let reads = |row: &Row, _| count(row.disk_demand_reads + row.disk_reloads);
+            ranked.table(reads).print(out, 1)?;
             writeln!(out)?;
         }
     }

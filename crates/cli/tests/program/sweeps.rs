@@ -71,3 +71,25 @@ fn a_replay_says_how_evictions_are_told() {
         place.fails(2, "replay a.spc --to nbd://127.0.0.1:1/x --l1 1blk:lru --placement eviction");
     assert!(said.contains("--report evictions"), "{said}");
 }
+
+#[test]
+fn a_sweep_says_which_is_best_and_what_the_most_is() {
+    let place = Place::new();
+    place.run("trace generate loop,blocks=100,requests=1000 -o loop.uct");
+    let said = place.quiet("sweep loop.uct --l1 50blk,200blk --policy lru,lirs,opt -o a");
+    let lines: Vec<&str> = said.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+    let cells: Vec<Vec<&str>> =
+        lines.iter().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[0], ["policy", "50blk", "200blk"]);
+    let first = |line: &Vec<&str>| line[0].to_owned();
+    let order: Vec<String> = cells.iter().map(first).collect();
+    assert_eq!(order, ["policy", "opt", "lirs", "lru", "(not"], "the best first\n{said}");
+    assert!(cells[2][1].starts_with('*') && !cells[1][1].starts_with('*'), "OPT aside\n{said}");
+    assert!(cells[2][3].starts_with("90.00"), "where all are equal, none is best\n{said}");
+    assert_eq!(cells[4], ["(not", "cold)", "90.00", "%", "90.00", "%"]);
+    place.run("trace generate scan,blocks=1000 -o scan.uct");
+    let said = place.quiet("sweep scan.uct --l1 50blk,200blk --policy lru,lirs -o b");
+    assert!(said.contains("no policy hits one read in a hundred"), "{said}");
+    let said = place.quiet("sweep loop.uct --l1 200blk --policy lru,lirs -o c");
+    assert!(said.contains("no choice is a point better"), "{said}");
+}
