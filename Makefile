@@ -3,11 +3,13 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against experiment clean
+.PHONY: help build run demo install package test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against experiment clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
+	@echo "make install  build, and install into PREFIX (/usr/local) below DESTDIR"
+	@echo "make package  build, and make a package for Debian"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
@@ -37,6 +39,12 @@ run: build
 
 demo: build
 	@tools/demo.sh $(UNDERCROFT)
+
+install: build
+	@DESTDIR=$(DESTDIR) PREFIX=$(or $(PREFIX),/usr/local) tools/install.sh $(UNDERCROFT)
+
+package: build
+	@tools/package.sh $(UNDERCROFT)
 
 test:
 	@tools/setup.sh test

@@ -22,6 +22,7 @@ mod losses;
 mod memory;
 mod metrics;
 mod oracle;
+mod package;
 mod power;
 mod recording;
 mod reload;

@@ -171,8 +171,8 @@ impl DirtySet {
         self.without_slot.remove(&number);
     }
 
-    /// The block that has waited longest without a slot, if more than `most` of them wait. It is not
-    /// counted as one of them any more.
+    /// The block that has waited longest without a slot, if more than `most` of them wait. It does
+    /// not count as one of them any more.
     pub(crate) fn too_many_without_slot(&mut self, most: usize) -> Option<u64> {
         if self.without_slot.len() <= most {
             return None;

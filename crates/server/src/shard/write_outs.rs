@@ -2,10 +2,10 @@
 //! flusher chooses. Which blocks are dirty is in `dirty.rs`; whom the flusher chooses in
 //! `volume/flush.rs`.
 //!
-//! A cache that places blocks at eviction gives no slot to most written blocks. Behind such a cache
-//! some of them wait in spare frames, the latest ones: a client that evicts a block after writing it
-//! says so a moment later, and the block becomes resident, still dirty. It is then written out once,
-//! with all changes of the time that dirty blocks may wait.
+//! A cache that places blocks at eviction gives no slot to most written blocks. The latest of them
+//! wait in spare frames. For a client that evicts a block after it has written it says so a moment
+//! later, and the block becomes resident, still dirty. Its further changes then join the first one,
+//! as long as dirty blocks may wait.
 
 use crate::shard::content::{Active, Running};
 use crate::shard::tell::Riders;

@@ -1,0 +1,70 @@
+//! The Debian package, unpacked into an empty root with nothing but the libraries that it depends
+//! on: the program serves there, and the trace that came with it is simulated.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undercroft");
+
+/// Runs what must succeed; what it prints.
+fn output(command: &mut Command) -> String {
+    let done = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(done.status.success(), "{command:?}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// The shared libraries that a program loads.
+fn libraries(program: &Path) -> Vec<PathBuf> {
+    let said = output(Command::new("ldd").arg(program));
+    let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.map(PathBuf::from).collect()
+}
+
+#[test]
+fn the_package_works_in_a_fresh_root() {
+    if !geteuid().is_root() || Command::new("dpkg-deb").arg("--version").output().is_err() {
+        return println!("skipped: it needs dpkg-deb, and root for chroot");
+    }
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut make = Command::new("tools/package.sh");
+    make.arg(PROGRAM).current_dir(repository).env("COMPRESSION", "none");
+    let package = output(&mut make);
+    let root = tempfile::tempdir().unwrap();
+    output(Command::new("dpkg-deb").arg("-x").arg(package.trim()).arg(root.path()));
+    fs::remove_file(package.trim()).unwrap();
+    let within = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
+    for library in libraries(&within(Path::new("/usr/bin/undercroft"))) {
+        let place = within(&library);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(library, place).unwrap();
+    }
+    fs::create_dir(within(Path::new("/tmp"))).unwrap();
+    let chroot = |arguments: &[&str]| {
+        let mut command = Command::new("chroot");
+        command.arg(root.path()).arg("/usr/bin/undercroft").args(arguments);
+        command
+    };
+    let trace = "/usr/share/doc/undercroft/examples/postgres-tpcc.uct.zst";
+    let said = output(&mut chroot(&["simulate", trace, "--l1", "32MiB:lru", "--l2", "64MiB:mq"]));
+    assert!(said.contains("35.26 %"), "{said}");
+
+    let volume = "d=file:/tmp/d.img,size=4MiB";
+    let mut serve = chroot(&["serve", "--listen", "unix:/tmp/s", "--cache", "1MiB"]);
+    let mut server = serve.args(["--volume", volume]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("serving"));
+    let uri = format!("nbd+unix:///d?socket={}", root.path().join("tmp/s").display());
+    let said = output(Command::new(PROGRAM).args(["stats", &uri]));
+    assert!(said.lines().any(|line| line.starts_with("d ")), "{said}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    // The unit names the program where the package has it.
+    let unit = within(Path::new("/usr/lib/systemd/system/undercroft.service"));
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/undercroft serve"), "{unit}");
+    assert!(within(Path::new("/usr/lib/libundercroft_cct.so")).exists());
+}
