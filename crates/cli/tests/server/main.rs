@@ -13,6 +13,7 @@ mod cooperation;
 mod databases;
 mod descriptors;
 mod disk;
+mod documents;
 mod doors;
 mod faults;
 mod kill;
