@@ -30,9 +30,14 @@ pub enum Refusal {
     Denied(String),
     /// The export requires TLS.
     TlsRequired,
+    /// It exists and cannot be opened now; the same peer may try again later. It is sent the text.
+    Away(String),
     /// The server is shutting down.
     ShuttingDown,
 }
+
+/// The beginning of the text of [`Refusal::Away`] on the wire, by which our clients know it.
+pub(crate) const AWAY: &str = "not served yet: ";
 
 /// What a client is told about an export. FLUSH, FUA and DF are always offered.
 #[derive(Clone, Debug, PartialEq, Eq)]

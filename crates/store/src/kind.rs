@@ -78,6 +78,7 @@ pub trait Description: fmt::Display + fmt::Debug + Send + Sync {
     /// # Errors
     /// The store that could not be opened, and why. [`io::ErrorKind::InvalidInput`]: the text and
     /// the options contradict each other, or do not match the existing store.
+    /// [`AWAY`](crate::AWAY): its service cannot be reached now.
     fn open(&self, options: OpenOptions) -> Answer<io::Result<Arc<dyn Store>>>;
 
     /// The stores that it consists of.

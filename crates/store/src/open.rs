@@ -13,6 +13,10 @@ use crate::store::{Answer, Facts, Store};
 /// provides this, since the protocol is not known here.
 pub type Upstream = Arc<dyn Fn(Uri, bool) -> Answer<io::Result<Arc<dyn Store>>> + Send + Sync>;
 
+/// The kind of an error of opening: the service of the store cannot be reached now, and opening it
+/// may succeed later.
+pub const AWAY: ErrorKind = ErrorKind::NotConnected;
+
 /// Options for opening a store.
 #[derive(Clone, Default)]
 pub struct OpenOptions {

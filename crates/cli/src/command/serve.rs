@@ -204,9 +204,13 @@ fn announce(running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
-    let (server, volumes) = (running.config(), running.volumes());
+    let (server, volumes, absent) = (running.config(), running.volumes(), running.absent());
     for (number, config) in server.volumes.iter().enumerate() {
         let name = &config.name;
+        if let Some((_, why)) = absent.iter().find(|(absent, _)| absent == name) {
+            writeln!(out, "  volume  {name}  not served yet: {why}")?;
+            continue;
+        }
         let Some(volume) = volumes.iter().find(|v| v.config().name == *name) else { continue };
         let (store, wrappers) = config.store.unwrapped();
         let (size, write) = (bytes(volume.size()), config.write);

@@ -83,6 +83,9 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
 
 /// Whether the store of a volume works, or how many of all.
 fn store_state(counts: &Value) -> String {
+    if counts["away"] == true {
+        return "away".to_owned();
+    }
     match (counts.get("policy"), counts["store_up"].as_u64()) {
         (_, None) => "-".to_owned(),
         (None, Some(up)) => format!("{up} up"),

@@ -305,7 +305,6 @@ fn what_cannot_be_reached_exits_1() {
     for (arguments, part) in [
         ("--volume v=file:nowhere/v.img", "nowhere/v.img"),
         ("--volume v=file:v.img", "v.img"),
-        ("--volume v=nbd+unix:///x?socket=nobody", "nobody"),
         ("--volume v=mem:,size=1MiB --listen unix:nowhere/socket", "nowhere/socket"),
         ("--volume v=mem:,size=1MiB --listen unix:file", "no socket"),
         ("--volume v=mem:,size=1MiB --listen 192.0.2.1:10809", "192.0.2.1:10809"),

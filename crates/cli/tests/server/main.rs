@@ -6,6 +6,7 @@
 
 mod again;
 mod ahead;
+mod arrivals;
 mod attached_volume;
 mod clean;
 mod clients;

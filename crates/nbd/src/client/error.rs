@@ -23,6 +23,9 @@ pub enum ClientError {
     /// The server must first end requests of an earlier connection of this client: try again.
     #[error("the server refuses: {0}")]
     Busy(String),
+    /// The server cannot open the export now: try again.
+    #[error("the server refuses: {0}")]
+    Away(String),
     /// The server violates the protocol.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
@@ -42,8 +45,9 @@ impl ClientError {
     /// Whether the server is away, or about to go: the same request may succeed on a later
     /// connection.
     pub fn is_away(&self) -> bool {
-        use ClientError::{Busy, Lost, Server};
-        matches!(self, Lost(_) | Busy(_) | Server { failure: Failure::ShuttingDown, .. })
+        use ClientError::{Away, Busy, Lost, Server};
+        let is_shutting_down = matches!(self, Server { failure: Failure::ShuttingDown, .. });
+        is_shutting_down || matches!(self, Lost(_) | Busy(_) | Away(_))
     }
 }
 
@@ -70,7 +74,9 @@ impl From<ClientError> for io::Error {
     fn from(error: ClientError) -> io::Error {
         let kind = match &error {
             ClientError::Server { failure, .. } => failure.kind(),
-            ClientError::Refused(_) | ClientError::Busy(_) => io::ErrorKind::ConnectionRefused,
+            ClientError::Refused(_) | ClientError::Busy(_) | ClientError::Away(_) => {
+                io::ErrorKind::ConnectionRefused
+            }
             ClientError::Malformed(_) => io::ErrorKind::InvalidData,
             ClientError::Lost(_) => io::ErrorKind::NotConnected,
             ClientError::Unflushed => io::ErrorKind::ConnectionReset,

@@ -1,5 +1,6 @@
 //! The client's half of the handshake. Number and size of the server's answers are limited.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -9,7 +10,7 @@ use super::{ClientError, Remote};
 use crate::command::Flags;
 use crate::lineage;
 use crate::link::Link;
-use crate::service::ExportInfo;
+use crate::service::{AWAY, ExportInfo};
 use crate::wire::*;
 
 /// Most bytes of an answer to an option.
@@ -48,6 +49,9 @@ fn refusal(error: u32, text: String) -> ClientError {
     if error == REP_ERR_POLICY && text.starts_with(lineage::BUSY) {
         return ClientError::Busy(text);
     }
+    if error == REP_ERR_POLICY && text.starts_with(AWAY) {
+        return ClientError::Away(text);
+    }
     if error == REP_ERR_SHUTDOWN {
         return ClientError::Lost("the server is going away".to_owned());
     }
@@ -63,6 +67,15 @@ fn refusal(error: u32, text: String) -> ClientError {
     };
     let separator = if text.is_empty() { "" } else { ": " };
     ClientError::Refused(format!("{what}{separator}{text}"))
+}
+
+/// An error of the connection. One of TLS is a refusal, because trying again does not help.
+fn of_tls(error: io::Error) -> ClientError {
+    if is_of_tls(&error) { ClientError::Refused(format!("TLS: {error}")) } else { error.into() }
+}
+
+fn is_of_tls(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
 }
 
 impl Handshake {
@@ -86,9 +99,13 @@ impl Handshake {
     ) -> Result<Ending, ClientError> {
         let mut out = BytesMut::new();
         put_option(&mut out, option, data);
-        self.link.send(&out).await?;
+        if let Err(error) = self.link.send(&out).await {
+            // The server may have said why it hung up.
+            let heard = self.link.array::<1>().await;
+            return Err(of_tls(heard.err().filter(is_of_tls).unwrap_or(error)));
+        }
         for _ in 0..MAX_REPLIES {
-            let header = OptionReplyHeader::parse(&self.link.array().await?)?;
+            let header = OptionReplyHeader::parse(&self.link.array().await.map_err(of_tls)?)?;
             if header.option != option {
                 return Err(Malformed::new("an answer to an option not sent").into());
             }
@@ -121,7 +138,7 @@ impl Handshake {
             return Err(Malformed::new("it went on in plain text after STARTTLS").into());
         }
         let connector = tokio_rustls::TlsConnector::from(config);
-        let stream = connector.connect(name, self.link.transport).await?;
+        let stream = connector.connect(name, self.link.transport).await.map_err(of_tls)?;
         let link = Link::new(Box::new(stream));
         Ok(Handshake { link, encrypted: true, ..self })
     }

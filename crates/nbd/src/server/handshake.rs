@@ -15,7 +15,7 @@ use super::{Guest, Inner};
 use crate::lineage::Lineage;
 use crate::link::{Ended, Link};
 use crate::reply::Answers;
-use crate::service::{Context, Export, ExportInfo, Peer, Refusal, Session};
+use crate::service::{AWAY, Context, Export, ExportInfo, Peer, Refusal, Session};
 use crate::tls::Tls;
 use crate::wire::*;
 
@@ -401,6 +401,7 @@ fn refusal_reply(name: &str, refusal: Refusal) -> OptionError {
     match refusal {
         Refusal::Unknown => (REP_ERR_UNKNOWN, format!("there is no export '{name}'")),
         Refusal::Denied(text) => (REP_ERR_POLICY, text),
+        Refusal::Away(text) => (REP_ERR_POLICY, format!("{AWAY}{text}")),
         Refusal::TlsRequired => (REP_ERR_TLS_REQD, format!("export '{name}' needs TLS")),
         Refusal::ShuttingDown => (REP_ERR_SHUTDOWN, "the server is going away".to_owned()),
     }

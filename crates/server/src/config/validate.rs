@@ -111,6 +111,11 @@ impl ServerConfig {
 }
 
 impl VolumeConfig {
+    /// Gives a volume without a share of its own this part of the rest.
+    pub(crate) fn share_rest(&mut self, rest: u64) -> Result<(), String> {
+        self.validate(rest)
+    }
+
     /// Checks the options of a volume. `rest`: bytes of cache for a volume without a share of its
     /// own.
     fn validate(&mut self, rest: u64) -> Result<(), String> {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use undercroft_nbd::{
     Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
 };
 
+use super::arrivals::Absent;
 use super::rate_limit::{RateLimitedSession, TokenBucket};
 use super::{control_export, hint_session, level_answers, metrics};
 use crate::clock;
@@ -25,6 +26,8 @@ use crate::volume::session::VolumeExport;
 /// The exports of a server by name.
 pub(crate) struct ExportTable {
     by_name: RwLock<BTreeMap<String, Arc<ExportEntry>>>,
+    /// The volumes that are not served yet, by name. Taken after `by_name`, where both are.
+    absent: Mutex<BTreeMap<String, Arc<Absent>>>,
     /// Name of the default export.
     default: RwLock<Option<String>>,
     this: Weak<ExportTable>,
@@ -97,7 +100,8 @@ impl ExportTable {
     pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
         Arc::new_cyclic(|this| {
             let (by_name, default) = (RwLock::default(), RwLock::default());
-            ExportTable { by_name, default, this: this.clone(), epoch, kept: Mutex::default() }
+            let (absent, kept) = (Mutex::default(), Mutex::default());
+            ExportTable { by_name, absent, default, this: this.clone(), epoch, kept }
         })
     }
 
@@ -107,33 +111,55 @@ impl ExportTable {
         Arc::new(move |goes_on| {
             let Some(exports) = exports.upgrade() else { return Bytes::new() };
             let mut all = exports.all();
-            all.retain(|entry| entry.admits(&peer).is_ok());
-            exports.status(&all, goes_on)
+            all.retain(|entry| admits(&entry.rules, &peer).is_ok());
+            let mut absent = exports.absent();
+            absent.retain(|absent| admits(absent.config(), &peer).is_ok());
+            exports.status(&all, &absent, goes_on)
         })
     }
 
     /// The status of some volumes. The latest text is kept shortly for clients that continue
     /// reading. One text is kept for all clients, because it may be long and they may be many.
-    fn status(&self, exports: &[Arc<ExportEntry>], goes_on: bool) -> Bytes {
-        let name = |entry: &Arc<ExportEntry>| entry.volume.config().name.clone();
-        let of: Vec<_> = exports.iter().map(name).collect();
+    fn status(&self, exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>], goes_on: bool) -> Bytes {
+        let there = exports.iter().map(|entry| &entry.volume.config().name);
+        let away = absent.iter().map(|absent| &absent.config().name);
+        let of: Vec<_> = there.chain(away).cloned().collect();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |kept: &&StatusText| kept.of == of && clock::now() - kept.made < STATUS_LASTS;
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
         }
-        let text = Bytes::from(metrics::json(exports).to_string());
+        let text = Bytes::from(metrics::json(exports, absent).to_string());
         *kept = Some(StatusText { of, made: clock::now(), text: text.clone() });
         text
     }
 
-    /// Adds a volume. The first one becomes the default.
+    /// Adds a volume, which may have been away until now.
     pub(crate) fn add(&self, volume: Arc<Volume>, rules: &VolumeConfig) {
         let name = volume.config().name.clone();
         let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new()));
-        let mut default = self.default.write().unwrap_or_else(PoisonError::into_inner);
-        default.get_or_insert_with(|| name.clone());
-        self.write().insert(name, entry);
+        let mut exports = self.write();
+        self.lock_absent().remove(&name);
+        exports.insert(name, entry);
+    }
+
+    /// Adds a volume that is not served yet.
+    pub(crate) fn announce(&self, absent: Arc<Absent>) {
+        self.lock_absent().insert(absent.config().name.clone(), absent);
+    }
+
+    /// Forgets a volume that is not served yet; returns whether there was one.
+    pub(crate) fn forget(&self, name: &str) -> bool {
+        self.lock_absent().remove(name).is_some()
+    }
+
+    /// The volumes that are not served yet, by name.
+    pub(crate) fn absent(&self) -> Vec<Arc<Absent>> {
+        self.lock_absent().values().cloned().collect()
+    }
+
+    fn lock_absent(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Absent>>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the rules for new connections to a volume. Returns its entry before and after, or
@@ -177,15 +203,23 @@ impl ExportTable {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    fn entry(&self, name: &str) -> Option<Arc<ExportEntry>> {
-        let name = if name.is_empty() { self.default_name()? } else { name.to_owned() };
-        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+    /// The export that a peer asks for.
+    fn entry(&self, name: &str, peer: &Peer) -> Result<Arc<ExportEntry>, Refusal> {
+        let name = if name.is_empty() { self.default_name() } else { Some(name.to_owned()) };
+        let name = name.ok_or(Refusal::Unknown)?;
+        // Both tables together, so that a volume that arrives is in one of them.
+        let exports = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        match (exports.get(&name), self.lock_absent().get(&name)) {
+            (Some(entry), _) => admits(&entry.rules, peer).map(|()| Arc::clone(entry)),
+            (None, Some(absent)) => Err(absent.refusal(peer)),
+            (None, None) => Err(Refusal::Unknown),
+        }
     }
 }
 
 impl Exports for ExportTable {
     fn list(&self, peer: &Peer) -> Vec<(String, String)> {
-        let exports = self.all().into_iter().filter(|entry| entry.admits(peer).is_ok());
+        let exports = self.all().into_iter().filter(|entry| admits(&entry.rules, peer).is_ok());
         exports
             .map(|d| (d.volume.config().name.clone(), d.volume.config().description.clone()))
             .collect()
@@ -196,8 +230,7 @@ impl Exports for ExportTable {
             Some(volume) => (volume, true),
             None => (name, false),
         };
-        let entry = self.entry(name).ok_or(Refusal::Unknown)?;
-        entry.admits(peer)?;
+        let entry = self.entry(name, peer)?;
         if entry.volume.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
@@ -272,17 +305,7 @@ impl ExportEntry {
     /// Whether a peer has fewer rights than under the rules `before`, so that its connections must
     /// end.
     pub(crate) fn revokes(&self, before: &ExportEntry, peer: &Peer) -> bool {
-        self.admits(peer).is_err() || (before.may_write(peer) && !self.may_write(peer))
-    }
-
-    fn admits(&self, peer: &Peer) -> Result<(), Refusal> {
-        if self.rules.tls_required && !peer.encrypted {
-            return Err(Refusal::TlsRequired);
-        }
-        if !is_listed(&self.rules.clients, peer) {
-            return Err(Refusal::Denied("this certificate may not open the export".to_owned()));
-        }
-        Ok(())
+        admits(&self.rules, peer).is_err() || (before.may_write(peer) && !self.may_write(peer))
     }
 
     fn may_write(&self, peer: &Peer) -> bool {
@@ -320,6 +343,17 @@ impl ExportEntry {
         }
         Ok(client)
     }
+}
+
+/// Whether a peer may open a volume with these rules.
+pub(super) fn admits(rules: &VolumeConfig, peer: &Peer) -> Result<(), Refusal> {
+    if rules.tls_required && !peer.encrypted {
+        return Err(Refusal::TlsRequired);
+    }
+    if !is_listed(&rules.clients, peer) {
+        return Err(Refusal::Denied("this certificate may not open the export".to_owned()));
+    }
+    Ok(())
 }
 
 /// Whether the peer's certificate is in the list; an empty list admits everybody.

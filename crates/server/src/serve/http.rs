@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::bounds::Bounded;
+use super::arrivals::Absent;
 use super::exports::ExportEntry;
 use super::metrics::{self, About};
 
@@ -36,7 +37,7 @@ pub(crate) async fn serve(listener: TcpListener, about: About, mut stop: watch::
 }
 
 async fn stats(State(about): State<About>) -> Response {
-    let text = metrics::json(&about.exports.all()).to_string() + "\n";
+    let text = metrics::json(&about.exports.all(), &about.exports.absent()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -50,7 +51,7 @@ async fn metrics(State(about): State<About>) -> Response {
     }
 }
 
-/// Healthy while every volume accepts requests and its store answers.
+/// Healthy while every volume is served, accepts requests, and its store answers.
 async fn health(State(about): State<About>) -> Response {
     let mut troubles = String::new();
     for entry in about.exports.all() {
@@ -58,16 +59,26 @@ async fn health(State(about): State<About>) -> Response {
             troubles += &format!("{}: {trouble}\n", entry.volume().config().name);
         }
     }
+    for absent in about.exports.absent() {
+        troubles += &format!("{}: {}\n", absent.config().name, not_served(&absent));
+    }
     told(troubles)
 }
 
 /// Whether one volume is healthy.
 async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> Response {
-    let all = about.exports.all();
-    match all.iter().find(|entry| entry.volume().config().name == name) {
-        Some(entry) => told(trouble(entry).map(|text| text + "\n").unwrap_or_default()),
-        None => (StatusCode::NOT_FOUND, "there is no such volume\n").into_response(),
+    let (all, absent) = (about.exports.all(), about.exports.absent());
+    let entry = all.iter().find(|entry| entry.volume().config().name == name);
+    let absent = absent.iter().find(|absent| absent.config().name == name);
+    match (entry, absent) {
+        (Some(entry), _) => told(trouble(entry).map(|text| text + "\n").unwrap_or_default()),
+        (None, Some(absent)) => told(not_served(absent) + "\n"),
+        (None, None) => (StatusCode::NOT_FOUND, "there is no such volume\n").into_response(),
     }
+}
+
+fn not_served(absent: &Absent) -> String {
+    format!("not served yet: {}", absent.why())
 }
 
 fn trouble(entry: &ExportEntry) -> Option<String> {

@@ -12,8 +12,10 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 use undercroft_nbd::{COMMANDS, CommandInfo, Server};
 
+use super::arrivals::Absent;
 use super::exports::{ExportEntry, ExportTable};
 use crate::clock;
+use crate::config::VolumeConfig;
 use crate::counters::{Source, Stats};
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
@@ -22,17 +24,15 @@ const LATENCY_BOUNDS_S: [f64; 16] = [
     2.0,
 ];
 
-/// The object of `/stats` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`.
-pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
+/// The object of `/stats` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`. Volumes
+/// that are not served yet have the same names, with counts of 0, and `"away": true`.
+pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Value {
     let mut total = Stats::default();
     let mut volumes = Map::new();
     for entry in exports {
         let stats = entry.volume().stats();
         let config = entry.volume().config();
-        let mut one = numbers(&stats);
-        one.insert("policy".into(), json!(config.policy.to_string()));
-        one.insert("placement".into(), json!(config.placement.to_string()));
-        one.insert("block_bytes".into(), json!(config.block_bytes));
+        let mut one = described(config, &stats);
         one.insert("size_bytes".into(), json!(entry.volume().size()));
         one.insert("store_trouble".into(), json!(entry.volume().trouble()));
         one.insert("latency_us".into(), latencies(entry));
@@ -43,7 +43,26 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>]) -> Value {
         volumes.insert(config.name.clone(), Value::Object(one));
         total.sum(&stats);
     }
+    for absent in absent {
+        let config = absent.config();
+        let mut one = described(config, &Stats::default());
+        one.insert("away".into(), json!(true));
+        one.insert("size_bytes".into(), json!(config.size));
+        one.insert("store_trouble".into(), json!(absent.why()));
+        one.insert("latency_us".into(), json!({}));
+        one.insert("clients".into(), json!([]));
+        volumes.insert(config.name.clone(), Value::Object(one));
+    }
     json!({ "volumes": volumes, "total": numbers(&total) })
+}
+
+/// The counters of a volume, and what is configured.
+fn described(config: &VolumeConfig, stats: &Stats) -> Map<String, Value> {
+    let mut one = numbers(stats);
+    one.insert("policy".into(), json!(config.policy.to_string()));
+    one.insert("placement".into(), json!(config.placement.to_string()));
+    one.insert("block_bytes".into(), json!(config.block_bytes));
+    one
 }
 
 /// The counters of one volume, or the total of all.
@@ -182,8 +201,10 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.0.encode(&mut encoder)?;
         let exports = self.0.exports.all();
-        let all: Vec<_> =
-            exports.iter().map(|entry| (name(entry), entry.volume().stats())).collect();
+        let there = exports.iter().map(|entry| (name(entry), entry.volume().stats()));
+        let absent = self.0.exports.absent();
+        let away = absent.iter().map(|one| (one.config().name.clone(), Stats::default()));
+        let all: Vec<_> = there.chain(away).collect();
         for number in &NUMBERS {
             let kind = if number.is_counter { MetricType::Counter } else { MetricType::Gauge };
             let mut family = encoder.encode_descriptor(number.name, number.help, None, kind)?;

@@ -3,6 +3,7 @@
 //!
 //! Not here: what a volume does with a request.
 
+mod arrivals;
 mod control_export;
 mod exports;
 mod hint_session;

@@ -8,21 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
 use undercroft_text::Bytes;
 
+use super::arrivals::{Arrival, First, Opener};
 use super::exports::ExportEntry;
 use super::memory_limit;
-use super::run::{GRACE, Running, close, expiry, open_volume, outdate_unwritten, upstream_options};
+use super::run::{GRACE, Running, ServeError, close, expiry, opener};
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 
 /// How long to wait for the last user of a removed volume, so that its file can be opened again.
 const LAST_USER: Duration = Duration::from_secs(5);
 
-/// How long a reload waits for a store: to open it, and to learn its size.
-const OPENS: Duration = Duration::from_secs(60);
+/// How long a reload waits for a store to learn its size.
 const ANSWERS: Duration = Duration::from_secs(10);
 
 /// Pause between two checks for something that is about to end.
@@ -41,11 +42,17 @@ impl Running {
                     tracing::warn!("{option}: changed, which needs a restart; stays as it was");
                 }
                 self.config.tls.take_keys(&next.tls);
+                // Until they are tried again, no volume arrives.
+                join_all(self.arrivals.values().map(Arrival::end)).await;
+                self.arrivals.clear();
                 self.remove_volumes(&next).await;
                 self.change_volumes(&next).await;
+                self.try_again(&next);
                 self.add_volumes(&next).await;
-                let there = self.volumes();
-                let is_there = |name: &String| there.iter().any(|v| v.config().name == *name);
+                let mut there: Vec<_> =
+                    self.volumes().iter().map(|volume| volume.config().name.clone()).collect();
+                there.extend(self.absent().into_iter().map(|(name, _)| name));
+                let is_there = |name: &String| there.contains(name);
                 let mut names = next.volumes.into_iter().map(|volume| volume.name);
                 self.exports.set_default(names.find(is_there));
             }
@@ -111,6 +118,11 @@ impl Running {
         let stays = |name: &str| next.volumes.iter().any(|volume| volume.name == name);
         let names: Vec<_> = self.config.volumes.iter().map(|v| v.name.clone()).collect();
         for name in names.into_iter().filter(|name| !stays(name)) {
+            if self.exports.forget(&name) {
+                self.config.volumes.retain(|volume| volume.name != name);
+                tracing::info!(volume = name, "the volume is removed, which was not served yet");
+                continue;
+            }
             // Kept where `stop` finds it, before the first wait.
             self.leaving.extend(self.exports.remove(&name));
         }
@@ -135,10 +147,14 @@ impl Running {
 
     /// Applies new access rules, and logs what cannot be changed.
     async fn change_volumes(&mut self, config: &ServerConfig) {
+        let absent = self.exports.absent();
         for next in &config.volumes {
             let name = &next.name;
             let found = self.config.volumes.iter_mut().find(|now| now.name == *name);
             let Some(now) = found else { continue };
+            if absent.iter().any(|absent| absent.config().name == *name) {
+                continue;
+            }
             for option in now.fixed_changes(next) {
                 tracing::warn!(
                     volume = name,
@@ -151,6 +167,57 @@ impl Running {
             let unwelcome = |peer: &Peer| entry.revokes(&before, peer);
             self.end_connections(&entry, unwelcome).await;
         }
+    }
+
+    /// Tries again to open the volumes whose stores are away, as they are configured now: nothing
+    /// of them is open, so everything can change.
+    fn try_again(&mut self, config: &ServerConfig) {
+        for absent in self.exports.absent() {
+            let name = &absent.config().name;
+            let now = self.config.volumes.iter().position(|now| now.name == *name);
+            let next = config.volumes.iter().find(|next| next.name == *name);
+            let (Some(now), Some(next)) = (now, next) else { continue };
+            match self.changed(&self.config.volumes[now], next, config.cache_bytes) {
+                Ok(changed) => self.config.volumes[now] = changed,
+                Err(error) => tracing::error!(volume = name, "stays as it was: {error}"),
+            }
+            match self.opener() {
+                Ok(opener) => {
+                    let arrival = opener.wait_for(&self.config.volumes[now]);
+                    self.arrivals.insert(name.clone(), arrival);
+                }
+                Err(error) => tracing::error!(volume = name, "the next SIGHUP tries it: {error}"),
+            }
+        }
+    }
+
+    /// A volume that is not open, with its new configuration. It keeps its part of the rest of the
+    /// cache.
+    fn changed(
+        &self,
+        before: &VolumeConfig,
+        next: &VolumeConfig,
+        cache_bytes: u64,
+    ) -> Result<VolumeConfig, String> {
+        let mut changed = next.clone();
+        if next.cache.own().is_none() {
+            changed.share_rest(before.cache_bytes())?;
+        }
+        let others = self.assigned() - before.cache_bytes();
+        let free = cache_bytes.max(self.config.cache_bytes).saturating_sub(others);
+        if changed.cache_bytes() > free {
+            let own = Bytes(changed.cache_bytes());
+            return Err(format!("it asks for {own} of cache, and {} are free", Bytes(free)));
+        }
+        let others = self.config.volumes.iter().filter(|volume| volume.name != next.name);
+        let volumes: Vec<_> = others.cloned().chain([changed.clone()]).collect();
+        memory_limit::check(&volumes).map_err(|error| error.to_string())?;
+        Ok(changed)
+    }
+
+    /// What opens volumes from now on.
+    fn opener(&self) -> Result<Opener, ServeError> {
+        opener(&self.config, &self.surroundings, &self.exports, self.state.as_ref())
     }
 
     async fn add_volumes(&mut self, config: &ServerConfig) {
@@ -167,10 +234,12 @@ impl Running {
                 continue;
             }
             match self.add_volume(next, config.cache_bytes).await {
-                Ok(()) => {
+                Ok(true) => {
                     let store = next.store.to_string();
                     tracing::info!(volume = name, store, "the volume is added");
                 }
+                // Its task says why.
+                Ok(false) => {}
                 Err(error) => tracing::error!(volume = name, "is not added: {error}"),
             }
         }
@@ -188,7 +257,8 @@ impl Running {
         self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
-    async fn add_volume(&mut self, next: &VolumeConfig, cache_bytes: u64) -> Result<(), String> {
+    /// Adds a volume; returns whether it is served already, and not waited for.
+    async fn add_volume(&mut self, next: &VolumeConfig, cache_bytes: u64) -> Result<bool, String> {
         let Some(own) = next.cache.own() else {
             return Err(
                 "give it a cache of its own, cache=SIZE or cache=off: the volumes without \
@@ -208,21 +278,17 @@ impl Running {
         }
         let volumes = [&self.config.volumes[..], std::slice::from_ref(next)].concat();
         memory_limit::check(&volumes).map_err(|error| error.to_string())?;
-        let upstream = upstream_options(&self.config, &self.surroundings)
-            .map_err(|error| error.to_string())?;
-        let opened = timeout(OPENS, open_volume(next, &upstream, &self.surroundings)).await;
-        let opened = opened.map_err(|_| {
-            let (store, limit) = (next.store.to_string(), OPENS.as_secs());
-            format!("{store} was not open after {limit} s; the next SIGHUP tries again")
-        })?;
-        let volume = opened.map_err(|error| error.to_string())?;
+        let opener = self.opener().map_err(|error| error.to_string())?;
+        let first = opener.open(next).await.map_err(|error| error.to_string())?;
         self.config.volumes.push(next.clone());
-        outdate_unwritten(&self.config, next);
-        if let Some(state) = &self.state {
-            state.resume(&volume);
+        let is_open = matches!(first, First::Open(_));
+        match first {
+            First::Open(volume) => opener.serve(volume, next),
+            First::Away(waiting) => {
+                self.arrivals.insert(next.name.clone(), opener.wait(waiting));
+            }
         }
-        self.exports.add(volume, next);
-        Ok(())
+        Ok(is_open)
     }
 
     /// Ends the connections of some peers to a volume and to its control export, after the entry

@@ -1,5 +1,5 @@
 //! The life of a server: opened from its configuration, running, stopped. `reload.rs` changes it
-//! while it runs.
+//! while it runs, and `arrivals.rs` waits for volumes whose stores are away.
 //!
 //! Stopping: no new connections are accepted, requests in flight are answered, the state of the
 //! caches is saved for a warm restart, and all volumes are written out and flushed at the same
@@ -22,9 +22,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use undercroft_frames::Memory;
 use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsKeys};
-use undercroft_store::{Facts, OpenOptions};
+use undercroft_store::{AWAY, Facts, OpenOptions};
 use undercroft_text::Bytes;
 
+use super::arrivals::{Arrival, First, Opener};
 use super::exports::{ExportEntry, ExportTable};
 use super::metrics::About;
 use super::surroundings::Surroundings;
@@ -41,9 +42,6 @@ use crate::volume::state::{SavedContent, StateError};
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// Opening that takes longer than this is logged.
-const OPENING: Duration = Duration::from_secs(2);
-
 /// Why a server could not start or stop properly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +52,9 @@ pub enum ServeError {
     /// Something could not be opened, bound, or written.
     #[error("{0}")]
     Work(String),
+    /// A store cannot be reached now; opening its volume may succeed later.
+    #[error("{0}")]
+    Away(String),
 }
 
 /// A running server.
@@ -64,6 +65,8 @@ pub struct Running {
     pub(super) exports: Arc<ExportTable>,
     /// Removed volumes that could not be closed yet.
     pub(super) leaving: Vec<Arc<ExportEntry>>,
+    /// The tasks of volumes whose stores are away, by name; some may have ended.
+    pub(super) arrivals: HashMap<String, Arrival>,
     /// Volumes whose stores have not yet told their size, by name.
     pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
@@ -77,7 +80,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens everything that a valid configuration names, and starts to serve.
+    /// Opens everything that a valid configuration names, and starts to serve. A volume whose store
+    /// is away is served as soon as that is there.
     ///
     /// # Errors
     /// What could not be opened. Nothing is left running then.
@@ -96,12 +100,16 @@ impl Running {
         memory_limit::check(&config.volumes)?;
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
-        let upstream = upstream_options(config, &surroundings)?;
+        exports.set_default(config.volumes.first().map(|volume| volume.name.clone()));
+        let opener = opener(config, &surroundings, &exports, state.as_ref())?;
         // All at once: one may have to wait for a service, or for a lease to expire.
-        let opening =
-            config.volumes.iter().map(|volume| open_volume(volume, &upstream, &surroundings));
-        for (volume, rules) in try_join_all(opening).await?.into_iter().zip(&config.volumes) {
-            exports.add(volume, rules);
+        let opening = config.volumes.iter().map(|volume| opener.open(volume));
+        let (mut open, mut away) = (Vec::new(), Vec::new());
+        for (first, rules) in try_join_all(opening).await?.into_iter().zip(&config.volumes) {
+            match first {
+                First::Open(volume) => open.push((volume, rules)),
+                First::Away(waiting) => away.push((rules.name.clone(), waiting)),
+            }
         }
         let began = clock::now();
         let (tls, keys) = tls(&config.tls)?;
@@ -135,9 +143,10 @@ impl Running {
         let http = http.map_err(|e| work("http", &e))?;
         // Before the first write is answered, so that the mark of an unclean end exists by then;
         // and after everything that can fail, so that a server that never started leaves none.
-        config.volumes.iter().for_each(|volume| outdate_unwritten(config, volume));
+        open.into_iter().for_each(|(volume, rules)| opener.serve(volume, rules));
+        let away = away.into_iter().map(|(name, waiting)| (name, opener.wait(waiting)));
+        let arrivals = away.collect();
         if let Some(state) = &state {
-            exports.all().iter().for_each(|entry| state.resume(entry.volume()));
             let exports = Arc::clone(&exports);
             tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
         }
@@ -159,6 +168,7 @@ impl Running {
             server,
             exports,
             leaving,
+            arrivals,
             growing,
             addresses,
             http,
@@ -190,7 +200,13 @@ impl Running {
         &self.config
     }
 
-    /// Its volumes, by name.
+    /// The volumes that are not served yet because their stores are away, by name, and why.
+    pub fn absent(&self) -> Vec<(String, String)> {
+        let all = self.exports.absent();
+        all.iter().map(|absent| (absent.config().name.clone(), absent.why())).collect()
+    }
+
+    /// The volumes that are served, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect()
     }
@@ -200,6 +216,8 @@ impl Running {
     /// # Errors
     /// A volume could not be flushed; the message tells what is lost.
     pub async fn stop(self) -> Result<(), ServeError> {
+        // First, so that no volume arrives while the others are closed.
+        join_all(self.arrivals.values().map(Arrival::end)).await;
         let cut = self.server.shutdown(GRACE).await;
         if cut > 0 {
             tracing::warn!(connections = cut, "closed with requests unanswered");
@@ -250,29 +268,29 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// Outdates the kept blocks of a volume when it is opened for writing: they must not be written to
-/// it any more.
-pub(super) fn outdate_unwritten(server: &ServerConfig, volume: &VolumeConfig) {
-    if let (Some(folder), false) = (&server.unwritten, volume.read_only) {
-        unwritten::outdate(folder, &volume.name, &volume.store);
-    }
-}
-
 fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
     ServeError::Work(format!("{what}: {error}"))
 }
 
-/// The options for connections to other servers.
-pub(super) fn upstream_options(
+/// What opens volumes, with the certificates for other servers read again.
+pub(super) fn opener(
     config: &ServerConfig,
     surroundings: &Surroundings,
-) -> Result<ClientOptions, ServeError> {
+    exports: &Arc<ExportTable>,
+    state: Option<&StateFolder>,
+) -> Result<Opener, ServeError> {
     let connector = surroundings.connector.clone();
-    let mut options = ClientOptions { connector, ..ClientOptions::default() };
+    let mut upstream = ClientOptions { connector, ..ClientOptions::default() };
     if let Some(files) = config.tls.upstream_files() {
-        options.tls = Some(files.load().map_err(|error| work("tls", &error))?);
+        upstream.tls = Some(files.load().map_err(|error| work("tls", &error))?);
     }
-    Ok(options)
+    Ok(Opener {
+        upstream,
+        surroundings: surroundings.clone(),
+        exports: Arc::clone(exports),
+        state: state.cloned(),
+        unwritten: config.unwritten.clone(),
+    })
 }
 
 /// Opens a volume with frames in memory of its own, which is freed with the volume.
@@ -302,27 +320,15 @@ pub(super) async fn open_volume(
         )),
         on_made: Some(Arc::new(says_what_is_made(name.clone()))),
     };
-    let mut opening = match surroundings.store(name) {
+    let opening = match surroundings.store(name) {
         Some(store) => Box::pin(std::future::ready(Ok(store))),
         None => config.store.open(options),
     };
-    let store = match tokio::time::timeout(OPENING, &mut opening).await {
-        Ok(opened) => opened,
-        Err(_) => {
-            let store = config.store.to_string();
-            tracing::warn!(
-                volume = name,
-                store,
-                "not open yet: the service does not answer, or, of a bucket, the lease of a \
-                 server that was killed has not run out"
-            );
-            opening.await
-        }
-    };
-    let store = store.map_err(|error| {
+    let store = opening.await.map_err(|error| {
         let text = format!("volume {name}: {error}");
         match error.kind() {
             io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => ServeError::Plan(text),
+            AWAY => ServeError::Away(text),
             _ => ServeError::Work(text),
         }
     })?;

@@ -15,6 +15,7 @@ mod description;
 mod lease;
 mod place;
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use tokio::runtime::Handle;
@@ -30,6 +32,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::file::lock;
 use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::object::{ObjectPlace, ObjectSpec};
+use crate::open::AWAY;
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 
 use description::Description;
@@ -484,10 +487,11 @@ where
 }
 
 /// Converts an error of the service, never to a kind with a special meaning here, such as
-/// "unsupported".
+/// "unsupported", except [`AWAY`].
 fn failure(error: object_store::Error) -> io::Error {
     use object_store::Error;
     let kind = match error {
+        _ if is_unreachable(&error) => AWAY,
         Error::NotFound { .. } => ErrorKind::NotFound,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             ErrorKind::PermissionDenied
@@ -495,4 +499,17 @@ fn failure(error: object_store::Error) -> io::Error {
         _ => ErrorKind::Other,
     };
     io::Error::new(kind, error)
+}
+
+/// Whether the service was not reached, did not answer, or failed itself.
+fn is_unreachable(error: &object_store::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+            return matches!(http.kind(), Connect | Interrupted | Request | Timeout);
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -10,7 +10,7 @@ use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
 use undercroft_nbd::{
     Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
 };
-use undercroft_store::{Facts, OnLoss};
+use undercroft_store::{AWAY, Facts, OnLoss};
 
 use super::absence::{Absence, Patience};
 use super::notifier::{Notifier, Opened};
@@ -49,7 +49,10 @@ impl Link {
     ) -> io::Result<Link> {
         let id = LineId::default();
         let dialled = dial(&uri, &options, id.next(), notifier.as_ref()).await;
-        let dialled = dialled.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+        let dialled = dialled.map_err(|error| {
+            let kind = if error.is_away() { AWAY } else { ErrorKind::Other };
+            io::Error::new(kind, format!("{name}: {error}"))
+        })?;
         if let Some(notifier) = &notifier {
             if let Some(why) = dialled.opened.as_ref().and_then(|opened| notifier.refused(opened)) {
                 return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {why}")));
