@@ -13,6 +13,7 @@ mod error;
 mod hierarchy;
 mod input;
 mod progress;
+mod service;
 mod table;
 mod timed;
 mod tls;

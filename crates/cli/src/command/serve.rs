@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Running, ServerConfig, Settings, TlsMode};
+use undercroft_server::serve::{Running, ServerConfig, Settings, TlsMode, check};
 
 use crate::descriptors;
 use crate::error::Error;
+use crate::service::Service;
 use crate::table::bytes;
 
 /// The file that is read if it is there and no other is named.
 const CONFIG: &str = "undercroft.toml";
+
+/// How often a server looks whether a volume has come.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the end waits for threads that do not come back.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
@@ -26,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
+    /// Say what would be served, or what is wrong; open and change nothing
+    #[arg(long)]
+    #[serde(skip)]
+    check: bool,
     /// Where to listen: 127.0.0.1:10809, [::1]:10809, unix:PATH; may be repeated
     /// [default: 127.0.0.1:10809]
     #[arg(long, value_name = "ADDR")]
@@ -143,6 +151,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     if let Some(what) = descriptors::fit(&mut config, descriptors) {
         tracing::warn!("{what}");
     }
+    if args.check {
+        return announce_checked(&config);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(args, &config, descriptors));
     // What a thread still waits for, a file on a disk that does not answer say, has had its time.
@@ -183,19 +194,29 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
         _ = interrupt.recv() => return Ok(()),
     };
     announce(&running)?;
+    let mut service = Service::default();
+    service.ready(&running);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hang_up.recv() => {}
+            // A volume may have come.
+            () = tokio::time::sleep(LOOK), if !running.absent().is_empty() => {
+                service.look(&running);
+                continue;
+            }
         }
+        service.reloading();
         // A store that does not answer holds up what is reloaded, and not the end.
-        tokio::select! {
-            () = running.reload(read_again(args, descriptors)) => {}
+        let problems = tokio::select! {
+            problems = running.reload(read_again(args, descriptors)) => problems,
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-        }
+        };
+        service.reloaded(&running, &problems);
     }
+    service.stopping();
     Ok(running.stop().await?)
 }
 
@@ -212,30 +233,75 @@ fn announce(running: &Running) -> Result<(), Error> {
             continue;
         }
         let Some(volume) = volumes.iter().find(|v| v.config().name == *name) else { continue };
-        let (store, wrappers) = config.store.unwrapped();
-        let (size, write) = (bytes(volume.size()), config.write);
-        write!(out, "  volume  {name}  {size}  {store}  write-{write}")?;
-        write!(out, "{}", if volume.is_read_only() { "  read-only" } else { "" })?;
-        // What clients get who name no export.
-        writeln!(out, "{}", if number == 0 { "  default export" } else { "" })?;
-        if !wrappers.is_empty() {
-            writeln!(out, "          for tests  {}", wrappers.join("  "))?;
-        }
-        match config.cache_bytes() {
-            0 => writeln!(out, "          not cached")?,
-            cache => writeln!(
-                out,
-                "          cache {}  block {}  policy {}  placement {}",
-                bytes(cache),
-                bytes(config.block_bytes.into()),
-                config.policy,
-                config.placement
-            )?,
-        }
-        if config.cache_bytes() > volume.size() {
-            writeln!(out, "          the cache is larger than the volume: less would do")?;
+        let (size, is_read_only) = (Some(volume.size()), volume.is_read_only());
+        describe(&mut out, config, size, is_read_only, number == 0)?;
+    }
+    describe_tls(&mut out, server)?;
+    if let Some(address) = running.http() {
+        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Says what a configuration would serve, as far as that can be known without opening anything.
+fn announce_checked(server: &ServerConfig) -> Result<(), Error> {
+    let checked = check(server)?;
+    let mut out = std::io::stdout().lock();
+    let addresses: Vec<_> = server.listen.iter().map(ToString::to_string).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, "undercroft {version}  would serve at {}", addresses.join(" "))?;
+    for (number, (config, checked)) in server.volumes.iter().zip(checked).enumerate() {
+        describe(&mut out, config, checked.size, config.read_only, number == 0)?;
+        for remark in checked.remarks {
+            writeln!(out, "          {remark}")?;
         }
     }
+    describe_tls(&mut out, server)?;
+    if let Some(address) = &server.http {
+        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The lines about a volume.
+fn describe(
+    out: &mut impl Write,
+    config: &VolumeConfig,
+    size: Option<u64>,
+    is_read_only: bool,
+    is_default: bool,
+) -> Result<(), Error> {
+    let (store, wrappers) = config.store.unwrapped();
+    let (name, write) = (&config.name, config.write);
+    let shown = size.map_or_else(|| "size of its store".to_owned(), bytes);
+    write!(out, "  volume  {name}  {shown}  {store}  write-{write}")?;
+    write!(out, "{}", if is_read_only { "  read-only" } else { "" })?;
+    // What clients get who name no export.
+    writeln!(out, "{}", if is_default { "  default export" } else { "" })?;
+    if !wrappers.is_empty() {
+        writeln!(out, "          for tests  {}", wrappers.join("  "))?;
+    }
+    match config.cache_bytes() {
+        0 => writeln!(out, "          not cached")?,
+        cache => writeln!(
+            out,
+            "          cache {}  block {}  policy {}  placement {}",
+            bytes(cache),
+            bytes(config.block_bytes.into()),
+            config.policy,
+            config.placement
+        )?,
+    }
+    if size.is_some_and(|size| config.cache_bytes() > size) {
+        writeln!(out, "          the cache is larger than the volume: less would do")?;
+    }
+    Ok(())
+}
+
+/// The lines about TLS.
+fn describe_tls(out: &mut impl Write, server: &ServerConfig) -> Result<(), Error> {
     let asks = server.tls.asks_for_certificates();
     let certificates = if asks { ", clients show a certificate" } else { "" };
     match server.tls.mode {
@@ -248,10 +314,6 @@ fn announce(running: &Running) -> Result<(), Error> {
         }
         TlsMode::Auto | TlsMode::Off => {}
     }
-    if let Some(address) = running.http() {
-        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
-    }
-    out.flush()?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! Not here: what a volume does with a request.
 
 mod arrivals;
+mod check;
 mod control_export;
 mod exports;
 mod hint_session;
@@ -23,6 +24,7 @@ pub use crate::config::{
     Address, CacheShare, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
     VolumePlacement,
 };
+pub use check::{Checked, check};
 pub(crate) use hint_session::runs;
 pub use hint_session::status_over_nbd;
 pub use run::{Running, ServeError};

@@ -4,8 +4,8 @@
 //! Memory: a volume keeps its share of the cache while it exists. An added volume takes its share
 //! (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -29,17 +29,51 @@ const ANSWERS: Duration = Duration::from_secs(10);
 /// Pause between two checks for something that is about to end.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// What the present reload could not do.
+#[derive(Default)]
+pub(super) struct Problems(Mutex<Vec<String>>);
+
+/// Logs a problem, and keeps it for the result of the reload.
+macro_rules! problem {
+    ($problems:expr, $log:ident!($($field:ident = $value:expr,)* $text:literal $(,)?)) => {{
+        tracing::$log!($($field = $value,)* $text);
+        let fields: Vec<(&str, String)> = vec![$((stringify!($field), $value.to_string())),*];
+        $problems.keep(&fields, &format!($text));
+    }};
+}
+
+impl Problems {
+    fn keep(&self, fields: &[(&str, String)], text: &str) {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let fields = if fields.is_empty() { String::new() } else { fields.join(", ") + ": " };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(fields + text);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 impl Running {
     /// Applies what can be changed without a restart. `Err`: why there is no new configuration; the
     /// files named by the old one are then read again.
     ///
+    /// The result is what could not be applied; the log has that too.
+    ///
     /// May be dropped at any point: [`Running::stop`] then still finds every volume.
-    pub async fn reload(&mut self, config: Result<ServerConfig, String>) {
+    pub async fn reload(&mut self, config: Result<ServerConfig, String>) -> Vec<String> {
+        self.problems.take();
         match config {
-            Err(error) => tracing::error!("{error}; all settings stay as they were"),
+            Err(error) => {
+                problem!(self.problems, error!("{error}; all settings stay as they were"))
+            }
             Ok(next) => {
                 for option in self.config.fixed_changes(&next) {
-                    tracing::warn!("{option}: changed, which needs a restart; stays as it was");
+                    problem!(
+                        self.problems,
+                        warn!("{option}: changed, which needs a restart; stays as it was")
+                    );
                 }
                 self.config.tls.take_keys(&next.tls);
                 // Until they are tried again, no volume arrives.
@@ -59,6 +93,12 @@ impl Running {
         }
         self.reload_keys();
         self.grow_volumes().await;
+        let problems = self.problems.take();
+        match problems.len() {
+            0 => tracing::info!("reloaded"),
+            problems => tracing::warn!(problems, "reloaded, except for what the log says above"),
+        }
+        problems
     }
 
     fn configured(&self, name: &str) -> Option<&VolumeConfig> {
@@ -73,7 +113,9 @@ impl Running {
                 self.expiry.store(expiry(&self.config.tls), Ordering::Relaxed);
                 tracing::info!("certificates reloaded");
             }
-            Err(error) => tracing::error!("certificates stay as they were: {error}"),
+            Err(error) => {
+                problem!(self.problems, error!("certificates stay as they were: {error}"))
+            }
         }
     }
 
@@ -81,7 +123,10 @@ impl Running {
         for volume in self.volumes() {
             let (name, before) = (&volume.config().name, volume.size());
             if self.growing.get(name).is_some_and(|growing| !growing.is_finished()) {
-                tracing::error!(volume = name, "its store has still not said how large it is");
+                problem!(
+                    self.problems,
+                    error!(volume = name, "its store has still not said how large it is")
+                );
                 continue;
             }
             // A separate task, because a started store request must run to its end.
@@ -89,10 +134,13 @@ impl Running {
             let mut growing = tokio::spawn(async move { grows.grow().await });
             let Ok(Ok(grown)) = timeout(ANSWERS, &mut growing).await else {
                 let limit_s = ANSWERS.as_secs();
-                tracing::error!(
-                    volume = name,
-                    limit_s,
-                    "its store does not say how large it is; the size is as it was until it does"
+                problem!(
+                    self.problems,
+                    error!(
+                        volume = name,
+                        limit_s = limit_s,
+                        "its store does not say how large it is; the size is as it was until it does"
+                    )
                 );
                 self.growing.insert(name.clone(), growing);
                 continue;
@@ -102,12 +150,23 @@ impl Running {
                     tracing::info!(volume = name, before, size, "the volume has grown");
                 }
                 Ok(_) => {}
-                Err(error) => tracing::error!(volume = name, "cannot look at its size: {error}"),
+                Err(error) => problem!(
+                    self.problems,
+                    error!(volume = name, "cannot look at its size: {error}")
+                ),
             }
             let told = self.configured(name).and_then(|volume| volume.size);
             if let Some(told) = told.filter(|&told| told != volume.size()) {
                 let size = volume.size();
-                tracing::warn!(volume = name, told, size, "the size told is not the store's");
+                problem!(
+                    self.problems,
+                    warn!(
+                        volume = name,
+                        told = told,
+                        size = size,
+                        "the size told is not the store's"
+                    )
+                );
             }
         }
     }
@@ -131,9 +190,12 @@ impl Running {
             let name = entry.volume().config().name.clone();
             self.end_connections(&entry, |_| true).await;
             if let Err(error) = close(entry.volume(), self.state.as_ref()).await {
-                tracing::error!(
-                    volume = name,
-                    "cannot be removed yet: {error}; the next SIGHUP tries again"
+                problem!(
+                    self.problems,
+                    error!(
+                        volume = name,
+                        "cannot be removed yet: {error}; the next SIGHUP tries again"
+                    )
                 );
                 at += 1;
                 continue;
@@ -156,9 +218,12 @@ impl Running {
                 continue;
             }
             for option in now.fixed_changes(next) {
-                tracing::warn!(
-                    volume = name,
-                    "{option}: changed, which needs a restart; stays as it was"
+                problem!(
+                    self.problems,
+                    warn!(
+                        volume = name,
+                        "{option}: changed, which needs a restart; stays as it was"
+                    )
                 );
             }
             now.size = next.size;
@@ -179,14 +244,19 @@ impl Running {
             let (Some(now), Some(next)) = (now, next) else { continue };
             match self.changed(&self.config.volumes[now], next, config.cache_bytes) {
                 Ok(changed) => self.config.volumes[now] = changed,
-                Err(error) => tracing::error!(volume = name, "stays as it was: {error}"),
+                Err(error) => {
+                    problem!(self.problems, error!(volume = name, "stays as it was: {error}"))
+                }
             }
             match self.opener() {
                 Ok(opener) => {
                     let arrival = opener.wait_for(&self.config.volumes[now]);
                     self.arrivals.insert(name.clone(), arrival);
                 }
-                Err(error) => tracing::error!(volume = name, "the next SIGHUP tries it: {error}"),
+                Err(error) => problem!(
+                    self.problems,
+                    error!(volume = name, "the next SIGHUP tries it: {error}")
+                ),
             }
         }
     }
@@ -225,10 +295,13 @@ impl Running {
             let name = &next.name;
             if self.configured(name).is_some() {
                 if self.leaving.iter().any(|entry| entry.volume().config().name == *name) {
-                    tracing::error!(
-                        volume = name,
-                        "is not served: it was removed, and what it holds is not all written; the \
+                    problem!(
+                        self.problems,
+                        error!(
+                            volume = name,
+                            "is not served: it was removed, and what it holds is not all written; the \
                          next SIGHUP tries to close it and to open it again"
+                        )
                     );
                 }
                 continue;
@@ -240,7 +313,9 @@ impl Running {
                 }
                 // Its task says why.
                 Ok(false) => {}
-                Err(error) => tracing::error!(volume = name, "is not added: {error}"),
+                Err(error) => {
+                    problem!(self.problems, error!(volume = name, "is not added: {error}"))
+                }
             }
         }
         let assigned = self.assigned();
@@ -248,7 +323,14 @@ impl Running {
             self.config.cache_bytes = config.cache_bytes;
         } else {
             let told = config.cache_bytes;
-            tracing::warn!(told, assigned, "cache: less than the volumes have needs a restart");
+            problem!(
+                self.problems,
+                warn!(
+                    told = told,
+                    assigned = assigned,
+                    "cache: less than the volumes have needs a restart"
+                )
+            );
         }
     }
 
@@ -304,13 +386,23 @@ impl Running {
             }
             let grace = deadline.saturating_duration_since(clock::now());
             if grace.is_zero() {
-                tracing::error!(volume = name, connections, "not closed yet; they are refused all");
+                problem!(
+                    self.problems,
+                    error!(
+                        volume = name,
+                        connections = connections,
+                        "not closed yet; they are refused all"
+                    )
+                );
                 return;
             }
             let is_meant = |of: u64, peer: &Peer| of == owner && unwelcome(peer);
             let cut = self.server.hang_up(is_meant, grace).await;
             if cut > 0 {
-                tracing::warn!(volume = name, connections = cut, "closed with requests unanswered");
+                problem!(
+                    self.problems,
+                    warn!(volume = name, connections = cut, "closed with requests unanswered")
+                );
             }
             tokio::time::sleep(LOOK).await;
         }

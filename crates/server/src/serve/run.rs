@@ -28,6 +28,7 @@ use undercroft_text::Bytes;
 use super::arrivals::{Arrival, First, Opener};
 use super::exports::{ExportEntry, ExportTable};
 use super::metrics::About;
+use super::reload::Problems;
 use super::surroundings::Surroundings;
 use super::upstream::Notifier;
 use super::{http, memory_limit, unwritten, upstream};
@@ -76,6 +77,7 @@ pub struct Running {
     pub(super) expiry: Arc<AtomicI64>,
     pub(super) state: Option<StateFolder>,
     pub(super) surroundings: Surroundings,
+    pub(super) problems: Problems,
     stop: watch::Sender<bool>,
 }
 
@@ -176,6 +178,7 @@ impl Running {
             expiry,
             state,
             surroundings,
+            problems: Problems::default(),
             stop,
         })
     }

@@ -1,0 +1,121 @@
+//! Looks at what a configuration names, and changes nothing: no store is opened, nothing is
+//! created, no address is taken, no other server is asked. What only a start can find remains: an
+//! address or a file in use, a service that is away, an export of another size.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::ServeError;
+use super::memory_limit;
+use crate::config::{ServerConfig, VolumeConfig};
+
+/// What is known of a volume without opening its store.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Bytes of the store, where they are known.
+    pub size: Option<u64>,
+    /// What an operator should know.
+    pub remarks: Vec<String>,
+}
+
+/// Checks a valid configuration against the machine; the result has an entry for each volume.
+///
+/// # Errors
+/// Everything that a start would refuse, in one text.
+pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
+    let (mut found, mut wrong, mut is_plan) = (Vec::new(), Vec::new(), false);
+    let general = memory_limit::check(&config.volumes).and_then(|()| certificates(config));
+    let mut note = |error: ServeError| {
+        is_plan |= matches!(error, ServeError::Plan(_));
+        wrong.push(error.to_string());
+    };
+    general.unwrap_or_else(&mut note);
+    for volume in &config.volumes {
+        match look_at(volume) {
+            Ok(checked) => found.push(checked),
+            Err(error) => note(error),
+        }
+    }
+    match (wrong.is_empty(), is_plan) {
+        (true, _) => Ok(found),
+        (false, true) => Err(ServeError::Plan(wrong.join("; "))),
+        (false, false) => Err(ServeError::Work(wrong.join("; "))),
+    }
+}
+
+/// Reads the files of TLS.
+fn certificates(config: &ServerConfig) -> Result<(), ServeError> {
+    let work = |error: &dyn std::fmt::Display| ServeError::Work(format!("tls: {error}"));
+    if let Some(files) = config.tls.files() {
+        files.load().map_err(|error| work(&error))?;
+    }
+    if let Some(files) = config.tls.upstream_files() {
+        files.load().map_err(|error| work(&error))?;
+    }
+    Ok(())
+}
+
+fn look_at(config: &VolumeConfig) -> Result<Checked, ServeError> {
+    let (store, _) = config.store.unwrapped();
+    let (text, files) = (store.to_string(), store.files());
+    let mut checked = Checked { size: config.size, remarks: Vec::new() };
+    for file in &files {
+        let bytes = look_at_file(config, file, &text, &mut checked.remarks)?;
+        // The size of several files together depends on how they are combined.
+        if text.starts_with("file") {
+            checked.size = bytes.or(config.size);
+        }
+    }
+    if files.is_empty() && !text.starts_with("mem") {
+        checked.remarks.push(format!("{text} was not looked at: it may be away, or not fit"));
+    }
+    // Without a store its unit is taken for granted.
+    let plan = |error| ServeError::Plan(format!("{error}"));
+    config.check(checked.size.unwrap_or(0), 1).map_err(plan)?;
+    Ok(checked)
+}
+
+/// The size of an existing file; `None` for a device, and for a file that would be created.
+fn look_at_file(
+    config: &VolumeConfig,
+    file: &Path,
+    store: &str,
+    remarks: &mut Vec<String>,
+) -> Result<Option<u64>, ServeError> {
+    let (name, path) = (&config.name, file.display());
+    let work = |what: &str| Err(ServeError::Work(format!("volume {name}: {path}: {what}")));
+    let found = match fs::metadata(file) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let has_size = config.size.is_some() || store.contains("size=");
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let has_folder = folder.is_none_or(Path::is_dir);
+            let may_be_made = config.create && !config.read_only && has_size && has_folder;
+            let is_device = file.starts_with("/dev") && !file.starts_with("/dev/shm");
+            if !may_be_made || is_device {
+                return work(&error.to_string());
+            }
+            remarks.push(format!("{path} does not exist and would be created, of zeroes"));
+            return Ok(None);
+        }
+        Err(error) => return work(&error.to_string()),
+    };
+    if found.is_dir() {
+        return work("is a folder");
+    }
+    let rights =
+        if config.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+    if let Err(error) = access(file, rights) {
+        return work(&std::io::Error::from(error).to_string());
+    }
+    let bytes = found.is_file().then(|| found.len());
+    match (bytes, config.size) {
+        (Some(bytes), Some(told)) if bytes != told && store.starts_with("file") => {
+            let what = format!("has {bytes} bytes, not {told}");
+            Err(ServeError::Plan(format!("volume {name}: {path}: {what}")))
+        }
+        _ => Ok(bytes),
+    }
+}
