@@ -19,6 +19,7 @@ use crate::timed::TimedOptions;
 
 /// Who the clients are, and how they and the servers share what there is.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Several clients")]
 pub(crate) struct ClientOptions {
     /// More clients, each with a first level of its own: a trace each (B.trace,C.trace), or
     /// `spaces`: every device, unit or file of the trace is a client

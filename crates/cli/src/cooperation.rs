@@ -13,6 +13,7 @@ use crate::input::{SimulationOptions, TraceOptions, scheme};
 
 /// How the levels below the first learn of evictions, and what they do with them.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Evictions")]
 pub(crate) struct CooperationOptions {
     /// Reload only blocks with at least so many accesses, or (1x) so many times those of the block
     /// that would have to go; the same as eviction,threshold=N

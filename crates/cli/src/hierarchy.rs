@@ -20,6 +20,7 @@ use crate::table::{Table, bytes, count, percent};
 
 /// Levels beyond the third, and what moves cost.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Hierarchies")]
 pub(crate) struct HierarchyOptions {
     /// One more level below the others; may be given several times, from the top
     #[arg(long, value_name = "LEVEL", requires = "l2")]

@@ -23,6 +23,7 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
 /// How a trace is read.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Trace")]
 pub(crate) struct TraceOptions {
     /// Format of the trace, with options (`csv,id=2,op=4`) [default: recognised]
     #[arg(long, value_name = "FORMAT")]
@@ -191,6 +192,7 @@ pub(crate) fn note(remark: &str) {
 
 /// How a trace is simulated.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Simulation")]
 pub(crate) struct SimulationOptions {
     /// When a block comes and goes between the levels: access, eviction or gl, with options, as
     /// eviction,on-hit=keep (docs/user/cooperation.md); or a scheme that moves blocks by hints, as

@@ -20,7 +20,7 @@ mod tls;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use undercroft_frames::HugePageHeap;
 
 /// What simulations and a server's index read at random is large.
@@ -29,7 +29,7 @@ static HEAP: HugePageHeap = HugePageHeap;
 
 /// The cache that sits below somebody else's cache: what would it be worth for your workload?
 #[derive(Parser)]
-#[command(name = "undercroft", version, arg_required_else_help = true)]
+#[command(name = "undercroft", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -64,6 +64,11 @@ enum Command {
     Bench(command::bench::Command),
     /// List the replacement policies and what can be set
     Policies(command::policies::Args),
+    /// Print a script that completes commands and options in a shell
+    Completions(command::manual::CompletionsArgs),
+    /// Write the manual pages, for packages
+    #[command(hide = true)]
+    ManPages(command::manual::PagesArgs),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +86,11 @@ fn main() -> ExitCode {
         Command::Stats(args) => command::stats::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),
+        Command::Completions(args) => {
+            command::manual::completions(&args, Cli::command());
+            Ok(())
+        }
+        Command::ManPages(args) => command::manual::pages(&args, Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

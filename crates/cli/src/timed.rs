@@ -10,6 +10,7 @@ use crate::table::{Table, count};
 
 /// How long things take.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "With a clock")]
 pub(crate) struct TimedOptions {
     /// Simulate with a clock: links, disks that serve one request at a time, and reloads when they
     /// have nothing else to do

@@ -10,6 +10,7 @@ use crate::error::Error;
 
 /// What `nbds://` needs.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
     /// For nbds:// the roots that the server's certificate must come from, PEM
     #[arg(long, value_name = "FILE")]

@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod curve;
+pub(crate) mod manual;
 pub(crate) mod policies;
 pub(crate) mod probe;
 pub(crate) mod replay;

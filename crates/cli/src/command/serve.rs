@@ -50,33 +50,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,
     /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     cache: Option<String>,
     /// Replacement policy, as mq or lirs,hirs=0.02 [default: mq]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = "Cache")]
     policy: Option<String>,
     /// When a block comes into the cache: access, eviction[,on-hit=...], gl [default: access]
-    #[arg(long, value_name = "PLACEMENT")]
+    #[arg(long, value_name = "PLACEMENT", help_heading = "Cache")]
     placement: Option<String>,
     /// When a write is answered: through (the store has it), back (it is cached), around (the
     /// store has it, and it is not cached) [default: through]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = "Cache")]
     write: Option<String>,
     /// Block size, 4KiB to 64KiB [default: 4KiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     block: Option<String>,
     /// Parts of each cache with a policy and a lock of their own [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Cache")]
     shards: Option<u32>,
     /// Serve /stats, /metrics and /healthz here, as 127.0.0.1:10880 [default: nowhere]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
     /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
     state: Option<PathBuf>,
     /// Keep here what a store does not take by the end, for `undercroft unwritten` [default:
     /// nowhere, it is named and lost]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
     unwritten: Option<PathBuf>,
     #[command(flatten)]
     limits: LimitArgs,
@@ -90,6 +90,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Limits")]
 struct LimitArgs {
     /// Seconds that the end waits for a store that does not take what is dirty [default: 30]
     #[arg(long, value_name = "SECONDS")]
@@ -98,6 +99,7 @@ struct LimitArgs {
 
 #[derive(clap::Args, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "TLS")]
 struct TlsArgs {
     /// The server's certificate and the ones above it, PEM: TLS is offered
     #[arg(long, value_name = "FILE", requires = "tls_key")]

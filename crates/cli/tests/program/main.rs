@@ -6,6 +6,7 @@
 mod circles;
 mod clients;
 mod commands;
+mod manual;
 mod placements;
 mod prices;
 mod sweeps;
