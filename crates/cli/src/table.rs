@@ -18,12 +18,12 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Prints the table below an empty line, its first column to the left; nothing if it has but
-    /// its heading.
-    pub(crate) fn print_if_filled(&self, out: &mut impl Write) -> Result<(), Error> {
+    /// Prints the table below an empty line, its first `left` columns to the left; nothing if it
+    /// has but its heading.
+    pub(crate) fn print_if_filled(&self, out: &mut impl Write, left: usize) -> Result<(), Error> {
         if self.rows.len() > 1 {
             writeln!(out)?;
-            self.print(out, 1)?;
+            self.print(out, left)?;
         }
         Ok(())
     }

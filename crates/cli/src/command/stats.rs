@@ -1,6 +1,7 @@
 //! `undercroft stats`: the counters of a running server.
 
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -17,9 +18,36 @@ pub(crate) struct Args {
     /// Print the JSON as the server gives it
     #[arg(long)]
     json: bool,
+    /// Ask again every so many seconds, until it is interrupted
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let Some(pause) = args.watch.map(Duration::from_secs) else {
+        return show(args, &mut stdout().lock());
+    };
+    loop {
+        // As a whole, so that a terminal does not flicker.
+        let mut shown = Vec::new();
+        show(args, &mut shown)?;
+        let mut out = stdout().lock();
+        if out.is_terminal() {
+            // From the top left, and nothing of the last time.
+            out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        out.write_all(&shown)?;
+        if !out.is_terminal() && !args.json {
+            writeln!(out)?;
+        }
+        out.flush()?;
+        drop(out);
+        std::thread::sleep(pause);
+    }
+}
+
+/// Asks the server once, and prints what it says.
+fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let text = if args.uri.starts_with("http://") {
         args.tls.client(None)?;
         over_http(&args.uri)?
@@ -32,17 +60,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         runtime.block_on(undercroft_server::status_over_nbd(&uri, &options)).map_err(Error::Work)?
     };
     let stats: Value = serde_json::from_str(&text)?;
-    let mut out = stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
         return Ok(());
     }
-    volumes(&mut out, &stats)?;
-    placements(&mut out, &stats)?;
-    known_contents(&mut out, &stats)?;
-    told_below(&mut out, &stats)?;
-    levels(&mut out, &stats)?;
-    clients(&mut out, &stats)
+    volumes(out, &stats)?;
+    times(out, &stats)?;
+    placements(out, &stats)?;
+    known_contents(out, &stats)?;
+    told_below(out, &stats)?;
+    levels(out, &stats)?;
+    clients(out, &stats)
 }
 
 /// What each volume served.
@@ -50,10 +78,10 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let columns = [
         "volume",
         "reads",
-        "hits",
+        "read hits",
         "hit ratio",
         "writes",
-        "hits",
+        "write hits",
         "evictions",
         "resident",
         "dirty",
@@ -61,7 +89,7 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "store",
     ];
     let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).chain([("total", &stats["total"])]) {
+    for (name, volume) in each(stats).into_iter().chain([("total", &stats["total"])]) {
         let number = |key: &str| number(&volume[key]);
         table.row(vec![
             name.to_owned(),
@@ -92,6 +120,22 @@ fn store_state(counts: &Value) -> String {
         (Some(_), Some(0)) => "down".to_owned(),
         (Some(_), Some(_)) => "up".to_owned(),
     }
+}
+
+/// How long requests took since the start, by kind, and by the source of their slowest block.
+fn times(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let mut table = Table::new(&["volume", "request", "from", "requests", "median us", "99 % us"]);
+    for (name, volume) in each(stats) {
+        for (request, sources) in volume["latency_us"].as_object().into_iter().flatten() {
+            for (source, times) in sources.as_object().into_iter().flatten() {
+                let us = |at: &str| count(times[at].as_f64().unwrap_or(0.0).round() as u64);
+                let names = [name, request, source].map(str::to_owned);
+                let numbers = [number(&times["count"]), us("p50"), us("p99")];
+                table.row(names.into_iter().chain(numbers).collect());
+            }
+        }
+    }
+    table.print_if_filled(out, 3)
 }
 
 /// How the blocks came that clients have evicted, of the volumes that are told.
@@ -127,7 +171,7 @@ fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             table.row([name.to_owned()].into_iter().chain(cells).collect());
         }
     }
-    table.print_if_filled(out)
+    table.print_if_filled(out, 1)
 }
 
 /// What volumes know of what their clients hold, and clients of what is here.
@@ -145,7 +189,8 @@ fn known_contents(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "published",
     ];
     let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).filter(|(_, volume)| volume["aware"].is_object()) {
+    for (name, volume) in each(stats).into_iter().filter(|(_, volume)| volume["aware"].is_object())
+    {
         let counts = &volume["aware"];
         let of = |field: &str| number(&counts[field]);
         let false_positives = counts["false_positives_ppm"].as_f64().unwrap_or(0.0) / 1e6;
@@ -162,20 +207,21 @@ fn known_contents(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             of("published"),
         ]);
     }
-    table.print_if_filled(out)
+    table.print_if_filled(out, 1)
 }
 
 /// What the servers below were told, of the volumes that tell.
 fn told_below(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let columns = ["volume", "told below", "handed over", "messages", "refused", "lost", "unheard"];
     let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).filter(|(_, volume)| volume["tells"].is_object()) {
+    for (name, volume) in each(stats).into_iter().filter(|(_, volume)| volume["tells"].is_object())
+    {
         let fields =
             ["evictions", "handed_over", "messages", "messages_refused", "lost", "unheard"];
         let cells = fields.iter().map(|field| number(&volume["tells"][field]));
         table.row([name.to_owned()].into_iter().chain(cells).collect());
     }
-    table.print_if_filled(out)
+    table.print_if_filled(out, 1)
 }
 
 /// What moved between levels, of the volumes that are one of a scheme.
@@ -192,7 +238,9 @@ fn levels(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "unheard",
     ];
     let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).filter(|(_, volume)| volume["movement"].is_object()) {
+    for (name, volume) in
+        each(stats).into_iter().filter(|(_, volume)| volume["movement"].is_object())
+    {
         let (moved, lower) = (&volume["movement"], &volume["lower"]);
         let fields = [
             &moved["demotions_in"],
@@ -206,7 +254,7 @@ fn levels(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         let names = [name.to_owned(), volume["placement"].as_str().unwrap_or("-").to_owned()];
         table.row(names.into_iter().chain(fields.map(number)).collect());
     }
-    table.print_if_filled(out)
+    table.print_if_filled(out, 1)
 }
 
 /// The caches of the clients, as they were last described by themselves or their trackers.
@@ -256,12 +304,15 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             ]);
         }
     }
-    table.print_if_filled(out)
+    table.print_if_filled(out, 1)
 }
 
-fn each(stats: &Value) -> impl Iterator<Item = (&str, &Value)> {
+/// The volumes, in the order of the configuration.
+fn each(stats: &Value) -> Vec<(&str, &Value)> {
     let volumes = stats["volumes"].as_object().into_iter().flatten();
-    volumes.map(|(name, volume)| (name.as_str(), volume))
+    let mut all: Vec<_> = volumes.map(|(name, volume)| (name.as_str(), volume)).collect();
+    all.sort_by_key(|(_, volume)| volume["position"].as_u64().unwrap_or(u64::MAX));
+    all
 }
 
 fn number(value: &Value) -> String {

@@ -2,6 +2,7 @@
 //! and over NBD.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,8 +15,16 @@ const PROMISED: [&str; 7] =
     ["reads", "read_hits", "writes", "write_hits", "cold_reads", "read_hit_ratio", "evictions"];
 
 /// What is no number of the volume as a whole, or is no number.
-const BESIDES: [&str; 7] =
-    ["policy", "placement", "block_bytes", "size_bytes", "latency_us", "clients", "store_trouble"];
+const BESIDES: [&str; 8] = [
+    "policy",
+    "placement",
+    "block_bytes",
+    "size_bytes",
+    "latency_us",
+    "clients",
+    "store_trouble",
+    "position",
+];
 
 /// Metrics that belong to no volume.
 const OF_THE_SERVER: [&str; 3] = ["uptime_seconds", "build_info", "refused_connections_total"];
@@ -91,6 +100,46 @@ async fn stats_are_the_same_by_every_way() {
     let row = table.lines().find(|line| line.trim_start().starts_with("a ")).unwrap();
     assert!(row.contains("21") && row.contains("4.76 %"), "{table}");
     assert!(table.lines().any(|line| line.trim_start().starts_with("total")), "{table}");
+    assert_eq!(server.stop(), 0);
+}
+
+/// The table: no two columns of one name, the volumes as they are configured, times.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_is_in_the_order_of_the_configuration_and_can_be_watched() {
+    let place = Place::new();
+    let server = place.serve(
+        "--volume z=mem:,size=1MiB --volume b=mem:,size=1MiB --volume c=mem:,size=1MiB --cache 1MiB",
+    );
+    let client = server.connect("z").await;
+    read(&client, 0, 4096).await.unwrap();
+    read(&client, 0, 4096).await.unwrap();
+    client.close().await;
+    let positions = ["z", "b", "c"].map(|volume| server.count(volume, "position"));
+    assert_eq!(positions, [0, 1, 2]);
+    let table = text(&place.undercroft(&format!("stats {}", server.http())).stdout);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let first: Vec<_> = table.lines().map(|line| words(line).first().cloned()).collect();
+    let wanted = ["volume", "z", "b", "c", "total"].map(|name| Some(name.to_owned()));
+    assert_eq!(first[..5], wanted, "{table}");
+    let columns: Vec<_> = table.lines().next().unwrap().split("  ").map(str::trim).collect();
+    let columns: Vec<_> = columns.into_iter().filter(|name| !name.is_empty()).collect();
+    let names: BTreeSet<_> = columns.iter().collect();
+    assert!(names.len() == columns.len() && columns.contains(&"read hits"), "{columns:?}");
+    for source in ["hit", "miss"] {
+        let row = table
+            .lines()
+            .map(words)
+            .find(|row| row[..].get(..3) == Some(&["z", "read", source].map(str::to_owned)));
+        assert_eq!(row.map(|row| row[3].clone()).as_deref(), Some("1"), "{table}");
+    }
+    let mut watching =
+        place.undercroft_command(&format!("stats {} --watch 1", server.http())).spawn().unwrap();
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let headings = lines.map_while(Result::ok).filter(|line| line.contains("hit ratio"));
+    assert_eq!(headings.take(2).count(), 2);
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert_eq!(place.undercroft("stats http://127.0.0.1:1 --watch 0").status.code(), Some(2));
     assert_eq!(server.stop(), 0);
 }
 

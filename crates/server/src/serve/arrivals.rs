@@ -10,14 +10,15 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use undercroft_nbd::{ClientOptions, Peer, Refusal};
+use undercroft_nbd::ClientOptions;
 
-use super::exports::{ExportTable, admits};
+use super::absent::Absent;
+use super::exports::ExportTable;
 use super::run::{ServeError, StateFolder, open_volume};
 use super::surroundings::Surroundings;
 use super::unwritten;
@@ -61,13 +62,6 @@ pub(super) enum First {
 pub(super) struct Waiting {
     absent: Arc<Absent>,
     attempt: Option<Attempt>,
-}
-
-/// A volume that is not served yet.
-pub(crate) struct Absent {
-    config: VolumeConfig,
-    /// How the last attempt failed.
-    why: Mutex<String>,
 }
 
 /// The task that waits for a store; it ends when this is dropped.
@@ -133,58 +127,22 @@ async fn arrive(opener: Opener, waiting: Waiting) {
     let Waiting { absent, mut attempt } = waiting;
     let mut pause = PAUSE_FIRST;
     loop {
-        let opening = attempt.take().unwrap_or_else(|| opener.attempt(&absent.config));
+        let opening = attempt.take().unwrap_or_else(|| opener.attempt(absent.config()));
         let why = match timeout(ATTEMPT, opening).await {
             Ok(Ok(volume)) => {
                 // Without a wait in between, so that ending this task leaves nothing half done.
-                opener.serve(volume, &absent.config);
-                tracing::warn!(volume = absent.config.name, "is served now");
+                opener.serve(volume, absent.config());
+                tracing::warn!(volume = absent.config().name, "is served now");
                 return;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("{}: no answer within {} s", absent.config.store, ATTEMPT.as_secs()),
+            Err(_) => {
+                format!("{}: no answer within {} s", absent.config().store, ATTEMPT.as_secs())
+            }
         };
         absent.note(&why);
         sleep(pause).await;
         pause = (2 * pause).min(PAUSE_LONGEST);
-    }
-}
-
-impl Absent {
-    fn new(config: &VolumeConfig, why: String) -> Arc<Absent> {
-        Arc::new(Absent { config: config.clone(), why: Mutex::new(why) })
-    }
-
-    pub(crate) fn config(&self) -> &VolumeConfig {
-        &self.config
-    }
-
-    /// Why it is not served, for the operator.
-    pub(crate) fn why(&self) -> String {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Notes why the last attempt failed, and logs it if that is new.
-    fn note(&self, why: &str) {
-        let name = &self.config.name;
-        let why = why.strip_prefix(&format!("volume {name}: ")).unwrap_or(why);
-        let mut now = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        if *now != why {
-            tracing::warn!(volume = name, "is not served yet: {why}; it is tried again");
-            why.clone_into(&mut now);
-        }
-    }
-
-    /// The answer to a client that wants to open it.
-    pub(crate) fn refusal(&self, peer: &Peer) -> Refusal {
-        match admits(&self.config, peer) {
-            Err(refusal) => refusal,
-            Ok(()) => Refusal::Away(format!(
-                "the store of volume '{}' is away; the volume is served as soon as that is there, \
-                 so try again later",
-                self.config.name
-            )),
-        }
     }
 }
 

@@ -110,7 +110,7 @@ fn look_at_file(
     if let Err(error) = access(file, rights) {
         return work(&std::io::Error::from(error).to_string());
     }
-    let bytes = found.is_file().then(|| found.len());
+    let bytes = found.is_file().then_some(found.len());
     match (bytes, config.size) {
         (Some(bytes), Some(told)) if bytes != told && store.starts_with("file") => {
             let what = format!("has {bytes} bytes, not {told}");

@@ -15,7 +15,8 @@ use undercroft_nbd::{
     Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
 };
 
-use super::arrivals::Absent;
+use super::absent::Absent;
+use super::access::{admits, is_listed};
 use super::rate_limit::{RateLimitedSession, TokenBucket};
 use super::{control_export, hint_session, level_answers, metrics};
 use crate::clock;
@@ -28,8 +29,8 @@ pub(crate) struct ExportTable {
     by_name: RwLock<BTreeMap<String, Arc<ExportEntry>>>,
     /// The volumes that are not served yet, by name. Taken after `by_name`, where both are.
     absent: Mutex<BTreeMap<String, Arc<Absent>>>,
-    /// Name of the default export.
-    default: RwLock<Option<String>>,
+    /// The names in the order of the configuration; the first is the default export.
+    order: RwLock<Vec<String>>,
     this: Weak<ExportTable>,
     /// Changes with every start, so that clients notice that the server has lost its knowledge.
     epoch: u64,
@@ -99,9 +100,9 @@ impl ExportTable {
     /// An empty table.
     pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
         Arc::new_cyclic(|this| {
-            let (by_name, default) = (RwLock::default(), RwLock::default());
+            let (by_name, order) = (RwLock::default(), RwLock::default());
             let (absent, kept) = (Mutex::default(), Mutex::default());
-            ExportTable { by_name, absent, default, this: this.clone(), epoch, kept }
+            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept }
         })
     }
 
@@ -129,7 +130,7 @@ impl ExportTable {
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
         }
-        let text = Bytes::from(metrics::json(exports, absent).to_string());
+        let text = Bytes::from(metrics::json(exports, absent, &self.order()).to_string());
         *kept = Some(StatusText { of, made: clock::now(), text: text.clone() });
         text
     }
@@ -184,14 +185,19 @@ impl ExportTable {
         Some(entry)
     }
 
-    /// Sets the default export, which the empty name opens.
-    pub(crate) fn set_default(&self, name: Option<String>) {
-        *self.default.write().unwrap_or_else(PoisonError::into_inner) = name;
+    /// Sets the order of the exports. The first is the default export, which the empty name opens.
+    pub(crate) fn set_order(&self, names: Vec<String>) {
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// The names in the order of the configuration.
+    pub(crate) fn order(&self) -> Vec<String> {
+        self.order.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The name of the default export.
     pub(crate) fn default_name(&self) -> Option<String> {
-        self.default.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.order.read().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<ExportEntry>>> {
@@ -343,22 +349,6 @@ impl ExportEntry {
         }
         Ok(client)
     }
-}
-
-/// Whether a peer may open a volume with these rules.
-pub(super) fn admits(rules: &VolumeConfig, peer: &Peer) -> Result<(), Refusal> {
-    if rules.tls_required && !peer.encrypted {
-        return Err(Refusal::TlsRequired);
-    }
-    if !is_listed(&rules.clients, peer) {
-        return Err(Refusal::Denied("this certificate may not open the export".to_owned()));
-    }
-    Ok(())
-}
-
-/// Whether the peer's certificate is in the list; an empty list admits everybody.
-fn is_listed(list: &[String], peer: &Peer) -> bool {
-    list.is_empty() || peer.certificate.as_ref().is_some_and(|name| list.contains(name))
 }
 
 impl Connection {
@@ -532,19 +522,5 @@ impl Session for ConnectionService {
 
     fn no_more(&mut self, is_gone: bool) {
         self.session.no_more(is_gone);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_of_certificates() {
-        let nobody = Peer::default();
-        let db = Peer { certificate: Some("db".to_owned()), ..Peer::default() };
-        assert!(is_listed(&[], &nobody));
-        assert!(!is_listed(&["db".to_owned()], &nobody));
-        assert!(is_listed(&["db".to_owned()], &db));
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::bounds::Bounded;
-use super::arrivals::Absent;
+use super::absent::Absent;
 use super::exports::ExportEntry;
 use super::metrics::{self, About};
 
@@ -37,7 +37,9 @@ pub(crate) async fn serve(listener: TcpListener, about: About, mut stop: watch::
 }
 
 async fn stats(State(about): State<About>) -> Response {
-    let text = metrics::json(&about.exports.all(), &about.exports.absent()).to_string() + "\n";
+    let exports = &about.exports;
+    let json = metrics::json(&exports.all(), &exports.absent(), &exports.order());
+    let text = json.to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 

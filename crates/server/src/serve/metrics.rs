@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 use undercroft_nbd::{COMMANDS, CommandInfo, Server};
 
-use super::arrivals::Absent;
+use super::absent::Absent;
 use super::exports::{ExportEntry, ExportTable};
 use crate::clock;
 use crate::config::VolumeConfig;
@@ -25,8 +25,13 @@ const LATENCY_BOUNDS_S: [f64; 16] = [
 ];
 
 /// The object of `/stats` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`. Volumes
-/// that are not served yet have the same names, with counts of 0, and `"away": true`.
-pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Value {
+/// that are not served yet have the same names, with counts of 0, and `"away": true`. `order`: the
+/// names in the order of the configuration.
+pub(crate) fn json(
+    exports: &[Arc<ExportEntry>],
+    absent: &[Arc<Absent>],
+    order: &[String],
+) -> Value {
     let mut total = Stats::default();
     let mut volumes = Map::new();
     for entry in exports {
@@ -52,6 +57,10 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Valu
         one.insert("latency_us".into(), json!({}));
         one.insert("clients".into(), json!([]));
         volumes.insert(config.name.clone(), Value::Object(one));
+    }
+    for (name, one) in &mut volumes {
+        let position = order.iter().position(|other| other == name);
+        one["position"] = json!(position);
     }
     json!({ "volumes": volumes, "total": numbers(&total) })
 }

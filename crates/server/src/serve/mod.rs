@@ -3,6 +3,8 @@
 //!
 //! Not here: what a volume does with a request.
 
+mod absent;
+mod access;
 mod arrivals;
 mod check;
 mod control_export;

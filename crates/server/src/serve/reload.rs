@@ -87,8 +87,8 @@ impl Running {
                     self.volumes().iter().map(|volume| volume.config().name.clone()).collect();
                 there.extend(self.absent().into_iter().map(|(name, _)| name));
                 let is_there = |name: &String| there.contains(name);
-                let mut names = next.volumes.into_iter().map(|volume| volume.name);
-                self.exports.set_default(names.find(is_there));
+                let names = next.volumes.into_iter().map(|volume| volume.name);
+                self.exports.set_order(names.filter(is_there).collect());
             }
         }
         self.reload_keys();

@@ -102,7 +102,7 @@ impl Running {
         memory_limit::check(&config.volumes)?;
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
-        exports.set_default(config.volumes.first().map(|volume| volume.name.clone()));
+        exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());
         let opener = opener(config, &surroundings, &exports, state.as_ref())?;
         // All at once: one may have to wait for a service, or for a lease to expire.
         let opening = config.volumes.iter().map(|volume| opener.open(volume));
