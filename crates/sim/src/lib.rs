@@ -1,10 +1,12 @@
-//! Cache levels driven by traces: one simulation, a sweep of many, and miss ratio curves.
+//! Cache levels driven by traces: one simulation, a sweep of many, miss ratio curves, and what a
+//! trace asks for.
 //!
 //! The levels and policies are those of `undercroft-cache`; the traces come from
 //! `undercroft-trace`. The program displays the results.
 #![forbid(unsafe_code)]
 
 mod aware;
+pub mod characterize;
 mod clients;
 mod combinations;
 mod cooperation;
@@ -17,6 +19,7 @@ mod hierarchy;
 mod movement;
 mod report;
 mod size;
+mod stack;
 mod sweep;
 mod timed;
 

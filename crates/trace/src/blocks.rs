@@ -133,6 +133,8 @@ pub struct Origin {
     pub buffer: Option<u64>,
     /// Number of the client, where the trace has evictions; otherwise 0.
     pub client: u8,
+    /// Number of the reference in the whole trace, counted from 0; a sample leaves numbers out.
+    pub position: u64,
 }
 
 /// A block that a client said to have evicted.
@@ -463,7 +465,8 @@ impl BlockStream {
             self.keys.push(self.numbering.key(record.space, block));
             refs.push(Ref::new(0, write));
             if self.want_origins {
-                self.origins.push(self.splitter.origin(record, span, i));
+                let position = self.seen.references() + i - self.handed_out;
+                self.origins.push(self.splitter.origin(record, span, i, position));
             }
         }
         let seen = end - self.handed_out;

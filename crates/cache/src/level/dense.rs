@@ -53,9 +53,9 @@ impl DenseLevel {
         self.policy.serve(reference, self.mode, &mut self.counts, &mut self.out)
     }
 
-    /// What the last single reference evicted, in order.
+    /// Entries that the last [`reference`](Self::reference) evicted, in order.
     #[inline]
-    pub(crate) fn evicted(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn evicted(&self) -> impl Iterator<Item = Entry> + '_ {
         self.out.evicted()
     }
 

@@ -42,12 +42,13 @@ impl DerivedEvictions {
             )));
         }
         let mut watch = Watch::new(block_bytes);
+        let mut derived = Self::default();
         let trace = DenseTrace::load_watched(stream, &DenseOptions::default(), |stream, refs| {
-            watch.chunk(stream, refs);
+            watch.chunk(stream, refs, &mut |after, block| derived.push(after, block));
             progress(stream.seen().records);
         })?;
-        watch.derived.counts = Some(*watch.table.counts());
-        Ok((trace, watch.derived))
+        derived.counts = Some(*watch.table.counts());
+        Ok((trace, derived))
     }
 
     /// Reads a trace to its end, with the evictions that clients told. They are judged as a server
@@ -67,30 +68,17 @@ impl DerivedEvictions {
                 stream.meta().format
             )));
         }
-        let mut deliveries = Deliveries::new(REMEMBERED, 0);
-        let (mut told, mut references) = (Self::default(), 0);
+        let (mut watch, mut told) = (Told::new(), Self::default());
         let trace = DenseTrace::load_watched(stream, &DenseOptions::default(), |stream, refs| {
-            let mut gone = stream.evictions().iter().peekable();
-            for at in 0..=refs.len() {
-                while let Some(gone) = gone.next_if(|gone| gone.after as usize <= at) {
-                    let (block, client, us) = (gone.block.into(), gone.client, gone.time_ns / 1000);
-                    if deliveries.evict(block, client, us, u64::MAX) == Standing::Last {
-                        told.after.push(references);
-                        told.blocks.push(gone.block);
-                    }
-                }
-                let Some((r, origin)) = refs.get(at).zip(stream.origins().get(at)) else { break };
-                let (block, client, us) = (r.block().into(), origin.client, origin.time_ns / 1000);
-                if r.is_write() {
-                    deliveries.write(block, client, true, us);
-                } else {
-                    deliveries.read(block, client, true, us, u64::MAX);
-                }
-                references += 1;
-            }
+            watch.chunk(stream, refs, &mut |after, block| told.push(after, block));
             progress(stream.seen().records);
         })?;
         Ok((trace, told))
+    }
+
+    fn push(&mut self, after: u64, block: u32) {
+        self.after.push(after);
+        self.blocks.push(block);
     }
 
     /// Number of evictions that became known in time.
@@ -114,10 +102,82 @@ impl DerivedEvictions {
     }
 }
 
+/// Where the evictions of the clients above a trace are known from, while it is read.
+pub(crate) enum EvictionSource {
+    /// The buffer addresses of its requests.
+    Buffers(Box<Watch>),
+    /// The clients.
+    Told(Box<Told>),
+}
+
+impl EvictionSource {
+    /// The best source that a stream has; it must carry origins, and evictions if it has them.
+    pub(crate) fn of(stream: &BlockStream, block_bytes: u32) -> Option<Self> {
+        match stream.meta() {
+            meta if meta.has_evictions => Some(Self::Told(Box::new(Told::new()))),
+            meta if meta.has_buffers => Some(Self::Buffers(Box::new(Watch::new(block_bytes)))),
+            _ => None,
+        }
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Buffers(_) => "buffers",
+            Self::Told(_) => "told",
+        }
+    }
+
+    /// Takes the last chunk of the stream. `known` is told of every eviction that became known, in
+    /// order: after how many references of the trace, and the block.
+    pub(crate) fn chunk(
+        &mut self,
+        stream: &BlockStream,
+        refs: &[Ref],
+        known: &mut dyn FnMut(u64, u32),
+    ) {
+        match self {
+            Self::Buffers(watch) => watch.chunk(stream, refs, known),
+            Self::Told(told) => told.chunk(stream, refs, known),
+        }
+    }
+}
+
+/// Judges the evictions that clients told.
+pub(crate) struct Told {
+    deliveries: Deliveries,
+    references: u64,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { deliveries: Deliveries::new(REMEMBERED, 0), references: 0 }
+    }
+
+    fn chunk(&mut self, stream: &BlockStream, refs: &[Ref], known: &mut dyn FnMut(u64, u32)) {
+        let mut gone = stream.evictions().iter().peekable();
+        for at in 0..=refs.len() {
+            while let Some(gone) = gone.next_if(|gone| gone.after as usize <= at) {
+                let (block, client, us) = (gone.block.into(), gone.client, gone.time_ns / 1000);
+                if self.deliveries.evict(block, client, us, u64::MAX) == Standing::Last {
+                    known(self.references, gone.block);
+                }
+            }
+            let Some((r, origin)) = refs.get(at).zip(stream.origins().get(at)) else { break };
+            let (block, client, us) = (r.block().into(), origin.client, origin.time_ns / 1000);
+            if r.is_write() {
+                self.deliveries.write(block, client, true, us);
+            } else {
+                self.deliveries.read(block, client, true, us, u64::MAX);
+            }
+            self.references += 1;
+        }
+    }
+}
+
 /// Runs the table on a stream.
-struct Watch {
+pub(crate) struct Watch {
     table: Cct,
-    derived: DerivedEvictions,
     references: u64,
     /// A request that the end of a chunk divided: its start, and its blocks so far.
     begun: Option<(u64, bool)>,
@@ -129,7 +189,6 @@ impl Watch {
     fn new(block_bytes: u32) -> Self {
         Self {
             table: Cct::new(block_bytes, Frames::Read, MAX_FRAMES, 0),
-            derived: DerivedEvictions::default(),
             references: 0,
             begun: None,
             blocks: Vec::new(),
@@ -137,7 +196,7 @@ impl Watch {
         }
     }
 
-    fn chunk(&mut self, stream: &BlockStream, refs: &[Ref]) {
+    fn chunk(&mut self, stream: &BlockStream, refs: &[Ref], known: &mut dyn FnMut(u64, u32)) {
         let mut ends = stream.record_ends().iter().copied().peekable();
         for (i, (r, origin)) in refs.iter().zip(stream.origins()).enumerate() {
             self.references += 1;
@@ -146,12 +205,12 @@ impl Watch {
             }
             self.blocks.push(r.block().into());
             while ends.next_if(|&end| end as usize <= i + 1).is_some() {
-                self.end_request();
+                self.end_request(known);
             }
         }
     }
 
-    fn end_request(&mut self) {
+    fn end_request(&mut self, known: &mut dyn FnMut(u64, u32)) {
         self.evicted.clear();
         let blocks = self.blocks.drain(..);
         match self.begun.take() {
@@ -160,9 +219,8 @@ impl Watch {
             None => drop(blocks),
         }
         for &block in &self.evicted {
-            self.derived.after.push(self.references);
             // The table was given block numbers of the trace, which have 32 bits.
-            self.derived.blocks.push(block as u32);
+            known(self.references, block as u32);
         }
     }
 }

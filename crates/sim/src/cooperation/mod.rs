@@ -16,6 +16,7 @@ use undercroft_cache::{CctCounts, Counts, Estimator, Level, PlacementCounts, Ref
 use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
+pub(crate) use derived::EvictionSource;
 
 use crate::aware::is_aware;
 use crate::combinations::{Combination, RuleKind};

@@ -2,6 +2,7 @@
 //! pinned counts on real ones.
 
 mod aware;
+mod characterize;
 mod clients;
 mod common;
 mod cooperation;

@@ -12,7 +12,7 @@ use undercroft_sim::curve::{LruStack, opt_curve};
 use undercroft_sim::simulate;
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
     if !folder.is_dir() {

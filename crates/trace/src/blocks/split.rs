@@ -89,8 +89,8 @@ impl Splitter {
         }
     }
 
-    /// Origin of the i-th block of a span.
-    pub(super) fn origin(&self, record: &Record, span: &Span, i: u64) -> Origin {
+    /// Origin of the i-th block of a span, which is the `position`-th reference of the trace.
+    pub(super) fn origin(&self, record: &Record, span: &Span, i: u64, position: u64) -> Origin {
         let offset = match i {
             0 => 0,
             _ => i * u64::from(self.block_bytes) - u64::from(span.skip),
@@ -101,6 +101,7 @@ impl Splitter {
             time_ns: record.time_ns,
             buffer: record.buffer.map(|at| at.wrapping_add(offset)),
             client: record.client,
+            position,
         }
     }
 }

@@ -218,15 +218,46 @@ fn origins_follow_the_buffer() {
     let options = BlockOptions { origins: true, ..Default::default() };
     let found = whole(MemoryReader::boxed(Unit::Bytes, &[request]), &options);
     let expected = [100_000, 100_096, 104_192];
-    let expected = expected.map(|at| Origin { space: 2, time_ns: 9, buffer: Some(at), client: 0 });
-    assert_eq!(found.origins, expected);
+    for (i, (origin, at)) in found.origins.iter().zip(expected).enumerate() {
+        let position = i as u64;
+        let wanted = Origin { space: 2, time_ns: 9, buffer: Some(at), client: 0, position };
+        assert_eq!(*origin, wanted);
+    }
+    assert_eq!(found.origins.len(), expected.len());
     // Whole blocks of a block trace, over the end of a chunk.
     let mut request = record(0, 7, CHUNK_REFERENCES as u64 + 2, Op::Read);
     request.buffer = Some(0);
     let found = whole(MemoryReader::boxed(Unit::Blocks, &[request]), &options);
     for (i, origin) in found.origins.iter().enumerate() {
-        assert_eq!(origin.buffer, Some(i as u64 * 4096));
+        assert_eq!((origin.buffer, origin.position), (Some(i as u64 * 4096), i as u64));
     }
+}
+
+/// The references of a sample are those of the whole trace that stand at their positions.
+#[test]
+fn positions_in_a_sample_are_those_in_the_trace() {
+    let mut random = SplitMix64::new(seed());
+    let long = CHUNK_REFERENCES as u64;
+    let mut one = |i: u64| {
+        let length = if i == 7 { 2 * long } else { 1 + random.below(3) };
+        record(0, random.below(1000), length, Op::Read)
+    };
+    let records: Vec<_> = (0..2000).map(&mut one).collect();
+    let read = |sample_rate: f64| {
+        let options = BlockOptions { origins: true, sample_rate, ..Default::default() };
+        let mut stream =
+            BlockStream::new(MemoryReader::boxed(Unit::Blocks, &records), &options).unwrap();
+        let (mut refs, mut all) = (Vec::new(), Vec::new());
+        while stream.next_chunk(&mut refs).unwrap() {
+            let blocks = refs.iter().map(|r| stream.names().block(r.block()).unwrap());
+            all.extend(stream.origins().iter().map(|origin| origin.position).zip(blocks));
+        }
+        all
+    };
+    let (whole, sample) = (read(1.0), read(0.1));
+    assert!(whole.iter().enumerate().all(|(i, at)| at.0 == i as u64));
+    assert!(sample.len() > 1000 && sample.len() < whole.len() / 5);
+    assert!(sample.iter().all(|&(position, block)| whole[position as usize].1 == block));
 }
 
 #[test]
