@@ -10,6 +10,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::SpecError;
 use undercroft_sim::Size;
+use undercroft_sim::characterize::{RequestCounter, watch};
 use undercroft_text::Bytes;
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, Meta, OpenOptions, Reader, Unit, formats, open,
@@ -100,6 +101,22 @@ impl TraceOptions {
         let reader = self.open_silently(path)?;
         self.remark_on_block(path, reader.meta());
         self.stream_of(reader, BlockOptions::default())
+    }
+
+    /// Opens a trace as a stream of blocks with all that is known of them, with a counter of its
+    /// requests, and the size of blocks in bytes.
+    pub(crate) fn stream_counted(
+        &self,
+        path: &Path,
+        sample_rate: f64,
+    ) -> Result<(BlockStream, RequestCounter, u32), Error> {
+        let options =
+            BlockOptions { sample_rate, origins: true, evictions: true, ..BlockOptions::default() };
+        let reader = self.open(path)?;
+        self.remark_on_block(path, reader.meta());
+        let (reader, requests) = watch(reader);
+        let (stream, block_bytes) = self.stream_of(reader, options)?;
+        Ok((stream, requests, block_bytes))
     }
 
     /// Opens a trace as a stream of blocks, with their size in bytes, and with what clients told of

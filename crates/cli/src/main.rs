@@ -43,6 +43,8 @@ enum Command {
     Sweep(command::sweep::Args),
     /// Miss ratio curves: all sizes in one pass (lru, opt), or sampled (every policy)
     Curve(command::curve::Args),
+    /// What a trace asks for: mix, working set, reuse distances, frequencies
+    Characterize(command::characterize::Args),
     /// Look at, convert, filter and generate traces
     #[command(subcommand)]
     Trace(command::trace::Command),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => command::simulate::run(&args),
         Command::Sweep(args) => command::sweep::run(&args),
         Command::Curve(args) => command::curve::run(&args),
+        Command::Characterize(args) => command::characterize::run(&args),
         Command::Trace(command) => command::trace::run(&command),
         Command::Serve(args) => command::serve::run(&args),
         Command::Replay(args) => command::replay::run(&args),

@@ -3,6 +3,7 @@
 //!
 //! The program as a server is in `server`.
 
+mod characterize;
 mod circles;
 mod clients;
 mod commands;
