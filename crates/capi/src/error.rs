@@ -42,7 +42,9 @@ impl From<ClientError> for Failed {
         let code = match &error {
             ClientError::Server { failure: Failure::Invalid, .. } => UC_ERROR_ARGUMENT,
             ClientError::Server { .. } => UC_ERROR_SERVER,
-            ClientError::Refused(_) | ClientError::Busy(_) => UC_ERROR_REFUSED,
+            ClientError::Refused(_) | ClientError::Busy(_) | ClientError::Away(_) => {
+                UC_ERROR_REFUSED
+            }
             ClientError::Malformed(_) | ClientError::Lost(_) => UC_ERROR_LOST,
             ClientError::Unflushed => UC_ERROR_UNFLUSHED,
         };
