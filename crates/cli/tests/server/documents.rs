@@ -1,5 +1,5 @@
-//! The commands of README and guide, run as printed: each line of output that the page shows must
-//! come, in that order. `...` stands for lines that are left out, or the end of a line.
+//! The commands of README and two pages, run as printed: each line of output that a page shows
+//! must come, in that order. `...` stands for lines that are left out, or for the end of a line.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -142,9 +142,9 @@ impl Drop for Reader {
 }
 
 #[test]
-fn the_commands_of_readme_and_guide_print_what_is_shown() {
+fn the_commands_of_pages_print_what_is_shown() {
     let (mut run, mut left_out, mut wrong) = (0, 0, Vec::new());
-    for name in ["README.md", "docs/user/guide.md"] {
+    for name in ["README.md", "docs/user/guide.md", "docs/user/decision.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
         let mut all = commands(&fs::read_to_string(path).unwrap());
         // The traces of a page are made before they are used.

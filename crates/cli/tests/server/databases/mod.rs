@@ -322,12 +322,13 @@ impl Home {
         serde_json::from_str(&checked).unwrap()
     }
 
+    /// Copied by another process: a file that this one has open for writing, while a thread starts
+    /// some program, cannot be executed.
     fn copied(&self, from: PathBuf) -> String {
         let to = self.place.path(from.file_name().unwrap().to_str().unwrap());
         if !to.exists() {
-            let why = "is it built, as by `cargo test --workspace`?";
-            fs::copy(&from, &to)
-                .unwrap_or_else(|error| panic!("{}: {error}: {why}", from.display()));
+            let copied = Command::new("cp").arg(&from).arg(&to).status().unwrap();
+            assert!(copied.success(), "is it built, as by `cargo test --workspace`?");
             fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
         }
         to.to_str().unwrap().to_owned()
