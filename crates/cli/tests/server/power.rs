@@ -295,13 +295,13 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
         let what = format!("round {round}, {mode}");
         check(&image, &versions, &what);
         assert!(versions.durable.iter().any(|&version| version > 0), "{what}: nothing was flushed");
-        // From here on the disk has what it has.
+        // From here on the disk has what it has. Of a block that the cut tore, a FLUSH from now on
+        // covers no more than its oldest sector.
         for (block, sectors) in image.chunks(BLOCK as usize).enumerate() {
-            let first = u64::from_le_bytes(sectors[..8].try_into().unwrap());
-            versions.answered[block] = first;
             let each =
                 sectors.chunks(SECTOR).map(|s| u64::from_le_bytes(s[..8].try_into().unwrap()));
-            versions.durable[block] = each.min().unwrap();
+            let oldest = each.min().unwrap();
+            (versions.answered[block], versions.durable[block]) = (oldest, oldest);
         }
         power.on();
     }
