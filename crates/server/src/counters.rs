@@ -48,6 +48,7 @@ pub(crate) struct ShardCounters {
     pub(crate) store_reads: u64,
     pub(crate) store_writes: u64,
     pub(crate) written_back: u64,
+    pub(crate) bounded_writes: u64,
     pub(crate) read_failures: u64,
     pub(crate) write_failures: u64,
 }
@@ -364,6 +365,9 @@ pub struct Stats {
     pub store_writes: u64,
     /// Those of them that were dirty and written out after their answer.
     pub written_back: u64,
+    /// Blocks whose write was answered when the store had it, although the volume writes back,
+    /// because a bound of dirty data was reached.
+    pub bounded_writes: u64,
     /// Blocks whose read from the store failed.
     pub read_failures: u64,
     /// Blocks whose write to the store failed; dirty blocks are tried again.
@@ -389,6 +393,9 @@ pub struct Stats {
     pub unloaded: u64,
     /// Blocks that are dirty now.
     pub dirty: u64,
+    /// Seconds since the oldest change that the store does not have; 0 if it has all. Of several
+    /// volumes, the largest.
+    pub dirty_age_s: u64,
     /// Counters of cooperation, unless placement is access-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationStats>,
@@ -421,6 +428,7 @@ impl Stats {
         self.store_reads += own.store_reads;
         self.store_writes += own.store_writes;
         self.written_back += own.written_back;
+        self.bounded_writes += own.bounded_writes;
         self.read_failures += own.read_failures;
         self.write_failures += own.write_failures;
     }
@@ -440,6 +448,7 @@ impl Stats {
         self.store_reads += other.store_reads;
         self.store_writes += other.store_writes;
         self.written_back += other.written_back;
+        self.bounded_writes += other.bounded_writes;
         self.read_failures += other.read_failures;
         self.write_failures += other.write_failures;
         self.flush_failures += other.flush_failures;
@@ -452,6 +461,7 @@ impl Stats {
         self.capacity_blocks += other.capacity_blocks;
         self.unloaded += other.unloaded;
         self.dirty += other.dirty;
+        self.dirty_age_s = self.dirty_age_s.max(other.dirty_age_s);
         if let Some(other) = &other.cooperation {
             self.cooperation.get_or_insert_default().sum(other);
         }

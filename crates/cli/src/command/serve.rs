@@ -41,11 +41,11 @@ pub(crate) struct Args {
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
     /// exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads
     /// (idle or at-once), report (nothing, evictions or demotions, to a server below), write,
-    /// read-only, shards, read-ahead, description, dirty-age-s, dirty-percent, store-timeout-s,
-    /// reconnect-s, connections, requests-per-second, record (a folder for traces of the requests),
-    /// record-sample, record-requests, record-every-s, record-files, tls-required, client, writer
-    /// (the last two name certificates
-    /// and may be repeated). STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT,
+    /// read-only, shards, read-ahead, description, dirty-age-s, dirty-percent, dirty-max-percent,
+    /// dirty-max-age-s, store-timeout-s, reconnect-s, connections, requests-per-second, record (a
+    /// folder for traces of the requests), record-sample, record-requests, record-every-s,
+    /// record-files, tls-required, client, writer (the last two name certificates and may be
+    /// repeated). STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT,
     /// s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,

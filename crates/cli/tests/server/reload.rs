@@ -102,7 +102,7 @@ async fn a_volume_that_cannot_be_written_out_stays_away_from_clients() {
     let place = Place::new();
     let limits = "[limits]\nclose-s = 1\n";
     let bad = "[[volume]]\nname = 'bad'\nstore = 'fail(write,at=0..4KiB):file:bad.img'\n\
-               size = '1MiB'\nwrite = 'back'\ndirty-age-s = 600\n";
+               size = '1MiB'\ncache = '1MiB'\nwrite = 'back'\ndirty-age-s = 600\n";
     let b = volume("b", "size = '1MiB'");
     place.write("undercroft.toml", format!("{limits}{bad}{b}"));
     let server = place.serve("-v");
@@ -222,6 +222,29 @@ async fn a_broken_configuration_changes_nothing() {
     assert_eq!(server.stop(), 0);
     let log = std::fs::read_to_string(place.path("stderr")).unwrap();
     assert!(!log[before..].contains("WARN"), "{}", &log[before..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bounds_of_dirty_data_change_at_once() {
+    let place = Place::new();
+    let settings = |rules: &str| {
+        volume("v", &format!("size = '1MiB'\ncache = '1MiB'\nwrite = 'back'\ndirty-age-s = 3600\n{rules}"))
+    };
+    place.write("undercroft.toml", settings("dirty-percent = 100"));
+    let server = place.serve("-v");
+    let client = server.connect("v").await;
+    for block in 0..8 {
+        write(&client, block * 4096, vec![1; 4096]).await.unwrap();
+    }
+    assert_eq!(server.count("v", "dirty"), 8);
+    let rules = "dirty-percent = 1\ndirty-max-percent = 1\ndirty-max-age-s = 7200";
+    let part = "what may be dirty has changed";
+    let log = reload(&place, &server, &settings(rules), part);
+    assert!(!log.contains("needs a restart"), "{log}");
+    server.wait_for("v", "dirty", |dirty| dirty <= 2);
+    let wrong = settings("dirty-percent = 50\ndirty-max-percent = 20");
+    reload(&place, &server, &wrong, "dirty-max-percent: less than dirty-percent");
+    assert_eq!(server.stop(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -384,7 +384,7 @@ mod tests {
                     placement=eviction,on-hit=keep,evictions=estimate,reloads=at-once,\
                     report=demotions,batch=3,write=back,shards=2,read-ahead=1MiB,read-only,\
                     client=a,connections=3,requests-per-second=9,dirty-age-s=7,dirty-percent=30,\
-                    store-timeout-s=0,record=/srv/a b,record-sample=16,record-files=2,\
+                    store-timeout-s=0,dirty-max-percent=60,dirty-max-age-s=30,record=/srv/a b,record-sample=16,record-files=2,\
                     record-requests=5,record-every-s=9,\
                     description=a line";
         let volume: VolumeConfig = read(Settings::volume(text).unwrap()).unwrap();
@@ -392,11 +392,12 @@ mod tests {
         let other = VolumeConfig { name: "v".to_owned(), ..VolumeConfig::default() };
         // The fixed options that differ, without those that were not set.
         let changes = volume.fixed_changes(&other).join(" ");
-        let expected = "block cache description dirty-age-s dirty-percent evictions placement \
+        let expected = "block cache description evictions placement \
                         policy read-ahead read-only record record-every-s record-files \
                         record-requests record-sample reloads report shards store \
                         store-timeout-s write";
         assert_eq!(changes, expected);
+        assert!(volume.write_back_changes(&other) && !volume.write_back_changes(&volume));
         assert!(volume.access_changes(&other) && !volume.access_changes(&volume));
         assert!(volume.fixed_changes(&volume.clone()).is_empty());
     }

@@ -156,7 +156,27 @@ impl VolumeConfig {
         }
         self.shards = self.shards.max(1);
         self.dirty_age = self.dirty_age.max(Duration::from_secs(1));
+        self.validate_dirty()?;
         self.validate_report()
+    }
+
+    /// Checks that the flusher begins before writes must wait.
+    fn validate_dirty(&self) -> Result<(), String> {
+        if self.dirty_max_share < self.dirty_share {
+            return Err(
+                "dirty-max-percent: less than dirty-percent, at which the server begins to \
+                        write out; choose more, or less of dirty-percent"
+                    .to_owned(),
+            );
+        }
+        if self.dirty_max_age.is_some_and(|most| most <= self.dirty_age) {
+            return Err(
+                "dirty-max-age-s: not more than dirty-age-s, after which the server begins \
+                        to write out; choose more, or less of dirty-age-s"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Checks `report`: it needs a store that is a server's export, and a cache.

@@ -173,6 +173,14 @@ pub struct VolumeConfig {
     /// Write-back: share of the cache that may be dirty; more is written out earlier (0 to 1).
     #[serde(rename = "dirty-percent", with = "forms::percent")]
     pub dirty_share: f64,
+    /// Write-back: share of the cache that may be dirty at most (0 to 1). Beyond it a write is
+    /// answered when the store has it. 1: no bound.
+    #[serde(rename = "dirty-max-percent", with = "forms::percent")]
+    pub dirty_max_share: f64,
+    /// Write-back: while a change waits longer than this for the store, writes are answered when
+    /// the store has them; `None`: no bound.
+    #[serde(rename = "dirty-max-age-s", with = "forms::seconds_or_ever")]
+    pub dirty_max_age: Option<Duration>,
     /// How long a client waits for the store before it gets EIO; `None`: without limit.
     #[serde(rename = "store-timeout-s", with = "forms::seconds_or_ever")]
     pub store_timeout: Option<Duration>,
@@ -197,10 +205,17 @@ pub struct VolumeConfig {
     pub lower: Option<Arc<dyn Lower>>,
 }
 
-/// Options that may change while the volume is served: access, limits, the size, which follows the
-/// store, and what counts only when it is opened.
-const CHANGEABLE: [&str; 7] =
-    ["size", "create", "tls-required", "clients", "writers", "connections", "requests-per-second"];
+/// Options of access and limits, which may change while the volume is served.
+const ACCESS: [&str; 5] =
+    ["tls-required", "clients", "writers", "connections", "requests-per-second"];
+
+/// Options of write-back, which may change while the volume is served.
+const WRITE_BACK: [&str; 4] =
+    ["dirty-age-s", "dirty-percent", "dirty-max-percent", "dirty-max-age-s"];
+
+/// Options that need no change: the size follows the store, and the other counts only when the
+/// volume is opened.
+const FOLLOWING: [&str; 2] = ["size", "create"];
 
 impl Default for VolumeConfig {
     fn default() -> Self {
@@ -246,6 +261,8 @@ impl VolumeConfig {
             requests_per_second: None,
             dirty_age: Duration::from_secs(5),
             dirty_share: 0.25,
+            dirty_max_share: 1.0,
+            dirty_max_age: None,
             store_timeout: Some(Duration::from_secs(120)),
             reconnect: Duration::from_secs(30),
             write_back_runs: 4,
@@ -292,15 +309,27 @@ impl VolumeConfig {
     /// Whether `next` has other rules of access.
     pub fn access_changes(&self, next: &VolumeConfig) -> bool {
         let next = serde_json::to_value(next).unwrap_or_default();
-        let is_access =
-            |name: &&str| !["size", "create"].contains(name) && CHANGEABLE.contains(name);
-        self.changes(&next).iter().any(is_access)
+        self.changes(&next).iter().any(|name| ACCESS.contains(name))
+    }
+
+    /// Whether `next` has other rules of write-back.
+    pub fn write_back_changes(&self, next: &VolumeConfig) -> bool {
+        let next = serde_json::to_value(next).unwrap_or_default();
+        self.changes(&next).iter().any(|name| WRITE_BACK.contains(name))
+    }
+
+    /// Takes over the rules of write-back.
+    pub(crate) fn take_write_back(&mut self, next: &VolumeConfig) {
+        (self.dirty_age, self.dirty_share) = (next.dirty_age, next.dirty_share);
+        (self.dirty_max_age, self.dirty_max_share) = (next.dirty_max_age, next.dirty_max_share);
     }
 
     /// Names of the options that differ and cannot change while the volume is served.
     pub fn fixed_changes(&self, next: &VolumeConfig) -> Vec<String> {
         let next = serde_json::to_value(next).unwrap_or_default();
-        let changes = self.changes(&next).into_iter().filter(|name| !CHANGEABLE.contains(name));
+        let may_change =
+            |name: &&str| [&ACCESS[..], &WRITE_BACK, &FOLLOWING].concat().contains(name);
+        let changes = self.changes(&next).into_iter().filter(|name| !may_change(name));
         changes.map(str::to_owned).collect()
     }
 

@@ -178,7 +178,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 25] = numbers! {
+static NUMBERS: [Number; 27] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -192,6 +192,7 @@ static NUMBERS: [Number; 25] = numbers! {
     counter store_reads "Blocks read from the store";
     counter store_writes "Blocks written to the store";
     counter written_back "Dirty blocks written to the store later than answered";
+    counter bounded_writes "Blocks whose write waited for the store since too much was dirty, or for too long";
     counter read_failures "Blocks whose read from the store failed";
     counter write_failures "Blocks whose write to the store failed";
     counter flush_failures "Flushes that failed, at the store or for a change before them";
@@ -203,6 +204,7 @@ static NUMBERS: [Number; 25] = numbers! {
     gauge capacity_blocks "Blocks resident at most";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge dirty "Blocks that the store does not have yet";
+    gauge dirty_age_s "Seconds since the oldest change that the store does not have";
     gauge store_up "1 while the store answers all kinds of requests, otherwise 0";
 };
 

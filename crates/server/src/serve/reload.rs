@@ -227,6 +227,14 @@ impl Running {
                 );
             }
             now.size = next.size;
+            if now.write_back_changes(next) {
+                now.take_write_back(next);
+                let served = self.exports.all();
+                let served = served.iter().map(|entry| entry.volume());
+                let served = served.filter(|volume| volume.config().name == *name);
+                served.for_each(|volume| volume.set_write_back(next));
+                tracing::info!(volume = name, "what may be dirty has changed");
+            }
             let Some((before, entry)) = self.exports.change_rules(next) else { continue };
             tracing::info!(volume = name, "who may use it has changed");
             let unwelcome = |peer: &Peer| entry.revokes(&before, peer);

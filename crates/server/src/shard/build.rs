@@ -14,6 +14,7 @@ use crate::geometry::Geometry;
 use crate::shard::Shard;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
+use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::levels::Levels;
 
 /// Least number of blocks whose deliveries a level of a scheme remembers. The capacity of the
@@ -71,7 +72,8 @@ impl Shard {
         if digests.is_some() {
             level.keep_digests();
         }
-        let mut shard = Self::new(level, coop, levels, pool, geometry, listener);
+        let bounds = DirtyBounds::new(config, capacity as usize);
+        let mut shard = Self::new(level, coop, levels, pool, geometry, bounds, listener);
         shard.digests = digests;
         Ok(shard)
     }

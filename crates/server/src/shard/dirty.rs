@@ -287,6 +287,19 @@ impl DirtySet {
         due.take(most).map(|refusal| refusal.change.block).collect()
     }
 
+    /// When the oldest change was made that waits or is being written out. A refused one does not
+    /// count: the store may never take it.
+    pub(crate) fn oldest_on_its_way(&self) -> Option<Instant> {
+        let first = |changes: &BTreeMap<u64, Change>| Some(changes.values().next()?.since);
+        first(&self.waiting).into_iter().chain(first(&self.writing)).min()
+    }
+
+    /// When the oldest change was made that the store does not have.
+    pub(crate) fn oldest_change(&self) -> Option<Instant> {
+        let refused = self.refused.values().next().map(|refusal| refusal.change.since);
+        self.oldest_on_its_way().into_iter().chain(refused).min()
+    }
+
     /// Every block whose last change the store does not have, including those being written out, in
     /// order; and the last refusal, if any.
     pub(crate) fn all(&self) -> (BTreeSet<u64>, Option<Failed>) {

@@ -38,6 +38,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) can_wait: bool,
     /// Whether the block itself is being written out.
     pub(crate) writing_out: bool,
+    /// Whether a write may be answered now and reach the store later.
+    pub(crate) delays: bool,
     /// Frames that may hold written blocks that are not resident, until they are written out.
     pub(crate) lent: usize,
 }
@@ -58,11 +60,17 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
             if !keep && tools.lent > 0 && absorb(job, block, state, tools) {
                 return Verdict::Done(None);
             }
-            match (keep, tools.geometry.write_back && !job.durable) {
+            match (keep, tools.delays && !job.durable) {
                 // Two writes of a block never run at the store at the same time.
                 (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
                 (false, _) => write_around(job, block, state, tools),
-                (true, false) => write_through(job, block, state, tools),
+                (true, false) => {
+                    let is_bounded = tools.geometry.write_back && !tools.delays && !job.durable;
+                    let verdict = write_through(job, block, state, tools);
+                    let is_begun = matches!(verdict, Verdict::Write(..));
+                    tools.counters.bounded_writes += u64::from(is_bounded && is_begun);
+                    verdict
+                }
                 (true, true) => write_back(job, block, state, tools),
             }
         }
@@ -88,9 +96,8 @@ fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verd
 /// is written out at once. So the client does not wait for the store, as with a resident block.
 /// Returns false, with nothing changed, if that is not possible.
 fn absorb(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> bool {
-    let is_possible = tools.geometry.write_back
-        && !job.durable
-        && Part::new(job, block, tools.geometry).is_full();
+    let is_possible =
+        tools.delays && !job.durable && Part::new(job, block, tools.geometry).is_full();
     is_possible && write_now(job, block, state, tools.pool, tools.dirty, tools.geometry)
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod content;
 pub(crate) mod cooperation;
 pub(crate) mod digests;
 pub(crate) mod dirty;
+pub(crate) mod dirty_bounds;
 pub(crate) mod ended;
 pub(crate) mod endings;
 pub(crate) mod eviction_placement;
@@ -49,6 +50,7 @@ use crate::shard::content::{Active, Content, Memory, Running, Slot};
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digest, Digests};
 use crate::shard::dirty::DirtySet;
+use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::endings::Endings;
 use crate::shard::execute::{Tools, Verdict, execute, write_now};
 use crate::shard::levels::Levels;
@@ -72,6 +74,7 @@ pub(crate) struct Shard {
     pub(crate) digests: Option<Digests>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
+    pub(crate) bounds: DirtyBounds,
     pub(crate) ranges: Ranges,
     /// Present if the store can lose what it has answered.
     pub(crate) unflushed: Option<Unflushed>,
@@ -135,6 +138,7 @@ impl Shard {
         levels: Option<Levels>,
         pool: Pool,
         geometry: Arc<Geometry>,
+        bounds: DirtyBounds,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let capacity = cache.capacity();
@@ -148,6 +152,7 @@ impl Shard {
             digests: None,
             active: HashMap::default(),
             dirty: DirtySet::default(),
+            bounds,
             ranges: Ranges::default(),
             unflushed: None,
             counters: ShardCounters::default(),
@@ -201,12 +206,12 @@ impl Shard {
     /// Completes a write that only has to change the copy in the block's slot, as most writes with
     /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
-        let Self { slots, pool, dirty, geometry, .. } = self;
         // Staged data and the answers of a level depend on the queue of the block.
         let is_plain = self.coop.is_none() && self.levels.is_none();
-        let Some(slot) = slot.filter(|_| geometry.write_back && is_plain && !job.durable) else {
+        let Some(slot) = slot.filter(|_| is_plain && !job.durable && self.delays_writes()) else {
             return false;
         };
+        let Self { slots, pool, dirty, geometry, .. } = self;
         let slot = &mut slots[slot as usize];
         if slot.active || slot.unloaded || self.ranges.cover(block) {
             return false;
@@ -376,6 +381,7 @@ impl Shard {
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let resident = self.cache.frame(block).is_some();
         let can_wait = self.write_outs > 0;
+        let delays = self.delays_writes();
         let absorbs = self.absorbs();
         let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
         let mut absorbed = None;
@@ -387,8 +393,17 @@ impl Shard {
             }
             let Some(op) = record.queue.front() else { break };
             let writing_out = record.running != Running::Nothing;
-            let mut tools =
-                Tools { pool, dirty, geometry, counters, resident, can_wait, writing_out, lent };
+            let mut tools = Tools {
+                pool,
+                dirty,
+                geometry,
+                counters,
+                resident,
+                can_wait,
+                writing_out,
+                delays,
+                lent,
+            };
             let verdict = execute(&op.job, block, &mut record.state, &mut tools);
             let job = Arc::clone(&op.job);
             match verdict {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
 use crate::clock;
+use crate::config::VolumeConfig;
+use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::{Effects, Shard};
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::store_health::StoreRequest;
@@ -152,8 +154,9 @@ impl Volume {
             for block in shard.dirty.due(now, AGAIN_AT_A_TIME) {
                 shard.write_out(block, fx);
             }
-            let too_many = shard.dirty.waiting_count().saturating_sub(self.dirty_high(shard));
-            let is_old = |since: Instant| now.duration_since(since) >= self.config.dirty_age;
+            let too_many = shard.dirty.waiting_count().saturating_sub(shard.bounds.high);
+            let age = shard.bounds.age;
+            let is_old = |since: Instant| now.saturating_duration_since(since) >= age;
             let old = shard.dirty.oldest(u64::MAX).take(room);
             let old = old.take_while(|&(_, since)| is_old(since)).count();
             let wanted = too_many.max(old).min(room);
@@ -162,15 +165,24 @@ impl Volume {
         }
     }
 
-    /// Number of dirty blocks of a shard above which blocks are written out regardless of age.
-    pub(crate) fn dirty_high(&self, shard: &Shard) -> usize {
-        (self.config.dirty_share.clamp(0.0, 1.0) * shard.slots.len() as f64) as usize
+    /// Sets the rules of write-back while the volume is served.
+    pub(crate) fn set_write_back(&self, rules: &VolumeConfig) {
+        for index in 0..self.shards.len() {
+            let mut shard = self.lock(index);
+            shard.bounds = DirtyBounds::new(rules, shard.slots.len());
+        }
+        self.flush_wanted.notify_one();
+    }
+
+    /// Pause between two looks of the flusher.
+    fn flusher_tick(&self) -> Duration {
+        let age = self.lock(0).bounds.age;
+        (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 }
 
 /// The background task of the flusher; it ends with the volume.
-pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
-    let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
+pub(crate) async fn flusher(volume: Weak<Volume>) {
     while let Some(volume) = volume.upgrade() {
         // Demand reads go first: a client waits for them, and dirty blocks can wait.
         let since = clock::now();
@@ -178,7 +190,7 @@ pub(crate) async fn flusher(volume: Weak<Volume>, age: Duration) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         volume.write_out_in_background();
-        let wanted = Arc::clone(&volume.flush_wanted);
+        let (wanted, tick) = (Arc::clone(&volume.flush_wanted), volume.flusher_tick());
         drop(volume);
         let _ = tokio::time::timeout(tick, wanted.notified()).await;
     }

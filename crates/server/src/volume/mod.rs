@@ -208,8 +208,7 @@ impl Volume {
             volume.runtime.spawn(async move { drop(begins.flush_together().await) });
         }
         if volume.geometry.write_back && count > 0 {
-            let age = volume.config.dirty_age;
-            volume.runtime.spawn(flusher(Arc::downgrade(&volume), age));
+            volume.runtime.spawn(flusher(Arc::downgrade(&volume)));
         }
         if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
             volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
@@ -295,6 +294,9 @@ impl Volume {
             }
             stats.unloaded += u64::from(shard.unloaded);
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
+            let oldest = shard.dirty.oldest_change();
+            let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());
+            stats.dirty_age_s = stats.dirty_age_s.max(age);
         }
         if let Some(counted) = self.told_to_followers() {
             stats.aware.get_or_insert_default().sum(&counted);

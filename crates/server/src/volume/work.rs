@@ -93,7 +93,7 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, shard)) = self.guard.take() {
-            if self.wakes_flusher && shard.dirty.waiting_count() > self.volume.dirty_high(&shard) {
+            if self.wakes_flusher && shard.dirty.waiting_count() > shard.bounds.high {
                 self.volume.flush_wanted.notify_one();
             }
         }

@@ -273,8 +273,12 @@ fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, Strin
     }
     // Tasks of a killed server outlive it here until they give up, and hold its memory.
     options.push_str(if blocks == 16 { ",reconnect-s=0" } else { ",reconnect-s=1" });
-    options.push_str(&format!(",dirty-age-s={}", random.pick(&[1, 5, 600])));
-    options.push_str(&format!(",dirty-percent={}", random.pick(&[10, 50, 100])));
+    let (age, share) = (random.pick(&[1, 5, 600]), random.pick(&[10, 50, 100]));
+    options.push_str(&format!(",dirty-age-s={age},dirty-percent={share}"));
+    if random.percent(50) {
+        let (most, oldest) = (random.pick(&[share, 100]), random.pick(&[0, age + 1]));
+        options.push_str(&format!(",dirty-max-percent={most},dirty-max-age-s={oldest}"));
+    }
     (write, options)
 }
 

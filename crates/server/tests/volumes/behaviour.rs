@@ -269,6 +269,68 @@ async fn dirty_blocks_are_written_by_age_and_by_share() {
 }
 
 #[tokio::test]
+async fn a_write_beyond_the_bounds_of_dirty_data_waits_for_the_store() {
+    let store = store_of(64);
+    let mut config = write_back(64);
+    config.dirty_max_share = 0.25;
+    let volume = open(config, &store);
+    store.hold_writes.store(true, Ordering::SeqCst);
+    for block in 0..16_u64 {
+        write(&volume, 2 * block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    }
+    let (new, old) = (40 * BLOCK, 0);
+    let mut beyond: Vec<_> = [new, old]
+        .map(|at| begin(&volume, write_of(vec![2; BLOCK as usize]), at, BLOCK))
+        .into_iter()
+        .collect();
+    settle().await;
+    assert!(beyond.iter_mut().all(|answer| answer.try_recv().is_err()), "they wait");
+    assert_eq!(volume.stats().dirty, 16, "not more");
+    store.release();
+    for answer in beyond {
+        assert!(answer.await.unwrap().is_ok());
+    }
+    assert_eq!((volume.stats().bounded_writes, volume.stats().dirty), (2, 15));
+    write(&volume, new, vec![3; BLOCK as usize]).await.unwrap();
+    assert_eq!((volume.stats().bounded_writes, volume.stats().dirty), (2, 16), "room again");
+    flush(&volume).await.unwrap();
+    assert_eq!(store.live()[new as usize], 3);
+    assert_eq!(store.live()[0], 2);
+    volume.validate().unwrap();
+}
+
+#[tokio::test]
+async fn writes_wait_for_the_store_while_an_old_change_does() {
+    let store = store_of(64);
+    let mut config = write_back(64);
+    config.dirty_max_age = Some(Duration::from_millis(200));
+    let volume = open(config, &store);
+    write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    write(&volume, 2 * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    assert_eq!(writes(&store), [(2 * BLOCK, BLOCK)], "answered when the store had it");
+    assert_eq!((volume.stats().bounded_writes, volume.stats().dirty), (1, 1));
+    flush(&volume).await.unwrap();
+    write(&volume, 4 * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    assert_eq!((volume.stats().bounded_writes, volume.stats().dirty), (1, 1), "at once again");
+}
+
+#[tokio::test]
+async fn a_change_that_the_store_refuses_does_not_slow_the_others() {
+    let store = store_of(64);
+    let mut config = write_back(64);
+    config.dirty_age = Duration::from_millis(20);
+    config.dirty_max_age = Some(Duration::from_millis(100));
+    let volume = open(config, &store);
+    store.fail_writes.store(true, Ordering::SeqCst);
+    write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(volume.stats().write_failures > 0);
+    write(&volume, 2 * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    assert_eq!(volume.stats().bounded_writes, 0);
+}
+
+#[tokio::test]
 async fn zeroes_take_no_frame_and_no_store_read() {
     let store = store_of(16);
     let volume = open(config(4, "lru"), &store);
