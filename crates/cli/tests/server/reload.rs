@@ -228,7 +228,10 @@ async fn a_broken_configuration_changes_nothing() {
 async fn the_bounds_of_dirty_data_change_at_once() {
     let place = Place::new();
     let settings = |rules: &str| {
-        volume("v", &format!("size = '1MiB'\ncache = '1MiB'\nwrite = 'back'\ndirty-age-s = 3600\n{rules}"))
+        volume(
+            "v",
+            &format!("size = '1MiB'\ncache = '1MiB'\nwrite = 'back'\ndirty-age-s = 3600\n{rules}"),
+        )
     };
     place.write("undercroft.toml", settings("dirty-percent = 100"));
     let server = place.serve("-v");
