@@ -3,14 +3,17 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo install package test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies bench bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-against experiment clean
+.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
 	@echo "make demo   build, and simulate the bundled trace with every policy"
 	@echo "make install  build, and install into PREFIX (/usr/local) below DESTDIR"
 	@echo "make package  build, and make a package for Debian"
+	@echo "make python  the Python package, built into a fresh virtual environment"
+	@echo "make image    build, and make a container image (an OCI archive, for podman load or docker load)"
 	@echo "make test   formatting, lints, and every test"
+	@echo "make python-test  the tests of the Python package alone (make test has them too)"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make interleavings  a model checker for the lock, the frame pool and the ring (a minute)"
@@ -20,14 +23,18 @@ help:
 	@echo "make effects  what cooperation is worth on real traces, into docs/user/cooperation.md"
 	@echo "make content-aware  what content-aware caching is worth, into docs/measurements/content-aware.md"
 	@echo "make hierarchies  schemes that move blocks by hints, into docs/measurements/hierarchies.md"
+	@echo "make reproduce [STUDY=...]  the papers' tables and figures, into docs/measurements/reproduction.md (some minutes)"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
+	@echo "make bench-reading  how fast traces are read and characterised (three minutes)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-turns   what a client gets beside floods of dear requests (about a minute)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
 	@echo "make bench-recording  what recording its requests costs a server (two minutes)"
 	@echo "make bench-hierarchies  what schemes cost beside LRU over the same levels (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
+	@echo "make bench-python  what a call from Python costs beside the program (two minutes)"
 	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
+	@echo "make report-pictures  pictures of pages of results, into docs/user/pictures (chromium)"
 	@echo "make experiment [FILE=...]  TPC-C of a real database on a volume, as a small file says (root; six minutes)"
 
 build:
@@ -46,12 +53,24 @@ install: build
 package: build
 	@tools/package.sh $(UNDERCROFT)
 
+python:
+	@tools/setup.sh python
+	@tools/python.sh build
+
+image: build
+	@/usr/bin/python3 tools/image.py $(UNDERCROFT)
+
 test:
 	@tools/setup.sh test
 	$(CARGO) fmt --all --check
 	@find crates tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked
+	@tools/python.sh test
+
+python-test:
+	@tools/setup.sh python
+	@tools/python.sh test
 
 simulate-faults:
 	$(CARGO) test --locked -p undercroft-server --test simulation for_some_time -- --ignored --nocapture
@@ -81,8 +100,16 @@ content-aware: build
 hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT)
 
+reproduce: build
+	@tools/setup.sh test
+	@/usr/bin/python3 tools/reproduce $(UNDERCROFT) $(STUDY)
+
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)
+
+bench-reading: build
+	$(CARGO) build --release --locked -p undercroft-trace --example read_speed
+	@python3 tools/bench/reading.py $(UNDERCROFT) target/release/examples/read_speed $(BENCH)
 
 bench-server: build
 	$(CARGO) build --release --locked -p undercroft-nbd --example floor
@@ -103,6 +130,9 @@ bench-hierarchies: build
 bench-aware: build
 	@python3 tools/bench/aware.py $(UNDERCROFT) $(or $(UNDERCROFT_TRACES),../shared/traces)/arc/OLTP.lis.zst $(BENCH)
 
+bench-python: build python
+	@target/python/build/bin/python tools/bench/python.py $(UNDERCROFT)
+
 bench-against: build
 	@python3 tools/bench/against.py $(or $(BEFORE),$(error BEFORE= names the other program)) $(UNDERCROFT) \
 	    $(if $(QUICK),--quick)
@@ -110,6 +140,9 @@ bench-against: build
 experiment: build
 	@tools/setup.sh test
 	@/usr/bin/python3 tools/experiment $(or $(FILE),tools/experiment/example.toml) --undercroft $(UNDERCROFT) $(EXPERIMENT)
+
+report-pictures: build
+	@tools/report/pictures.sh $(UNDERCROFT)
 
 clean:
 	$(CARGO) clean

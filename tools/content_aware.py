@@ -5,7 +5,6 @@ lines out. Where valgrind is installed the instructions are counted too.
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -13,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+from pages import TRACES as FOLDER, put, table
+
 DOC = pathlib.Path("docs/measurements/content-aware.md")
 PROGRAM = sys.argv[1]
 EXAMPLE = "target/release/examples/content_cost"
-FOLDER = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
 WARMUP = ["--warmup", "10%"]
 SECTORS = ["--unit", "512", "--block", "4096"]
 
@@ -56,11 +56,6 @@ def disk_reads(report):
 def change(new, base):
     """By how many percent there are fewer (-) or more disk reads."""
     return f"{100 * (new / base - 1):+.1f}"
-
-
-def table(heading, lines):
-    rows = [heading, ["---"] * len(heading)] + lines
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def ratios(traces):
@@ -228,13 +223,6 @@ def costs(traces):
             cells.append(f"{counts[i]:.0f}{more}")
         lines.append([upper, how] + cells)
     return table(["upper", "knowledge", *columns], lines)
-
-
-def put(text, mark, content):
-    """The document with the content between the two marks."""
-    begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
-    before, rest = text.split(begin)
-    return before + begin + "\n" + content + "\n\n" + end + rest.split(end)[1]
 
 
 def main():

@@ -5,10 +5,11 @@ sweeps are kept in out/effects and resumed from there.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
+
+from pages import TRACES as FOLDER, put, table
 
 DOC = pathlib.Path("docs/user/cooperation.md")
 POLICIES = ["lru", "fbr", "2q", "mq", "arc", "lirs"]
@@ -55,11 +56,6 @@ def sweep(program, trace, name, level, is_simulated, sizes, policies, placements
 def disk_reads(row):
     """Blocks read from disk for 100 reads that reach the level, reloads among them."""
     return 100 * (row["disk_demand_reads"] + row["disk_reloads"]) / max(row["reads"], 1)
-
-
-def table(heading, lines):
-    rows = [heading, ["---"] * len(heading)] + lines
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def effects(rows, sizes):
@@ -118,19 +114,11 @@ def auto(name, rows):
     return lines
 
 
-def put(text, mark, content):
-    """The document with the content between the two marks."""
-    begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
-    before, rest = text.split(begin)
-    return before + begin + "\n" + content + "\n\n" + end + rest.split(end)[1]
-
-
 def main():
     program = sys.argv[1]
-    folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
     of_auto = []
     for mark, path, level, is_simulated, more in TRACES:
-        trace = folder / path
+        trace = FOLDER / path
         if not trace.exists():
             print(f"effects: no {trace}: its table stays as it is")
             continue

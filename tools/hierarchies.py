@@ -5,10 +5,11 @@ tables as they are, and is named. It takes about five minutes.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
+
+from pages import TRACES, put, table
 
 DOC = pathlib.Path("docs/measurements/hierarchies.md")
 
@@ -95,17 +96,9 @@ def simulate(program, trace, sizes, placement, policy="lru", more=()):
     return DONE[key]
 
 
-def table(heading, lines):
-    rows = [heading, ["---"] * len(heading)] + lines
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def put(mark, content):
+def write(mark, content):
     """Writes the content between the two marks."""
-    text = DOC.read_text()
-    begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
-    before, rest = text.split(begin)
-    DOC.write_text(before + begin + "\n" + content + "\n\n" + end + rest.split(end)[1])
+    DOC.write_text(put(DOC.read_text(), mark, content))
     print(f"hierarchies: {mark} is in {DOC}")
 
 
@@ -254,7 +247,7 @@ def variants(program, found):
     return table(["options"] + [mark for *_, mark in found], lines)
 
 
-def elsewhere(program, folder):
+def elsewhere(program, TRACES):
     """Tandem on traces and sizes that its defaults were not chosen on."""
     lines = []
     for mark, path, sizes in ELSEWHERE:
@@ -290,24 +283,23 @@ def stability(program, trace):
 
 def main():
     program = sys.argv[1]
-    folder = pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
     found = []
     for mark, path, sizes, more in L1 + L2:
-        trace = folder / path
+        trace = TRACES / path
         if not trace.exists():
             print(f"hierarchies: no {trace}: its tables stay as they are")
             continue
-        put(mark, schemes(program, trace, sizes, more))
+        write(mark, schemes(program, trace, sizes, more))
         found.append((trace, sizes, more, mark))
     if len(found) == len(L1 + L2):
-        put("gains", gains(program, found))
+        write("gains", gains(program, found))
         tried = [one for one in found if one[3] in TRIED]
-        put("readings", readings(program, tried))
-        put("slots", slots(program, tried))
-        put("margins", margins(program, found))
-        put("variants", variants(program, found))
-        put("elsewhere", elsewhere(program, folder))
-        put("stability", stability(program, folder / L1[0][1]))
+        write("readings", readings(program, tried))
+        write("slots", slots(program, tried))
+        write("margins", margins(program, found))
+        write("variants", variants(program, found))
+        write("elsewhere", elsewhere(program, TRACES))
+        write("stability", stability(program, TRACES / L1[0][1]))
 
 
 main()

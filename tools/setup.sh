@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what building and testing needs and this machine lacks: a C compiler (for zstd), cargo
-# with rustfmt and clippy; for tests also the foreign clients and servers that they talk to. Does
-# nothing, at once, where all is there. Debian's packages only.
+# with rustfmt and clippy; for tests also the foreign clients and servers that they talk to; for the
+# Python package (python) what makes virtual environments. Does nothing, at once, where all is
+# there. Debian's packages only.
 set -eu
 
 stage=${1:-build}
@@ -62,8 +63,16 @@ tools() {
     have pg_ctlcluster || echo postgresql
     have go || echo golang-go
     /usr/bin/python3 -c 'import nbd' >/dev/null 2>&1 || echo python3-libnbd
+    # Pages of results are looked at in a browser.
+    have chromium || echo chromium
     # For the pictures of `make experiment`.
     /usr/bin/python3 -c 'import matplotlib' >/dev/null 2>&1 || echo python3-matplotlib
+    python_tools
+}
+
+# Packages that building the Python package needs.
+python_tools() {
+    have python3 || echo python3
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
 }
 
@@ -97,6 +106,7 @@ if ! have_rust; then
 fi
 extra=""
 [ "$stage" = test ] && extra=$(tools | sort -u | tr '\n' ' ')
+[ "$stage" = python ] && extra=$(python_tools | tr '\n' ' ')
 if [ -z "$wanted$extra" ]; then
     [ "$stage" = test ] && other_tools
     exit 0

@@ -2,17 +2,19 @@
 of the server's cache where the arms differ in it. Which figures there are, and the table, are in the report.
 """
 
+import pathlib
 import statistics
+import sys
 
 import report
 from settings import mebibytes
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
 PICTURED = [one for one in [*report.FIGURES, *report.PER_1000] if one[0] in (
     "transactions a minute", "new order, 99 %, ms", "hit ratio, %",
     "blocks read from the disk", "blocks written to the disk",
 )]  # fmt: skip
-# Told apart without colours, too: by print, and by people who see few.
-COLOURS, MARKS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"], "osD^vP"
 
 
 def cache(result):
@@ -22,37 +24,31 @@ def cache(result):
 def draw(folder, path):
     """Writes the picture as SVG. Returns why there is none, if so."""
     try:
-        import matplotlib
+        import drawing
     except ImportError:
         return "no picture: install python3-matplotlib"
-    matplotlib.use("svg")
-    # The same results give the same file.
-    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "undercroft", "font.size": 9}
-    from matplotlib import pyplot
 
     arms = report.read(folder)
     figures = [one for one in PICTURED if any(one[1](result) for rounds in arms.values() for result in rounds.values())]
     sizes = {cache(result) for rounds in arms.values() for result in rounds.values()}
     panel = along_sizes if len(sizes) > 1 else by_arm
-    page, axes = pyplot.subplots(1, len(figures), figsize=(2.6 * len(figures), 3), squeeze=False)
+    page, axes = drawing.pyplot.subplots(1, len(figures), figsize=(2.6 * len(figures), 3), squeeze=False)
     for place, (name, figure, *_) in zip(axes[0], figures):
         panel(place, arms, figure)
         per = ",\nfor 1,000 transactions" if name.startswith("blocks") else ""
         place.set_title(name + per, fontsize=8)
-        place.set_ylim(bottom=0)
-        place.spines[["top", "right"]].set_visible(False)
-        place.grid(axis="y", alpha=0.3)
-        place.set_axisbelow(True)
+        drawing.clean(place)
     handles, labels = axes[0][0].get_legend_handles_labels()
     page.legend(handles, labels, loc="lower center", ncol=4, frameon=False)
     page.tight_layout(rect=(0, 0.09, 1, 1))
-    page.savefig(path, metadata={"Date": None, "Creator": None})
-    pyplot.close(page)
+    drawing.save(page, path)
     return ""
 
 
 def by_arm(place, arms, figure):
     """The median of each arm as a bar, and each run as a dot."""
+    from drawing import COLOURS
+
     for number, (arm, rounds) in enumerate(arms.items()):
         values = [figure(result) for result in rounds.values()]
         place.bar(number, statistics.median(values), label=arm, color=COLOURS[number % len(COLOURS)], alpha=0.75)
@@ -62,6 +58,8 @@ def by_arm(place, arms, figure):
 
 def along_sizes(place, arms, figure):
     """A line for each placement and policy, over the sizes of the cache."""
+    from drawing import COLOURS, MARKS
+
     lines = {}
     for rounds in arms.values():
         for result in rounds.values():

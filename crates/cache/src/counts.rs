@@ -18,6 +18,9 @@ pub struct Counts {
     pub cold_reads: u64,
     /// Blocks evicted by replacement.
     pub evictions: u64,
+    /// Misses of recognised streams, which passed the level: they placed and evicted nothing. Also
+    /// among the reads and writes.
+    pub streamed: u64,
     /// Blocks seen so far, if blocks are numbered by first reference: larger numbers are cold.
     pub known: u32,
 }
@@ -37,8 +40,23 @@ impl Counts {
             write_hits: self.write_hits + other.write_hits,
             cold_reads: self.cold_reads + other.cold_reads,
             evictions: self.evictions + other.evictions,
+            streamed: self.streamed + other.streamed,
             known: self.known.max(other.known),
         }
+    }
+
+    /// Counts a reference of a recognised stream, which the policy does not see. `cold`: the block
+    /// was never referenced before.
+    pub(crate) fn pass(&mut self, is_write: bool, hit: bool, cold: bool) {
+        if is_write {
+            self.writes += 1;
+            self.write_hits += u64::from(hit);
+        } else {
+            self.reads += 1;
+            self.read_hits += u64::from(hit);
+            self.cold_reads += u64::from(cold);
+        }
+        self.streamed += u64::from(!hit);
     }
 
     /// Read hits / reads: the hit ratio of the papers. 0 without reads.

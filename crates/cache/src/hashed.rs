@@ -121,6 +121,11 @@ impl HashedCache {
         self.policy.as_ref()
     }
 
+    /// The policy alone.
+    pub(crate) fn into_policy(self) -> Box<dyn Policy> {
+        self.policy
+    }
+
     /// What the last call evicted, in order.
     pub fn evicted(&self) -> &[Evicted] {
         &self.evicted
@@ -227,6 +232,21 @@ impl HashedCache {
         let left = self.handles.release(entry);
         self.drop_if_unknown(entry);
         Served { hit, frame: None, left }
+    }
+
+    /// A reference of a recognised stream, which the policy does not see. `cold`: see
+    /// [`reference`](Self::reference).
+    pub(crate) fn pass(
+        &mut self,
+        block: u64,
+        is_write: bool,
+        cold: impl FnOnce() -> bool,
+    ) -> Served {
+        self.start();
+        let frame = self.resident(block, None).map(|resident| resident.frame);
+        let hit = frame.is_some();
+        self.counts.pass(is_write, hit, !hit && cold());
+        Served { hit, frame, left: None }
     }
 
     /// Counts a read that was not served by [`reference`](Self::reference).
@@ -390,6 +410,33 @@ impl HashedCache {
         self.settle();
         self.counts.evictions += self.evicted.len() as u64;
         self.handles.grow_frames(capacity);
+    }
+
+    /// Replaces the policy by an empty one of the same capacity. The resident blocks keep their
+    /// handles and frames: the new policy is given them in the order in which the old one would
+    /// have evicted them. [`evicted`](Self::evicted) has those that it does not keep.
+    ///
+    /// The history of other blocks is lost, since no policy understands that of another one.
+    pub(crate) fn replace_policy(&mut self, mut policy: Box<dyn Policy>) {
+        self.start();
+        let residents = self.policy.residents();
+        (self.is_aware, self.hashes_blocks) = (policy.is_content_aware(), policy.names().is_some());
+        self.policy = policy;
+        self.policy.grow(self.handles.count());
+        self.last = None;
+        let all: Vec<Entry> = self.handles.entries().collect();
+        let ghosts = all.into_iter().filter(|&entry| self.handles.frame(entry).is_none());
+        for ghost in ghosts.collect::<Vec<_>>() {
+            self.handles.drop_handle(ghost);
+        }
+        for entry in residents {
+            if self.hashes_blocks {
+                self.policy.bind(entry, self.handles.slot(entry).block);
+            }
+            self.policy.place(entry, &mut self.out);
+            self.settle();
+        }
+        self.counts.evictions += self.evicted.len() as u64;
     }
 
     #[inline]

@@ -35,6 +35,7 @@ mod positions;
 mod reference;
 mod ring;
 mod snapshot;
+mod streams;
 pub mod topology;
 
 pub use cct::{Cct, CctCounts, Frames};
@@ -48,3 +49,4 @@ pub use level::{
 pub use policy::{Eviction, EvictionKind, Evictions, Policy};
 pub use reference::{Entry, Reference, WriteMode};
 pub use snapshot::{Snapshot, SnapshotError};
+pub use streams::Streams;

@@ -55,3 +55,10 @@ pub enum WriteMode {
     /// A write drops a resident copy, and what the policy remembers about the block.
     Invalidate,
 }
+
+impl WriteMode {
+    /// Whether a read or a write that misses brings its block into the level.
+    pub fn admits(self, is_write: bool) -> bool {
+        !is_write || self == Self::Allocate
+    }
+}

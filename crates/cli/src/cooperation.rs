@@ -9,7 +9,7 @@ use undercroft_sim::{DerivedEvictions, Evictions, Rule};
 use undercroft_trace::DenseTrace;
 
 use crate::error::Error;
-use crate::input::{SimulationOptions, TraceOptions, scheme};
+use crate::input::{SimulationOptions, TraceOptions};
 
 /// How the levels below the first learn of evictions, and what they do with them.
 #[derive(Args, Clone, Debug)]
@@ -50,19 +50,22 @@ impl CooperationOptions {
         self.evictions == Source::Exact
     }
 
+    /// Where evictions are known from, without those of a recorded client.
+    pub(crate) fn kind(&self) -> Evictions {
+        match self.evictions {
+            Source::Exact => Evictions::Exact,
+            Source::Estimate => Evictions::Estimated,
+            Source::Cct | Source::Told => Evictions::Derived(Arc::default()),
+        }
+    }
+
     /// The placements and schemes of a list such as `access,eviction,on-hit=keep,gl,d-hfa`; a part
     /// with `=` belongs to the one before it.
     pub(crate) fn rules(&self, simulation: &SimulationOptions) -> Result<Vec<Rule>, Error> {
-        let mut texts: Vec<String> = Vec::new();
-        for part in simulation.placement.split(',') {
-            match texts.last_mut() {
-                Some(last) if part.contains('=') => *last += &format!(",{part}"),
-                _ => texts.push(part.into()),
-            }
-        }
-        let rule = |text: &String| match scheme(text)? {
-            Some(scheme) => Ok(Rule::Scheme(scheme)),
-            None => self.placement(text).map(Rule::Placement),
+        let texts = Rule::split_list(&simulation.placement);
+        let rule = |text: &String| match text.parse()? {
+            Rule::Placement(placement) => self.placement(text, placement).map(Rule::Placement),
+            scheme => Ok(scheme),
         };
         let rules = texts.iter().map(rule).collect::<Result<Vec<_>, Error>>()?;
         if self.evictions == Source::Exact {
@@ -78,12 +81,9 @@ impl CooperationOptions {
         Ok(rules)
     }
 
-    fn placement(&self, text: &str) -> Result<Placement, Error> {
+    /// A placement with the threshold that is an option of its own.
+    fn placement(&self, text: &str, mut placement: Placement) -> Result<Placement, Error> {
         let usage = |what: String| Error::Usage(format!("--placement {text}: {what}"));
-        let mut placement: Placement =
-            text.parse().map_err(|e: undercroft_cache::placement::PlacementError| {
-                Error::Usage(format!("--placement {text}: {e}"))
-            })?;
         let Some(threshold) = self.reload_threshold else { return Ok(placement) };
         match &mut placement {
             Placement::Eviction(_) if text.contains("threshold=") => {

@@ -22,6 +22,8 @@ pub(crate) enum Error {
     Work(String),
     #[error(transparent)]
     Serve(#[from] undercroft_server::serve::ServeError),
+    #[error(transparent)]
+    Report(#[from] undercroft_report::Error),
     #[error("results: {0}")]
     Json(#[from] serde_json::Error),
     #[error("results: {0}")]

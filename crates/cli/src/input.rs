@@ -2,25 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use undercroft_cache::WriteMode;
 use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::SpecError;
-use undercroft_sim::Size;
 use undercroft_sim::characterize::{RequestCounter, watch};
+use undercroft_sim::{TraceInput, Warmup};
 use undercroft_text::Bytes;
-use undercroft_trace::{
-    BlockOptions, BlockStream, DenseTrace, Meta, OpenOptions, Reader, Unit, formats, open,
-};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, Meta, Reader, Unit};
 
 use crate::error::Error;
 use crate::progress::Reading;
-
-/// Block size where neither the command line nor the trace says another, in bytes.
-const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
 /// How a trace is read.
 #[derive(Args, Clone, Debug)]
@@ -39,14 +33,14 @@ pub(crate) struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// Everything that decides what is read, as text.
-    pub(crate) fn describe(&self) -> String {
-        format!("{self:?}")
+    /// How a trace is read, as libraries take it.
+    pub(crate) fn input(&self) -> TraceInput {
+        TraceInput { format: self.format.clone(), block: self.block.clone(), unit: self.unit }
     }
 
     /// Opens a trace, and says once which of its columns are not used.
     pub(crate) fn open(&self, path: &Path) -> Result<Box<dyn Reader>, Error> {
-        let reader = self.open_silently(path)?;
+        let reader = self.input().open(path)?;
         if !reader.unused().is_empty() {
             let columns = reader.unused().join(", ");
             note(&format!("{}: columns that are not used: {columns}", path.display()));
@@ -54,33 +48,9 @@ impl TraceOptions {
         Ok(reader)
     }
 
-    /// Opens a trace.
-    fn open_silently(&self, path: &Path) -> Result<Box<dyn Reader>, Error> {
-        if let Some(wanted) = &self.format {
-            let name = wanted.split(',').next().unwrap_or("");
-            if !formats().any(|format| format.name == name) {
-                let names: Vec<_> = formats().map(|format| format.name).collect();
-                let names = names.join(", ");
-                return Err(Error::Usage(format!("no trace format '{name}'; there are {names}")));
-            }
-        }
-        let opened = open(path, &OpenOptions { format: self.format.clone() });
-        opened.map_err(|error| match error {
-            // With a format given, it is its options that are wrong.
-            undercroft_trace::Error::Format(what) if self.format.is_some() => Error::Usage(what),
-            error => error.into(),
-        })
-    }
-
     /// The block size for an open trace, in bytes.
     pub(crate) fn block_bytes(&self, reader: &dyn Reader) -> Result<u32, Error> {
-        let Some(text) = &self.block else {
-            return Ok(reader.meta().block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES));
-        };
-        match text.parse() {
-            Ok(Size::Bytes(bytes)) if (512..=1 << 30).contains(&bytes) => Ok(bytes as u32),
-            _ => Err(Error::Usage(format!("--block {text}: expected 512 to 1GiB, as 8KiB"))),
-        }
+        self.input().block_bytes(reader).map_err(of_option)
     }
 
     /// Opens a trace as a stream of blocks, with their size in bytes.
@@ -98,7 +68,7 @@ impl TraceOptions {
 
     /// Opens a trace as a stream of blocks, without a remark about it.
     pub(crate) fn stream_silently(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
-        let reader = self.open_silently(path)?;
+        let reader = self.input().open(path)?;
         self.remark_on_block(path, reader.meta());
         self.stream_of(reader, BlockOptions::default())
     }
@@ -163,13 +133,7 @@ impl TraceOptions {
         reader: Box<dyn Reader>,
         options: BlockOptions,
     ) -> Result<(BlockStream, u32), Error> {
-        let block_bytes = self.block_bytes(reader.as_ref())?;
-        if self.unit.is_some() && reader.meta().unit == Unit::Bytes {
-            let why = format!("--unit: a {} trace has byte addresses", reader.meta().format);
-            return Err(Error::Usage(why));
-        }
-        let options = BlockOptions { block_bytes, unit_bytes: self.unit, ..options };
-        Ok((BlockStream::new(reader, &options)?, block_bytes))
+        self.input().stream(reader, options).map_err(of_option)
     }
 
     /// Reads a whole trace, with its block size in bytes.
@@ -188,13 +152,17 @@ impl TraceOptions {
         progress: impl FnMut(u64),
     ) -> Result<(DenseTrace, u32), Error> {
         let (stream, block_bytes) = self.stream(path, rate, false)?;
-        let trace = DenseTrace::load(stream, progress)?;
-        if trace.seen().records == 0 {
-            let what = format!("{}: the trace holds no requests", path.display());
-            return Err(undercroft_trace::Error::Format(what).into());
-        }
+        let trace = undercroft_sim::load(stream, path, progress)?;
         self.remark_on_numbers(path, trace.meta(), trace.seen().records, trace.divisor());
         Ok((trace, block_bytes))
+    }
+}
+
+/// An error that begins with the name of the option that is wrong.
+fn of_option(error: undercroft_sim::Error) -> Error {
+    match error {
+        undercroft_sim::Error::Request(what) => Error::Usage(format!("--{what}")),
+        error => error.into(),
     }
 }
 
@@ -262,49 +230,6 @@ fn write_mode(text: &str) -> Result<WriteMode, String> {
         "no-allocate" => Ok(WriteMode::NoAllocate),
         "invalidate" => Ok(WriteMode::Invalidate),
         _ => Err("expected allocate, no-allocate or invalidate".into()),
-    }
-}
-
-/// The start of a trace that is not counted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Warmup {
-    Records(u64),
-    Percent(f64),
-}
-
-impl Warmup {
-    /// In records, for a trace of so many, of which some must be left to count.
-    pub(crate) fn records(self, total: u64) -> Result<u64, Error> {
-        let records = match self {
-            Self::Records(records) => records,
-            Self::Percent(percent) => (total as f64 * percent / 100.0) as u64,
-        };
-        if records < total {
-            return Ok(records);
-        }
-        let why = format!("--warmup: the trace has {total} records, so nothing would be counted");
-        Err(Error::Usage(why))
-    }
-}
-
-impl FromStr for Warmup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| "expected a number of records or a share, as 10%".to_string();
-        match text.strip_suffix('%') {
-            None => text.parse().map(Self::Records).map_err(|e: std::num::ParseIntError| {
-                format!("{e}: expected a number of records or a share, as 10%")
-            }),
-            Some(percent) => {
-                let percent: f64 = percent.parse().map_err(wrong)?;
-                if (0.0..=100.0).contains(&percent) {
-                    Ok(Self::Percent(percent))
-                } else {
-                    Err("expected a share from 0% to 100%".into())
-                }
-            }
-        }
     }
 }
 

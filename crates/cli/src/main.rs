@@ -4,6 +4,7 @@
 //! Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod attach;
 mod clients;
 mod command;
@@ -11,7 +12,9 @@ mod cooperation;
 mod descriptors;
 mod error;
 mod hierarchy;
+mod http;
 mod input;
+mod lowest;
 mod progress;
 mod service;
 mod table;
@@ -45,6 +48,10 @@ enum Command {
     Curve(command::curve::Args),
     /// What a trace asks for: mix, working set, reuse distances, frequencies
     Characterize(command::characterize::Args),
+    /// What a cache below would be worth for a trace, and what to take, in words with their figures
+    Advise(Box<command::advise::Args>),
+    /// One page of HTML, with curves and tables, from the results of a sweep or another command
+    Report(command::report::Args),
     /// Look at, convert, filter and generate traces
     #[command(subcommand)]
     Trace(command::trace::Command),
@@ -61,6 +68,8 @@ enum Command {
     Unwritten(command::unwritten::Command),
     /// The counters of a running server
     Stats(command::stats::Args),
+    /// Change a volume of a running server: size of its cache, policy, placement, limits
+    Set(command::set::Args),
     /// Put load on a running server
     #[command(subcommand)]
     Bench(command::bench::Command),
@@ -80,6 +89,8 @@ fn main() -> ExitCode {
         Command::Sweep(args) => command::sweep::run(&args),
         Command::Curve(args) => command::curve::run(&args),
         Command::Characterize(args) => command::characterize::run(&args),
+        Command::Advise(args) => command::advise::run(&args),
+        Command::Report(args) => command::report::run(&args),
         Command::Trace(command) => command::trace::run(&command),
         Command::Serve(args) => command::serve::run(&args),
         Command::Replay(args) => command::replay::run(&args),
@@ -87,6 +98,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => command::attach::run(&args),
         Command::Unwritten(command) => command::unwritten::run(&command),
         Command::Stats(args) => command::stats::run(&args),
+        Command::Set(args) => command::set::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),
         Command::Completions(args) => {

@@ -1,6 +1,8 @@
-//! Tables and numbers as people read them.
+//! Tables as people read them, on a terminal.
 
 use std::io::{self, Write};
+
+pub(crate) use undercroft_report::{bytes, count, percent, word};
 
 use crate::error::Error;
 
@@ -52,49 +54,45 @@ impl Table {
     }
 }
 
-/// `1234567` as `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            text.push(',');
+/// A text in lines of at most 100 characters, the first after `first`, the others after `rest`. A
+/// number stays beside its unit.
+pub(crate) fn wrapped(text: &str, first: &str, rest: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let is_unit = ["%", "KiB", "MiB", "GiB", "TiB"].iter().any(|unit| word.starts_with(unit));
+        match words.last_mut() {
+            Some(number) if is_unit => *number += &format!(" {word}"),
+            _ => words.push(word.to_owned()),
         }
-        text.push(digit);
     }
-    text
-}
-
-/// A ratio as `32.83 %`.
-pub(crate) fn percent(ratio: f64) -> String {
-    format!("{:.2} %", 100.0 * ratio)
-}
-
-/// A number of bytes as `3.9 MiB`.
-pub(crate) fn bytes(number: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = number as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
+    let mut lines = vec![first.to_owned()];
+    let mut is_begun = false;
+    for word in &words {
+        let line = lines.last_mut().expect("there is a first line");
+        if is_begun && line.chars().count() + 1 + word.chars().count() > 100 {
+            lines.push(format!("{rest}{word}"));
+        } else {
+            if is_begun {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_begun = true;
+        }
     }
-    let digits = usize::from(unit > 0 && value < 100.0 && value.fract() != 0.0);
-    format!("{value:.digits$} {}", units[unit])
+    lines.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, count};
+    use super::wrapped;
 
     #[test]
-    fn numbers_as_people_read_them() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(bytes(512), "512 B");
-        assert_eq!(bytes(4096), "4 KiB");
-        assert_eq!(bytes(4_096_000), "3.9 MiB");
-        assert_eq!(bytes(200 << 30), "200 GiB");
+    fn lines_of_a_text() {
+        let text = wrapped(&"word ".repeat(30), "* ", "  ");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), &lines[1][..6]), (2, "  word"));
+        assert!(lines.iter().all(|line| line.len() <= 100) && lines[0].starts_with("* word"));
+        let text = wrapped(&"at 3.95 %, ".repeat(30), "", "");
+        assert!(text.lines().all(|line| !line.starts_with('%')), "{text}");
     }
 }

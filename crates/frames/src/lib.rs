@@ -17,6 +17,7 @@
 //!    Anonymous pages are zero at first, so that all bytes are initialised at all times.
 //! 3. *Counts.* `counts[i]` is the number of handles to frame `i`; 0 exactly while it is on the
 //!    free list. A handle is made by the free list (0 to 1), or from another handle (`clone`).
+//!    Frames beyond the limit of their pool are free on a list of their own, which makes none.
 //! 4. *Exclusion.* A `FrameMut` is the only handle of its frame: it comes from the free list, or
 //!    from a `Frame` that found the count at 1, and it cannot be cloned. Nobody can make a second
 //!    handle meanwhile, since that takes a first one.
@@ -26,9 +27,11 @@
 mod heap;
 mod memory;
 mod pool;
+mod pools;
 mod prepare;
 mod sync;
 
 pub use heap::HugePageHeap;
 pub use memory::{Memory, MemoryError};
 pub use pool::{Frame, FrameMut, Pool};
+pub use pools::Pools;

@@ -2,11 +2,14 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 use crate::pool::Pool;
 use crate::prepare::prepare;
@@ -47,8 +50,10 @@ pub struct Memory(pub(crate) Arc<Mapping>);
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
-    /// Bytes given to pools so far. They are never taken back: shares are fixed at the start.
+    /// Bytes given to pools so far. They are never taken back.
     given: Mutex<usize>,
+    /// Whether a part was given back to the system, after which nothing more is prepared.
+    is_cut: AtomicBool,
 }
 
 // SAFETY: the mapping is plain memory, valid from any thread until it is dropped. The pointer is
@@ -79,7 +84,12 @@ impl Memory {
         let _ = unsafe { madvise(address, rounded, Advice::LinuxHugepage) };
         let base = NonNull::new(address.cast())
             .ok_or_else(|| refused(io::Error::other("the system mapped the address zero")))?;
-        Ok(Self(Arc::new(Mapping { base, bytes: rounded, given: Mutex::new(0) })))
+        Ok(Self(Arc::new(Mapping {
+            base,
+            bytes: rounded,
+            given: Mutex::new(0),
+            is_cut: AtomicBool::new(false),
+        })))
     }
 
     /// Gives a part of the budget to a pool of `count` frames of `frame_bytes` each.
@@ -119,7 +129,8 @@ impl Memory {
         let bytes = self.0.bytes;
         thread.spawn(move || {
             let done = prepare(&mapping);
-            if done < bytes && mapping.strong_count() > 0 {
+            let is_wanted = |mapping: Arc<Mapping>| !mapping.is_cut.load(Ordering::Relaxed);
+            if done < bytes && mapping.upgrade().is_some_and(is_wanted) {
                 short(done);
             }
             done
@@ -137,10 +148,34 @@ impl Mapping {
         self.bytes
     }
 
+    /// Gives the whole pages within a part of a pool, whose first byte is at `pool`, back to the
+    /// system. Nobody may hold a frame of that part; its bytes are zero afterwards.
+    pub(crate) fn give_back(&self, pool: NonNull<u8>, part: Range<usize>) {
+        let start = pool.as_ptr().addr() - self.base.as_ptr().addr();
+        let (from, to) = (start + part.start, start + part.end);
+        assert!(from <= to && to <= self.bytes, "a part of the mapping");
+        self.is_cut.store(true, Ordering::Relaxed);
+        // Beside the part lie frames in use: a page is given back as a whole.
+        let page = page_size();
+        let (from, to) = (from.next_multiple_of(page), to / page * page);
+        if from < to {
+            // SAFETY: whole pages within the mapping, which starts with a page. The caller's lock
+            // keeps their frames from being given out, and nobody holds one. They read as zeroes
+            // afterwards, and so stay initialised (rule 2).
+            let _ = unsafe {
+                let start = self.base.add(from).as_ptr().cast();
+                madvise(start, to - from, Advice::LinuxDontNeed)
+            };
+        }
+    }
+
     /// Takes a huge page, the one `at` so many bytes from the start, from the system: whether it
-    /// could be had.
+    /// could be had. Not after a part was given back.
     pub(crate) fn populate(&self, at: usize) -> bool {
         assert!(at % HUGE_PAGE_BYTES == 0 && at < self.bytes, "a huge page of the mapping");
+        if self.is_cut.load(Ordering::Relaxed) {
+            return false;
+        }
         // SAFETY: the page lies within the mapping, whose base is page-aligned and whose length is
         // a multiple of a huge page. The advice changes no content, whoever writes there meanwhile.
         let advised = unsafe {

@@ -21,9 +21,21 @@ struct Inner {
     base: NonNull<u8>,
     frame_bytes: usize,
     counts: Box<[AtomicU32]>,
-    free: Mutex<Vec<u32>>,
+    /// Frames from this number on are no longer given out. Changed under the lock of `free`.
+    limit: AtomicU32,
+    free: Mutex<Free>,
     /// Keeps the memory mapped (rule 1).
-    _mapping: Arc<Mapping>,
+    mapping: Arc<Mapping>,
+}
+
+/// The frames in nobody's hands.
+struct Free {
+    /// Those below the limit.
+    ready: Vec<u32>,
+    /// Those from the limit on.
+    retired: Vec<u32>,
+    /// Whether the memory from the limit on was given back to the system.
+    is_given_back: bool,
 }
 
 // SAFETY: `base` points to memory that `_mapping` keeps, and that is reached only through handles
@@ -37,13 +49,15 @@ impl Pool {
     pub(crate) fn new(m: Arc<Mapping>, base: NonNull<u8>, count: u32, frame_bytes: usize) -> Self {
         let counts = (0..count).map(|_| AtomicU32::new(0)).collect();
         // Taken from the end: the low frames first, so that a small cache stays in few pages.
-        let free = Mutex::new((0..count).rev().collect());
-        Self(Arc::new(Inner { base, frame_bytes, counts, free, _mapping: m }))
+        let ready = (0..count).rev().collect();
+        let free = Mutex::new(Free { ready, retired: Vec::new(), is_given_back: false });
+        let limit = AtomicU32::new(count);
+        Self(Arc::new(Inner { base, frame_bytes, counts, limit, free, mapping: m }))
     }
 
     /// A free frame for writing, with whatever it held last; `None` while all are in use.
     pub fn take(&self) -> Option<FrameMut> {
-        let index = self.0.free().pop()?;
+        let index = self.0.free().ready.pop()?;
         // Rule 3, 0 to 1. The free list's lock orders this after the last handle's end.
         self.0.counts[index as usize].store(1, Ordering::Relaxed);
         // Rule 1: the strong count that a frame in use owns; `Handle::drop` takes it back.
@@ -55,12 +69,54 @@ impl Pool {
 
     /// Frames that are in nobody's hands just now.
     pub fn free_count(&self) -> usize {
-        self.0.free().len()
+        self.0.free().ready.len()
     }
 
-    /// Frames in all.
+    /// Frames that are given out, or may be.
     pub fn count(&self) -> u32 {
-        self.0.counts.len() as u32
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of frames that are given out; at most those that the pool was made with.
+    /// Frames beyond it stay valid as long as somebody holds them. Returns the number of frames
+    /// now.
+    pub fn resize(&self, count: u32) -> u32 {
+        let mut free = self.0.free();
+        let (before, after) = (self.count(), count.min(self.0.counts.len() as u32));
+        self.0.limit.store(after, Ordering::Relaxed);
+        let Free { ready, retired, is_given_back } = &mut *free;
+        if after < before {
+            retired.extend(ready.iter().filter(|&&index| index >= after));
+            ready.retain(|&index| index < after);
+            *is_given_back = false;
+        } else {
+            ready.extend(retired.iter().rev().filter(|&&index| index < after));
+            retired.retain(|&index| index >= after);
+        }
+        after
+    }
+
+    /// Frames beyond the number in use whose memory is not the system's yet.
+    pub fn surplus(&self) -> u32 {
+        let is_given_back = self.0.free().is_given_back;
+        if is_given_back { 0 } else { self.0.counts.len() as u32 - self.count() }
+    }
+
+    /// Gives the memory of the frames beyond the number in use back to the system, when nobody
+    /// holds any of them. Returns whether that is done.
+    pub fn give_back(&self) -> bool {
+        let mut free = self.0.free();
+        let (limit, all) = (self.count(), self.0.counts.len() as u32);
+        if free.retired.len() < (all - limit) as usize {
+            return false;
+        }
+        if !free.is_given_back && limit < all {
+            let at = |index: u32| index as usize * self.0.frame_bytes;
+            // Under the lock, so that none of these frames is given out meanwhile (rule 4).
+            self.0.mapping.give_back(self.0.base, at(limit)..at(all));
+        }
+        free.is_given_back = true;
+        true
     }
 
     /// Bytes of a frame.
@@ -70,8 +126,18 @@ impl Pool {
 }
 
 impl Inner {
-    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back a frame whose last handle is gone.
+    fn take_back(&self, index: u32) {
+        let mut free = self.free();
+        if index < self.limit.load(Ordering::Relaxed) {
+            free.ready.push(index);
+        } else {
+            free.retired.push(index);
+        }
     }
 }
 
@@ -126,7 +192,7 @@ impl Drop for Handle {
         // Rule 5: what the other handles read happened before the next owner writes. A fence would
         // do, but ThreadSanitizer knows nothing of fences.
         self.count().load(Ordering::Acquire);
-        self.inner().free().push(self.index);
+        self.inner().take_back(self.index);
         // SAFETY: `take` forgot one `Arc` of this pool for the frame, which is now free again.
         // Since another thread may take the frame at once and forget its own, only the number
         // of counts matters, not which is whose.
@@ -187,6 +253,12 @@ impl Frame {
         } else {
             Err(self)
         }
+    }
+
+    /// Whether its pool has shrunk, and no longer gives this frame out: its holder should move what
+    /// is in it elsewhere.
+    pub fn is_surplus(&self) -> bool {
+        self.handle.index >= self.handle.inner().limit.load(Ordering::Relaxed)
     }
 
     /// Whether others hold the frame too.

@@ -97,9 +97,10 @@ pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};
 pub use rustls::ServerConfig as ServerTlsConfig;
-pub use server::{Listener, Server, ServerOptions};
+pub use server::{Listener, Server, ServerOptions, UnixSocket};
 pub use service::{
-    Context, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request, Session,
+    Context, Credentials, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request,
+    Session,
 };
 pub use tls::{ClientTlsFiles, Tls, TlsError, TlsFiles, TlsKeys};
 pub use undercroft_text::{Endpoint, Uri, UriError};

@@ -14,12 +14,13 @@ mod negotiating;
 mod offer;
 mod patience;
 mod purse;
+mod refusals;
 mod threads;
 mod transmission;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,11 +36,12 @@ use crate::task_queue::Stop;
 use crate::tls::Tls;
 use crate::wire::REP_ERR_POLICY;
 
-pub use listen::Listener;
+pub use listen::{Listener, UnixSocket};
 
 use handshake::{Handshake, Opened};
 use lines::Lines;
 use negotiating::Negotiating;
+use refusals::{RefusalLog, Refused};
 use threads::Threads;
 use transmission::Transmission;
 
@@ -123,6 +125,7 @@ struct Inner {
     lines: Lines,
     /// Number of connections that were refused.
     refused: AtomicU64,
+    refusals: RefusalLog,
     next_id: AtomicU64,
     threads: Threads,
 }
@@ -176,6 +179,7 @@ impl Server {
             serving: Mutex::default(),
             lines: Lines::default(),
             refused: AtomicU64::new(0),
+            refusals: RefusalLog::default(),
             next_id: AtomicU64::new(0),
             threads,
         };
@@ -205,16 +209,10 @@ impl Server {
     /// Why the connection ended, unless the client left regularly. No action is needed.
     pub async fn attend(&self, transport: impl Transport, peer: Peer) -> Result<(), Ended> {
         let _counted = Counted::new(&self.inner);
-        let refused = AtomicBool::new(false);
-        let opened = self.negotiate(transport, peer, &refused).await;
-        let is_refused = match &opened {
-            Ok(Some(_)) => false,
-            Ok(None) => refused.into_inner(),
-            // Errors of TLS are of this kind; others mean that the client has left.
-            Err(Ended::Io(error)) => error.kind() == ErrorKind::InvalidData || refused.into_inner(),
-            Err(_) => true,
-        };
-        self.inner.refused.fetch_add(u64::from(is_refused), Ordering::Relaxed);
+        let refused = Mutex::new(Refused::default());
+        let opened = self.negotiate(transport, peer.clone(), &refused).await;
+        let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.note_refusal(&opened, refused, peer);
         let Some(opened) = opened? else { return Ok(()) };
         tracing::debug!(peer = opened.peer.address, export = opened.export, "connected");
         let Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } = opened;
@@ -227,13 +225,44 @@ impl Server {
         Ok(())
     }
 
+    /// Counts and logs a connection that was refused something that it needs, or had no right to.
+    fn note_refusal(
+        &self,
+        opened: &Result<Option<Opened<'_>>, Ended>,
+        refused: Refused,
+        peer: Peer,
+    ) {
+        let (is_refused, other) = match opened {
+            Ok(Some(_)) => (refused.is_denied, None),
+            Ok(None) => (refused.is_needed, None),
+            // Errors of TLS are of this kind; others mean that the client has left.
+            Err(Ended::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                (true, Some(format!("TLS: {error}")))
+            }
+            Err(Ended::Io(_)) => (refused.is_needed, None),
+            Err(error) => (true, Some(error.to_string())),
+        };
+        self.inner.refused.fetch_add(u64::from(is_refused), Ordering::Relaxed);
+        let other = other.map(|why| (peer, String::new(), why));
+        if let Some((peer, export, why)) = refused.last.or(other).filter(|_| is_refused) {
+            self.inner.refusals.note(&peer, &export, &why);
+        }
+    }
+
+    /// Logs an attempt that was refused elsewhere in the program together with those of NBD, of
+    /// which some are named each minute and the others counted: who, what was wanted, and why it
+    /// was refused.
+    pub fn log_refusal(&self, peer: &Peer, what: &str, why: &str) {
+        self.inner.refusals.note(peer, what, why);
+    }
+
     /// Negotiates within the limits; `refused` is set if the client was refused something that it
     /// needs. Returns `None` if the client or the server ends the handshake.
     async fn negotiate(
         &self,
         transport: impl Transport,
         peer: Peer,
-        refused: &AtomicBool,
+        refused: &Mutex<Refused>,
     ) -> Result<Option<Opened<'_>>, Ended> {
         let place = self.inner.negotiating.enter();
         let link = Link::new(Box::new(transport));

@@ -5,6 +5,7 @@
 //! offered, the payload is complete and within the limits. A request is answered through its reply
 //! handle, at once or later, from any thread and in any order.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::command::{Command, Flags};
@@ -15,10 +16,25 @@ use crate::reply::Reply;
 pub struct Peer {
     /// Its address, for logs: `127.0.0.1:40612`, or `unix:PATH (pid 4711)`.
     pub address: String,
+    /// Its address without the port, if it came over TCP. An IPv4 client is known by its IPv4
+    /// address on a listener for IPv6, too.
+    pub ip: Option<IpAddr>,
+    /// Who connected, if it came over a unix socket.
+    pub credentials: Option<Credentials>,
     /// Common name of its verified client certificate, if it showed one.
     pub certificate: Option<String>,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
+}
+
+/// The user and the group of a process when it connected to a unix socket, as the kernel tells
+/// them. Those of another user namespace have the overflow numbers, mostly 65534.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Number of the effective user.
+    pub user: u32,
+    /// Number of the effective group; supplementary groups are not known.
+    pub group: u32,
 }
 
 /// Why an export cannot be opened.

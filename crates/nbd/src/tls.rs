@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::server::certificate::expires;
+use crate::server::certificate::validity;
 
 /// Whether connections are encrypted.
 #[derive(Clone, Debug, Default)]
@@ -79,17 +79,24 @@ pub struct TlsFiles {
 
 /// The error of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {what}", path.display())]
+#[error("{role} {}: {what}", path.display())]
 pub struct TlsError {
+    /// What the file is for.
+    role: &'static str,
     path: PathBuf,
     what: String,
 }
 
 impl TlsError {
-    fn at(path: &Path) -> impl Fn(&dyn fmt::Display) -> TlsError {
-        move |what| TlsError { path: path.to_owned(), what: what.to_string() }
+    fn at(role: &'static str, path: &Path) -> impl Fn(&dyn fmt::Display) -> TlsError {
+        move |what| TlsError { role, path: path.to_owned(), what: what.to_string() }
     }
 }
+
+/// What the files are for, as the options are called.
+const CERTIFICATE: &str = "certificate";
+const KEY: &str = "key";
+const ROOTS: &str = "roots";
 
 impl TlsFiles {
     /// Loads the files, for TLS 1.2 and 1.3.
@@ -97,7 +104,7 @@ impl TlsFiles {
     /// # Errors
     /// The file that cannot be read, or has no usable content.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let at_key = TlsError::at(&self.key);
+        let at_key = TlsError::at(KEY, &self.key);
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| at_key(&error))?;
@@ -106,14 +113,37 @@ impl TlsFiles {
             Some(path) => {
                 let roots = Arc::new(load_roots(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let verifier = verifier.build().map_err(|error| TlsError::at(path)(&error))?;
+                let verifier =
+                    verifier.build().map_err(|error| TlsError::at(ROOTS, path)(&error))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let certificates = load_certificates(&self.certificates)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| at_key(&error))?;
-        let config = builder.with_single_cert(certificates, key).map_err(|error| at_key(&error))?;
-        Ok(Arc::new(config))
+        let certificates = load_certificates(CERTIFICATE, &self.certificates)?;
+        let config = builder.with_single_cert(certificates, load_key(&self.key)?);
+        Ok(Arc::new(config.map_err(|error| misfit(&self.key, &self.certificates, &error))?))
+    }
+
+    /// What is wrong with the time of the certificates, one line for each that is not valid `now`
+    /// (in seconds since 1970): others will refuse it, or it is refused here.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has no usable content.
+    pub fn untimely(&self, now: i64) -> Result<Vec<String>, TlsError> {
+        let roots = self.client_roots.as_deref().map(|path| (ROOTS, path));
+        let mut lines = Vec::new();
+        for (role, path) in roots.into_iter().chain([(CERTIFICATE, &*self.certificates)]) {
+            for valid in load_certificates(role, path)?.iter().filter_map(|one| validity(one)) {
+                let (begin, end) = (valid.not_before, valid.not_after);
+                if end.timestamp() < now {
+                    let what = format!("has expired: it was valid until {end}");
+                    lines.push(TlsError::at(role, path)(&what).to_string());
+                } else if begin.timestamp() > now {
+                    let what = format!("is not valid yet, only from {begin}; check the clock, too");
+                    lines.push(TlsError::at(role, path)(&what).to_string());
+                }
+            }
+        }
+        Ok(lines)
     }
 
     /// When the first of the certificates expires, in seconds since 1970.
@@ -121,9 +151,10 @@ impl TlsFiles {
     /// # Errors
     /// The file cannot be read, or has no usable content.
     pub fn expire(&self) -> Result<i64, TlsError> {
-        let certificates = load_certificates(&self.certificates)?;
-        let times = certificates.iter().filter_map(|certificate| expires(certificate));
-        times.min().ok_or_else(|| TlsError::at(&self.certificates)(&"holds no certificate"))
+        let certificates = load_certificates(CERTIFICATE, &self.certificates)?;
+        let times = certificates.iter().filter_map(|one| validity(one));
+        let first = times.map(|valid| valid.not_after.timestamp()).min();
+        first.ok_or_else(|| TlsError::at(CERTIFICATE, &self.certificates)(&NO_CERTIFICATE))
     }
 }
 
@@ -144,15 +175,15 @@ impl ClientTlsFiles {
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::at(&self.roots)(&error))?
+            .map_err(|error| TlsError::at(ROOTS, &self.roots)(&error))?
             .with_root_certificates(load_roots(&self.roots)?);
         let config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificates, key_path)) => {
-                let at = TlsError::at(key_path);
-                let key = PrivateKeyDer::from_pem_file(key_path).map_err(|error| at(&error))?;
-                let certificates = load_certificates(certificates)?;
-                builder.with_client_auth_cert(certificates, key).map_err(|error| at(&error))?
+                let key = load_key(key_path)?;
+                let chain = load_certificates(CERTIFICATE, certificates)?;
+                let config = builder.with_client_auth_cert(chain, key);
+                config.map_err(|error| misfit(key_path, certificates, &error))?
             }
         };
         Ok(Arc::new(config))
@@ -164,20 +195,66 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// What a file that should have certificates lacks.
+const NO_CERTIFICATE: &str = "holds no certificate in PEM, which begins with `-----BEGIN \
+                              CERTIFICATE-----`";
+
 /// All certificates of a PEM file; at least one.
-fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let at = TlsError::at(path);
+fn load_certificates(
+    role: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let at = TlsError::at(role, path);
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| at(&error))?;
-    if certificates.is_empty() { Err(at(&"holds no certificate")) } else { Ok(certificates) }
+        .map_err(|error| at(&in_words(&error)))?;
+    if certificates.is_empty() { Err(at(&NO_CERTIFICATE)) } else { Ok(certificates) }
+}
+
+/// The first private key of a PEM file.
+fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let at = TlsError::at(KEY, path);
+    PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        // A text of one key is short; what is not text has no such line.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let is_encrypted = |line: &str| line.contains("ENCRYPTED");
+        match (text.lines().position(is_encrypted), &error) {
+            (Some(before), _) => at(&format!(
+                "line {}: is encrypted with a passphrase; `openssl pkey -in FILE -out NEW` writes \
+                 it without one, for a file that only the server may read",
+                before + 1
+            )),
+            (None, pem::Error::NoItemsFound) => at(&"holds no private key in PEM, which begins \
+                                                     with `-----BEGIN PRIVATE KEY-----`"),
+            (None, error) => at(&in_words(error)),
+        }
+    })
+}
+
+/// An error of a file, without the name of its kind.
+fn in_words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
+/// Why a certificate and a key cannot be used together.
+fn misfit(key: &Path, certificates: &Path, error: &rustls::Error) -> TlsError {
+    let at = TlsError::at(KEY, key);
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            at(&format!("does not belong to the first certificate of {}", certificates.display()))
+        }
+        error => at(error),
+    }
 }
 
 /// The certificates of a PEM file as roots.
 fn load_roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in load_certificates(path)? {
-        roots.add(certificate).map_err(|error| TlsError::at(path)(&error))?;
+    for certificate in load_certificates(ROOTS, path)? {
+        roots.add(certificate).map_err(|error| TlsError::at(ROOTS, path)(&error))?;
     }
     Ok(roots)
 }

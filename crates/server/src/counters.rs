@@ -349,6 +349,9 @@ pub struct Stats {
     pub cold_reads: u64,
     /// Blocks evicted by replacement.
     pub evictions: u64,
+    /// Blocks read or written past the cache, because they belong to a recognised stream and were
+    /// not resident.
+    pub streamed: u64,
     /// Read hits that had to wait: the block was being fetched for another request, being written,
     /// or not read again since a warm restart.
     pub joined_reads: u64,
@@ -421,6 +424,7 @@ impl Stats {
         self.write_hits += counts.write_hits;
         self.cold_reads += counts.cold_reads;
         self.evictions += counts.evictions;
+        self.streamed += counts.streamed;
         self.joined_reads += own.joined_reads;
         self.served_around += own.served_around;
         self.prefetched += own.prefetched;
@@ -441,6 +445,7 @@ impl Stats {
         self.write_hits += other.write_hits;
         self.cold_reads += other.cold_reads;
         self.evictions += other.evictions;
+        self.streamed += other.streamed;
         self.joined_reads += other.joined_reads;
         self.served_around += other.served_around;
         self.prefetched += other.prefetched;

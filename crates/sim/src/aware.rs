@@ -8,7 +8,7 @@ use undercroft_cache::topology::{AwareCounts, Pair};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::combinations::Combination;
-use crate::drive::{Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::{Config, Error, LevelConfig, Outcome};
 
 /// The beliefs of a content-aware level: how often they were wrong, and what the knowledge cost.
@@ -48,10 +48,10 @@ pub(crate) fn is_aware(level: &LevelConfig) -> bool {
 ///
 /// # Errors
 /// A level or the combination cannot be simulated, or a spooled trace cannot be read back.
-pub(crate) fn simulate_aware(
+pub(crate) fn simulate_aware<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
     let stopwatch = Stopwatch::start();
     let mut pair = build(trace, config)?;

@@ -6,7 +6,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, OnHit, Placement};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 
-use crate::{Error, Evictions, LevelConfig};
+use crate::{Error, Evictions, LevelConfig, Lowest};
 
 /// A configured simulation: the parts that can contradict each other.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Combination<'a> {
     pub lower: &'a [LevelConfig],
     pub evictions: Evictions,
     pub write_mode: WriteMode,
+    /// What the lowest level does beside replacement.
+    pub lowest: Lowest,
     /// Whether several clients or servers are simulated.
     pub has_clients: bool,
     pub has_clock: bool,
@@ -143,6 +145,26 @@ const REFUSALS: &[Refusal] = &[
             )
         },
     },
+    Refusal {
+        applies: |asked| {
+            !asked.lowest.is_plain() && (!asked.is_access() || asked.aware().is_some())
+        },
+        why: |_| {
+            "--stream-cutoff, --write-back: counted for a lowest level that places blocks at the \
+             access and does not go by what others hold; use --placement access and another policy"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| {
+            asked.lowest.write_back.is_some() && asked.write_mode == WriteMode::Invalidate
+        },
+        why: |_| {
+            "--write-back with --write-mode invalidate: writes leave nothing in the cache that \
+             could be written later; use allocate or no-allocate"
+                .into()
+        },
+    },
 ];
 
 impl Combination<'_> {
@@ -235,7 +257,7 @@ impl Combination<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Combination, REFUSALS, RuleKind};
-    use crate::{Evictions, LevelConfig};
+    use crate::{Evictions, LevelConfig, Lowest};
     use undercroft_cache::WriteMode;
     use undercroft_cache::placement::Placement;
 
@@ -280,6 +302,11 @@ mod tests {
             row(&[], "access", |asked| {
                 asked.rule = RuleKind::Scheme("demote");
                 asked.write_mode = WriteMode::NoAllocate;
+            }),
+            row(&["lru", "mq"], "gl", |asked| asked.lowest.stream_cutoff_bytes = 1),
+            row(&["lru"], "access", |asked| {
+                asked.lowest = Lowest { write_back: Some(Default::default()), ..asked.lowest };
+                asked.write_mode = WriteMode::Invalidate;
             }),
         ];
         assert!(rows.iter().enumerate().all(|(at, row)| *row == Some(at)), "{rows:?}");

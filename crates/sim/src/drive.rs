@@ -11,6 +11,27 @@ use undercroft_trace::{DenseTrace, Ref};
 
 use crate::{Error, Outcome};
 
+/// What a callback for progress answers: nothing, or whether the simulation goes on.
+pub trait Proceed {
+    /// The answer, as an error if the simulation is to stop.
+    ///
+    /// # Errors
+    /// The simulation is to stop, for this reason.
+    fn proceed(self) -> Result<(), Error>;
+}
+
+impl Proceed for () {
+    fn proceed(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Proceed for Result<(), Error> {
+    fn proceed(self) -> Result<(), Error> {
+        self
+    }
+}
+
 /// Caches that are driven by references.
 pub(crate) trait Topology {
     /// Serves references in order; the first has the number `at` in the trace, counted from 0.
@@ -21,15 +42,15 @@ pub(crate) trait Topology {
 }
 
 /// Drives caches through a whole trace. The counts are reset after `warmup` references. `progress`
-/// is called with the references done so far.
+/// is called with the references done so far, after each chunk of the trace.
 ///
 /// # Errors
-/// A spooled trace cannot be read back.
-pub(crate) fn drive(
+/// A spooled trace cannot be read back, or `progress` stops the simulation.
+pub(crate) fn drive<P: Proceed>(
     trace: &DenseTrace,
     warmup: u64,
     topology: &mut dyn Topology,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<(), Error> {
     let mut chunks = trace.forward();
     while let Some((start, chunk)) = chunks.next()? {
@@ -41,7 +62,7 @@ pub(crate) fn drive(
             topology.restart_counts();
         }
         topology.serve(cut, after);
-        progress(end);
+        progress(end).proceed()?;
     }
     Ok(())
 }

@@ -9,6 +9,9 @@ pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] undercroft_trace::Error),
+    /// Whoever asked for the simulation stopped it.
+    #[error("stopped")]
+    Stopped,
     /// The request is invalid; the message gives the reason and a valid request.
     #[error("{0}")]
     Request(String),

@@ -13,9 +13,12 @@ use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::aware::{is_aware, simulate_aware};
-use crate::drive::{Stopwatch, Topology, drive};
+use crate::combinations::Combination;
+use crate::drive::{Proceed, Stopwatch, Topology, drive};
+use crate::lowest::LowestLevel;
 use crate::{
-    AwareReport, ClientsOutcome, CooperationOutcome, Error, MovementOutcome, TimedOutcome,
+    AwareReport, ClientsOutcome, CooperationOutcome, Error, Lowest, MovementOutcome, TimedOutcome,
+    WriteBackCounts,
 };
 
 /// The configuration of a level.
@@ -28,7 +31,7 @@ pub struct LevelConfig {
 }
 
 /// The configuration of a simulation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// Levels, the one nearest to the application first.
     pub levels: Vec<LevelConfig>,
@@ -36,6 +39,8 @@ pub struct Config {
     pub write_mode: WriteMode,
     /// Records at the start of the trace that are simulated but not counted.
     pub warmup_records: u64,
+    /// What the lowest level does beside replacement.
+    pub lowest: Lowest,
 }
 
 /// The outcome of a simulation.
@@ -49,6 +54,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Processor time of the simulation, without reading the trace.
     pub cpu: Duration,
+    /// The blocks that write-back writes at the lowest level; `None` if it is write-through.
+    pub write_back: Option<WriteBackCounts>,
     /// Further counts of levels that cooperate; `None` with access-based placement.
     pub cooperation: Option<CooperationOutcome>,
     /// Further counts of several clients; `None` with one client.
@@ -93,21 +100,28 @@ impl Outcome {
         levels.map(|level| level.reloads).sum()
     }
 
-    /// Blocks written to disk: every level is write-through.
+    /// Blocks written to disk. Every level is write-through, except for the lowest one with
+    /// write-back.
     pub fn disk_writes(&self) -> u64 {
-        self.levels.last().map_or(0, |bottom| bottom.writes)
+        let through = self.levels.last().map_or(0, |bottom| bottom.writes);
+        self.write_back.map_or(through, |counts| counts.written())
     }
 }
 
 /// Runs the levels over the whole trace. `progress` is called with the references done so far.
 ///
 /// # Errors
-/// A level cannot be made, or a spooled trace cannot be read back.
-pub fn simulate(
+/// A level cannot be made, a spooled trace cannot be read back, or `progress` stops it.
+pub fn simulate<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
+    if !config.lowest.is_plain() {
+        let (first, write_mode) = (&config.levels[..], config.write_mode);
+        let asked = Combination { first, write_mode, ..Combination::default() };
+        Combination { lowest: config.lowest, ..asked }.check()?;
+    }
     if config.levels.iter().any(is_aware) {
         return simulate_aware(trace, config, progress);
     }
@@ -116,7 +130,8 @@ pub fn simulate(
     let mut levels = Levels::new(trace, config, config.levels.len(), None)?;
     drive(trace, warmup, &mut levels, &mut progress)?;
     let counts = levels.levels.iter().map(|level| *level.counts()).collect();
-    Ok(stopwatch.outcome(trace.len(), counts))
+    let write_back = levels.lowest.as_ref().and_then(LowestLevel::written);
+    Ok(Outcome { write_back, ..stopwatch.outcome(trace.len(), counts) })
 }
 
 /// Finds the references that will reach the level below the first `above` levels, for OPT.
@@ -131,10 +146,16 @@ fn references_below(
         return Err(Error::Request(why.into()));
     }
     let mut coming = Vec::new();
+    let is_lowest = above + 1 == config.levels.len();
+    let mut streams = config.lowest.streams().filter(|_| is_lowest);
     let mut keep = |refs: &[Reference]| {
-        // A write that does not allocate is not a reference for the policy.
-        let counted = |r: &&Reference| config.write_mode == WriteMode::Allocate || !r.is_write();
-        coming.extend(refs.iter().filter(counted).map(|r| r.entry()));
+        // Neither a write that does not allocate nor a stream is a reference for the policy.
+        let mut counted = |r: &&Reference| {
+            let name = trace.names().name(r.entry());
+            let is_streamed = streams.as_mut().is_some_and(|streams| streams.note(name));
+            config.write_mode.admits(r.is_write()) && !is_streamed
+        };
+        coming.extend(refs.iter().filter(&mut counted).map(|r| r.entry()));
     };
     let mut levels = Levels::new(trace, config, above, Some(&mut keep))?;
     drive(trace, 0, &mut levels, &mut |_| ())?;
@@ -150,6 +171,8 @@ struct Levels<'a> {
     /// Block numbers are below this.
     entries: u32,
     bottom: Option<Sink<'a>>,
+    /// What the last level does beside replacement, if it is the lowest one.
+    lowest: Option<LowestLevel<'a>>,
     refs: Vec<Reference>,
     below: Vec<Reference>,
 }
@@ -159,7 +182,7 @@ impl<'a> Levels<'a> {
     /// above run once over the trace to find them. `bottom` receives the references that reach the
     /// disk.
     fn new(
-        trace: &DenseTrace,
+        trace: &'a DenseTrace,
         config: &Config,
         count: usize,
         bottom: Option<Sink<'a>>,
@@ -175,20 +198,27 @@ impl<'a> Levels<'a> {
         let levels = config.levels[..count].iter().enumerate().map(level);
         let levels = levels.collect::<Result<_, Error>>()?;
         let entries = trace.unique();
-        Ok(Self { levels, entries, bottom, refs: Vec::new(), below: Vec::new() })
+        let lowest = config.levels.last().filter(|_| count == config.levels.len());
+        let lowest =
+            lowest.and_then(|level| LowestLevel::new(&config.lowest, level, trace.names()));
+        Ok(Self { levels, entries, bottom, lowest, refs: Vec::new(), below: Vec::new() })
     }
 }
 
 impl Topology for Levels<'_> {
     fn serve(&mut self, _: u64, refs: &[Ref]) {
-        let Self { levels, entries, bottom, refs: coming, below } = self;
+        let Self { levels, entries, bottom, lowest, refs: coming, below } = self;
         coming.clear();
         coming.extend(refs.iter().map(|r| Reference::new(r.block(), r.is_write())));
         let last = levels.len().saturating_sub(1);
         for (depth, level) in levels.iter_mut().enumerate() {
             let keep = depth < last || bottom.is_some();
             below.clear();
-            level.replay(*entries, coming, keep.then_some(&mut *below));
+            let kept = keep.then_some(&mut *below);
+            match lowest.as_mut().filter(|_| depth == last) {
+                Some(lowest) => lowest.replay(level, *entries, coming, kept),
+                None => level.replay(*entries, coming, kept),
+            }
             if keep {
                 std::mem::swap(coming, below);
             }
@@ -200,5 +230,6 @@ impl Topology for Levels<'_> {
 
     fn restart_counts(&mut self) {
         self.levels.iter_mut().for_each(DenseLevel::restart_counts);
+        self.lowest.iter_mut().for_each(LowestLevel::restart_counts);
     }
 }

@@ -5,6 +5,7 @@
 //! `undercroft-trace`. The program displays the results.
 #![forbid(unsafe_code)]
 
+pub mod advise;
 mod aware;
 pub mod characterize;
 mod clients;
@@ -16,8 +17,11 @@ mod drive;
 mod error;
 mod filter;
 mod hierarchy;
+mod input;
+mod lowest;
 mod movement;
 mod report;
+mod setup;
 mod size;
 mod stack;
 mod sweep;
@@ -32,9 +36,12 @@ pub use cooperation::{
     Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, simulate_placed,
 };
 pub use costs::{CostSpec, Costs, DemotionCost};
+pub use drive::Proceed;
 pub use error::Error;
 pub use filter::Filter;
 pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
+pub use input::{TraceInput, Warmup, load};
+pub use lowest::{Lowest, WriteBack, WriteBackCounts};
 pub use movement::{
     Bound, BoundReport, Bounds, HintDistances, MovementConfig, MovementOutcome, MovementReport,
     NodeCounts, NodeReport, Sample, SampleReport, bounds, simulate_movement,
@@ -42,6 +49,10 @@ pub use movement::{
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
 };
+pub use setup::{Prepared, Setup};
 pub use size::{LevelSpec, Ratio, Size};
-pub use sweep::{Loaded, Plan, Progress, Row, Rule, Source, Times, sweep};
+pub use sweep::{
+    Journal, Loaded, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies,
+    sweep,
+};
 pub use timed::{ReloadTime, TimedOutcome, TimedReport, Timing, simulate_timed, without_placement};

@@ -10,6 +10,7 @@ use crate::aware::AwareReport;
 use crate::clients::ClientsReport;
 use crate::cooperation::EstimateOutcome;
 use crate::hierarchy::{Config, LevelConfig, Outcome};
+use crate::lowest::WriteBackCounts;
 use crate::movement::MovementReport;
 use crate::timed::TimedReport;
 
@@ -26,6 +27,9 @@ pub struct Report {
     pub aggregate: AggregateReport,
     /// Disk traffic in blocks.
     pub disk: DiskReport,
+    /// The disk's writes by reason; left out unless the lowest level writes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back: Option<WriteBackCounts>,
     /// Results of cooperation; left out with access-based placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationReport>,
@@ -105,6 +109,10 @@ pub struct LevelReport {
     pub read_hit_ratio: f64,
     /// Blocks evicted by replacement.
     pub evictions: u64,
+    /// Blocks read or written past the level, because they belong to a recognised stream and were
+    /// not resident.
+    #[serde(default)]
+    pub streamed: u64,
     /// Blocks that came from the level above.
     pub demotions_in: u64,
     /// The demotions of blocks that were there already; with the scheme DEMOTE only.
@@ -233,6 +241,7 @@ impl LevelReport {
             cold_reads: counts.cold_reads,
             read_hit_ratio: counts.read_hit_ratio(),
             evictions: counts.evictions,
+            streamed: counts.streamed,
             demotions_in: placed.demotions_in,
             demote_hits: None,
             promotions_in: 0,
@@ -279,6 +288,7 @@ impl Report {
                 reloads: outcome.reloads(),
                 writes: outcome.disk_writes(),
             },
+            write_back: outcome.write_back,
             cooperation: cooperation.map(|cooperation| CooperationReport {
                 hint_bytes: cooperation.hint_bytes,
                 staging_blocks: cooperation.staging_blocks,

@@ -1,33 +1,30 @@
 //! Many simulations: every combination of traces, sizes, policies and placements, on all cores.
-//! `sweep/plan.rs` defines the combinations.
+//! `sweep/plan.rs` defines the combinations, `sweep/journal.rs` writes the files.
 //!
-//! Each finished run is appended to a journal, `runs.jsonl`, in the folder of the results. A sweep
-//! that was interrupted reads the journal and runs only what is missing. At the end `results.csv`
-//! and `results.json` hold all rows in the order of the plan.
+//! Each finished run is appended to a journal in the folder of the results. A sweep that was
+//! interrupted reads the journal and runs only what is missing.
 
 mod check;
+mod journal;
 mod plan;
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
-use crate::report::{Report, TraceReport, trace_report};
-use crate::{
-    Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, MovementConfig, Population,
-    Size, simulate_movement, simulate_placed,
-};
-use plan::line;
-pub use plan::{Plan, Rule, Times};
+use crate::drive::Proceed;
+use crate::report::Report;
+use crate::setup::{Prepared, Setup};
+use crate::{Error, Evictions, LevelSpec, Size};
+pub use journal::Journal;
+use journal::results_error;
+pub(crate) use plan::line;
+pub use plan::{Plan, Rule, Times, parse_policies};
 
 /// A trace that has been read.
 pub struct Loaded {
@@ -90,6 +87,9 @@ pub struct Row {
     pub cold_reads: u64,
     /// Blocks evicted.
     pub evictions: u64,
+    /// Blocks read or written past the level, as parts of streams.
+    #[serde(default)]
+    pub streamed: u64,
     /// Reads served by some level / reads of the applications.
     pub aggregate_read_hit_ratio: f64,
     /// Blocks read from disk on demand.
@@ -116,13 +116,6 @@ pub struct Row {
     pub elapsed_s: f64,
 }
 
-/// A row of the journal, with the key of its run.
-#[derive(Serialize, Deserialize)]
-struct Entry {
-    key: String,
-    row: Row,
-}
-
 /// Receives the progress of a sweep.
 pub trait Progress: Sync {
     /// A trace is about to be read.
@@ -145,181 +138,131 @@ pub fn sweep(
     progress: &dyn Progress,
 ) -> Result<Vec<Row>, Error> {
     // What cannot be run is said before anything is.
-    let runs: Vec<_> =
-        sources.iter().map(|source| runs_of(plan, source)).collect::<Result<_, _>>()?;
-    check::pairs(plan)?;
-    fs::create_dir_all(folder).map_err(|source| results_error(folder, source))?;
-    let (mut done, journal) = open_journal(&folder.join("runs.jsonl"))?;
-    let journal = Mutex::new(journal);
-    let mut rows = Vec::new();
-    for (source, runs) in sources.iter().zip(runs) {
-        let missing: Vec<_> = runs.iter().filter(|run| !done.contains_key(&run.key)).collect();
+    let runs_of = |source: &Source<'_>| plan.runs(&about_file(&source.path)?, &source.reading);
+    let runs: Vec<_> = sources.iter().map(runs_of).collect::<Result<_, _>>()?;
+    plan.check()?;
+    let journal = Journal::open(folder)?;
+    for (source, runs) in sources.iter().zip(&runs) {
+        let missing: Vec<_> = runs.iter().filter(|run| journal.row(&run.key).is_none()).collect();
         progress.resumed(runs.len() - missing.len());
-        if !missing.is_empty() {
-            progress.reading(&source.path);
-            let Loaded { trace, block_bytes, warmup_records, evictions } = (source.load)()?;
-            let path = source.path.display().to_string();
-            let about = trace_report(&path, &trace);
-            let population = Population::one(trace, path);
-            let loaded = Ready { population, about, block_bytes, warmup_records, evictions };
-            let fresh: Result<Vec<_>, Error> = missing
-                .par_iter()
-                .map(|run| {
-                    let row = run.carry_out(plan, &loaded, progress)?;
-                    let entry = Entry { key: run.key.clone(), row };
-                    append(&journal, &entry).map_err(|e| results_error(folder, e))?;
-                    Ok((entry.key, entry.row))
-                })
-                .collect();
-            done.extend(fresh?);
+        if missing.is_empty() {
+            continue;
         }
-        rows.extend(runs.iter().filter_map(|run| done.get(&run.key).cloned()));
+        progress.reading(&source.path);
+        let Loaded { trace, block_bytes, warmup_records, evictions } = (source.load)()?;
+        let path = source.path.display().to_string();
+        let trace = Prepared::new(trace, path, block_bytes, evictions);
+        missing.par_iter().try_for_each(|run| {
+            let mut before = 0.0_f64;
+            // If there are two passes, progress shows only the first.
+            let at = |references: u64| {
+                let share = references as f64 / trace.trace().len().max(1) as f64;
+                progress.advanced((share - before).max(0.0));
+                before = before.max(share);
+            };
+            let row = plan.carry_out(run, &trace, warmup_records, at)?;
+            progress.advanced(1.0 - before);
+            journal.append(&run.key, &row)
+        })?;
     }
-    write_results(folder, &rows)?;
-    Ok(rows)
+    journal.finish(runs.iter().flatten().map(|run| run.key.as_str()))
 }
 
-/// A trace that has been read, with its report.
-struct Ready {
-    population: Population,
-    about: TraceReport,
-    block_bytes: u32,
-    warmup_records: u64,
-    evictions: Evictions,
+/// One run of a plan on one trace.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Size of the level that varies.
+    pub size: Size,
+    /// Its policy.
+    pub policy: Spec,
+    /// What decides where blocks are kept.
+    pub rule: Rule,
+    /// All that decides the result, including the state of the trace's file, as text. Runs with
+    /// equal keys have equal results.
+    pub key: String,
 }
 
-struct Run<'a> {
-    size: Size,
-    policy: &'a Spec,
-    rule: &'a Rule,
-    key: String,
-}
-
-/// The runs on one trace. The key contains all that decides a result, including the state of the
-/// file.
-fn runs_of<'a>(plan: &'a Plan, source: &Source<'_>) -> Result<Vec<Run<'a>>, Error> {
-    let file = fs::metadata(&source.path).map_err(|e| results_error(&source.path, e))?;
+/// The state of a trace's file, as text for [`Plan::runs`]: another content has another text.
+///
+/// # Errors
+/// There is no such file.
+pub fn about_file(path: &Path) -> Result<String, Error> {
+    let file = fs::metadata(path).map_err(|e| results_error(path, e))?;
     let modified = file.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
     let stamp = modified.map_or(0, |t| t.as_nanos());
-    let mut upper = text_of(plan.upper.as_ref());
-    if let Some(ratio) = &plan.ratio {
-        upper += &format!(" ratio={ratio}");
-    }
-    let costs = plan.times.costs.as_ref().map(|costs| format!(" costs={costs}"));
-    let costs = costs.unwrap_or_default();
-    let about = format!(
-        "{} bytes={} modified={stamp} {} upper={upper} writes={:?} version={}",
-        source.path.display(),
-        file.len(),
-        source.reading,
-        plan.write_mode,
-        env!("CARGO_PKG_VERSION"),
-    );
-    let mut runs = Vec::new();
-    for (policy, rule) in plan.pairs()? {
-        let run = |&size: &Size| {
-            let mut key = format!("{about} {size}:{policy}{costs}");
-            if *rule != Rule::Placement(Placement::Access) {
-                key += &format!(" {rule}");
-            }
-            if let Rule::Scheme(_) = rule {
-                key += &format!(" demotions={} seed={}", plan.times.demotions, plan.times.seed);
-            }
-            Run { size, policy, rule, key }
-        };
-        runs.extend(plan.sizes.iter().map(run));
-    }
-    Ok(runs)
+    Ok(format!("{} bytes={} modified={stamp}", path.display(), file.len()))
 }
 
-fn text_of(item: Option<&impl ToString>) -> String {
-    item.map_or_else(String::new, ToString::to_string)
-}
-
-impl Run<'_> {
-    fn carry_out(
-        &self,
-        plan: &Plan,
-        loaded: &Ready,
-        progress: &dyn Progress,
-    ) -> Result<Row, Error> {
-        let trace = loaded.population.trace();
-        let specs = plan.levels(LevelSpec { size: self.size, policy: self.policy.clone() });
-        let levels = specs.iter().map(|spec| spec.config(loaded.block_bytes, trace.unique()));
-        let levels = levels.collect::<Result<Vec<_>, _>>()?;
-        let mut before = 0.0_f64;
-        // If there are two passes, progress shows only the first.
-        let at = |references: u64| {
-            let share = references as f64 / trace.len().max(1) as f64;
-            progress.advanced((share - before).max(0.0));
-            before = before.max(share);
-        };
-        let report = match self.rule {
-            Rule::Placement(placement) => Self::place(plan, loaded, levels, *placement, at),
-            Rule::Scheme(scheme) => self.move_by(plan, loaded, &levels, scheme, at),
-        }?;
-        progress.advanced(1.0 - before);
-        Ok(self.row(plan, &report))
-    }
-
-    fn place(
-        plan: &Plan,
-        loaded: &Ready,
-        levels: Vec<LevelConfig>,
-        placement: Placement,
-        progress: impl FnMut(u64),
-    ) -> Result<Report, Error> {
-        let &Ready { ref population, ref about, block_bytes, warmup_records, .. } = loaded;
-        let config = Config { levels, write_mode: plan.write_mode, warmup_records };
-        let cooperation = Cooperation { placement, evictions: loaded.evictions.clone() };
-        let outcome = simulate_placed(population.trace(), &config, &cooperation, progress)?;
-        let mut report = Report::new(about.clone(), block_bytes, &config, &placement, &outcome);
-        let count = config.levels.len();
-        // The default times are for at most three levels.
-        if plan.times.costs.is_some() || count > 3 {
-            report.charge(&plan.times.costs.clone().unwrap_or_default().costs(count)?);
+impl Plan {
+    /// The runs on one trace. `about` says which trace it is, `reading` how it is read.
+    ///
+    /// # Errors
+    /// Those of [`Plan::pairs`].
+    pub fn runs(&self, about: &str, reading: &str) -> Result<Vec<Run>, Error> {
+        let mut upper = text_of(self.upper.as_ref());
+        if let Some(ratio) = &self.ratio {
+            upper += &format!(" ratio={ratio}");
         }
-        Ok(report)
+        let costs = self.times.costs.as_ref().map(|costs| format!(" costs={costs}"));
+        let costs = costs.unwrap_or_default();
+        let about = format!(
+            "{about} {reading} upper={upper} writes={:?} version={}",
+            self.write_mode,
+            env!("CARGO_PKG_VERSION"),
+        );
+        let mut runs = Vec::new();
+        for (policy, rule) in self.pairs()? {
+            let run = |&size: &Size| {
+                let mut key = format!("{about} {size}:{policy}{costs}");
+                if !self.lowest.is_plain() {
+                    key += &format!(" {}", self.lowest);
+                }
+                if *rule != Rule::Placement(Placement::Access) {
+                    key += &format!(" {rule}");
+                }
+                if let Rule::Scheme(_) = rule {
+                    key += &format!(" demotions={} seed={}", self.times.demotions, self.times.seed);
+                }
+                Run { size, policy: policy.clone(), rule: rule.clone(), key }
+            };
+            runs.extend(self.sizes.iter().map(run));
+        }
+        Ok(runs)
     }
 
-    fn move_by(
+    /// Simulates one run on a trace. `progress` is called with the references done so far.
+    ///
+    /// # Errors
+    /// Those of [`Setup::run`].
+    pub fn carry_out<P: Proceed>(
         &self,
-        plan: &Plan,
-        loaded: &Ready,
-        levels: &[LevelConfig],
-        scheme: &SchemeSpec,
-        progress: impl FnMut(u64),
-    ) -> Result<Report, Error> {
-        let capacities: Vec<u32> = levels.iter().map(|level| level.capacity).collect();
-        let config = MovementConfig {
-            topology: line(&capacities)?,
-            names: (1..=levels.len()).map(|i| format!("l{i}")).collect(),
-            scheme: scheme.clone(),
-            policy: self.policy.to_string(),
-            block_bytes: loaded.block_bytes,
-            write_mode: plan.write_mode,
-            warmup_records: loaded.warmup_records,
-            costs: plan.times.costs.clone().unwrap_or_default().costs(levels.len())?,
-            demotion_cost: plan.times.demotions,
-            seed: plan.times.seed,
-            samples: 0,
-            hint_distances: false,
+        run: &Run,
+        trace: &Prepared,
+        warmup_records: u64,
+        progress: impl FnMut(u64) -> P,
+    ) -> Result<Row, Error> {
+        let setup = Setup {
+            levels: self.levels(LevelSpec { size: run.size, policy: run.policy.clone() }),
+            rule: run.rule.clone(),
+            times: self.times.clone(),
+            write_mode: self.write_mode,
+            warmup_records,
+            lowest: self.lowest,
         };
-        let outcome = simulate_movement(&loaded.population, &config, progress)?;
-        Ok(Report::of_movement(loaded.about.clone(), &config, &outcome, None))
+        Ok(self.row(run, &setup.run(trace, progress)?))
     }
 
-    fn row(&self, plan: &Plan, report: &Report) -> Row {
+    fn row(&self, run: &Run, report: &Report) -> Row {
         let level = report.levels.last().expect("a run has a level");
         let node = report.movement.as_ref().and_then(|movement| movement.nodes.last());
         let promotions_out = node.map_or(0, |node| node.counts.promotions_out);
         Row {
             trace: report.trace.path.clone(),
-            upper: text_of(plan.upper.as_ref()),
-            ratio: text_of(plan.ratio.as_ref()),
+            upper: text_of(self.upper.as_ref()),
+            ratio: text_of(self.ratio.as_ref()),
             policy: level.policy.clone(),
             placement: level.placement.clone(),
-            size: self.size.to_string(),
+            size: run.size.to_string(),
             capacity_blocks: level.capacity_blocks,
             block_bytes: report.block_bytes,
             requests: report.trace.requests,
@@ -331,6 +274,7 @@ impl Run<'_> {
             write_hits: level.write_hits,
             cold_reads: level.cold_reads,
             evictions: level.evictions,
+            streamed: level.streamed,
             aggregate_read_hit_ratio: report.aggregate.read_hit_ratio,
             disk_demand_reads: report.disk.demand_reads,
             disk_reloads: report.disk.reloads,
@@ -345,59 +289,6 @@ impl Run<'_> {
     }
 }
 
-/// The finished runs of a journal, and the journal opened for more. A last line that an
-/// interruption cut short is dropped; any other damage is an error.
-fn open_journal(path: &Path) -> Result<(HashMap<String, Row>, File), Error> {
-    let error = |source| results_error(path, source);
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(e) => return Err(error(e)),
-    };
-    let whole = text.rfind('\n').map_or(0, |last| last + 1);
-    let mut done = HashMap::new();
-    for (number, line) in text[..whole].lines().enumerate() {
-        let entry: Entry = serde_json::from_str(line).map_err(|e| {
-            let what = format!("line {}: {e}; delete the file to start anew", number + 1);
-            error(io::Error::new(io::ErrorKind::InvalidData, what))
-        })?;
-        done.insert(entry.key, entry.row);
-    }
-    let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
-    file.set_len(whole as u64).map_err(error)?;
-    Ok((done, file))
-}
-
-/// Appends one line in one write, so that an interruption can cut short only the last line.
-fn append(journal: &Mutex<File>, entry: &Entry) -> io::Result<()> {
-    let mut line = serde_json::to_string(entry)?;
-    line.push('\n');
-    journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(line.as_bytes())
-}
-
-/// Creates an empty file in place of any file with this name. Does not follow a link.
-fn new_file(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => File::create_new(path),
-    }
-}
-
-/// Writes both files under temporary names first, so that no partial results are visible.
-fn write_results(folder: &Path, rows: &[Row]) -> Result<(), Error> {
-    let write = || -> io::Result<()> {
-        let csv_part = folder.join("results.csv.part");
-        let mut csv = csv::Writer::from_writer(new_file(&csv_part)?);
-        rows.iter().try_for_each(|row| csv.serialize(row)).map_err(io::Error::other)?;
-        csv.flush()?;
-        let json_part = folder.join("results.json.part");
-        new_file(&json_part)?.write_all((serde_json::to_string_pretty(rows)? + "\n").as_bytes())?;
-        fs::rename(csv_part, folder.join("results.csv"))?;
-        fs::rename(json_part, folder.join("results.json"))
-    };
-    write().map_err(|source| results_error(folder, source))
-}
-
-fn results_error(path: &Path, source: io::Error) -> Error {
-    Error::Results { path: path.display().to_string(), source }
+fn text_of(item: Option<&impl ToString>) -> String {
+    item.map_or_else(String::new, ToString::to_string)
 }

@@ -36,6 +36,10 @@ pub struct Request {
     pub is_write: bool,
     /// Whether the request covers the whole block.
     pub is_whole: bool,
+    /// Whether it belongs to a recognised stream ([`Streams`](crate::Streams)). With placement at
+    /// the access and no knowledge of the clients, it then passes the level: a resident block is
+    /// served and keeps its rank, a missing one is not placed. Other levels ignore it.
+    pub is_streamed: bool,
     /// The requesting client, and the time.
     pub asker: Asker,
 }
@@ -222,7 +226,7 @@ impl Clients {
     /// Notes a delivery. Returns whether a client held the block before, and whether one does now.
     pub(super) fn delivered(&mut self, cache: &mut HashedCache, request: &Request) -> (bool, bool) {
         let Some(deliveries) = &mut self.deliveries else { return (false, false) };
-        let Request { block, is_write, is_whole, asker } = *request;
+        let Request { block, is_write, is_whole, asker, .. } = *request;
         let Asker { client, tells, now_us, connected } = asker;
         let is_aware = self.aware.is_some();
         let before = if is_aware { deliveries.holders(block) } else { 0 };

@@ -45,6 +45,23 @@ impl DenseLevel {
         self.serve(reference).0
     }
 
+    /// Serves one reference of a recognised stream ([`Streams`](crate::Streams)), whose entry is
+    /// below `entries`. True on a hit. The policy does not see it: a resident block keeps its rank,
+    /// and a missing one is neither placed nor remembered. A write that would not have placed its
+    /// block anyway is served as any other.
+    pub fn pass(&mut self, entries: u32, reference: Reference) -> bool {
+        if !self.mode.admits(reference.is_write()) {
+            return self.reference(entries, reference);
+        }
+        self.policy.grow(entries);
+        self.out.clear();
+        let (entry, known) = (reference.entry(), self.counts.known);
+        let hit = self.policy.contains(entry);
+        self.counts.pass(reference.is_write(), hit, entry >= known);
+        self.counts.known = known.max(entry + 1);
+        hit
+    }
+
     /// Serves one reference, for which the policy has grown. Returns whether its block was resident
     /// before, which is a hit, and whether it is now. [`evicted`](Self::evicted) has the victims.
     #[inline]

@@ -469,6 +469,11 @@ impl EvictionPlacement {
         &self.rules
     }
 
+    /// Goes on with the counts of the rules before.
+    pub(super) fn count_on(&mut self, before: &Self) {
+        self.placed = before.placed;
+    }
+
     /// Changes the capacity. The staging area and the memory of accesses keep their sizes.
     pub(super) fn resize(&mut self, capacity: u32) {
         if let Some(adaptive) = &mut self.adaptive {

@@ -189,6 +189,11 @@ impl Level {
         let (Blocks::Policy(cache, placement), Some(clients)) =
             (&mut self.blocks, self.clients.as_deref_mut())
         else {
+            if let Blocks::Policy(cache, None) = &mut self.blocks {
+                if request.is_streamed && self.mode.admits(is_write) {
+                    return cache.pass(block, is_write, cold).into();
+                }
+            }
             return self.reference(block, is_write, cold);
         };
         clients.exchange(cache);
@@ -256,7 +261,7 @@ impl Level {
     /// where [`request`](Self::request) is not called.
     pub fn delivered(&mut self, request: &Request) {
         let Some(deliveries) = self.deliveries_mut() else { return };
-        let Request { block, is_write, is_whole, asker } = *request;
+        let Request { block, is_write, is_whole, asker, .. } = *request;
         let Asker { client, now_us, connected, .. } = asker;
         if is_write {
             deliveries.write(block, client, is_whole, now_us);

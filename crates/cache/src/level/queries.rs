@@ -1,10 +1,12 @@
 //! The state of a level: which blocks it holds, its parts, its counts.
 
+use super::clients::Clients;
 use super::eviction::EvictionPlacement;
-use super::{BelowCounts, Blocks, ClientCounts, Counts, Level, PlacementCounts};
+use super::{BelowCounts, Blocks, ClientCounts, Counts, Knowledge, Level, PlacementCounts};
 use crate::hashed::{Evicted, Frame, HashedCache};
 use crate::movement::RemoteLevel;
-use crate::placement::{Eviction, OnHit, WayDown};
+use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
+use crate::policy::{Awareness, Spec};
 
 impl Level {
     /// What the last call evicted, in order.
@@ -84,6 +86,45 @@ impl Level {
                 placement.resize(capacity);
             }
         }
+    }
+
+    /// Changes policy and placement at run time. The resident blocks stay in their frames, in the
+    /// order in which the old policy would have evicted them; [`evicted`](Self::evicted) has those
+    /// that the new one does not keep. `knowledge`: what the level is to know of its clients, if
+    /// anything; what it knows already stays. The level's counts go on, and those of placement at
+    /// eviction if it stays.
+    ///
+    /// # Errors
+    /// The level is one of a scheme, or a policy is content-aware, or they do not fit together:
+    /// nothing has changed then.
+    pub fn replace(
+        &mut self,
+        spec: &Spec,
+        placement: &Placement,
+        knowledge: Option<Knowledge>,
+        seed: u64,
+    ) -> Result<(), PlacementError> {
+        let refused = |what: &str| PlacementError(format!("{what} cannot be replaced at run time"));
+        let capacity = self.capacity();
+        let Blocks::Policy(cache, rules) = &mut self.blocks else {
+            return Err(refused("a scheme of movement"));
+        };
+        if cache.is_aware() || Awareness::of(spec).is_some() {
+            return Err(refused("a content-aware policy"));
+        }
+        let next = Self::new(spec, capacity, placement, self.mode, seed)?;
+        let Blocks::Policy(next, next_rules) = next.blocks else { return Ok(()) };
+        cache.replace_policy(next.into_policy());
+        let before = std::mem::replace(rules, next_rules);
+        if let (Some(now), Some(before)) = (rules, before) {
+            now.count_on(&before);
+        }
+        self.pending.clear();
+        self.clients = knowledge.map(|knowledge| {
+            let known = self.clients.take();
+            known.unwrap_or_else(|| Box::new(Clients::new(capacity, None, knowledge, seed)))
+        });
+        Ok(())
     }
 
     // ------------------------------------------------------------------ its parts

@@ -8,6 +8,7 @@
 
 mod batch;
 mod content_aware;
+pub mod contract;
 pub(crate) mod directory;
 mod ghosts;
 mod memory;
@@ -30,7 +31,7 @@ pub(crate) use batch::refer;
 pub use content_aware::{Awareness, ContentAware, Knows};
 pub use opt::Future;
 pub(crate) use registry::Arguments;
-pub use registry::{Argument, Context, Kind, Parameter, PolicyInfo, Spec, SpecError};
+pub use registry::{Argument, Context, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError};
 
 /// Declares the file of each policy, and lists their descriptions.
 macro_rules! registry {
@@ -141,7 +142,8 @@ dyn_clone::clone_trait_object!(Policy);
 /// Nine methods must be written; the others have defaults, which suit a policy that remembers
 /// nothing of what it evicted. `examples/own_policy.rs` of this crate writes one.
 ///
-/// Contract, checked for every policy of the registry by the tests of this crate:
+/// Contract, checked for every policy of the registry by the tests of this crate, and for any other
+/// by [`contract::check`]:
 /// * an entry is resident, a ghost (remembered without data), or unknown; at most
 ///   [`capacity`](Self::capacity) are resident;
 /// * every change of an entry from resident to something else inside `admit`, `place` and `resize`

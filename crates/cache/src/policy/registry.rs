@@ -1,6 +1,6 @@
 //! The description of a policy in the registry, and the text form `name,key=value,...` by which
 //! users choose one. The list is in `mod.rs`: a new policy is one new file here, and one line
-//! there.
+//! there. A policy that is written elsewhere has a [`Spec`] of its own: [`Spec::own`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -226,6 +226,25 @@ impl Context {
     }
 }
 
+/// The description that all policies outside of the registry share.
+const OWN: PolicyInfo = PolicyInfo {
+    name: "own",
+    aliases: &[],
+    summary: "a policy outside of the registry",
+    source: "",
+    parameters: &[],
+    build: |_, _| Err(SpecError("a policy outside of the registry makes itself".into())),
+};
+
+/// Makes a policy that is not in the registry.
+pub type Maker = dyn Fn(&Context) -> Result<Box<dyn Policy>, SpecError> + Send + Sync;
+
+/// A policy outside of the registry.
+struct Own {
+    name: String,
+    make: Arc<Maker>,
+}
+
 /// A policy as configured: its name and the value of every parameter.
 #[derive(Clone)]
 pub struct Spec {
@@ -233,6 +252,7 @@ pub struct Spec {
     /// The name or alias by which it was chosen, and the parameters that this implies.
     called: (&'static str, &'static str),
     arguments: Arguments,
+    own: Option<Arc<Own>>,
 }
 
 impl Spec {
@@ -248,7 +268,16 @@ impl Spec {
         let implied = called.1.split(',').filter(|word| !word.is_empty());
         let what = format!("policy {}", info.name);
         let arguments = Arguments::parse(&what, info.parameters, implied.chain(words))?;
-        Ok(Self { info, called, arguments })
+        Ok(Self { info, called, arguments, own: None })
+    }
+
+    /// A policy that is not in the registry. `name` is what reports call it; `make` is called for
+    /// each level that has it. Nothing can be saved and restored by its name, and schemes that move
+    /// blocks by hints do not take it.
+    pub fn own(name: &str, make: Arc<Maker>) -> Self {
+        let arguments = Arguments { names: Vec::new(), values: Vec::new() };
+        let own = Some(Arc::new(Own { name: name.to_owned(), make }));
+        Self { info: &OWN, called: (OWN.name, ""), arguments, own }
     }
 
     /// The description of the policy.
@@ -269,7 +298,10 @@ impl Spec {
         if context.capacity == 0 {
             return Err(SpecError("a cache needs room for at least one block".into()));
         }
-        (self.info.build)(&self.arguments, context)
+        match &self.own {
+            Some(own) => (own.make)(context),
+            None => (self.info.build)(&self.arguments, context),
+        }
     }
 }
 
@@ -277,7 +309,7 @@ impl Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, implied) = self.called;
-        f.write_str(name)?;
+        f.write_str(self.own.as_ref().map_or(name, |own| &own.name))?;
         let usual = |parameter: &Parameter| {
             let implied = words(implied).map(pair).find(|(key, _)| *key == parameter.name);
             implied.and_then(|(_, value)| value).unwrap_or(parameter.default)
@@ -294,7 +326,12 @@ impl fmt::Debug for Spec {
 
 impl PartialEq for Spec {
     fn eq(&self, other: &Self) -> bool {
-        self.info.name == other.info.name && self.arguments == other.arguments
+        let is_own = match (&self.own, &other.own) {
+            (None, None) => true,
+            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
+            _ => false,
+        };
+        is_own && self.info.name == other.info.name && self.arguments == other.arguments
     }
 }
 

@@ -93,7 +93,8 @@ fn auto_below_a_silent_client_is_placement_at_the_access() {
                     let block = random.block(3 * capacity + 20).into();
                     let is_write = random.below(3) == 0;
                     let asker = Asker { tells: false, connected: 1, ..Asker::default() };
-                    let request = Request { block, is_write, is_whole: true, asker };
+                    let request =
+                        Request { block, is_write, is_whole: true, is_streamed: false, asker };
                     let served = auto.request(&request, || false);
                     assert_eq!(
                         served,

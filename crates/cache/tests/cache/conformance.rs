@@ -9,8 +9,9 @@ use std::sync::Arc;
 use crate::model::{self, Model};
 use crate::support::{Random, seeds};
 use crate::variants::VARIANTS;
+use undercroft_cache::policy::contract::Known;
 use undercroft_cache::policy::{Context, Future, Spec, policies};
-use undercroft_cache::{EvictionKind, Evictions, HashedCache, Policy};
+use undercroft_cache::{Evictions, HashedCache, Policy};
 
 /// All policies with their defaults, and the variants; W-TinyLFU with the sketch that models have.
 fn specs() -> Vec<String> {
@@ -62,20 +63,24 @@ struct Pair {
     model: Box<dyn Model>,
     out: Evictions,
     entries: u32,
+    known: Known,
 }
 
 impl Pair {
     fn new(text: &str, capacity: u32, entries: u32) -> Self {
-        let mut ours = engine(text, capacity);
+        Self::of(engine(text, capacity), model(text, capacity), entries)
+    }
+
+    fn of(mut ours: Box<dyn Policy>, model: Box<dyn Model>, entries: u32) -> Self {
         // One entry more than any call uses: the stranger that `victim` is about.
         ours.grow(entries + 1);
-        Self { ours, model: model(text, capacity), out: Evictions::new(), entries }
+        let known = Known { residents: Vec::new(), ghosts: Vec::new() };
+        Self { ours, model, out: Evictions::new(), entries, known }
     }
 
     /// Carries a call out on both and compares everything that can be seen.
     fn step(&mut self, call: Call) -> Result<(), String> {
         self.out.clear();
-        let before = self.remembered();
         let (ours, out) = (&mut self.ours, &mut self.out);
         let expected_victim = self.model.victim();
         if ours.victim() != expected_victim {
@@ -125,65 +130,25 @@ impl Pair {
                 (("", ""), self.model.resize(capacity))
             }
         };
-        self.compare(call, found, &evicted, &before)
+        self.compare(call, found, &evicted)
     }
 
-    fn compare(
-        &self,
-        call: Call,
-        found: (&str, &str),
-        evicted: &[u32],
-        before: &[u32],
-    ) -> Result<(), String> {
-        self.ours.validate()?;
+    fn compare(&mut self, call: Call, found: (&str, &str), evicted: &[u32]) -> Result<(), String> {
         let ours: Vec<_> = self.out.evicted().collect();
         if found.0 != found.1 || ours != evicted {
             return Err(format!("{found:?}, evicted {ours:?}, model {evicted:?}"));
         }
-        let mut residents = self.ours.residents();
-        residents.sort_unstable();
-        let expected = self.model.resident();
-        let contained: Vec<_> = (0..self.entries).filter(|&e| self.ours.contains(e)).collect();
-        if residents != expected || contained != expected {
-            return Err(format!("holds {residents:?} = {contained:?}, model {expected:?}"));
+        let now = Known::of(self.ours.as_ref(), self.entries)?;
+        let expected = Known { residents: self.model.resident(), ghosts: self.model.remembered() };
+        if now != expected {
+            return Err(format!("{now:?}, model {expected:?}"));
         }
-        if self.ours.len() as usize != expected.len() || self.ours.len() > self.ours.capacity() {
-            return Err(format!("counts {} resident", self.ours.len()));
-        }
-        let remembered = self.remembered();
-        if remembered != self.model.remembered() {
-            return Err(format!("remembers {remembered:?}, model {:?}", self.model.remembered()));
-        }
-        self.check_evictions(call, before, &remembered)
-    }
-
-    fn remembered(&self) -> Vec<u32> {
-        (0..self.entries).filter(|&e| self.ours.remembers(e)).collect()
-    }
-
-    /// A ghost that is gone was either reported or became resident; what was evicted to become a
-    /// ghost is one, or was dropped again.
-    fn check_evictions(&self, call: Call, before: &[u32], now: &[u32]) -> Result<(), String> {
-        let reported =
-            |e: u32, kind: EvictionKind| self.out.iter().any(|d| d.entry == e && d.kind == kind);
-        for &ghost in before {
-            let gone = !now.contains(&ghost) && !self.ours.contains(ghost);
-            if gone && !reported(ghost, EvictionKind::Forgotten) && call != Call::Discard(ghost) {
-                return Err(format!("ghost {ghost} vanished without a word"));
-            }
-        }
-        for eviction in self.out.iter() {
-            let known = now.contains(&eviction.entry);
-            let entry = eviction.entry;
-            let right = match eviction.kind {
-                EvictionKind::Evicted => !known,
-                EvictionKind::Remembered => known || reported(entry, EvictionKind::Forgotten),
-                EvictionKind::Forgotten => !known,
-            };
-            if !right {
-                return Err(format!("{eviction:?}, but remembered: {known}"));
-            }
-        }
+        let removed = match call {
+            Call::Take(entry) | Call::Discard(entry) => Some(entry),
+            _ => None,
+        };
+        self.known.check_reports(&now, &self.out, removed)?;
+        self.known = now;
         Ok(())
     }
 }
@@ -294,8 +259,7 @@ fn opt_equals_its_model_and_nothing_beats_it() {
         let context = Context { capacity, future: Some(Arc::new(future)) };
         let ours = Spec::parse("opt").and_then(|s| s.build(&context)).expect("opt");
         let model = model::opt(&refs, capacity);
-        let mut pair = Pair { ours, model, out: Evictions::new(), entries: blocks };
-        pair.ours.grow(blocks);
+        let mut pair = Pair::of(ours, model, blocks);
         let mut hits = 0;
         for (i, &e) in refs.iter().enumerate() {
             hits += u32::from(pair.ours.contains(e));

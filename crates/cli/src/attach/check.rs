@@ -16,7 +16,7 @@ use undercroft_tracker::pools::Pool;
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::{GRANULE, Status};
 
-use super::score::{self, Believed, Places, Score};
+use super::score::{self, Believed, Place, Places, Score};
 use crate::error::Error;
 use crate::table::{bytes, count, percent};
 
@@ -229,13 +229,14 @@ impl Maps {
 }
 
 impl Places for Maps {
-    fn locate(&mut self, file: &Path, offset: u64) -> Option<(u32, u64)> {
+    fn locate(&mut self, file: &Path, offset: u64) -> Place {
         match self.of(file) {
-            Map::Raw(volume, start) => Some((*volume, start + offset)),
-            Map::Extents(volume, start, extents) => {
-                extents.locate(offset).map(|(physical, _)| (*volume, start + physical))
-            }
-            Map::Nowhere => None,
+            Map::Raw(volume, start) => Place::On(*volume, start + offset),
+            Map::Extents(volume, start, extents) => match extents.locate(offset) {
+                Some((physical, _)) => Place::On(*volume, start + physical),
+                None => Place::Unallocated,
+            },
+            Map::Nowhere => Place::Elsewhere,
         }
     }
 

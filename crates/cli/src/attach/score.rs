@@ -92,6 +92,9 @@ pub(crate) struct Score {
     pub(crate) unwritten: u64,
     /// In the cache, but in a file that is on none of the volumes.
     pub(crate) untracked: u64,
+    /// In the cache, and at a place of its file that has none on the volume yet, because the file
+    /// system chooses it when it writes: nobody can know of these.
+    pub(crate) unallocated: u64,
     /// What came or went while the database was asked: not compared.
     pub(crate) moving: u64,
     /// right / (right + wrong + elsewhere + in free frames).
@@ -102,10 +105,28 @@ pub(crate) struct Score {
     pub(crate) recall: f64,
 }
 
+impl Score {
+    /// All that the database says it has on volumes, and that did not move.
+    fn present(&self) -> u64 {
+        self.right + self.unknown + self.unwritten + self.unallocated
+    }
+}
+
+/// Where a byte of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the volume of this number, at this byte.
+    On(u32, u64),
+    /// Nowhere yet, in a file of a volume.
+    Unallocated,
+    /// On none of the volumes.
+    Elsewhere,
+}
+
 /// Where files are on the volumes.
 pub(crate) trait Places {
-    /// Where byte `offset` of a file is: the volume's number, and the byte there; none if on none.
-    fn locate(&mut self, file: &Path, offset: u64) -> Option<(u32, u64)>;
+    /// Where byte `offset` of a file is.
+    fn locate(&mut self, file: &Path, offset: u64) -> Place;
 
     /// All that a file takes of the volumes: the volume's number, and the bytes there.
     fn pieces(&mut self, file: &Path) -> Vec<(u32, Range<u64>)>;
@@ -129,6 +150,7 @@ pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
         ("unknown", score.unknown, "there, and not believed"),
         ("unwritten", score.unwritten, "likewise, but made there and not written yet"),
         ("untracked", score.untracked, "there, and on none of the volumes"),
+        ("unallocated", score.unallocated, "there, and without a place on the volume yet"),
         ("moving", score.moving, "came or went meanwhile, not compared"),
     ];
     for (name, granules, what) in rows {
@@ -137,6 +159,16 @@ pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
     let (precision, all) = (percent(score.precision), percent(score.precision_with_free_frames));
     writeln!(out, "precision       {precision:>12}  with free frames {all}")?;
     writeln!(out, "recall          {:>12}", percent(score.recall))?;
+    if score.unallocated > 0 {
+        writeln!(
+            out,
+            "Of {} in the cache these figures are about {}; the {} that the file system has not \
+             given a place yet are in neither. `sync` makes it do so; then ask again.",
+            bytes(score.present() * GRANULE),
+            bytes((score.right + score.unknown) * GRANULE),
+            bytes(score.unallocated * GRANULE)
+        )?;
+    }
     Ok(())
 }
 
@@ -249,9 +281,16 @@ fn compare(before: &[Believed], pool: &Pool, after: &[Believed], places: &mut dy
     let filled: HashSet<u64> = pool.pages.iter().map(|page| page.frame).collect();
     for page in &pool.pages {
         for from in (0..page.bytes).step_by(GRANULE as usize) {
-            let Some((volume, byte)) = places.locate(&page.file, page.offset + from) else {
-                score.untracked += 1;
-                continue;
+            let (volume, byte) = match places.locate(&page.file, page.offset + from) {
+                Place::On(volume, byte) => (volume, byte),
+                Place::Unallocated => {
+                    score.unallocated += 1;
+                    continue;
+                }
+                Place::Elsewhere => {
+                    score.untracked += 1;
+                    continue;
+                }
             };
             let granule = (volume, byte / GRANULE);
             present.insert(granule);
@@ -309,13 +348,16 @@ mod tests {
         Page { file: "a".into(), offset, bytes: FRAME, frame, is_unwritten, is_temporary }
     }
 
-    /// One file that is the volume, up to byte 9 * FRAME.
+    /// One file that is the volume, up to byte 9 * FRAME, and has no place behind that.
     struct OneFile;
 
     impl Places for OneFile {
-        fn locate(&mut self, file: &Path, byte: u64) -> Option<(u32, u64)> {
-            assert_eq!(file, Path::new("a"));
-            (byte < 9 * FRAME).then_some((0, byte))
+        fn locate(&mut self, file: &Path, byte: u64) -> Place {
+            match byte < 9 * FRAME {
+                _ if file != Path::new("a") => Place::Elsewhere,
+                true => Place::On(0, byte),
+                false => Place::Unallocated,
+            }
         }
 
         fn pieces(&mut self, file: &Path) -> Vec<(u32, Range<u64>)> {
@@ -337,7 +379,9 @@ mod tests {
                 Page { is_unwritten: true, ..page(FRAME, 1) },
                 page(6 * FRAME, 4),
                 page(5 * FRAME, 5),
-                page(9 * FRAME, 6),
+                Page { file: "b".into(), ..page(0, 6) },
+                page(9 * FRAME, 9),
+                page(10 * FRAME, 10),
                 made,
             ],
             free: [2, 3].into(),
@@ -363,8 +407,14 @@ mod tests {
         assert_eq!((score.elsewhere, score.other_files), (4, 4));
         assert_eq!((score.unknown, score.unwritten), (4, 4));
         assert_eq!((score.untracked, score.moving), (4, 4));
+        assert_eq!(score.unallocated, 8);
         assert_eq!((score.precision, score.recall), (12.0 / 24.0, 12.0 / 16.0));
         assert_eq!(score.precision_with_free_frames, 12.0 / 28.0);
+        let mut said = Vec::new();
+        print(&mut said, &score).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let end = "Of 112 KiB in the cache these figures are about 64 KiB; the 32 KiB that";
+        assert!(said.contains(end), "{said}");
         let empty = compare(&[], &pool, &[], &mut OneFile);
         assert_eq!((empty.unknown, empty.unwritten), (12, 8));
         assert_eq!((empty.recall, empty.precision), (0.0, 0.0));

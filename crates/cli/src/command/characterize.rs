@@ -9,6 +9,7 @@ use undercroft_sim::characterize::{
 };
 use undercroft_sim::{LevelConfig, LevelSpec, Size};
 
+use crate::command::report::{ReportOption, command};
 use crate::error::Error;
 use crate::input::{TraceArg, TraceOptions, note};
 use crate::progress::Reading;
@@ -40,6 +41,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", default_value_t = 1.0)]
     rate: f64,
     #[command(flatten)]
+    report: ReportOption,
+    #[command(flatten)]
     options: TraceOptions,
     /// Print JSON
     #[arg(long)]
@@ -52,6 +55,7 @@ fn cache(text: &str) -> Result<LevelSpec, undercroft_sim::Error> {
 
 #[derive(Serialize)]
 struct Output {
+    command: Vec<String>,
     trace: Trace,
     block_bytes: u32,
     #[serde(flatten)]
@@ -95,6 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         rate /= 4.0;
         note(&format!("{path}: more than {most} distinct blocks: sampling, at a rate of {rate}"));
     };
+    args.report.write(&output)?;
     let mut out = stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&output)?)?;
@@ -144,7 +149,7 @@ fn read(args: &Args, rate: f64) -> Result<Option<Output>, Error> {
         has_time: meta.has_time,
         spaces: requests.counts().spaces(),
     };
-    Ok(Some(Output { trace, block_bytes, found }))
+    Ok(Some(Output { command: command(), trace, block_bytes, found }))
 }
 
 fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {

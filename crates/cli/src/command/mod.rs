@@ -1,5 +1,6 @@
 //! The commands, one file each: their arguments, and what they print.
 
+pub(crate) mod advise;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod characterize;
@@ -8,7 +9,9 @@ pub(crate) mod manual;
 pub(crate) mod policies;
 pub(crate) mod probe;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod serve;
+pub(crate) mod set;
 pub(crate) mod simulate;
 pub(crate) mod stats;
 pub(crate) mod sweep;

@@ -122,7 +122,7 @@ fn below(
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let scheme = args.simulation.scheme()?;
     check(args, scheme.as_ref())?;
-    if args.simulation.warmup != crate::input::Warmup::Records(0) {
+    if args.simulation.warmup != undercroft_sim::Warmup::Records(0) {
         let why = "--warmup: the server counts everything; replay the beginning on its own instead";
         return Err(Error::Usage(why.into()));
     }

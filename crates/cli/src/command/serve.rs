@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Running, ServerConfig, Settings, TlsMode, check};
+use undercroft_server::serve::{Address, Running, ServerConfig, Settings, TlsMode, check};
 
 use crate::descriptors;
 use crate::error::Error;
@@ -41,12 +41,14 @@ pub(crate) struct Args {
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
     /// exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads
     /// (idle or at-once), report (nothing, evictions or demotions, to a server below), write,
-    /// read-only, shards, read-ahead, description, dirty-age-s, dirty-percent, dirty-max-percent,
-    /// dirty-max-age-s, store-timeout-s, reconnect-s, connections, requests-per-second, record (a
-    /// folder for traces of the requests), record-sample, record-requests, record-every-s,
-    /// record-files, tls-required, client, writer (the last two name certificates and may be
-    /// repeated). STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT,
-    /// s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
+    /// read-only, shards, read-ahead, stream-cutoff, description, dirty-age-s, dirty-percent,
+    /// dirty-max-percent, dirty-max-age-s, store-timeout-s, reconnect-s, connections,
+    /// requests-per-second, bytes-per-second, client-requests-per-second, client-bytes-per-second,
+    /// record (a folder for traces of the requests), record-sample, record-requests,
+    /// record-every-s, record-files, tls-required, client, writer (who may open it, and who may
+    /// write: NAME of a certificate, address:NETWORK, user:NAME or group:NAME; may be repeated).
+    /// STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX,
+    /// concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,
     /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
@@ -68,9 +70,13 @@ pub(crate) struct Args {
     /// Parts of each cache with a policy and a lock of their own [default: 1]
     #[arg(long, value_name = "N", help_heading = "Cache")]
     shards: Option<u32>,
-    /// Serve /stats, /metrics and /healthz here, as 127.0.0.1:10880 [default: nowhere]
+    /// Serve /stats, /metrics and /healthz here, as 127.0.0.1:10880 or unix:PATH [default: nowhere]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
+    /// The pages demand what is in this file, as `Authorization: Bearer ...` [default: nothing]
+    #[arg(long, value_name = "FILE", help_heading = "Files")]
+    #[serde(rename = "http-token-file")]
+    http_token_file: Option<PathBuf>,
     /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     state: Option<PathBuf>,
@@ -203,6 +209,13 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hang_up.recv() => {}
+            asked = running.asked() => {
+                tokio::select! {
+                    () = running.set(asked) => continue,
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                }
+            }
             // A volume may have come.
             () = tokio::time::sleep(LOOK), if !running.absent().is_empty() => {
                 service.look(&running);
@@ -239,9 +252,7 @@ fn announce(running: &Running) -> Result<(), Error> {
         describe(&mut out, config, size, is_read_only, number == 0)?;
     }
     describe_tls(&mut out, server)?;
-    if let Some(address) = running.http() {
-        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
-    }
+    describe_http(&mut out, running.http(), server)?;
     out.flush()?;
     Ok(())
 }
@@ -260,9 +271,7 @@ fn announce_checked(server: &ServerConfig) -> Result<(), Error> {
         }
     }
     describe_tls(&mut out, server)?;
-    if let Some(address) = &server.http {
-        writeln!(out, "  live    http://{address}/stats  metrics http://{address}/metrics")?;
-    }
+    describe_http(&mut out, server.http.as_ref(), server)?;
     out.flush()?;
     Ok(())
 }
@@ -298,6 +307,23 @@ fn describe(
     }
     if size.is_some_and(|size| config.cache_bytes() > size) {
         writeln!(out, "          the cache is larger than the volume: less would do")?;
+    }
+    Ok(())
+}
+
+/// The line about the HTTP listener.
+fn describe_http(
+    out: &mut impl Write,
+    address: Option<&Address>,
+    server: &ServerConfig,
+) -> Result<(), Error> {
+    let token = if server.http_token_file.is_some() { "  with the token" } else { "" };
+    match address {
+        None => {}
+        Some(Address::Tcp(host)) => {
+            writeln!(out, "  live    http://{host}/stats  metrics http://{host}/metrics{token}")?;
+        }
+        Some(unix) => writeln!(out, "  live    {unix}  /stats /metrics /healthz{token}")?,
     }
     Ok(())
 }

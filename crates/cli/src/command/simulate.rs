@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_sim::{
-    AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report,
+    AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report, Warmup,
     simulate_placed, trace_report,
 };
 
@@ -13,7 +13,8 @@ use crate::clients::{Asked, ClientOptions};
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
 use crate::hierarchy::{self, HierarchyOptions};
-use crate::input::{SimulationOptions, TraceArg, TraceOptions, Warmup};
+use crate::input::{SimulationOptions, TraceArg, TraceOptions};
+use crate::lowest::{LowestOptions, write_back_text};
 use crate::progress::{Reading, Simulating};
 use crate::table::{Table, bytes, count, percent};
 use crate::timed::{self, TimedOptions};
@@ -36,6 +37,8 @@ pub(crate) struct Args {
     options: TraceOptions,
     #[command(flatten)]
     simulation: SimulationOptions,
+    #[command(flatten)]
+    lowest: LowestOptions,
     #[command(flatten)]
     hierarchy: HierarchyOptions,
     #[command(flatten)]
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 /// Levels among which blocks move by hints.
 fn run_movement(args: &Args, scheme: SchemeSpec) -> Result<Report, Error> {
     let usage = |what: &str| Err(Error::Usage(what.into()));
+    args.lowest.check_unused("under a scheme that moves blocks by hints")?;
     if args.timed.is_used() || !args.cooperation.is_default() {
         return usage(
             "--timed, --evictions, --reload-threshold: a scheme that moves blocks by hints knows \
@@ -105,6 +109,7 @@ fn run_placement(args: &Args) -> Result<Report, Error> {
 /// Several clients or servers, or a clock.
 fn run_clients(args: &Args, placement: Placement) -> Result<Report, Error> {
     let usage = |what: &str| Error::Usage(what.into());
+    args.lowest.check_unused("with several clients or servers, or --timed")?;
     let Some(l2) = &args.l2 else {
         return Err(usage("several clients or servers, or --timed: a server is needed, as --l2"));
     };
@@ -146,6 +151,7 @@ fn run_hierarchy(args: &Args, placement: Placement) -> Result<Report, Error> {
         levels: levels.collect::<Result<_, _>>()?,
         write_mode: args.simulation.write_mode,
         warmup_records: args.simulation.warmup.records(trace.seen().records)?,
+        lowest: args.lowest.lowest(block_bytes),
     };
     let bar = Simulating::start(trace.len());
     let cooperation = Cooperation { placement, evictions };
@@ -182,6 +188,14 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         write!(out, "{reloads} reloaded, that is {all} reads in all, ")?;
     }
     writeln!(out, "{writes} written")?;
+    let through = report.levels.last().map_or(0, |level| level.writes);
+    if let Some(counts) = &report.write_back {
+        writeln!(out, "{}", write_back_text(counts, through))?;
+    }
+    let streamed: u64 = report.levels.iter().map(|level| level.streamed).sum();
+    if streamed > 0 {
+        writeln!(out, "streams        {} blocks passed the lowest level", count(streamed))?;
+    }
     if let Some(cooperation) = &report.cooperation {
         let sent = count(demotions);
         let hints = bytes(cooperation.hint_bytes);

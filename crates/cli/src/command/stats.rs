@@ -1,18 +1,24 @@
 //! `undercroft stats`: the counters of a running server.
 
 use std::io::{IsTerminal, Write, stdout};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::http;
 use crate::table::{Table, bytes, count, percent};
 use crate::tls::TlsOptions;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// http://HOST:PORT of a server, or any NBD URI of one of its volumes
+    /// http://HOST:PORT or unix:PATH of a server's HTTP listener, or any NBD URI of one of its
+    /// volumes
     uri: String,
+    /// What is in the http-token-file of the server, if it demands that
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsOptions,
     /// Print the JSON as the server gives it
@@ -48,12 +54,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 /// Asks the server once, and prints what it says.
 fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
-    let text = if args.uri.starts_with("http://") {
+    let text = if http::is_http(&args.uri) {
         args.tls.client(None)?;
-        over_http(&args.uri)?
+        http::stats(&args.uri, args.token_file.as_deref())?
     } else {
+        if args.token_file.is_some() {
+            let why = "--token-file is for http://HOST:PORT and unix:PATH";
+            return Err(Error::Usage(why.to_owned()));
+        }
         let uri = args.uri.parse().map_err(|error| {
-            Error::Usage(format!("{error}; or http://HOST:PORT of its HTTP listener"))
+            Error::Usage(format!("{error}; or http://HOST:PORT or unix:PATH of its HTTP listener"))
         })?;
         let options = args.tls.client(Some(&uri))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -317,12 +327,4 @@ fn each(stats: &Value) -> Vec<(&str, &Value)> {
 
 fn number(value: &Value) -> String {
     count(value.as_u64().unwrap_or(0))
-}
-
-fn over_http(uri: &str) -> Result<String, Error> {
-    let path = if uri.trim_end_matches('/').matches('/').count() > 2 { "" } else { "/stats" };
-    let uri = format!("{}{path}", uri.trim_end_matches('/'));
-    let failed = |error: ureq::Error| Error::Work(format!("{uri}: {error}"));
-    let mut response = ureq::get(&uri).call().map_err(failed)?;
-    response.body_mut().read_to_string().map_err(failed)
 }

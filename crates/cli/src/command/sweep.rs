@@ -3,29 +3,34 @@
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
-use undercroft_cache::policy::{Spec, policies};
 use undercroft_sim::{
-    CostSpec, DemotionCost, LevelSpec, Loaded, Plan, Ratio, Row, Rule, Size, Source, Times, sweep,
+    CostSpec, DemotionCost, LevelSpec, Loaded, Plan, Ratio, Row, Rule, Size, Source, Times,
+    parse_policies, sweep,
 };
 
+use crate::command::report::{ReportOption, command};
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceOptions};
+use crate::lowest::LowestOptions;
 use crate::progress::Sweeping;
 use crate::table::{Table, bytes, count, percent};
+
+/// Sizes without --l2, of the distinct blocks of each trace.
+const SIZES: &str = "1%,2%,5%,10%,20%,50%,100%";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Trace files
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
-    /// A level above the one that varies: SIZE:POLICY[,key=value...]; without --l2 and --ratio the
-    /// sizes of the only level
+    /// A level above the one that varies: SIZE:POLICY[,key=value...]; or, without --l2 and without
+    /// a policy, the sizes of the only level
     #[arg(long, value_name = "LEVEL|SIZES")]
     l1: Option<String>,
     /// Sizes of the level that varies: a list, and ranges in doublings with their ends, as
-    /// 1%,64MiB..4GiB
-    #[arg(long, value_name = "SIZES", required_unless_present_any = ["ratio", "l1"])]
+    /// 1%,64MiB..4GiB [default: 1% to 100% of the trace's distinct blocks]
+    #[arg(long, value_name = "SIZES")]
     l2: Option<String>,
     /// Let all levels vary, their sizes as parts of the first one's, as 1:4 or 1:2:4
     #[arg(long, value_name = "PARTS", conflicts_with_all = ["l1", "l2"], requires = "sizes")]
@@ -41,6 +46,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     simulation: SimulationOptions,
     #[command(flatten)]
+    lowest: LowestOptions,
+    #[command(flatten)]
     cooperation: CooperationOptions,
     /// Times of the levels and of the disk, as those of simulate
     #[arg(long, value_name = "COSTS")]
@@ -53,8 +60,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "42")]
     seed: u64,
     /// Folder of the results: results.csv, results.json, and runs.jsonl to resume from
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", default_value = "undercroft-sweep")]
     output: PathBuf,
+    #[command(flatten)]
+    report: ReportOption,
     /// Runs side by side [default: the number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -64,17 +73,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let (upper, sizes) = match (&args.l1, args.l2.as_ref().or(args.sizes.as_ref())) {
-        (Some(level), Some(sizes)) => (Some(level.parse::<LevelSpec>()?), sizes),
-        (None, Some(sizes)) => (None, sizes),
-        (Some(level), None) if level.contains(':') => {
-            return Err(Error::Usage(format!(
-                "--l1 {level}: a level above the one that varies, whose sizes are missing: --l2; \
-                 or, if it is the only one, give its sizes as --l1 64MiB..1GiB, and --policy"
-            )));
+    let sizes = args.l2.as_deref().or(args.sizes.as_deref());
+    let (upper, sizes) = match (args.l1.as_deref(), sizes) {
+        (Some(level), sizes) if sizes.is_some() || level.contains(':') => {
+            (Some(level.parse::<LevelSpec>()?), sizes.unwrap_or(SIZES))
         }
-        (Some(sizes), None) => (None, sizes),
-        (None, None) => return Err(Error::Usage("--l2: the sizes are missing".into())),
+        (only, sizes) => (None, only.or(sizes).unwrap_or(SIZES)),
     };
     let plan = Plan {
         placements: distinct(args.cooperation.rules(&args.simulation)?),
@@ -88,6 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             seed: args.seed,
         },
         write_mode: args.simulation.write_mode,
+        // The size of blocks is that of each trace.
+        lowest: args.lowest.lowest(0),
+        evictions: args.cooperation.kind(),
     };
     let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
     if args.demotions.is_some() && !plan.placements.iter().any(is_scheme) {
@@ -109,6 +116,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let pool = pool.build().map_err(|e| Error::Usage(format!("--jobs: {e}")))?;
     let rows = pool.install(|| sweep(&plan, &sources, &args.output, &bar))?;
     bar.done();
+    keep_command(&args.output)?;
+    args.report.write(&rows)?;
     let mut out = stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
@@ -118,16 +127,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes down, for a report, what made the results of a folder.
+fn keep_command(folder: &Path) -> Result<(), Error> {
+    let path = folder.join("command.json");
+    let made = serde_json::json!({"command": command(), "version": env!("CARGO_PKG_VERSION")});
+    std::fs::write(&path, serde_json::to_string_pretty(&made)? + "\n")
+        .map_err(|error| Error::Work(format!("{}: {error}", path.display())))
+}
+
 fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
     let path = path.to_path_buf();
     Source {
         path: path.clone(),
-        reading: format!(
-            "{} warmup={:?} evictions={}",
-            args.options.describe(),
-            args.simulation.warmup,
-            args.cooperation.describe()
-        ),
+        reading: args.options.input().reading(args.simulation.warmup, &args.cooperation.describe()),
         load: Box::new(move || {
             let load = || {
                 let (trace, block_bytes, evictions) =
@@ -142,26 +154,6 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
             })
         }),
     }
-}
-
-/// Splits at commas; a part with `=` belongs to the policy before it.
-fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
-    let mut specs: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match specs.last_mut() {
-            _ if part == "all" => {
-                let all = policies().iter().filter(|info| info.name != "opt");
-                let all = all.filter(|info| !info.is_content_aware());
-                specs.extend(all.map(|info| info.name.to_string()));
-            }
-            Some(last) if part.contains('=') => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => specs.push(part.into()),
-        }
-    }
-    Ok(distinct(specs.iter().map(|spec| Spec::parse(spec)).collect::<Result<_, _>>()?))
 }
 
 /// The items in their order, each once.

@@ -250,8 +250,8 @@ fn filter_trace(args: &Filter) -> Result<(), Error> {
     let (stream, block_bytes) = args.options.stream(path, 1.0, true)?;
     let bar = Reading::start(path);
     let warmup = match args.simulation.warmup {
-        crate::input::Warmup::Records(records) => records,
-        crate::input::Warmup::Percent(_) => {
+        undercroft_sim::Warmup::Records(records) => records,
+        undercroft_sim::Warmup::Percent(_) => {
             return Err(Error::Usage("trace filter: give --warmup in records".into()));
         }
     };

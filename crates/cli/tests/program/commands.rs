@@ -286,7 +286,6 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("curve a.spc --rate 1e-9", "larger rate"),
         ("curve a.spc --csv --json", "--json"),
         ("curve a.spc --sizes 4blk..2blk", "ascending"),
-        ("sweep a.spc --l2 2blk", "--output"),
         ("sweep a.spc --l2 2blk,x -o out", "'x'"),
         ("sweep a.spc --l2 2blk --policy lru,nonsense -o out", "nonsense"),
         ("sweep a.spc --l2 2blk --placement access,sideways -o out", "sideways"),

@@ -3,6 +3,7 @@
 //!
 //! The program as a server is in `server`.
 
+mod advise;
 mod characterize;
 mod circles;
 mod clients;
@@ -10,6 +11,7 @@ mod commands;
 mod manual;
 mod placements;
 mod prices;
+mod report;
 mod sweeps;
 mod tidy;
 mod traces;

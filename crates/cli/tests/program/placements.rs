@@ -77,13 +77,20 @@ fn content_awareness_shows_its_price_beside_its_gain() {
 }
 
 /// Frames at 0 and 1000 hold blocks 1 and 2; 3 goes where 1 was, and then 1 is asked for again.
+const BUFFERS: &str = "\
+# block size 4096
+time_us,op,file,block,blocks,buf
+0,R,0,1,1,0
+1,R,0,2,1,1000
+2,R,0,3,1,0
+3,R,0,1,1,1000
+4,R,0,3,1,1000
+";
+
 #[test]
 fn evictions_come_from_buffer_addresses() {
     let place = Place::new();
-    let rows = ["0,R,0,1,1,0", "1,R,0,2,1,1000", "2,R,0,3,1,0", "3,R,0,1,1,1000", "4,R,0,3,1,1000"];
-    let trace =
-        format!("# block size 4096\ntime_us,op,file,block,blocks,buf\n{}\n", rows.join("\n"));
-    place.write("a.csv", &trace);
+    place.write("a.csv", BUFFERS);
     let command = "simulate a.csv --l1 4blk:lru --placement eviction,on-hit=move --evictions cct";
     let report = place.json(&format!("{command} --json"));
     let level = &report["levels"][0];
@@ -101,6 +108,18 @@ fn evictions_come_from_buffer_addresses() {
     assert!(
         place.fails(2, &format!("simulate a.csv --l1 2blk:lru {more}")).contains("second client")
     );
+}
+
+#[test]
+fn a_sweep_takes_evictions_from_buffer_addresses() {
+    let place = Place::new();
+    place.write("a.csv", BUFFERS);
+    let command = "--policy lru --placement access,eviction,on-hit=move --evictions cct -o out";
+    let rows = place.json(&format!("sweep a.csv --l1 4blk {command} --json"));
+    let hits: Vec<_> = rows.as_array().unwrap().iter().map(|row| &row["read_hits"]).collect();
+    assert_eq!(hits, [2, 1]);
+    let said = place.fails(2, &format!("sweep a.csv --l1 2blk:lru --l2 4blk {command}"));
+    assert!(said.contains("second client"), "{said}");
 }
 
 #[test]

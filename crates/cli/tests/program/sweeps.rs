@@ -30,8 +30,20 @@ fn the_only_level_of_a_sweep_is_the_first() {
             .collect::<Vec<_>>()
     };
     assert_eq!(table("--l1 1blk..3blk", "a"), table("--l2 1blk,2blk,3blk", "b"));
-    let said = place.fails(2, "sweep a.spc --l1 1blk:lru -o c");
-    assert!(said.contains("whose sizes are missing: --l2"), "{said}");
+}
+
+#[test]
+fn sizes_and_folder_have_defaults() {
+    let place = Place::new();
+    place.ok("trace generate zipf,requests=3000,blocks=400,seed=5 -o z.uct");
+    let shares = "1%,2%,5%,10%,20%,50%,100%";
+    for (defaults, written) in [("", ""), ("--l1 1blk:lru", "--l1 1blk:lru")] {
+        let said = place.quiet(&format!("sweep z.uct {defaults} --policy lru,mq"));
+        assert!(said.contains("undercroft-sweep/results.csv"), "{said}");
+        let with = format!("sweep z.uct {written} --l2 {shares} --policy lru,mq -o other");
+        let other = place.quiet(&with).replace("other/results.csv", "undercroft-sweep/results.csv");
+        assert_eq!(said, other);
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cache", &["random", "text"]),
     ("trace", &["random", "text"]),
     ("frames", &[]),
+    ("report", &[]),
     ("store", &["random", "text"]),
     ("sim", &["cache", "random", "text", "trace"]),
     ("nbd", &["frames", "random", "text"]),
@@ -31,11 +32,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tools", &["cache", "client", "hints", "nbd", "random", "server", "sim", "trace"]),
     ("preload", &["cache", "hints", "nbd", "random", "tracker"]),
     ("capi", &["cache", "client", "hints", "nbd", "random"]),
+    ("python", &["cache", "sim", "trace"]),
     (
         "cli",
         &[
-            "cache", "client", "frames", "hints", "nbd", "random", "server", "sim", "store",
-            "text", "tools", "trace", "tracker",
+            "cache", "client", "frames", "hints", "nbd", "random", "report", "server", "sim",
+            "store", "text", "tools", "trace", "tracker",
         ],
     ),
 ];
@@ -238,6 +240,40 @@ fn the_index_names_every_document() {
     };
     let wrong: Vec<_> = all.filter_map(|path| named(&path)).collect();
     report("pages that docs/README.md does not name", &wrong);
+}
+
+/// `make reproduce` makes what its index and the pages show.
+#[test]
+fn the_reproduction_is_complete() {
+    let mut list = Command::new("python3");
+    let Ok(output) = list.args(["tools/reproduce", "--list"]).current_dir(root()).output() else {
+        return println!("skipped: python3 is not installed");
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = root().join("docs/measurements");
+    let index = fs::read_to_string(folder.join("reproduction.md")).unwrap();
+    let studies = String::from_utf8(output.stdout).unwrap();
+    assert!(studies.lines().count() > 15, "{studies}");
+    let mut wrong = Vec::new();
+    for study in studies.lines() {
+        let [name, link, picture] = study.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{study}");
+        };
+        let page = fs::read_to_string(folder.join(link.split('#').next().unwrap())).unwrap();
+        let shown = format!("](../{picture})");
+        for (is_right, what) in [
+            (index.contains(&format!("]({link}) |")), "the index has no link to it"),
+            (index.contains(&format!("| `{name}` | **")), "the index has no verdict"),
+            (page.contains(&format!("<!-- end {name} -->")), "its page has no place for it"),
+            (picture == "-" || page.contains(&shown), "its page does not show its picture"),
+            (picture == "-" || folder.join(picture).exists(), "its picture is not there"),
+        ] {
+            if !is_right {
+                wrong.push(format!("{name}: {what}"));
+            }
+        }
+    }
+    report("make reproduce", &wrong);
 }
 
 /// The first word of each line that the program prints and `is_named` accepts.

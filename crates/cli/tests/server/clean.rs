@@ -248,10 +248,9 @@ fn settings_that_make_no_sense_exit_2_with_one_line() {
         ("--volume v=mem:,size=1MiB --write sideways", "write 'sideways'"),
         ("--volume v=mem:,size=1MiB --block 3KiB", "block"),
         ("--volume v=mem:,size=1MiB --block 128KiB", "block"),
-        ("--volume v=mem:,size=1MiB --listen 10809", "address '10809'"),
-        ("--volume v=mem:,size=1MiB --listen host:99999", "address 'host:99999'"),
+        ("--volume v=mem:,size=1MiB --listen 10809", "listen '10809': the host is missing"),
+        ("--volume v=mem:,size=1MiB --listen host:99999", "listen 'host:99999': the port is not"),
         ("--volume v=mem:,size=1MiB --listen unix:", "the path is missing"),
-        ("--volume v=mem:,size=1MiB --http unix:x", "http address"),
         ("--volume v=nothing:", "expected a store"),
         ("--volume v=mem:", "size"),
         ("--volume @v=mem:,size=1MiB", "not beginning with '@'"),
@@ -282,7 +281,7 @@ fn a_damaged_configuration_is_named_with_its_line() {
     for (text, parts) in [
         (format!("cache = '1MiB'\nchache = '2MiB'\n{volume}"), ["chache", "line 2"]),
         (format!("{volume}polcy = 'lru'\n"), ["polcy", "line 5"]),
-        (format!("cache = 1\n{volume}"), ["string", "line 1"]),
+        (format!("cache = 1.5\n{volume}"), ["a size, as", "line 1"]),
         (format!("cache = '1MiB\n{volume}"), ["bad.toml", "line 1"]),
     ] {
         place.write("bad.toml", &text);

@@ -1,4 +1,4 @@
-//! The commands of README and two pages, run as printed: each line of output that a page shows
+//! The commands of README and three pages, run as printed: each line of output that a page shows
 //! must come, in that order. `...` stands for lines that are left out, or for the end of a line.
 
 use std::fs;
@@ -11,6 +11,10 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::Place;
+
+/// Pages whose commands are run.
+const PAGES: [&str; 4] =
+    ["README.md", "docs/user/guide.md", "docs/user/decision.md", "docs/user/report.md"];
 
 /// Beginnings of commands that are not run, and why.
 const NOT_RUN: [(&str, &str); 4] = [
@@ -144,7 +148,7 @@ impl Drop for Reader {
 #[test]
 fn the_commands_of_pages_print_what_is_shown() {
     let (mut run, mut left_out, mut wrong) = (0, 0, Vec::new());
-    for name in ["README.md", "docs/user/guide.md", "docs/user/decision.md"] {
+    for name in PAGES {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
         let mut all = commands(&fs::read_to_string(path).unwrap());
         // The traces of a page are made before they are used.

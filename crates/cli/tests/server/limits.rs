@@ -145,6 +145,60 @@ pub(crate) async fn encrypted(
     Ok(client)
 }
 
+/// Beside many connections of one client that never stop asking, another client gets its share of
+/// a volume's limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_the_limit_of_a_volume_evenly() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    ["server", "flood", "quiet"].iter().for_each(|name| keys.issue(name));
+    let server = place.serve(
+        "--volume v=mem:,size=16MiB,requests-per-second=400 \
+         --volume b=mem:,size=16MiB,bytes-per-second=8MiB \
+         --volume c=mem:,size=16MiB,client-requests-per-second=100,client-bytes-per-second=1GiB \
+         --tls-certificate server.pem --tls-key server.key --tls-client-roots root.pem",
+    );
+    let run = async |volume: &str, of_flood: usize, of_quiet: usize, seconds: u64| {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let mut tasks = Vec::new();
+        for (name, lanes) in [("flood", 16), ("quiet", 2)] {
+            let bytes = if name == "flood" { of_flood } else { of_quiet };
+            for _ in 0..lanes / 2 {
+                let client = encrypted(&server, volume, &keys.client(Some(name))).await.unwrap();
+                // Several requests in flight on each connection.
+                tasks.extend((0..4).map(|_| {
+                    let client = client.clone();
+                    tokio::spawn(async move {
+                        let mut done = 0;
+                        while Instant::now() < end {
+                            read(&client, 0, bytes).await.unwrap();
+                            done += bytes;
+                        }
+                        (name, done)
+                    })
+                }));
+            }
+        }
+        let mut sums = [0, 0];
+        for task in tasks {
+            let (name, done) = task.await.unwrap();
+            sums[usize::from(name == "quiet")] += done;
+        }
+        sums.map(|sum| sum as f64)
+    };
+    // A second's worth at once, and then the shares: the first comers may have the former.
+    let [flood, quiet] = run("v", 1, 1, 3).await;
+    assert!((900.0..2100.0).contains(&(flood + quiet)), "{flood} and {quiet} requests");
+    assert!(quiet > 0.25 * flood, "{flood} and {quiet} requests");
+    let [flood, quiet] = run("b", 128 << 10, 8 << 10, 3).await;
+    assert!(quiet > 0.25 * flood, "{flood} and {quiet} bytes");
+    let [flood, quiet] = run("c", 1, 1, 2).await;
+    for requests in [flood, quiet] {
+        assert!((150.0..400.0).contains(&requests), "{flood} and {quiet} requests");
+    }
+    assert_eq!(server.stop(), 0);
+}
+
 /// Sends an option on a connection that has greeted: the kind of the answer.
 fn ask(stream: &mut UnixStream, option: u32, data: &[u8]) -> u32 {
     let mut message = OPTION_MAGIC.to_be_bytes().to_vec();

@@ -4,6 +4,7 @@
 //! `crates/store`); here is what only shows when all of it runs as one process that can be
 //! killed, told to stop, and talked to by programs that know nothing of it.
 
+mod access;
 mod again;
 mod ahead;
 mod arrivals;
@@ -31,6 +32,7 @@ mod recording;
 mod reload;
 mod restarted;
 mod service;
+mod set;
 mod soak;
 mod stack;
 mod stalled;
@@ -39,3 +41,4 @@ mod tls;
 mod unwritten;
 mod upstream;
 mod vanished;
+mod words;

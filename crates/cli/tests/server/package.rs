@@ -1,5 +1,6 @@
-//! The Debian package, unpacked into an empty root with nothing but the libraries that it depends
-//! on: the program serves there, and the trace that came with it is simulated.
+//! What is handed out, unpacked into an empty root: the Debian package, with nothing but the
+//! libraries that it depends on, and the container image. The program serves there, and the trace
+//! that came with it is simulated.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undercroft");
 
@@ -67,4 +69,56 @@ fn the_package_works_in_a_fresh_root() {
     let unit = fs::read_to_string(unit).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/undercroft serve"), "{unit}");
     assert!(within(Path::new("/usr/lib/libundercroft_cct.so")).exists());
+}
+
+#[test]
+fn the_image_works_in_a_fresh_root() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !geteuid().is_root() || !has("/usr/bin/python3") || !has("dpkg") || !has("tar") {
+        return println!("skipped: it needs python3, dpkg, tar, and root for chroot");
+    }
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut make = Command::new("tools/image.py");
+    let image = output(make.arg(PROGRAM).current_dir(repository));
+    let layout = tempfile::tempdir().unwrap();
+    output(Command::new("tar").arg("-xf").arg(image.trim()).arg("-C").arg(layout.path()));
+    fs::remove_file(image.trim()).unwrap();
+    // Every name of a content is its digest.
+    let blob = |digest: &Value| {
+        let digest = digest["digest"].as_str().unwrap().replace(':', "/");
+        let path = layout.path().join("blobs").join(&digest);
+        let said = output(Command::new("sha256sum").arg(&path));
+        assert_eq!(said.split_whitespace().next(), digest.strip_prefix("sha256/"));
+        path
+    };
+    let json =
+        |path: PathBuf| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let index = json(layout.path().join("index.json"));
+    let manifest = json(blob(&index["manifests"][0]));
+    let config = json(blob(&manifest["config"]));
+    let root = tempfile::tempdir().unwrap();
+    let layer = blob(&manifest["layers"][0]);
+    output(Command::new("tar").arg("-xpf").arg(layer).arg("-C").arg(root.path()));
+
+    let config = &config["config"];
+    let user = format!("--userspec={}", config["User"].as_str().unwrap());
+    let words = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let mut serve = Command::new("chroot");
+    serve.arg(user).arg(root.path()).args(words(&config["Entrypoint"]));
+    // Ports of this machine may be in use.
+    let free = |word: String| {
+        word.replace("0.0.0.0:10809", "127.0.0.1:0").replace("0.0.0.0:10880", "127.0.0.1:0")
+    };
+    serve.args(words(&config["Cmd"]).into_iter().map(free));
+    let mut server = serve.args(["--cache", "1MiB"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let serving = lines.next().unwrap().unwrap();
+    let address = serving.split_whitespace().last().unwrap();
+    let said = output(Command::new(PROGRAM).args(["stats", &format!("{address}demo")]));
+    assert!(said.lines().any(|line| line.starts_with("demo ")), "{said}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }

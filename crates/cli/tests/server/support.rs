@@ -101,9 +101,15 @@ impl Place {
     /// Starts `undercroft serve` through a program that becomes it, as `nsenter` does with its
     /// arguments.
     pub(crate) fn serve_within(&self, outer: &[&str], arguments: &str) -> Server {
+        self.start(outer, &format!("--http 127.0.0.1:0 {arguments}"))
+    }
+
+    /// Starts `undercroft serve` on the socket `socket`, with an address for HTTP among the
+    /// arguments.
+    pub(crate) fn start(&self, outer: &[&str], arguments: &str) -> Server {
         let errors = self.path("stderr");
         let log = File::options().create(true).append(true).open(&errors).unwrap();
-        let all = format!("serve --listen unix:socket --http 127.0.0.1:0 {arguments}");
+        let all = format!("serve --listen unix:socket {arguments}");
         let mut child = self.undercroft_within(outer, &all).stderr(log).spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
         let mut server =
@@ -188,11 +194,17 @@ impl Server {
         format!("nbd+unix:///{volume}?socket={}", self.socket.display())
     }
 
-    /// Where it answers HTTP: `http://127.0.0.1:PORT`.
+    /// The port of its TCP listener.
+    pub(crate) fn port(&self) -> u16 {
+        let (_, rest) = self.announced.split_once("://127.0.0.1:").unwrap();
+        rest.split('/').next().unwrap().parse().unwrap()
+    }
+
+    /// Where it answers HTTP: `http://127.0.0.1:PORT`, or `unix:PATH`.
     pub(crate) fn http(&self) -> String {
         let live = self.announced.lines().find(|line| line.starts_with("  live ")).unwrap();
         let url = live.split_whitespace().nth(1).unwrap();
-        url.strip_suffix("/stats").unwrap().to_owned()
+        url.strip_suffix("/stats").unwrap_or(url).to_owned()
     }
 
     /// Body of a page.

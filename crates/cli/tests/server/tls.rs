@@ -74,7 +74,7 @@ fn what_is_missing_for_tls_is_said() {
         (&encrypted, "--tls-roots nothing.pem", 1, "nothing.pem"),
         (&encrypted, "--tls-roots other.pem", 1, "certificate"),
         (&encrypted, "--tls-roots root.pem", 1, "the server refuses: TLS: "),
-        (&encrypted, &stranger, 1, "this certificate may not open the export"),
+        (&encrypted, &stranger, 1, "is not open to"),
         (&plain, "", 1, "wants TLS (nbds)"),
     ] {
         for command in commands(uri) {

@@ -3,6 +3,7 @@
 //! (`make sanitize`).
 
 mod cost;
+mod sizes;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;

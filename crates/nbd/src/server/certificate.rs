@@ -2,7 +2,7 @@
 //! has verified the certificate, but offers no access to its fields.
 
 use x509_parser::asn1_rs::{Any, Tag};
-use x509_parser::certificate::X509CertificateParser;
+use x509_parser::certificate::{Validity, X509CertificateParser};
 use x509_parser::nom::Parser;
 
 /// The common name of the subject. `None` if there is none or more than one, or if it is not a text
@@ -16,11 +16,11 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     names.next().is_none().then_some(name)
 }
 
-/// When a certificate expires, in seconds since 1970. `None` if it is not a certificate.
-pub(crate) fn expires(certificate: &[u8]) -> Option<i64> {
+/// From when and until when a certificate is valid. `None` if it is not a certificate.
+pub(crate) fn validity(certificate: &[u8]) -> Option<Validity> {
     let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
     let (_, certificate) = parser.parse(certificate).ok()?;
-    Some(certificate.validity().not_after.timestamp())
+    Some(certificate.validity().clone())
 }
 
 fn text(value: &Any) -> Option<String> {

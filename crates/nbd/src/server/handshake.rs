@@ -3,14 +3,14 @@
 //! A client may send anything in any order until the deadline. The number of options and their
 //! total length are limited, and no option longer than [`MAX_OPTION`] is kept in memory.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 
 use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
+use super::refusals::Refused;
 use super::{Guest, Inner};
 use crate::lineage::Lineage;
 use crate::link::{Ended, Link};
@@ -43,10 +43,11 @@ pub(super) struct Opened<'a> {
 /// A handshake in progress.
 pub(super) struct Handshake<'a, 'r> {
     server: &'a Inner,
-    /// Set when the client is refused something that it needs.
-    refused: &'r AtomicBool,
+    refused: &'r Mutex<Refused>,
     link: Link,
     peer: Peer,
+    /// The export that the present option names.
+    named: String,
     /// Whether 124 zero bytes follow the answer to EXPORT_NAME, as the oldest protocol demands.
     zeroes: bool,
     structured: bool,
@@ -73,13 +74,14 @@ impl<'a, 'r> Handshake<'a, 'r> {
         server: &'a Inner,
         link: Link,
         peer: Peer,
-        refused: &'r AtomicBool,
+        refused: &'r Mutex<Refused>,
     ) -> Handshake<'a, 'r> {
         Handshake {
             server,
             refused,
             link,
             peer,
+            named: String::new(),
             zeroes: true,
             structured: false,
             selection: None,
@@ -121,6 +123,7 @@ impl<'a, 'r> Handshake<'a, 'r> {
     /// Reads the next option, without its data if they are too long.
     async fn next_option(&mut self) -> Result<(u32, Option<BytesMut>), Ended> {
         let header = OptionHeader::parse(&self.link.array().await?)?;
+        self.named.clear();
         self.options += 1;
         self.bytes += u64::from(header.length);
         if self.options > MAX_OPTIONS || self.bytes > MAX_BYTES {
@@ -184,14 +187,27 @@ impl<'a, 'r> Handshake<'a, 'r> {
     }
 
     async fn reply_error(&mut self, option: u32, error: OptionError) -> Result<(), Ended> {
-        let needed = matches!(error.0, REP_ERR_POLICY | REP_ERR_TLS_REQD | REP_ERR_UNKNOWN);
-        self.refused.fetch_or(needed, Ordering::Relaxed);
+        self.note(&error);
         self.reply(option, error.0, error.1.as_bytes()).await
+    }
+
+    /// Notes a refusal, if it is of something that the client needs.
+    fn note(&self, (code, why): &OptionError) {
+        if matches!(*code, REP_ERR_POLICY | REP_ERR_TLS_REQD | REP_ERR_UNKNOWN) {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            refused.is_needed = true;
+            // Who waits for a store that is away asks again and again, and is welcome.
+            if !why.starts_with(AWAY) {
+                refused.is_denied |= *code == REP_ERR_POLICY;
+                refused.last = Some((self.peer.clone(), self.named.clone(), why.clone()));
+            }
+        }
     }
 
     /// Refuses an option, and continues. EXPORT_NAME can only be refused by disconnecting.
     async fn fail(&mut self, option: u32, error: OptionError) -> Result<Step<'a>, Ended> {
         if option == OPT_EXPORT_NAME {
+            self.note(&error);
             return Err(refused(error.1));
         }
         self.reply_error(option, error).await?;
@@ -266,7 +282,7 @@ impl<'a, 'r> Handshake<'a, 'r> {
         }
     }
 
-    fn try_contexts(&self, set: bool, data: &[u8]) -> Result<Selection, OptionError> {
+    fn try_contexts(&mut self, set: bool, data: &[u8]) -> Result<Selection, OptionError> {
         if !self.structured {
             return Err((REP_ERR_INVALID, "needs structured replies first".to_owned()));
         }
@@ -275,12 +291,13 @@ impl<'a, 'r> Handshake<'a, 'r> {
         Selection::new(export.as_ref(), query, set)
     }
 
-    fn find(&self, name: &str) -> Result<Arc<dyn Export>, OptionError> {
+    fn find(&mut self, name: &str) -> Result<Arc<dyn Export>, OptionError> {
+        name.clone_into(&mut self.named);
         self.server.exports.find(name, &self.peer).map_err(|refusal| refusal_reply(name, refusal))
     }
 
     /// The export with a name, and what a session of this connection would be offered.
-    fn open(&self, name: &str) -> Result<Candidate, OptionError> {
+    fn open(&mut self, name: &str) -> Result<Candidate, OptionError> {
         let export = self.find(name)?;
         let selection = self.selection.as_ref().filter(|selection| selection.export == name);
         let lineage = selection.and_then(Selection::lineage);

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, UnixListener, UnixStream
 use super::Server;
 use super::busy_poll::Watched;
 use crate::link::{Transport, prepare_tcp};
-use crate::service::Peer;
+use crate::service::{Credentials, Peer};
 use crate::task_queue::Stop;
 
 /// Pause after accepting a connection failed, for example for lack of file descriptors.
@@ -28,7 +28,14 @@ pub struct Listener {
 #[derive(Debug)]
 enum Kind {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix(UnixSocket),
+}
+
+/// A listening unix socket, whose file is removed with it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: UnixListener,
+    file: SocketFile,
 }
 
 /// The file of a unix socket; removed with the listener if it is still the same file.
@@ -59,11 +66,45 @@ impl Listener {
         Ok(Listener { kind: Kind::Tcp(TcpListener::bind(address).await?) })
     }
 
-    /// A unix socket. The socket file of a server that no longer runs is replaced.
+    /// A unix socket.
+    ///
+    /// # Errors
+    /// As for [`UnixSocket::bind`].
+    pub fn unix(path: impl AsRef<Path>) -> io::Result<Listener> {
+        Ok(Listener { kind: Kind::Unix(UnixSocket::bind(path)?) })
+    }
+
+    /// The address of a TCP listener, with the actual port.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix(_) => None,
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+        match &self.kind {
+            Kind::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                prepare_tcp(&stream)?;
+                let ip = Some(address.ip().to_canonical());
+                let peer = Peer { address: address.to_string(), ip, ..Peer::default() };
+                Ok((Accepted::Tcp(stream.into_std()?), peer))
+            }
+            Kind::Unix(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((Accepted::Unix(stream.into_std()?), peer))
+            }
+        }
+    }
+}
+
+impl UnixSocket {
+    /// Listens at a path. The socket file of a server that no longer runs is replaced.
     ///
     /// # Errors
     /// A server listens there, the file is not a socket, or the folder does not permit it.
-    pub fn unix(path: impl AsRef<Path>) -> io::Result<Listener> {
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixSocket> {
         let path = path.as_ref();
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -75,32 +116,25 @@ impl Listener {
         let made = fs::symlink_metadata(path)?;
         let path = std::path::absolute(path)?;
         let file = SocketFile { path, device: made.dev(), inode: made.ino() };
-        Ok(Listener { kind: Kind::Unix(listener, file) })
+        Ok(UnixSocket { listener, file })
     }
 
-    /// The address of a TCP listener, with the actual port.
-    pub fn tcp_address(&self) -> Option<SocketAddr> {
-        match &self.kind {
-            Kind::Tcp(listener) => listener.local_addr().ok(),
-            Kind::Unix(..) => None,
-        }
+    /// The path of its file.
+    pub fn path(&self) -> &Path {
+        &self.file.path
     }
 
-    async fn accept(&self) -> io::Result<(Accepted, Peer)> {
-        match &self.kind {
-            Kind::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
-                prepare_tcp(&stream)?;
-                let peer = Peer { address: address.to_string(), ..Peer::default() };
-                Ok((Accepted::Tcp(stream.into_std()?), peer))
-            }
-            Kind::Unix(listener, file) => {
-                let (stream, _) = listener.accept().await?;
-                let address = unix_peer(&stream, &file.path);
-                let peer = Peer { address, ..Peer::default() };
-                Ok((Accepted::Unix(stream.into_std()?), peer))
-            }
-        }
+    /// Waits for the next client.
+    ///
+    /// # Errors
+    /// As for accepting on any socket, for example too few file descriptors.
+    pub async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = self.listener.accept().await?;
+        let found = stream.peer_cred().ok();
+        let pid = found.and_then(|found| found.pid()).map(|pid| format!(" (pid {pid})"));
+        let address = format!("unix:{}{}", self.file.path.display(), pid.unwrap_or_default());
+        let credentials = found.map(|found| Credentials { user: found.uid(), group: found.gid() });
+        Ok((stream, Peer { address, credentials, ..Peer::default() }))
     }
 }
 
@@ -127,12 +161,6 @@ impl Accepted {
             Accepted::Unix(stream) => Box::new(UnixStream::from_std(stream)?),
         })
     }
-}
-
-fn unix_peer(stream: &UnixStream, path: &Path) -> String {
-    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-    format!("unix:{}{pid}", path.display())
 }
 
 /// Removes the socket file of a server that no longer runs.

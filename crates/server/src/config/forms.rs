@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::Error;
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use undercroft_text::Bytes;
 
-use super::{Address, Reporting};
+use super::{Address, CacheShare, ClientRule, Reporting};
 
 /// An error message with the name of the option in front, if it needs it.
 pub(super) fn named(option: &str, message: &str) -> String {
@@ -31,6 +31,43 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     size.map_err(|_| {
         format!(" '{text}': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)")
     })
+}
+
+/// A size as it stands in a file: text with a unit, or a number of bytes.
+pub(super) struct SizeText(pub(super) String);
+
+impl<'de> Deserialize<'de> for SizeText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SizeText, D::Error> {
+        from.deserialize_any(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = SizeText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size, as \"64KiB\", \"1.5GiB\" or a whole number of bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SizeText, E> {
+        Ok(SizeText(text.to_owned()))
+    }
+
+    fn visit_u64<E: Error>(self, bytes: u64) -> Result<SizeText, E> {
+        Ok(SizeText(bytes.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<SizeText, E> {
+        let wrong = |_| E::invalid_value(Unexpected::Signed(bytes), &self);
+        u64::try_from(bytes).map_err(wrong).and_then(|bytes| self.visit_u64(bytes))
+    }
+}
+
+/// Checks that a size is written as one, for an option that volumes inherit.
+pub(super) fn size_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    SizeText::deserialize(from).map(|SizeText(text)| Some(text))
 }
 
 /// Whether the text is the second of an option's two words.
@@ -112,14 +149,16 @@ macro_rules! forms {
 
 forms! {
     /// Bytes: `64KiB`.
-    size: u64, String, |text| parse_size(&text), |bytes| Bytes(*bytes).to_string();
+    size: u64, SizeText, |text| parse_size(&text.0), |bytes| Bytes(*bytes).to_string();
+    /// A share of the cache.
+    cache_share: CacheShare, SizeText, |text| text.0.parse(), |share| share.to_string();
     /// Bytes of a block.
-    block: u32, String,
-        |text| u32::try_from(parse_size(&text)?).map_err(|_| "block: too large".to_owned()),
+    block: u32, SizeText,
+        |SizeText(text)| u32::try_from(parse_size(&text)?).map_err(|_| "block: too large".to_owned()),
         |bytes| Bytes((*bytes).into()).to_string();
     /// Bytes, or nothing.
-    some_size: Option<u64>, String,
-        |text| parse_size(&text).map(Some),
+    some_size: Option<u64>, SizeText,
+        |text| parse_size(&text.0).map(Some),
         |bytes| bytes.map_or(String::new(), |bytes| Bytes(bytes).to_string());
     /// A folder or file, or nothing.
     some_path: Option<PathBuf>, String,
@@ -154,6 +193,14 @@ forms! {
     report: Option<Reporting>, String,
         |text| text.parse().map(Some),
         |report| report.map_or(String::new(), |report| report.to_string());
+    /// Rules for clients.
+    client_rules: Vec<ClientRule>, Vec<String>,
+        |texts| texts.iter().map(|text| text.parse()).collect(),
+        |rules| rules.iter().map(ClientRule::to_string).collect::<Vec<_>>();
+    /// An address to listen on, or nothing.
+    some_address: Option<Address>, String,
+        |text| text.parse().map(Some),
+        |address| address.as_ref().map_or(String::new(), Address::to_string);
     /// Addresses to listen on.
     addresses: Vec<Address>, Vec<String>,
         |texts| texts.iter().map(|text| text.parse()).collect(),

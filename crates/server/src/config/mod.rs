@@ -8,6 +8,7 @@
 //!
 //! Not here: what the options do.
 
+mod client_rule;
 mod error;
 mod forms;
 mod placement;
@@ -18,6 +19,7 @@ mod tls;
 mod validate;
 mod volume;
 
+pub use client_rule::ClientRule;
 pub use error::VolumeError;
 pub use placement::VolumePlacement;
 pub use reporting::Reporting;

@@ -1,6 +1,7 @@
 //! The options of a server: its addresses, its limits, and its volumes.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,21 +23,30 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return match path {
-                "" => Err(format!("address '{text}': the path is missing")),
-                path => Ok(Address::Unix(PathBuf::from(path))),
-            };
-        }
-        let port = text
-            .rsplit_once(':')
-            .and_then(|(host, port)| (!host.is_empty()).then_some(port)?.parse::<u16>().ok());
-        match port {
-            Some(_) => Ok(Address::Tcp(text.to_owned())),
-            None => Err(format!(
-                "address '{text}': expected HOST:PORT, as 127.0.0.1:10809 or [::1]:10809, or \
+        // The message follows the name of an option.
+        let wrong = |what: &str| {
+            Err(format!(
+                " '{text}': {what}; expected HOST:PORT, as 127.0.0.1:10809 or [::1]:10809, or \
                  unix:PATH"
-            )),
+            ))
+        };
+        match (text.strip_prefix("unix:"), text.rsplit_once(':')) {
+            (Some(""), _) => wrong("the path is missing"),
+            (Some(path), _) => Ok(Address::Unix(PathBuf::from(path))),
+            (None, None) if text.parse::<u16>().is_ok() => wrong("the host is missing"),
+            (None, None) => wrong("the port is missing"),
+            (None, Some(("", _))) => wrong("the host is missing"),
+            (None, Some(_)) if text.parse::<Ipv6Addr>().is_ok() => {
+                wrong("the port is missing, and brackets around the host")
+            }
+            (None, Some((host, _))) if host.contains(':') && !host.starts_with('[') => {
+                wrong("an IPv6 address stands in brackets")
+            }
+            (None, Some((_, port))) => match port.parse::<u16>() {
+                Ok(_) => Ok(Address::Tcp(text.to_owned())),
+                Err(_) if text.ends_with(']') => wrong("the port is missing"),
+                Err(_) => wrong("the port is not a number from 0 to 65535"),
+            },
         }
     }
 }
@@ -113,6 +123,12 @@ pub struct ServerConfig {
     /// The volumes; the first is the default export.
     #[serde(rename = "volume", skip_serializing)]
     pub volumes: Vec<VolumeConfig>,
+    /// Whether `cache_bytes` is a bound that somebody gave, and not what the volumes add up to.
+    #[serde(skip)]
+    pub is_cache_given: bool,
+    /// Common names of the client certificates that may change volumes over TLS, by `undercroft
+    /// set`; over a unix socket the server's own user may, and root.
+    pub administrators: Vec<String>,
     /// Bytes of all caches together.
     #[serde(rename = "cache", with = "forms::size", skip_serializing)]
     pub cache_bytes: u64,
@@ -127,13 +143,17 @@ pub struct ServerConfig {
     #[serde(skip_serializing)]
     pub write: Option<String>,
     /// Block size of volumes that give none.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing, deserialize_with = "forms::size_text")]
     pub block: Option<String>,
     /// Number of shards of volumes that give none.
     #[serde(skip_serializing)]
     pub shards: Option<u32>,
     /// Address of the HTTP listener.
-    pub http: Option<String>,
+    #[serde(with = "forms::some_address")]
+    pub http: Option<Address>,
+    /// A file with the token that the HTTP listener demands; none: it demands nothing.
+    #[serde(with = "forms::some_path")]
+    pub http_token_file: Option<PathBuf>,
     /// Folder for the state that a restart needs.
     pub state: Option<PathBuf>,
     /// Time between two savings of that state.
@@ -152,6 +172,8 @@ impl Default for ServerConfig {
         Self {
             listen: Vec::new(),
             volumes: Vec::new(),
+            is_cache_given: false,
+            administrators: Vec::new(),
             cache_bytes: 256 << 20,
             policy: None,
             placement: None,
@@ -159,6 +181,7 @@ impl Default for ServerConfig {
             block: None,
             shards: None,
             http: None,
+            http_token_file: None,
             state: None,
             state_interval: Duration::from_secs(300),
             unwritten: None,
@@ -201,7 +224,9 @@ fn leaves(config: &ServerConfig) -> Vec<(String, serde_json::Value)> {
 fn reported(path: &str) -> Option<String> {
     let name = match path {
         "tls.mode" | "limits.close-s" => path,
+        "administrators" => return None,
         _ if path.starts_with("tls.upstream-") => "tls.upstream",
+        "http-token-file" => return None,
         _ if path.starts_with("tls.") => return None,
         _ if path.starts_with("limits.") => "limits",
         _ => path,

@@ -203,6 +203,47 @@ impl Settings {
         Ok(volume)
     }
 
+    /// The configuration of a served volume with some options changed: `KEY=VALUE` each, as in a
+    /// volume's flag; `KEY=default` takes back what the settings say of it. A size that is not
+    /// told stays.
+    ///
+    /// # Errors
+    /// The option that is unknown, cannot change while the volume is served, or is wrong.
+    pub(crate) fn changed(now: &VolumeConfig, options: &[&str]) -> Result<VolumeConfig, String> {
+        let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
+        let live = VolumeConfig::live_options();
+        let can_change = || {
+            let known = known_keys(&defaults);
+            let keys: Vec<_> = known.split(", ").filter(|key| live.contains(&field(key))).collect();
+            format!("what can change while a volume is served: {}", keys.join(", "))
+        };
+        let mut given = now.given.clone();
+        let mut pieces = vec!["v=mem:"];
+        for option in options {
+            let Some((key, value)) = option.split_once('=') else {
+                return Err(format!("'{option}': expected KEY=VALUE; {}", can_change()));
+            };
+            if !live.contains(&field(key)) {
+                let is_known = known_keys(&defaults).split(", ").any(|known| known == key);
+                let what = if is_known { "needs a restart" } else { "is no key of a volume" };
+                return Err(format!("'{key}' {what}; {}", can_change()));
+            }
+            match value {
+                "default" => _ = given.remove(field(key)),
+                _ => pieces.push(option),
+            }
+        }
+        let text = pieces.join(",");
+        let short = |what: String| what.replace(&format!("volume '{text}': "), "");
+        let changes = Settings::volume(&text).map_err(short)?;
+        let of_options = |key: &String| !["name", "store"].contains(&key.as_str());
+        given.extend(changes.into_iter().filter(|(key, _)| of_options(key)));
+        let mut next = volume_of(given)?;
+        next.close_patience = now.close_patience;
+        next.validate(now.cache_bytes())?;
+        Ok(next)
+    }
+
     /// Merges: adds the settings of `then` that are not set here. A list is taken as a whole; an
     /// empty one counts as not set.
     #[must_use]
@@ -232,19 +273,29 @@ impl Settings {
             }
             table.entry("store").or_insert_with(|| "".into());
             let name = text(&table, "name").unwrap_or_default();
-            let volume = read(table);
-            let volume = volume.map_err(|(option, what)| forms::named(&option, &what));
-            volumes.push(volume.map_err(|what| format!("volume '{name}': {what}"))?);
+            volumes.push(volume_of(table).map_err(|what| format!("volume '{name}': {what}"))?);
         }
         let is_cache_given = server.contains_key("cache");
         let config = read::<ServerConfig>(server);
         let config = config.map_err(|(option, what)| forms::named(&option, &what))?;
-        let mut config = ServerConfig { volumes, ..config };
+        let mut config = ServerConfig { volumes, is_cache_given, ..config };
         if !is_cache_given {
             config.raise_cache();
         }
         config.validate()
     }
+}
+
+/// The configuration of a volume that a table gives, not checked as a whole.
+fn volume_of(table: Table) -> Result<VolumeConfig, String> {
+    let volume = read::<VolumeConfig>(table.clone());
+    let volume = volume.map_err(|(option, what)| forms::named(&option, &what))?;
+    Ok(VolumeConfig { given: table, ..volume })
+}
+
+/// The option that a key of a flag sets.
+fn field(key: &str) -> &str {
+    REPEATED.iter().find(|(one, _)| *one == key).map_or(key, |(_, list)| list)
 }
 
 /// The keys that may follow the store in a volume's flag, with ", " between them.
@@ -379,6 +430,30 @@ mod tests {
     }
 
     #[test]
+    fn sizes_in_a_file_are_text_or_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("undercroft.toml");
+        let read = |size: &str| {
+            let text = format!(
+                "cache = {size}\nblock = 8192\n[limits]\nbytes = 1048576\n[[volume]]\n\
+                 name = 'a'\nstore = 'mem:'\nsize = 4194304\ncache = 1048576\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            Settings::from_file(&path)?.config()
+        };
+        let config = read("268435456").unwrap();
+        assert_eq!((config.cache_bytes, config.limits.bytes), (256 << 20, 1 << 20));
+        let volume = &config.volumes[0];
+        assert_eq!((volume.size, volume.block_bytes), (Some(4 << 20), 8192));
+        assert_eq!(volume.cache_blocks, 128);
+        for wrong in ["1.5", "-4096", "true"] {
+            let said = read(wrong).unwrap_err();
+            assert!(said.contains("undercroft.toml, line 1: invalid "), "{said}");
+            assert!(said.contains("expected a size, as \"64KiB\", \"1.5GiB\" or "), "{said}");
+        }
+    }
+
+    #[test]
     fn what_an_option_writes_is_read_as_the_same() {
         let text = "v=nbd://host/x,size=1GiB,cache=2MiB,block=8KiB,policy=lirs,hirs=0.02,\
                     placement=eviction,on-hit=keep,evictions=estimate,reloads=at-once,\
@@ -392,11 +467,11 @@ mod tests {
         let other = VolumeConfig { name: "v".to_owned(), ..VolumeConfig::default() };
         // The fixed options that differ, without those that were not set.
         let changes = volume.fixed_changes(&other).join(" ");
-        let expected = "block cache description evictions placement \
-                        policy read-ahead read-only record record-every-s record-files \
-                        record-requests record-sample reloads report shards store \
-                        store-timeout-s write";
+        let expected = "block description evictions read-ahead read-only record \
+                        record-every-s record-files record-requests record-sample reloads report \
+                        shards store store-timeout-s write";
         assert_eq!(changes, expected);
+        assert!(volume.cache_changes(&other) && !volume.cache_changes(&volume));
         assert!(volume.write_back_changes(&other) && !volume.write_back_changes(&volume));
         assert!(volume.access_changes(&other) && !volume.access_changes(&volume));
         assert!(volume.fixed_changes(&volume.clone()).is_empty());

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use undercroft_cache::placement::Placement;
+use undercroft_cache::policy::Awareness;
 use undercroft_text::Bytes;
 
 use super::volume::spare_frames;
-use super::{Address, CacheShare, ServerConfig, VolumeConfig};
+use super::{Address, CacheShare, ClientRule, ServerConfig, VolumeConfig, VolumePlacement};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 
@@ -28,14 +29,19 @@ impl ServerConfig {
         if self.listen.is_empty() {
             self.listen.push(DEFAULT_LISTEN.parse()?);
         }
-        if let Some(http) = &self.http {
-            if matches!(http.parse()?, Address::Unix(_)) {
-                return Err(format!("http address '{http}': expected HOST:PORT"));
-            }
+        if self.http_token_file.is_some() && self.http.is_none() {
+            return Err("http-token-file: there is no HTTP listener; give its address (http), or \
+                        leave the token out"
+                .to_owned());
         }
         self.validate_volumes()?;
         self.tls.validate()?;
         self.volumes.iter().try_for_each(|volume| self.validate_access(volume))?;
+        if !self.administrators.is_empty() && !self.tls.asks_for_certificates() {
+            return Err("administrators are known by their certificates: give the roots of these \
+                        (client-roots)"
+                .to_owned());
+        }
         let limits = &mut self.limits;
         if limits.busy_poll > BUSY_POLL_MAX {
             return Err(format!(
@@ -92,19 +98,30 @@ impl ServerConfig {
     }
 
     /// Refuses a volume that nobody could open, or whose lists of clients could not be checked.
-    fn validate_access(&self, volume: &VolumeConfig) -> Result<(), String> {
+    pub(crate) fn validate_access(&self, volume: &VolumeConfig) -> Result<(), String> {
         let name = &volume.name;
         if volume.tls_required && self.tls.files().is_none() {
             return Err(format!(
                 "volume '{name}': tls-required, and there is no TLS: give a certificate and a key"
             ));
         }
-        let lists = !volume.clients.is_empty() || !volume.writers.is_empty();
-        if lists && !self.tls.asks_for_certificates() {
-            return Err(format!(
-                "volume '{name}': clients and writers are known by their certificates: give the \
-                 roots of these (client-roots)"
-            ));
+        let listens = |is_meant: fn(&Address) -> bool| self.listen.iter().any(is_meant);
+        for rule in volume.clients.iter().chain(&volume.writers) {
+            let missing = match rule {
+                ClientRule::Certificate(_) => (!self.tls.asks_for_certificates()).then_some(
+                    "nobody shows a certificate: give the roots of those of clients (client-roots)",
+                ),
+                ClientRule::Address(_) => (!listens(|at| matches!(at, Address::Tcp(_))))
+                    .then_some("nobody has an address: listen at HOST:PORT, too"),
+                ClientRule::User(_) | ClientRule::Group(..) => {
+                    (!listens(|at| matches!(at, Address::Unix(_)))).then_some(
+                        "users and groups are known on unix sockets only: listen at unix:PATH, too",
+                    )
+                }
+            };
+            if let Some(why) = missing {
+                return Err(format!("volume '{name}': client or writer '{rule}': {why}"));
+            }
         }
         Ok(())
     }
@@ -118,7 +135,7 @@ impl VolumeConfig {
 
     /// Checks the options of a volume. `rest`: bytes of cache for a volume without a share of its
     /// own.
-    fn validate(&mut self, rest: u64) -> Result<(), String> {
+    pub(super) fn validate(&mut self, rest: u64) -> Result<(), String> {
         let name = &self.name;
         let is_long = name.is_empty() || name.len() > 255;
         let is_folder = [".", ".."].contains(&name.as_str());
@@ -157,6 +174,7 @@ impl VolumeConfig {
         self.shards = self.shards.max(1);
         self.dirty_age = self.dirty_age.max(Duration::from_secs(1));
         self.validate_dirty()?;
+        self.validate_streams()?;
         self.validate_report()
     }
 
@@ -173,6 +191,21 @@ impl VolumeConfig {
             return Err(
                 "dirty-max-age-s: not more than dirty-age-s, after which the server begins \
                         to write out; choose more, or less of dirty-age-s"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that streams can pass the cache.
+    fn validate_streams(&self) -> Result<(), String> {
+        let is_aware = Awareness::of(&self.policy).is_some();
+        let is_access = self.placement == VolumePlacement::default();
+        if self.stream_cutoff_bytes > 0 && (is_aware || !is_access) {
+            return Err(
+                "stream-cutoff: streams pass a cache that places blocks when they are read or \
+                        written, and does not go by what its clients hold; leave it out, or choose \
+                        placement=access and another policy"
                     .to_owned(),
             );
         }
@@ -267,6 +300,9 @@ mod tests {
             "a=nothing:",
             "@a=mem:",
             "a=mem:,dirty-percent=0",
+            "a=mem:,stream-cutoff=1MiB,placement=eviction",
+            "a=mem:,stream-cutoff=1MiB,placement=demote",
+            "a=mem:,stream-cutoff=1MiB,policy=lru-ca",
             "a=mem:,report=evictions",
             "a=delay(1ms):nbd://h/d,report=evictions",
             "a=nbd://h/d,report=sideways",
@@ -282,9 +318,56 @@ mod tests {
         assert!(good.iter().all(|volume| config(&[volume], "1MiB").is_ok()));
         assert!(config(&[], "1MiB").is_err());
         assert!(config(&["a=mem:", "a=mem:"], "1MiB").is_err());
-        for address in ["10809", ":10809", "unix:", "host:99999"] {
-            assert!(address.parse::<Address>().is_err(), "{address}");
+    }
+
+    #[test]
+    fn addresses_say_what_they_lack() {
+        for (address, part) in [
+            ("10809", "the host is missing"),
+            (":10809", "the host is missing"),
+            ("unix:", "the path is missing"),
+            ("host:99999", "the port is not a number"),
+            ("host:http", "the port is not a number"),
+            ("localhost", "the port is missing"),
+            ("localhost:", "the port is not a number"),
+            ("::1", "the port is missing, and brackets"),
+            ("[::1]", "the port is missing"),
+            ("2001:db8::1:10809:x", "an IPv6 address stands in brackets"),
+        ] {
+            for (option, value) in
+                [("listen", toml::Value::from(vec![address])), ("http", toml::Value::from(address))]
+            {
+                let volume = Settings::volume("a=mem:,size=1MiB").unwrap();
+                let settings = Settings::default().set("volume", vec![volume]);
+                let wrong = settings.set(option, value).config().unwrap_err();
+                assert!(wrong.starts_with(&format!("{option} '{address}': {part}")), "{wrong}");
+                assert!(wrong.ends_with("as 127.0.0.1:10809 or [::1]:10809, or unix:PATH"));
+            }
         }
+        for address in ["[::1]:10809", "localhost:0", "unix:a b"] {
+            assert_eq!(address.parse::<Address>().unwrap().to_string(), address);
+        }
+    }
+
+    #[test]
+    fn rules_for_clients_need_a_way_on_which_these_come() {
+        let with = |listen: &str, rule: &str| {
+            let volume = Settings::volume(&format!("a=mem:,size=1MiB,client={rule}")).unwrap();
+            let settings = Settings::default().set("volume", vec![volume]);
+            settings.set("listen", vec![listen]).config().map(drop)
+        };
+        for (listen, rule, part) in [
+            ("unix:s", "db", "'certificate:db': nobody shows a certificate"),
+            ("unix:s", "address:::1", "'address:::1/128': nobody has an address"),
+            ("[::1]:1", "user:0", "'user:0': users and groups are known on unix sockets only"),
+            ("[::1]:1", "group:0", "'group:0': users and groups"),
+            ("[::1]:1", "adress:10.0.0.1", "clients 'adress:10.0.0.1': a name with a colon"),
+        ] {
+            let wrong = with(listen, rule).unwrap_err();
+            assert!(wrong.starts_with("volume 'a': ") && wrong.contains(part), "{wrong}");
+        }
+        assert_eq!(with("unix:s", "user:0"), Ok(()));
+        assert_eq!(with("[::1]:1", "address:10.0.0.0/8"), Ok(()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use undercroft_cache::placement::{OnHit, Order, Placement, Staging, WayDown};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
-use super::{Reporting, VolumeError, VolumePlacement, forms};
+use super::{ClientRule, Reporting, VolumeError, VolumePlacement, forms};
 use crate::lower::Lower;
 use crate::shard::content::BLOCK_BYTES_MAX;
 use crate::shard::tell::Listener;
@@ -102,7 +102,7 @@ pub struct VolumeConfig {
     /// Whether a store that does not exist is created.
     pub create: bool,
     /// Its share of the server's cache.
-    #[serde(with = "forms::text")]
+    #[serde(with = "forms::cache_share")]
     pub cache: CacheShare,
     /// Capacity of the cache in blocks, computed from that share; 0: no cache.
     #[serde(skip)]
@@ -142,6 +142,9 @@ pub struct VolumeConfig {
     /// Bytes to read ahead of a sequential reader; 0: none.
     #[serde(rename = "read-ahead", with = "forms::size")]
     pub read_ahead_bytes: u64,
+    /// Sequential streams pass the cache beyond this many bytes; 0: they are cached.
+    #[serde(rename = "stream-cutoff", with = "forms::size")]
+    pub stream_cutoff_bytes: u64,
     /// The folder for traces of the requests, in a folder of their own for each volume; none:
     /// nothing is recorded.
     #[serde(with = "forms::some_path")]
@@ -159,14 +162,24 @@ pub struct VolumeConfig {
     pub read_only: bool,
     /// Whether the volume can be opened over TLS only.
     pub tls_required: bool,
-    /// Common names of the client certificates that may open the volume; empty: all clients may.
-    pub clients: Vec<String>,
-    /// Common names of those that may write; empty: all that may open the volume.
-    pub writers: Vec<String>,
+    /// Who may open the volume: those that match any of the rules; empty: all clients.
+    #[serde(with = "forms::client_rules")]
+    pub clients: Vec<ClientRule>,
+    /// Who of these may write: those that match any of the rules; empty: all.
+    #[serde(with = "forms::client_rules")]
+    pub writers: Vec<ClientRule>,
     /// Most connections at a time.
     pub connections: Option<usize>,
     /// Most requests per second on all connections together.
     pub requests_per_second: Option<u32>,
+    /// Most bytes read and written per second on all connections together.
+    #[serde(with = "forms::some_size")]
+    pub bytes_per_second: Option<u64>,
+    /// Most requests per second of each client.
+    pub client_requests_per_second: Option<u32>,
+    /// Most bytes read and written per second by each client.
+    #[serde(with = "forms::some_size")]
+    pub client_bytes_per_second: Option<u64>,
     /// Write-back: longest time that a change may wait before it is written out.
     #[serde(rename = "dirty-age-s", with = "forms::seconds")]
     pub dirty_age: Duration,
@@ -197,6 +210,9 @@ pub struct VolumeConfig {
     /// Seed of the index, so that clients cannot predict it.
     #[serde(skip)]
     pub seed: u64,
+    /// What the settings say of it, before defaults.
+    #[serde(skip)]
+    pub given: toml::Table,
     /// Receives what leaves the cache: the server below, if it is to be told.
     #[serde(skip)]
     pub listener: Option<Arc<dyn Listener>>,
@@ -206,12 +222,23 @@ pub struct VolumeConfig {
 }
 
 /// Options of access and limits, which may change while the volume is served.
-const ACCESS: [&str; 5] =
-    ["tls-required", "clients", "writers", "connections", "requests-per-second"];
+const ACCESS: [&str; 8] = [
+    "tls-required",
+    "clients",
+    "writers",
+    "connections",
+    "requests-per-second",
+    "bytes-per-second",
+    "client-requests-per-second",
+    "client-bytes-per-second",
+];
 
 /// Options of write-back, which may change while the volume is served.
 const WRITE_BACK: [&str; 4] =
     ["dirty-age-s", "dirty-percent", "dirty-max-percent", "dirty-max-age-s"];
+
+/// Options of the cache that may change while the volume is served (`volume/change.rs`).
+const CACHE: [&str; 3] = ["cache", "policy", "placement"];
 
 /// Options that need no change: the size follows the store, and the other counts only when the
 /// volume is opened.
@@ -247,6 +274,7 @@ impl VolumeConfig {
             shards: 1,
             spare_frames: spare_frames(cache_blocks),
             read_ahead_bytes: 0,
+            stream_cutoff_bytes: 0,
             record: None,
             record_sample: NonZero::<u32>::MIN,
             record_files: NonZero::new(8).expect("8 is not 0"),
@@ -259,6 +287,9 @@ impl VolumeConfig {
             writers: Vec::new(),
             connections: None,
             requests_per_second: None,
+            bytes_per_second: None,
+            client_requests_per_second: None,
+            client_bytes_per_second: None,
             dirty_age: Duration::from_secs(5),
             dirty_share: 0.25,
             dirty_max_share: 1.0,
@@ -268,6 +299,7 @@ impl VolumeConfig {
             write_back_runs: 4,
             close_patience: Duration::from_secs(30),
             seed: 0,
+            given: toml::Table::new(),
             listener: None,
             lower: None,
         }
@@ -308,8 +340,10 @@ impl VolumeConfig {
 
     /// Whether `next` has other rules of access.
     pub fn access_changes(&self, next: &VolumeConfig) -> bool {
+        // The members of a group may have changed, which are not written.
+        let rules_change = (&self.clients, &self.writers) != (&next.clients, &next.writers);
         let next = serde_json::to_value(next).unwrap_or_default();
-        self.changes(&next).iter().any(|name| ACCESS.contains(name))
+        rules_change || self.changes(&next).iter().any(|name| ACCESS.contains(name))
     }
 
     /// Whether `next` has other rules of write-back.
@@ -318,8 +352,49 @@ impl VolumeConfig {
         self.changes(&next).iter().any(|name| WRITE_BACK.contains(name))
     }
 
+    /// Whether `next` has another cache.
+    pub(crate) fn cache_changes(&self, next: &VolumeConfig) -> bool {
+        let next = serde_json::to_value(next).unwrap_or_default();
+        self.changes(&next).iter().any(|name| CACHE.contains(name))
+    }
+
+    /// Names of the options that may change while the volume is served.
+    pub(crate) fn live_options() -> Vec<&'static str> {
+        [&CACHE[..], &WRITE_BACK, &ACCESS].concat()
+    }
+
+    /// Takes over what the settings say of some options.
+    fn take_given(&mut self, next: &VolumeConfig, options: &[&str]) {
+        for &option in options {
+            match next.given.get(option) {
+                Some(value) => self.given.insert(option.to_owned(), value.clone()),
+                None => self.given.remove(option),
+            };
+        }
+    }
+
+    /// Takes over the size of the cache, the policy and the placement.
+    pub(crate) fn take_cache(&mut self, next: &VolumeConfig) {
+        (self.cache, self.cache_blocks) = (next.cache, next.cache_blocks);
+        (self.spare_frames, self.placement) = (next.spare_frames, next.placement.clone());
+        self.policy = next.policy.clone();
+        self.take_given(next, &CACHE);
+    }
+
+    /// Takes over the rules of access.
+    pub(crate) fn take_access(&mut self, next: &VolumeConfig) {
+        (self.tls_required, self.connections) = (next.tls_required, next.connections);
+        (self.clients, self.writers) = (next.clients.clone(), next.writers.clone());
+        self.requests_per_second = next.requests_per_second;
+        self.bytes_per_second = next.bytes_per_second;
+        self.client_requests_per_second = next.client_requests_per_second;
+        self.client_bytes_per_second = next.client_bytes_per_second;
+        self.take_given(next, &ACCESS);
+    }
+
     /// Takes over the rules of write-back.
     pub(crate) fn take_write_back(&mut self, next: &VolumeConfig) {
+        self.take_given(next, &WRITE_BACK);
         (self.dirty_age, self.dirty_share) = (next.dirty_age, next.dirty_share);
         (self.dirty_max_age, self.dirty_max_share) = (next.dirty_max_age, next.dirty_max_share);
     }
@@ -328,7 +403,7 @@ impl VolumeConfig {
     pub fn fixed_changes(&self, next: &VolumeConfig) -> Vec<String> {
         let next = serde_json::to_value(next).unwrap_or_default();
         let may_change =
-            |name: &&str| [&ACCESS[..], &WRITE_BACK, &FOLLOWING].concat().contains(name);
+            |name: &&str| FOLLOWING.contains(name) || Self::live_options().contains(name);
         let changes = self.changes(&next).into_iter().filter(|name| !may_change(name));
         changes.map(str::to_owned).collect()
     }
@@ -344,7 +419,7 @@ impl VolumeConfig {
             return 0;
         }
         let shards = self.shards.max(1);
-        let frames = |shard| u64::from(self.shard_capacity(shard)) + u64::from(self.extra_frames());
+        let frames = |shard| u64::from(self.shard_frames(shard, 0));
         (0..shards).map(frames).sum::<u64>() * u64::from(self.block_bytes)
     }
 
@@ -354,13 +429,20 @@ impl VolumeConfig {
         self.cache_blocks / count + u32::from(index < self.cache_blocks % count)
     }
 
-    /// Frames of a shard beyond its capacity: spare frames, and frames for staged blocks.
-    pub(crate) fn extra_frames(&self) -> u32 {
-        let staged = match self.shard_placement() {
+    /// Frames of a shard: its capacity, spare frames, and frames for staged blocks, at least
+    /// `staged` of these.
+    pub(crate) fn shard_frames(&self, index: u32, staged: u32) -> u32 {
+        let spare = self.spare_frames.div_ceil(self.shards.max(1));
+        let staged = self.staged_frames().max(staged);
+        self.shard_capacity(index).saturating_add(spare).saturating_add(staged)
+    }
+
+    /// Frames of a shard for staged blocks.
+    pub(crate) fn staged_frames(&self) -> u32 {
+        match self.shard_placement() {
             Placement::Eviction(eviction) => eviction.staging.most(self.shard_capacity(0)),
             Placement::Access | Placement::Global(_) => 0,
-        };
-        self.spare_frames.div_ceil(self.shards.max(1)).saturating_add(staged)
+        }
     }
 
     /// The placement of one shard; its staging area is the shard's part of the volume's.

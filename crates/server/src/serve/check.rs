@@ -8,7 +8,9 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 
 use super::ServeError;
+use super::http::token;
 use super::memory_limit;
+use super::run::look_at_certificates;
 use crate::config::{ServerConfig, VolumeConfig};
 
 /// What is known of a volume without opening its store.
@@ -26,7 +28,7 @@ pub struct Checked {
 /// Everything that a start would refuse, in one text.
 pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     let (mut found, mut wrong, mut is_plan) = (Vec::new(), Vec::new(), false);
-    let general = memory_limit::check(&config.volumes).and_then(|()| certificates(config));
+    let general = memory_limit::check(&config.volumes).and_then(|()| files(config));
     let mut note = |error: ServeError| {
         is_plan |= matches!(error, ServeError::Plan(_));
         wrong.push(error.to_string());
@@ -45,16 +47,18 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     }
 }
 
-/// Reads the files of TLS.
-fn certificates(config: &ServerConfig) -> Result<(), ServeError> {
+/// Reads the files of TLS, and the token.
+fn files(config: &ServerConfig) -> Result<(), ServeError> {
     let work = |error: &dyn std::fmt::Display| ServeError::Work(format!("tls: {error}"));
     if let Some(files) = config.tls.files() {
         files.load().map_err(|error| work(&error))?;
+        look_at_certificates(&config.tls);
     }
     if let Some(files) = config.tls.upstream_files() {
         files.load().map_err(|error| work(&error))?;
     }
-    Ok(())
+    let token = config.http_token_file.as_deref().map(token::read).transpose();
+    token.map(drop).map_err(ServeError::Work)
 }
 
 fn look_at(config: &VolumeConfig) -> Result<Checked, ServeError> {

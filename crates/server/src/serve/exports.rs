@@ -1,6 +1,6 @@
 //! The table of exports: the volumes, who may use each of them, and how much. It stands between the
-//! protocol and the volumes: it refuses peers, limits connections and requests per second, and
-//! counts the requests of each connection.
+//! protocol and the volumes: it refuses peers, limits connections, requests and bytes per second,
+//! and counts the requests of each connection.
 //!
 //! Not here: how a request is executed.
 
@@ -17,8 +17,9 @@ use undercroft_nbd::{
 
 use super::absent::Absent;
 use super::access::{admits, is_listed};
-use super::rate_limit::{RateLimitedSession, TokenBucket};
-use super::{control_export, hint_session, level_answers, metrics};
+use super::rate_limit::{Limiter, RateLimitedSession};
+use super::set::Door;
+use super::{control_export, hint_session, level_answers, metrics, set};
 use crate::clock;
 use crate::config::VolumeConfig;
 use crate::volume::Volume;
@@ -36,6 +37,8 @@ pub(crate) struct ExportTable {
     epoch: u64,
     /// The latest status text.
     kept: Mutex<Option<StatusText>>,
+    /// Where changes are asked for.
+    pub(crate) door: Arc<Door>,
 }
 
 /// How long a status text is kept for clients that read it in parts.
@@ -53,7 +56,7 @@ pub(crate) struct ExportEntry {
     volume: Arc<Volume>,
     /// The configuration with the access options in force.
     rules: Arc<VolumeConfig>,
-    bucket: Option<Arc<TokenBucket>>,
+    limiter: Option<Arc<Limiter>>,
     connections: Arc<Connections>,
     /// Whether new connections are refused: the volume is being removed, or another entry has new
     /// rules.
@@ -92,7 +95,7 @@ pub(crate) struct ClientStats {
     pub(crate) bytes_read: u64,
     /// Bytes sent by WRITE.
     pub(crate) bytes_written: u64,
-    /// Requests that were delayed by the limit of requests per second.
+    /// Requests that were delayed by a limit of requests or bytes per second.
     pub(crate) delayed_requests: u64,
 }
 
@@ -102,7 +105,8 @@ impl ExportTable {
         Arc::new_cyclic(|this| {
             let (by_name, order) = (RwLock::default(), RwLock::default());
             let (absent, kept) = (Mutex::default(), Mutex::default());
-            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept }
+            let door = Arc::default();
+            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept, door }
         })
     }
 
@@ -232,6 +236,9 @@ impl Exports for ExportTable {
     }
 
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        if let Some(volume) = name.strip_prefix(set::SET) {
+            return self.door.open(volume, peer).map(|export| Arc::new(export) as _);
+        }
         let (name, is_control) = match name.strip_prefix(control_export::CONTROL) {
             Some(volume) => (volume, true),
             None => (name, false),
@@ -270,9 +277,9 @@ impl ExportEntry {
         connections: Arc<Connections>,
     ) -> Arc<ExportEntry> {
         let now = clock::now();
-        let bucket = rules.requests_per_second.map(|limit| Arc::new(TokenBucket::new(limit, now)));
+        let limiter = Limiter::of(rules, now);
         let (rules, is_closed) = (Arc::new(rules.clone()), AtomicBool::new(false));
-        Arc::new(ExportEntry { volume, rules, bucket, connections, is_closed })
+        Arc::new(ExportEntry { volume, rules, limiter, connections, is_closed })
     }
 
     /// The volume of the export.
@@ -352,6 +359,10 @@ impl ExportEntry {
 }
 
 impl Connection {
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     pub(super) fn is_revoked(&self) -> bool {
         self.is_revoked.load(Ordering::Relaxed)
     }
@@ -436,9 +447,9 @@ impl Export for OpenedExport {
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
         let session = self.begin(peer, contexts)?;
         let client = self.entry.connect(peer)?;
-        let session = match &self.entry.bucket {
-            Some(bucket) => {
-                Box::new(RateLimitedSession::new(Arc::clone(bucket), session, Arc::clone(&client)))
+        let session = match self.entry.limiter.clone() {
+            Some(limiter) => {
+                Box::new(RateLimitedSession::new(limiter, session, Arc::clone(&client)))
             }
             None => session,
         };

@@ -172,7 +172,7 @@ impl HintSession {
         let window = Window::new(volume, contexts, false, status)?;
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
-        let (size, reads_first) = (volume.size(), volume.config().reads_first());
+        let (size, reads_first) = (volume.size(), volume.now().reads_first());
         let answers = LevelAnswers::new(volume);
         Ok(Self {
             inner,

@@ -1,39 +1,74 @@
 //! Counters and health over HTTP, for people, scripts and Prometheus. `http/bounds.rs` limits the
-//! number and the duration of connections.
+//! number and the duration of connections; `http/token.rs` has the token that the pages may demand.
 
 pub(crate) mod bounds;
+pub(crate) mod token;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::bounds::Bounded;
+use self::bounds::{Bounded, Client, Socket};
+use self::token::Token;
 use super::absent::Absent;
 use super::exports::ExportEntry;
 use super::metrics::{self, About};
 
 /// Serves until `stop` becomes true.
-pub(crate) async fn serve(listener: TcpListener, about: About, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    socket: Socket,
+    about: About,
+    token: Token,
+    mut stop: watch::Receiver<bool>,
+) {
+    let door = middleware::from_fn_with_state((about.clone(), token), admit);
     let pages = Router::new()
         .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/healthz/{volume}", get(volume_health))
-        .with_state(about);
+        .layer(door)
+        .with_state(about)
+        .into_make_service_with_connect_info::<Client>();
     let stopped = async move {
         // An error means that the server is gone.
         let _ = stop.wait_for(|&stop| stop).await;
     };
     if let Err(error) =
-        axum::serve(Bounded::new(listener), pages).with_graceful_shutdown(stopped).await
+        axum::serve(Bounded::new(socket), pages).with_graceful_shutdown(stopped).await
     {
         tracing::warn!("http: {error}");
     }
+}
+
+/// Gives a page to those that show the token. Others learn no more than whether all is well.
+async fn admit(
+    State((about, token)): State<(About, Token)>,
+    ConnectInfo(Client(peer)): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if token.is_shown(request.headers()) {
+        return next.run(request).await;
+    }
+    let page = request.uri().path();
+    if page == "/healthz" {
+        return match health(State(about)).await.status() {
+            StatusCode::OK => "ok\n".into_response(),
+            status => (status, "not healthy; with the token this page says why\n").into_response(),
+        };
+    }
+    let has_token = request.headers().contains_key(header::AUTHORIZATION);
+    let why = if has_token { "not the token" } else { "no token" };
+    about.server.log_refusal(&peer, &format!("http {page}"), why);
+    let help = "the page demands what is in the server's http-token-file, as `Authorization: \
+                Bearer TOKEN`; `undercroft stats` sends it with --token-file FILE\n";
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], help).into_response()
 }
 
 async fn stats(State(about): State<About>) -> Response {

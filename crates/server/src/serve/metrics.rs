@@ -36,8 +36,8 @@ pub(crate) fn json(
     let mut volumes = Map::new();
     for entry in exports {
         let stats = entry.volume().stats();
-        let config = entry.volume().config();
-        let mut one = described(config, &stats);
+        let config = entry.volume().now();
+        let mut one = described(&config, &stats);
         one.insert("size_bytes".into(), json!(entry.volume().size()));
         one.insert("store_trouble".into(), json!(entry.volume().trouble()));
         one.insert("latency_us".into(), latencies(entry));
@@ -178,13 +178,14 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 27] = numbers! {
+static NUMBERS: [Number; 28] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
     counter write_hits "Blocks written that were resident";
     counter cold_reads "Blocks read that were never referenced before";
     counter evictions "Blocks that replacement drove out";
+    counter streamed "Blocks read or written past the cache because they belong to a sequential stream";
     counter joined_reads "Blocks read that were resident and had to be waited for";
     counter served_around "Blocks served past the cache for want of a free frame";
     counter prefetched "Blocks fetched because of CACHE or a warm restart";

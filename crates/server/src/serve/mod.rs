@@ -6,29 +6,33 @@
 mod absent;
 mod access;
 mod arrivals;
+mod change;
 mod check;
 mod control_export;
 mod exports;
 mod hint_session;
 mod http;
 mod level_answers;
+mod listeners;
 mod memory_limit;
 mod metrics;
 mod rate_limit;
 mod reload;
 mod run;
+mod set;
 mod surroundings;
 mod unwritten;
 mod upstream;
 mod window;
 
 pub use crate::config::{
-    Address, CacheShare, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
+    Address, CacheShare, ClientRule, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
     VolumePlacement,
 };
 pub use check::{Checked, check};
 pub(crate) use hint_session::runs;
 pub use hint_session::status_over_nbd;
 pub use run::{Running, ServeError};
+pub use set::{Asked, SetError, set_over_nbd};
 pub use surroundings::{GiveStore, Surroundings};
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -1,177 +1,208 @@
-//! The limit of requests per second: a token bucket for all connections of a volume, and a session
-//! whose requests wait for tokens.
+//! Limits of requests and bytes per second, of a volume and of each of its clients: a session whose
+//! requests wait until they may pass. Who is next is decided in `shares.rs`.
 //!
-//! The requests of a connection keep their order. Connections take turns, however many requests
-//! each has. The waiting requests of a connection that ends are dropped, so that nobody waits for
-//! them.
+//! The requests of a connection keep their order. The waiting requests of a connection that ends
+//! are dropped, so that nobody waits for them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+mod shares;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
-use undercroft_nbd::{Request, Session};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use undercroft_nbd::{Command, Peer, Request, Session};
+
+use self::shares::{Next, Rates, Shares};
 use super::exports::{Connection, refuse};
+use crate::config::VolumeConfig;
 
-/// Lets a number of requests per second pass, and one second's worth of them at once.
-pub(super) struct TokenBucket {
-    tokens: Mutex<Tokens>,
-    /// Held by the request that waits for a token; requests wait one after another.
-    turn: tokio::sync::Mutex<()>,
+/// The limits of a volume, and what waits because of them.
+pub(super) struct Limiter {
+    state: Mutex<State>,
+    /// Notified of requests that wait.
+    wanted: Notify,
 }
 
-struct Tokens {
-    per_second: f64,
-    /// Requests that may pass now.
-    tokens: f64,
-    filled: Instant,
+struct State {
+    shares: Shares<Waiting>,
+    /// Whether the task runs that lets waiting requests pass.
+    is_passing: bool,
 }
 
-impl Tokens {
-    /// Takes a token, or returns the time until there is one.
-    fn take(&mut self, now: Instant) -> Result<(), Duration> {
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + gained).min(self.per_second);
-        self.filled = now;
-        if self.tokens < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second));
+/// A request that waits, and its connection.
+struct Waiting {
+    line: Arc<Line>,
+    request: Request,
+}
+
+/// A connection with its requests in order.
+struct Line {
+    number: u64,
+    /// Name of its client.
+    client: Arc<str>,
+    session: Mutex<Box<dyn Session>>,
+    connection: Arc<Connection>,
+    /// Number of requests that wait, or are about to be passed on.
+    waiting: AtomicUsize,
+}
+
+impl Limiter {
+    /// The limiter for these rules; `None` if they have no limits.
+    pub(super) fn of(rules: &VolumeConfig, now: std::time::Instant) -> Option<Arc<Limiter>> {
+        let volume = Rates { requests: rules.requests_per_second, bytes: rules.bytes_per_second };
+        let of_each = Rates {
+            requests: rules.client_requests_per_second,
+            bytes: rules.client_bytes_per_second,
+        };
+        if volume.is_unlimited() && of_each.is_unlimited() {
+            return None;
         }
-        self.tokens -= 1.0;
-        Ok(())
-    }
-}
-
-impl TokenBucket {
-    pub(super) fn new(per_second: u32, now: std::time::Instant) -> TokenBucket {
-        let per_second = f64::from(per_second.max(1));
-        let tokens = Tokens { per_second, tokens: per_second, filled: now.into() };
-        TokenBucket { tokens: Mutex::new(tokens), turn: tokio::sync::Mutex::default() }
+        let shares = Shares::new(volume, of_each, now.into());
+        let state = Mutex::new(State { shares, is_passing: false });
+        Some(Arc::new(Limiter { state, wanted: Notify::new() }))
     }
 
-    fn tokens(&self) -> MutexGuard<'_, Tokens> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a token, if there is one and no request waits for it.
-    fn try_take(&self) -> bool {
-        self.turn.try_lock().is_ok_and(|_turn| self.tokens().take(Instant::now()).is_ok())
-    }
-
-    /// Waits for a token.
-    async fn take(&self) {
-        let _turn = self.turn.lock().await;
+    /// Lets waiting requests pass until none waits.
+    async fn pass_on(self: Arc<Self>) {
         loop {
-            let taken = self.tokens().take(Instant::now());
-            match taken {
-                Ok(()) => return,
-                Err(wait) => sleep(wait).await,
+            let next = {
+                let mut state = self.state();
+                let next = state.shares.next(Instant::now());
+                state.is_passing = !matches!(next, Next::Nothing);
+                next
+            };
+            match next {
+                Next::Nothing => return,
+                Next::Wait(wait) => _ = timeout(wait, self.wanted.notified()).await,
+                Next::Pass(Waiting { line, request }) => {
+                    line.pass(request);
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }
 }
 
-/// A session with a limit of requests per second.
+impl Line {
+    fn session(&self) -> MutexGuard<'_, Box<dyn Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes on a request that has waited.
+    fn pass(&self, request: Request) {
+        if self.connection.is_revoked() {
+            refuse(request);
+        } else {
+            let mut session = self.session();
+            session.submit(request);
+            session.end_of_batch();
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The name under which the limits count a peer: its certificate's, else its address without the
+/// port. Over a unix socket that is its process.
+fn client_of(peer: &Peer) -> Arc<str> {
+    let host = peer.address.parse::<SocketAddr>().map(|address| address.ip().to_string());
+    match (&peer.certificate, host) {
+        (Some(name), _) => format!("certificate {name}").into(),
+        (None, Ok(host)) => host.into(),
+        (None, Err(_)) => peer.address.as_str().into(),
+    }
+}
+
+/// Bytes of a request that count: those read and written.
+fn bytes_of(request: &Request) -> u64 {
+    match request.command {
+        Command::Read { .. } | Command::Write { .. } => request.length,
+        _ => 0,
+    }
+}
+
+/// A session with limits.
 pub(super) struct RateLimitedSession {
-    bucket: Arc<TokenBucket>,
-    session: Arc<Mutex<Box<dyn Session>>>,
-    client: Arc<Connection>,
-    /// Number of requests that wait for a token, or behind others that do.
-    waiting: Arc<AtomicUsize>,
-    later: UnboundedSender<Request>,
-    task: AbortHandle,
+    limiter: Arc<Limiter>,
+    line: Arc<Line>,
+    /// Where the task runs that lets requests pass.
+    runtime: Handle,
 }
 
 impl RateLimitedSession {
     pub(super) fn new(
-        bucket: Arc<TokenBucket>,
+        limiter: Arc<Limiter>,
         session: Box<dyn Session>,
-        client: Arc<Connection>,
+        connection: Arc<Connection>,
     ) -> RateLimitedSession {
-        let (later, requests) = unbounded_channel();
-        let (session, waiting) = (Arc::new(Mutex::new(session)), Arc::default());
-        let parts = (Arc::clone(&bucket), Arc::clone(&session), Arc::clone(&waiting));
-        let task = tokio::spawn(pass_on(parts, Arc::downgrade(&client), requests)).abort_handle();
-        RateLimitedSession { bucket, session, client, waiting, later, task }
+        static LINES: AtomicU64 = AtomicU64::new(0);
+        let client = client_of(connection.peer());
+        limiter.state().shares.join(&client, Instant::now());
+        let line = Arc::new(Line {
+            number: LINES.fetch_add(1, Ordering::Relaxed),
+            client,
+            session: Mutex::new(session),
+            connection,
+            waiting: AtomicUsize::new(0),
+        });
+        RateLimitedSession { limiter, line, runtime: Handle::current() }
     }
 
-    fn session(&self) -> MutexGuard<'_, Box<dyn Session>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-type Parts = (Arc<TokenBucket>, Arc<Mutex<Box<dyn Session>>>, Arc<AtomicUsize>);
-
-async fn pass_on(parts: Parts, client: Weak<Connection>, mut requests: UnboundedReceiver<Request>) {
-    let (bucket, session, waiting) = parts;
-    while let Some(request) = requests.recv().await {
-        bucket.take().await;
-        if client.upgrade().is_none_or(|client| client.is_revoked()) {
-            waiting.fetch_sub(1, Ordering::SeqCst);
-            refuse(request);
-            continue;
-        }
-        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.submit(request);
-        session.end_of_batch();
-        waiting.fetch_sub(1, Ordering::SeqCst);
+    /// Drops the waiting requests, which answers them.
+    fn drop_waiting(&self) {
+        let Line { client, number, waiting, .. } = &*self.line;
+        let dropped = self.limiter.state().shares.drop_line(client, *number, Instant::now());
+        waiting.fetch_sub(dropped.len(), Ordering::SeqCst);
     }
 }
 
 impl Session for RateLimitedSession {
     fn submit(&mut self, request: Request) {
+        let Self { limiter, line, runtime } = self;
+        let (bytes, now) = (bytes_of(&request), Instant::now());
+        let mut state = limiter.state();
         // Requests start to wait only here.
-        if self.waiting.load(Ordering::SeqCst) == 0 && self.bucket.try_take() {
-            return self.session().submit(request);
+        let is_first = line.waiting.load(Ordering::SeqCst) == 0;
+        if is_first && state.shares.try_pass(&line.client, bytes, now) {
+            drop(state);
+            return line.session().submit(request);
         }
-        self.client.delayed.fetch_add(1, Ordering::Relaxed);
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        // If the task is gone, the request is dropped, which answers it.
-        let _ = self.later.send(request);
+        line.connection.delayed.fetch_add(1, Ordering::Relaxed);
+        line.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting { line: Arc::clone(line), request };
+        state.shares.push(&line.client, line.number, (bytes, waiting), now);
+        if std::mem::replace(&mut state.is_passing, true) {
+            limiter.wanted.notify_one();
+        } else {
+            runtime.spawn(Arc::clone(limiter).pass_on());
+        }
     }
 
     fn end_of_batch(&mut self) {
-        self.session().end_of_batch();
+        self.line.session().end_of_batch();
     }
 
     fn owed(&mut self) -> u64 {
-        self.session().owed()
+        self.line.session().owed()
     }
 
     fn no_more(&mut self, is_gone: bool) {
         if is_gone {
-            // Waiting requests are dropped, which answers them.
-            self.task.abort();
+            self.drop_waiting();
         }
-        self.session().no_more(is_gone);
+        self.line.session().no_more(is_gone);
     }
 }
 
 impl Drop for RateLimitedSession {
     fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_at_once_and_then_one_after_another() {
-        let start = Instant::now();
-        let mut tokens = Tokens { per_second: 10.0, tokens: 10.0, filled: start };
-        for _ in 0..10 {
-            assert!(tokens.take(start).is_ok());
-        }
-        let wait = tokens.take(start).unwrap_err();
-        assert_eq!(wait.as_millis(), 100);
-        assert!(tokens.take(start + wait).is_ok());
-        // A long silence saves up one second's worth, and no more.
-        let late = start + Duration::from_secs(100);
-        let passed = (0..20).filter(|_| tokens.take(late).is_ok()).count();
-        assert_eq!(passed, 10);
+        self.drop_waiting();
+        self.limiter.state().shares.leave(&self.line.client);
     }
 }

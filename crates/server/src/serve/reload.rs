@@ -1,8 +1,9 @@
-//! What changes while a server runs: certificates, sizes, added and removed volumes, and access.
-//! Whatever cannot be changed is logged with the reason, and stays as it was.
+//! SIGHUP: what changes while a server runs: certificates, sizes, added and removed volumes, and
+//! what `change.rs` changes of a volume. Whatever cannot be changed is logged with the reason, and
+//! stays as it was.
 //!
-//! Memory: a volume keeps its share of the cache while it exists. An added volume takes its share
-//! (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
+//! Memory: a volume keeps its share of the cache until its own `cache` changes. An added volume
+//! takes its share (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use undercroft_text::Bytes;
 use super::arrivals::{Arrival, First, Opener};
 use super::exports::ExportEntry;
 use super::memory_limit;
-use super::run::{GRACE, Running, ServeError, close, expiry, opener};
+use super::run::{GRACE, Running, ServeError, close, expiry, look_at_certificates, opener};
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 
@@ -76,6 +77,7 @@ impl Running {
                     );
                 }
                 self.config.tls.take_keys(&next.tls);
+                self.config.http_token_file.clone_from(&next.http_token_file);
                 // Until they are tried again, no volume arrives.
                 join_all(self.arrivals.values().map(Arrival::end)).await;
                 self.arrivals.clear();
@@ -106,10 +108,14 @@ impl Running {
     }
 
     fn reload_keys(&self) {
+        if let Err(error) = self.token.load(self.config.http_token_file.as_deref()) {
+            problem!(self.problems, error!("{error}; the token stays as it was"));
+        }
         let (Some(files), Some(keys)) = (self.config.tls.files(), &self.keys) else { return };
         match files.load() {
             Ok(config) => {
                 keys.replace(config);
+                look_at_certificates(&self.config.tls);
                 self.expiry.store(expiry(&self.config.tls), Ordering::Relaxed);
                 tracing::info!("certificates reloaded");
             }
@@ -207,17 +213,24 @@ impl Running {
         }
     }
 
-    /// Applies new access rules, and logs what cannot be changed.
+    /// Changes what can change, smaller caches first, and logs what cannot.
     async fn change_volumes(&mut self, config: &ServerConfig) {
+        self.forget_what_was_set();
+        self.exports.door.set_administrators(&config.administrators);
+        self.config.administrators = config.administrators.clone();
+        self.config.is_cache_given = config.is_cache_given;
         let absent = self.exports.absent();
-        for next in &config.volumes {
+        let is_absent = |name: &str| absent.iter().any(|absent| absent.config().name == name);
+        let grows = |next: &&VolumeConfig| {
+            self.configured(&next.name).is_some_and(|now| now.cache_bytes() < next.cache_bytes())
+        };
+        let (growing, others): (Vec<_>, Vec<_>) = config.volumes.iter().partition(grows);
+        let total = config.is_cache_given.then_some(config.cache_bytes);
+        for next in others.into_iter().chain(growing) {
             let name = &next.name;
-            let found = self.config.volumes.iter_mut().find(|now| now.name == *name);
-            let Some(now) = found else { continue };
-            if absent.iter().any(|absent| absent.config().name == *name) {
-                continue;
-            }
-            for option in now.fixed_changes(next) {
+            let found = self.config.volumes.iter().position(|now| now.name == *name);
+            let Some(at) = found.filter(|_| !is_absent(name)) else { continue };
+            for option in self.config.volumes[at].fixed_changes(next) {
                 problem!(
                     self.problems,
                     warn!(
@@ -226,19 +239,20 @@ impl Running {
                     )
                 );
             }
-            now.size = next.size;
-            if now.write_back_changes(next) {
-                now.take_write_back(next);
-                let served = self.exports.all();
-                let served = served.iter().map(|entry| entry.volume());
-                let served = served.filter(|volume| volume.config().name == *name);
-                served.for_each(|volume| volume.set_write_back(next));
-                tracing::info!(volume = name, "what may be dirty has changed");
+            self.config.volumes[at].size = next.size;
+            match self.change_cache(at, next, total).await {
+                Ok(false) => {}
+                Ok(true) => tracing::warn!(
+                    volume = name,
+                    "its store takes what must leave the cache; the rest follows by itself"
+                ),
+                Err(why) => problem!(
+                    self.problems,
+                    warn!(volume = name, "{why}; cache, policy and placement stay as they were")
+                ),
             }
-            let Some((before, entry)) = self.exports.change_rules(next) else { continue };
-            tracing::info!(volume = name, "who may use it has changed");
-            let unwelcome = |peer: &Peer| entry.revokes(&before, peer);
-            self.end_connections(&entry, unwelcome).await;
+            self.change_write_back(at, next);
+            self.change_access(at, next).await;
         }
     }
 
@@ -281,15 +295,7 @@ impl Running {
         if next.cache.own().is_none() {
             changed.share_rest(before.cache_bytes())?;
         }
-        let others = self.assigned() - before.cache_bytes();
-        let free = cache_bytes.max(self.config.cache_bytes).saturating_sub(others);
-        if changed.cache_bytes() > free {
-            let own = Bytes(changed.cache_bytes());
-            return Err(format!("it asks for {own} of cache, and {} are free", Bytes(free)));
-        }
-        let others = self.config.volumes.iter().filter(|volume| volume.name != next.name);
-        let volumes: Vec<_> = others.cloned().chain([changed.clone()]).collect();
-        memory_limit::check(&volumes).map_err(|error| error.to_string())?;
+        self.has_room(&changed, Some(cache_bytes.max(self.config.cache_bytes)))?;
         Ok(changed)
     }
 
@@ -343,7 +349,7 @@ impl Running {
     }
 
     /// Bytes of cache assigned to volumes.
-    fn assigned(&self) -> u64 {
+    pub(super) fn assigned(&self) -> u64 {
         self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
@@ -383,7 +389,11 @@ impl Running {
 
     /// Ends the connections of some peers to a volume and to its control export, after the entry
     /// was closed for them. Takes at most [`GRACE`]; requests are refused at once.
-    async fn end_connections(&self, entry: &ExportEntry, unwelcome: impl Fn(&Peer) -> bool) {
+    pub(super) async fn end_connections(
+        &self,
+        entry: &ExportEntry,
+        unwelcome: impl Fn(&Peer) -> bool,
+    ) {
         let (name, owner) = (&entry.volume().config().name, entry.owner());
         let deadline = clock::now() + GRACE;
         // A connection that began before the entry was closed may still be in its handshake.

@@ -9,24 +9,24 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use undercroft_frames::Memory;
-use undercroft_nbd::{ClientOptions, Listener, Server, ServerOptions, Tls, TlsKeys};
+use undercroft_nbd::{ClientOptions, Server, ServerOptions, Tls, TlsKeys};
 use undercroft_store::{AWAY, Facts, OpenOptions};
 use undercroft_text::Bytes;
 
 use super::arrivals::{Arrival, First, Opener};
 use super::exports::{ExportEntry, ExportTable};
+use super::http::token::Token;
+use super::listeners::{listen, listen_http};
 use super::metrics::About;
 use super::reload::Problems;
 use super::surroundings::Surroundings;
@@ -37,6 +37,7 @@ use crate::clock;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
 use crate::replace::replace;
 use crate::volume::Volume;
+use crate::volume::change::prepare;
 use crate::volume::close::Unwritten;
 use crate::volume::state::{SavedContent, StateError};
 
@@ -71,13 +72,16 @@ pub struct Running {
     /// Volumes whose stores have not yet told their size, by name.
     pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
-    http: Option<SocketAddr>,
+    http: Option<Address>,
+    pub(super) token: Token,
     pub(super) keys: Option<TlsKeys>,
     /// When the certificates expire, in seconds since 1970; 0 without certificates.
     pub(super) expiry: Arc<AtomicI64>,
     pub(super) state: Option<StateFolder>,
     pub(super) surroundings: Surroundings,
     pub(super) problems: Problems,
+    /// What `undercroft set` has changed since the configuration was read, by volume.
+    pub(super) set_by_hand: HashMap<String, Vec<String>>,
     stop: watch::Sender<bool>,
 }
 
@@ -102,6 +106,7 @@ impl Running {
         memory_limit::check(&config.volumes)?;
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
+        exports.door.set_administrators(&config.administrators);
         exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());
         let opener = opener(config, &surroundings, &exports, state.as_ref())?;
         // All at once: one may have to wait for a service, or for a lease to expire.
@@ -115,6 +120,7 @@ impl Running {
         }
         let began = clock::now();
         let (tls, keys) = tls(&config.tls)?;
+        look_at_certificates(&config.tls);
         let expiry = Arc::new(AtomicI64::new(expiry(&config.tls)));
         let limits = &config.limits;
         let options = ServerOptions {
@@ -134,15 +140,12 @@ impl Running {
         for address in &config.listen {
             listeners.push(listen(address, &config.tls).await?);
         }
+        let token = Token::default();
+        token.load(config.http_token_file.as_deref()).map_err(ServeError::Work)?;
         let pages = match &config.http {
-            Some(address) => {
-                let listener = TcpListener::bind(address).await;
-                Some(listener.map_err(|e| unusable("--http", address, &e))?)
-            }
+            Some(address) => Some(listen_http(address).await?),
             None => None,
         };
-        let http = pages.as_ref().map(TcpListener::local_addr).transpose();
-        let http = http.map_err(|e| work("http", &e))?;
         // Before the first write is answered, so that the mark of an unclean end exists by then;
         // and after everything that can fail, so that a server that never started leaves none.
         open.into_iter().for_each(|(volume, rules)| opener.serve(volume, rules));
@@ -159,11 +162,12 @@ impl Running {
             tokio::spawn(async move { server.listen(listener).await });
         }
         let stop = watch::Sender::new(false);
-        if let Some(listener) = pages {
+        let http = pages.map(|(socket, address)| {
             let (exports, server) = (Arc::clone(&exports), server.clone());
             let about = About { exports, server, began, expiry: Arc::clone(&expiry) };
-            tokio::spawn(http::serve(listener, about, stop.subscribe()));
-        }
+            tokio::spawn(http::serve(socket, about, token.clone(), stop.subscribe()));
+            address
+        });
         let (config, leaving, growing) = (config.clone(), Vec::new(), HashMap::new());
         Ok(Running {
             config,
@@ -174,11 +178,13 @@ impl Running {
             growing,
             addresses,
             http,
+            token,
             keys,
             expiry,
             state,
             surroundings,
             problems: Problems::default(),
+            set_by_hand: HashMap::new(),
             stop,
         })
     }
@@ -193,9 +199,9 @@ impl Running {
         &self.addresses
     }
 
-    /// The address that it listens on for HTTP.
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.http
+    /// The address that it listens on for HTTP, with the actual port.
+    pub fn http(&self) -> Option<&Address> {
+        self.http.as_ref()
     }
 
     /// The configuration in force. The first volume is the default export.
@@ -354,20 +360,7 @@ pub(super) async fn open_volume(
     let memory = Memory::new(bytes).map_err(|e| work(&format!("volume {name}"), &e))?;
     let volume = Volume::open(config, store, &memory, Handle::current());
     let volume = volume.map_err(|error| ServeError::Plan(error.to_string()))?;
-    // It ends by itself, at the latest with the volume.
-    let (named, bytes) = (name.clone(), memory.bytes() as u64);
-    let short = move |done: usize| {
-        tracing::warn!(
-            volume = named,
-            "of the cache's memory, {} of {} are there: the machine has little left; the rest is \
-             taken when it is needed, if there is any then",
-            Bytes(done as u64),
-            Bytes(bytes)
-        );
-    };
-    if let Err(error) = memory.prepare(short) {
-        tracing::warn!(volume = name, "the cache's memory is not prepared: {error}");
-    }
+    prepare(name, &memory);
     if let Some(sender) = sender {
         sender.tell_of(&volume);
     }
@@ -395,41 +388,18 @@ fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {
     Ok((tls, Some(keys)))
 }
 
+/// Logs which certificates of a server are not valid now.
+pub(super) fn look_at_certificates(config: &TlsConfig) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let found = config.files().and_then(|files| files.untimely(now).ok());
+    for line in found.into_iter().flatten() {
+        tracing::warn!("tls: {line}");
+    }
+}
+
 /// When the certificates of a server expire, in seconds since 1970; 0 if it has none.
 pub(super) fn expiry(config: &TlsConfig) -> i64 {
     config.files().and_then(|files| files.expire().ok()).unwrap_or(0)
-}
-
-/// An error about an address to listen on, with advice.
-fn unusable(flag: &str, address: &str, error: &io::Error) -> ServeError {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program listens there (`ss -ltnp` shows which): end it, or choose another \
-             address"
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address",
-        io::ErrorKind::PermissionDenied => "ports below 1024 are for root",
-        _ => return work(&format!("{flag} {address}"), error),
-    };
-    ServeError::Work(format!("{flag} {address}: {error}: {advice}"))
-}
-
-async fn listen(address: &Address, tls: &TlsConfig) -> Result<(Listener, String), ServeError> {
-    let scheme = if tls.mode == TlsMode::Required { "nbds" } else { "nbd" };
-    match address {
-        Address::Tcp(address) => {
-            let listener = Listener::tcp(address.as_str()).await;
-            let listener = listener.map_err(|e| unusable("--listen", address, &e))?;
-            let local = listener.tcp_address().map_or_else(|| address.clone(), |a| a.to_string());
-            Ok((listener, format!("{scheme}://{local}/")))
-        }
-        Address::Unix(path) => {
-            let listener = Listener::unix(path);
-            let what = format!("--listen unix:{}", path.display());
-            let listener = listener.map_err(|error| work(&what, &error))?;
-            Ok((listener, format!("{scheme}+unix:///?socket={}", path.display())))
-        }
-    }
 }
 
 /// The folder for a restart: the saved cache state of each volume, and for each write-back volume a

@@ -136,14 +136,14 @@ impl Window {
                 }
                 Hint::Follow(follow) if self.granted.follow => {
                     // All resident blocks may have to be listed.
-                    self.owes(u64::from(self.volume.config().cache_blocks / LISTED_FOR_ONE));
+                    self.owes(u64::from(self.volume.now().cache_blocks / LISTED_FOR_ONE));
                     let mut follower = lock(&self.follower);
                     // The old follower must end first.
                     *follower = None;
                     *follower = Follower::new(&self.volume, *follow);
                 }
                 Hint::Digest { .. } | Hint::Changes { .. } if self.granted.digest => {
-                    let most = self.volume.config().cache_blocks.saturating_mul(FILTER_BITS);
+                    let most = self.volume.now().cache_blocks.saturating_mul(FILTER_BITS);
                     let digest = lock(&self.assembly).take(hint, most.max(FILTER_BITS_MIN));
                     if let (Some(digest), Some(member)) = (digest, &self.member) {
                         self.volume.hear_digest(&Digest { from: member.caller().client, ..digest });

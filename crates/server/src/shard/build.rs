@@ -7,7 +7,7 @@ use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Awareness;
 use undercroft_cache::{Knowledge, Level};
-use undercroft_frames::Memory;
+use undercroft_frames::{Memory, Pools};
 
 use crate::config::{VolumeConfig, VolumeError};
 use crate::geometry::Geometry;
@@ -22,6 +22,29 @@ use crate::shard::levels::Levels;
 /// cannot come down again. Each block takes 24 bytes, and the table has twice as many places.
 const DELIVERIES_MIN: u32 = 1 << 19;
 
+impl VolumeConfig {
+    /// What a shard is to know of its clients.
+    pub(super) fn knowledge(&self, cooperates: bool) -> Knowledge {
+        let clients = self.client_blocks();
+        Knowledge {
+            // With access-based placement a content-aware policy always works with estimates.
+            estimates: self.estimate || !cooperates,
+            client_blocks: clients.map(|blocks| blocks.div_ceil(self.shards.max(1))),
+            remembered: if self.placement.scheme().is_some() { DELIVERIES_MIN } else { 0 },
+        }
+    }
+
+    /// Whether a level can be made with this policy and this placement.
+    ///
+    /// # Errors
+    /// Says what does not fit.
+    pub(crate) fn try_level(&self) -> Result<(), VolumeError> {
+        let (capacity, placement) = (self.shard_capacity(0), self.shard_placement());
+        let level = Level::new(&self.policy, capacity, &placement, self.mode(), self.seed);
+        level.map(drop).map_err(|error| VolumeError::Placement(self.name.clone(), error))
+    }
+}
+
 impl Shard {
     /// Builds the shard number `index`, empty.
     ///
@@ -35,21 +58,14 @@ impl Shard {
         hasher: &Option<Hasher>,
     ) -> Result<Self, VolumeError> {
         let capacity = config.shard_capacity(index);
-        let frames = capacity.saturating_add(config.extra_frames());
+        let frames = config.shard_frames(index, 0);
         let seed = config.seed.wrapping_add(u64::from(index));
         let placement = config.shard_placement();
         let scheme = config.placement.scheme();
         let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
         let cooperates = levels.is_some() || placement != Placement::Access;
         let awareness = Awareness::of(&config.policy);
-        let knowledge = Knowledge {
-            // With access-based placement a content-aware policy always works with estimates.
-            estimates: config.estimate || !cooperates,
-            client_blocks: config
-                .client_blocks()
-                .map(|blocks| blocks.div_ceil(config.shards.max(1))),
-            remembered: if levels.is_some() { DELIVERIES_MIN } else { 0 },
-        };
+        let knowledge = config.knowledge(cooperates);
         let mut level = match scheme {
             Some(scheme) => {
                 let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
@@ -73,8 +89,9 @@ impl Shard {
             level.keep_digests();
         }
         let bounds = DirtyBounds::new(config, capacity as usize);
+        let pool = Pools::from(pool);
         let mut shard = Self::new(level, coop, levels, pool, geometry, bounds, listener);
-        shard.digests = digests;
+        (shard.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)
     }
 }

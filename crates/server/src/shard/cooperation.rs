@@ -4,7 +4,7 @@
 
 use undercroft_cache::Level;
 use undercroft_cache::placement::ReloadQueue;
-use undercroft_frames::Pool;
+use undercroft_frames::Pools;
 
 use crate::counters::CooperationStats;
 use crate::geometry::Geometry;
@@ -77,7 +77,7 @@ impl Cooperation {
         block: u64,
         job: &Job,
         content: &Content,
-        pool: &Pool,
+        pool: &Pools,
         geometry: &Geometry,
         level: &mut Level,
     ) {

@@ -98,6 +98,11 @@ impl Digests {
         Self { hasher, of_slots: vec![0; slots as usize] }
     }
 
+    /// Digests for `slots` slots, if there are fewer; the new ones are unknown.
+    pub(crate) fn grow(&mut self, slots: usize) {
+        self.of_slots.resize(slots.max(self.of_slots.len()), 0);
+    }
+
     /// Prefetches the digests of these slots, so that the processor overlaps its waits for memory.
     pub(crate) fn warm(&self, slots: &[u32]) {
         let sum = slots.iter().fold(0, |sum, &slot| sum ^ self.of_slots[slot as usize]);

@@ -2,7 +2,7 @@
 //! and writing. Called with the shard's lock held, and again when what it asked for has arrived.
 
 use bytes::Bytes;
-use undercroft_frames::{FrameMut, Pool};
+use undercroft_frames::{FrameMut, Pools};
 use undercroft_nbd::Piece;
 
 use crate::counters::ShardCounters;
@@ -28,7 +28,7 @@ pub(crate) enum Verdict {
 
 /// What the execution of an operation may read and change.
 pub(crate) struct Tools<'a> {
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: &'a Pools,
     pub(crate) dirty: &'a mut DirtySet,
     pub(crate) geometry: &'a Geometry,
     pub(crate) counters: &'a mut ShardCounters,
@@ -60,19 +60,21 @@ pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tool
             if !keep && tools.lent > 0 && absorb(job, block, state, tools) {
                 return Verdict::Done(None);
             }
-            match (keep, tools.delays && !job.durable) {
+            // Without the bounds of dirty data it would be answered now.
+            let is_full = Part::new(job, block, tools.geometry).is_full();
+            let is_delayable = keep || tools.lent > 0 && is_full;
+            let is_bounded =
+                is_delayable && tools.geometry.write_back && !tools.delays && !job.durable;
+            let verdict = match (keep, tools.delays && !job.durable) {
                 // Two writes of a block never run at the store at the same time.
                 (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
                 (false, _) => write_around(job, block, state, tools),
-                (true, false) => {
-                    let is_bounded = tools.geometry.write_back && !tools.delays && !job.durable;
-                    let verdict = write_through(job, block, state, tools);
-                    let is_begun = matches!(verdict, Verdict::Write(..));
-                    tools.counters.bounded_writes += u64::from(is_bounded && is_begun);
-                    verdict
-                }
+                (true, false) => write_through(job, block, state, tools),
                 (true, true) => write_back(job, block, state, tools),
-            }
+            };
+            let is_begun = matches!(verdict, Verdict::Write(..));
+            tools.counters.bounded_writes += u64::from(is_bounded && is_begun);
+            verdict
         }
     }
 }
@@ -149,7 +151,7 @@ pub(crate) fn write_now(
     job: &Job,
     block: u64,
     state: &mut State,
-    pool: &Pool,
+    pool: &Pools,
     dirty: &mut DirtySet,
     geometry: &Geometry,
 ) -> bool {
@@ -196,7 +198,7 @@ impl Part {
 
     /// Writes the part into the copy, in a frame that nobody else reads. Returns false, with the
     /// copy unchanged, if no frame is free.
-    fn apply(&self, job: &Job, content: &mut Content, pool: &Pool) -> bool {
+    fn apply(&self, job: &Job, content: &mut Content, pool: &Pools) -> bool {
         let Some(mut frame) = self.frame_to_write(content, pool) else { return false };
         job.copy_to(self.at, &mut frame[self.from..self.to]);
         *content = Content::Frame(frame.freeze());
@@ -204,7 +206,7 @@ impl Part {
     }
 
     /// A frame with the block's old content, as far as the part does not overwrite it.
-    fn frame_to_write(&self, content: &mut Content, pool: &Pool) -> Option<FrameMut> {
+    fn frame_to_write(&self, content: &mut Content, pool: &Pools) -> Option<FrameMut> {
         let shared = match std::mem::take(content) {
             Content::Frame(frame) => match frame.try_into_mut() {
                 Ok(own) => return Some(own),

@@ -303,7 +303,12 @@ impl Shard {
             let piece = piece.map(|piece| Bytes::copy_from_slice(&piece));
             if piece.is_some() {
                 let asker = Asker { client, tells: true, now_us, connected: u64::MAX };
-                self.cache.delivered(&Request { block, is_write: false, is_whole: true, asker });
+                self.cache.delivered(&Request {
+                    block,
+                    is_whole: true,
+                    asker,
+                    ..Request::default()
+                });
             }
             self.leave(block, frame, fx);
             let Some(data) = piece else { continue };

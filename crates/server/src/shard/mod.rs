@@ -14,6 +14,7 @@
 
 pub(crate) mod awaited;
 mod build;
+mod change;
 pub(crate) mod content;
 pub(crate) mod cooperation;
 pub(crate) mod digests;
@@ -40,7 +41,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use undercroft_cache::{Asker, Frame, Level, Referred, Request};
-use undercroft_frames::Pool;
+use undercroft_frames::Pools;
 use undercroft_nbd::Piece;
 
 use crate::counters::{AwareStats, ShardCounters, Source};
@@ -79,7 +80,9 @@ pub(crate) struct Shard {
     /// Present if the store can lose what it has answered.
     pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Pools,
+    /// Frames of `pool` that are for staged blocks.
+    pub(crate) staged_frames: u32,
     pub(crate) geometry: Arc<Geometry>,
     /// Notified of blocks that leave.
     pub(crate) listener: Option<Arc<dyn Listener>>,
@@ -97,6 +100,13 @@ pub(crate) struct Shard {
 struct Together {
     blocks: Vec<u64>,
     frames: Vec<Frame>,
+}
+
+/// Whose reference to a block it is, and whether it belongs to a recognised stream.
+#[derive(Clone, Copy)]
+pub(crate) struct By {
+    pub(crate) asker: Asker,
+    pub(crate) is_streamed: bool,
 }
 
 /// What must be done after the lock is released.
@@ -136,7 +146,7 @@ impl Shard {
         cache: Level,
         coop: Option<Cooperation>,
         levels: Option<Levels>,
-        pool: Pool,
+        pool: Pools,
         geometry: Arc<Geometry>,
         bounds: DirtyBounds,
         listener: Option<Arc<dyn Listener>>,
@@ -157,6 +167,7 @@ impl Shard {
             unflushed: None,
             counters: ShardCounters::default(),
             pool,
+            staged_frames: 0,
             geometry,
             listener,
             starved: VecDeque::new(),
@@ -189,10 +200,11 @@ impl Shard {
         &mut self,
         block: u64,
         is_whole: bool,
-        asker: Asker,
+        By { asker, is_streamed }: By,
         fx: &mut Effects,
     ) -> (bool, Option<Frame>) {
-        let referred = self.reference(Request { block, is_write: true, is_whole, asker });
+        let request = Request { block, is_write: true, is_whole, is_streamed, asker };
+        let referred = self.reference(request);
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.is_back(block);
@@ -317,11 +329,12 @@ impl Shard {
         &mut self,
         block: u64,
         span: (usize, usize),
-        asker: Asker,
+        By { asker, is_streamed }: By,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
         let is_whole = span == (0, self.geometry.len(block));
-        let referred = self.reference(Request { block, is_write: false, is_whole, asker });
+        let request = Request { block, is_write: false, is_whole, is_streamed, asker };
+        let referred = self.reference(request);
         let piece = match referred {
             Referred { hit: false, .. } => None,
             // Taken before the block leaves its slot; from now on the client has it.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_frames::Frame;
+use undercroft_frames::{Frame, Pools};
 
 #[derive(Default)]
 pub(crate) struct Staged {
@@ -38,6 +38,20 @@ impl Staged {
     pub(crate) fn written(&mut self, block: u64, frame: Frame) {
         if let Some((_, data)) = self.blocks.get_mut(&block) {
             *data = Some(frame);
+        }
+    }
+
+    /// Moves data out of surplus frames; drops those that no frame is free for.
+    pub(crate) fn move_surplus(&mut self, pool: &Pools) {
+        for (_, data) in self.blocks.values_mut() {
+            if data.as_ref().is_some_and(Frame::is_surplus) {
+                let old = data.take();
+                *data = old.and_then(|old| {
+                    let mut other = pool.take()?;
+                    other.copy_from_slice(old.as_ref());
+                    Some(other.freeze())
+                });
+            }
         }
     }
 

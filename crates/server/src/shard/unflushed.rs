@@ -46,6 +46,11 @@ impl Unflushed {
         Self { by_block, by_number, next: 0, most, all: Some(0) }
     }
 
+    /// Remembers as many blocks as this, if that is more than before.
+    pub(crate) fn grow(&mut self, most: usize) {
+        self.most = self.most.max(most);
+    }
+
     /// The store has answered a change of a block.
     pub(crate) fn add(&mut self, block: u64) {
         if let Some(before) = self.by_block.insert(block, self.next) {

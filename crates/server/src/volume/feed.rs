@@ -211,7 +211,7 @@ impl Feed {
 fn publisher(follow: &Follow, volume: &Volume) -> Publisher {
     let (bits, hashes) = (follow.filter_bits.clamp(1, 64), follow.hashes.clamp(1, 16));
     let share = f64::from(follow.publish_ppm) / 1e6;
-    let capacity = volume.config().cache_blocks;
+    let capacity = volume.now().cache_blocks;
     Publisher::new(bits.into(), hashes.into(), capacity, share.clamp(0.0, 1.0))
 }
 

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::VolumeConfig;
-use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::{Effects, Shard};
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::store_health::StoreRequest;
@@ -167,11 +166,7 @@ impl Volume {
 
     /// Sets the rules of write-back while the volume is served.
     pub(crate) fn set_write_back(&self, rules: &VolumeConfig) {
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
-            shard.bounds = DirtyBounds::new(rules, shard.slots.len());
-        }
-        self.flush_wanted.notify_one();
+        self.put_in_force(|now| now.take_write_back(rules));
     }
 
     /// Pause between two looks of the flusher.

@@ -245,7 +245,7 @@ impl Flight {
             Doing::WriteOut { .. } => Kind::WriteOut,
         };
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
-        let in_use = volume.store_use.as_ref().map(StoreUse::begin);
+        let in_use = volume.store_use.get().map(StoreUse::begin);
         let (first, count) = (run.first, run.count);
         let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
         let epoch = volume.epoch();

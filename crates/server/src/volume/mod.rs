@@ -2,6 +2,7 @@
 //! its arrival through the shards to the store and back; `docs/developer/server.md` follows one.
 
 pub(crate) mod block_status;
+pub(crate) mod change;
 pub(crate) mod clients;
 pub(crate) mod close;
 pub(crate) mod direct;
@@ -25,11 +26,12 @@ pub(crate) mod timeouts;
 pub(crate) mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
+use undercroft_cache::Streams;
 use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_frames::Memory;
 use undercroft_hints::{ClientId, ClientStat, PolicyName};
@@ -57,7 +59,6 @@ use crate::volume::flush::flusher;
 use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
 use crate::volume::recorder::Recorder;
-use crate::volume::reloader::reloader;
 use crate::volume::store_health::{StoreHealth, StoreRequest};
 use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
@@ -69,7 +70,11 @@ pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
 
 /// A volume that serves requests. Dropping it loses dirty data: see [`Volume::close`].
 pub struct Volume {
+    /// The configuration with which it was opened. What may change is in `in_force`.
     pub(crate) config: VolumeConfig,
+    pub(crate) in_force: RwLock<Arc<VolumeConfig>>,
+    /// Held while the cache changes.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) store: Arc<dyn Store>,
     /// Whether the store takes several writes at once.
     pub(crate) takes_many: bool,
@@ -95,18 +100,22 @@ pub struct Volume {
     /// Number of store requests that clients wait for.
     pub(crate) demand: AtomicUsize,
     /// How busy clients keep the store; measured for the placement `auto`.
-    pub(crate) store_use: Option<StoreUse>,
+    pub(crate) store_use: OnceLock<StoreUse>,
     /// Notified when the store may be idle, or a reload was queued.
     pub(crate) reload_wanted: Arc<Notify>,
-    /// The connected clients; present unless placement is access-based and the policy is not
-    /// content-aware.
-    pub(crate) clients: Option<Arc<Clients>>,
+    /// Whether the task for reloads runs.
+    pub(crate) reloads: AtomicBool,
+    /// The connected clients; present unless placement has always been access-based and the policy
+    /// is not content-aware.
+    pub(crate) clients: OnceLock<Arc<Clients>>,
     /// What followers of the cache's content are told.
     pub(crate) feed: Mutex<Feed>,
     /// The origin of times in microseconds.
     pub(crate) opened: Instant,
     /// Present if the store can lose what it has answered.
     pub(crate) losses: Option<Arc<Losses>>,
+    /// Present if sequential streams pass the cache. Its lock is taken alone, or within a shard's.
+    pub(crate) streams: Option<Mutex<Streams>>,
     /// Whether the store works.
     pub(crate) store_health: StoreHealth,
     /// Number of flushes that failed.
@@ -166,8 +175,12 @@ impl Volume {
         let recorder = recorder
             .map_err(|error| VolumeError::Recording(config.name.clone(), error))?
             .map(Arc::new);
+        let streams = Streams::beyond(config.stream_cutoff_bytes, config.block_bytes);
+        let streams = streams.map(Mutex::new);
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
+            in_force: RwLock::new(Arc::new(config.clone())),
+            changing: tokio::sync::Mutex::default(),
             config,
             takes_many: store.takes_many() && losses.is_none(),
             store,
@@ -182,12 +195,14 @@ impl Volume {
             flushes: Flushes::default(),
             ahead: Arc::default(),
             demand: AtomicUsize::new(0),
-            store_use: is_auto.then(StoreUse::new),
+            store_use: once(is_auto.then(StoreUse::new)),
             reload_wanted: Arc::new(Notify::new()),
-            clients: has_clients.then(Arc::default),
+            reloads: AtomicBool::new(false),
+            clients: once(has_clients.then(Arc::default)),
             feed: Mutex::default(),
             opened: clock::now(),
             losses,
+            streams,
             store_health: StoreHealth::default(),
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
@@ -213,14 +228,13 @@ impl Volume {
         if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
             volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
         }
-        if cooperates && !is_level && !volume.config.reload_at_once {
-            let wanted = Arc::clone(&volume.reload_wanted);
-            volume.runtime.spawn(reloader(Arc::downgrade(&volume), wanted));
+        if cooperates && !is_level {
+            volume.begin_reloads();
         }
         Ok(volume)
     }
 
-    /// The volume's configuration.
+    /// The configuration with which the volume was opened; see [`now`](Self::now).
     pub fn config(&self) -> &VolumeConfig {
         &self.config
     }
@@ -341,18 +355,17 @@ impl Volume {
 
     /// Whether clients are distinguished, and their hints used.
     pub(crate) fn has_clients(&self) -> bool {
-        self.clients.is_some()
+        self.clients.get().is_some()
     }
 
     /// Whether evictions by clients determine which blocks are placed.
     pub(crate) fn places_evicted(&self) -> bool {
-        let config = &self.config;
-        self.has_clients() && config.placement != VolumePlacement::default()
+        self.has_clients() && self.now().placement != VolumePlacement::default()
     }
 
     /// Whether summaries that clients publish are used.
     pub(crate) fn takes_digests(&self) -> bool {
-        let awareness = Awareness::of(&self.config.policy);
+        let awareness = Awareness::of(&self.now().policy);
         self.has_clients() && awareness.is_some_and(|awareness| awareness.knows == Knows::Bloom)
     }
 
@@ -364,17 +377,17 @@ impl Volume {
         let forget = |client| {
             (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
         };
-        self.clients.as_ref().map(|clients| clients.join(id, forget)).transpose()
+        self.clients.get().map(|clients| clients.join(id, forget)).transpose()
     }
 
     /// What clients reported about their caches, if clients are distinguished.
     pub(crate) fn told_by_clients(&self) -> Option<Vec<ClientCache>> {
-        Some(self.clients.as_ref()?.told())
+        Some(self.clients.get()?.told())
     }
 
     /// One bit for each connected client.
     pub(crate) fn connected(&self) -> u64 {
-        self.clients.as_ref().map_or(0, |clients| clients.connected())
+        self.clients.get().map_or(0, |clients| clients.connected())
     }
 
     /// Microseconds since the volume was opened.
@@ -469,7 +482,12 @@ impl Volume {
             capacity_blocks: stats.capacity_blocks,
             read_us_total: read_ns / 1000,
             tracking: None,
-            policy: PolicyName::new(self.config.policy.info().name),
+            policy: PolicyName::new(self.now().policy.info().name),
         }
     }
+}
+
+/// A cell with this in it, if there is something.
+fn once<T>(value: Option<T>) -> OnceLock<T> {
+    value.map_or_else(OnceLock::new, OnceLock::from)
 }

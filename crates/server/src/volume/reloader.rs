@@ -61,7 +61,7 @@ impl Volume {
 
     /// Tells the placement how busy clients keep the store.
     fn note_store_use(&self) {
-        let Some(store_use) = &self.store_use else { return };
+        let Some(store_use) = self.store_use.get() else { return };
         let share = store_use.end_period();
         (0..self.shards.len()).for_each(|shard| self.lock(shard).cache.set_store_busy(share));
     }

@@ -1,9 +1,10 @@
 //! The arrival of requests: each is checked, and started according to its command.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use undercroft_cache::{Asker, Streams};
 use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
@@ -11,12 +12,13 @@ use crate::answer::{Answer, Failed, Outcome};
 use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
+use crate::lock::lock;
+use crate::shard::By;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::HintBatch;
 use crate::volume::store_health::StoreRequest;
 use crate::volume::{Volume, Work};
-use undercroft_cache::Asker;
 
 /// Most blocks of a batch that are prefetched before the first is served: about what the
 /// processor's cache can hold.
@@ -197,7 +199,7 @@ impl Volume {
     /// The requester and the current time, for the shards.
     fn asker(&self, caller: Caller, now: Instant) -> Asker {
         let Caller { client, tells } = caller;
-        let Some(clients) = &self.clients else {
+        let Some(clients) = self.clients.get() else {
             return Asker { client, tells, ..Asker::default() };
         };
         let (now_us, connected) = (self.micros(now), clients.connected());
@@ -226,18 +228,34 @@ impl Volume {
         Ok(())
     }
 
+    /// Notes a reference to a range. Returns the first block of it that belongs to a recognised
+    /// stream and passes the cache.
+    fn streamed_from(&self, offset: u64, length: u64) -> u64 {
+        let Some(streams) = &self.streams else { return u64::MAX };
+        lock(streams).note_all(self.geometry.blocks(offset, length))
+    }
+
+    /// Whether a read of this byte would continue a stream that passes the cache.
+    pub(crate) fn is_streamed(&self, offset: u64) -> bool {
+        let goes_on =
+            |streams: &Mutex<Streams>| lock(streams).goes_on(self.geometry.block_of(offset));
+        self.streams.as_ref().is_some_and(goes_on)
+    }
+
     /// Reads a range. Hits are answered from the frames, without a job.
     fn read(&self, offset: u64, length: u64, asker: Asker, asked: Asked, work: &mut Work<'_>) {
         let geometry = &*self.geometry;
         let blocks = geometry.blocks(offset, length);
         let mut pieces = Pieces::default();
         let mut job: Option<Arc<Job>> = None;
+        let streamed = self.streamed_from(offset, length);
         for block in blocks {
             let start = geometry.start(block);
             let from = offset.saturating_sub(start) as usize;
             let to = (offset + length - start).min(geometry.block_bytes()) as usize;
             let (shard, fx) = work.shard(block);
-            match shard.read_now(block, (from, to), asker, fx) {
+            let by = By { asker, is_streamed: block >= streamed };
+            match shard.read_now(block, (from, to), by, fx) {
                 Ok(piece) => pieces.push(piece),
                 Err(source) => {
                     let job = job.get_or_insert_with(|| {
@@ -263,11 +281,13 @@ impl Volume {
     /// If a block need not wait, the write takes effect without an active record.
     fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
         let mut blocks = self.geometry.blocks(job.offset, job.length);
+        let streamed = self.streamed_from(job.offset, job.length);
         let refer = |block, job: &Job, work: &mut Work<'_>| {
             let (from, to) = job.span(block, &self.geometry);
             let is_whole = to - from == self.geometry.len(block);
             let (shard, fx) = work.shard(block);
-            let (hit, slot) = shard.write(block, is_whole, asker, fx);
+            let by = By { asker, is_streamed: block >= streamed };
+            let (hit, slot) = shard.write(block, is_whole, by, fx);
             (if hit { Source::Hit } else { Source::Miss }, slot)
         };
         let (mut source, mut waits) = (Source::Hit, None);
@@ -391,7 +411,7 @@ impl Volume {
         let limit = (AHEAD_BYTES_MAX >> self.geometry.block_bits).max(AHEAD_BLOCKS_MIN);
         // The operator configures the length of read-ahead.
         let most = if ahead { limit } else { PREFETCH_BLOCKS_MAX };
-        let most = most.min(u64::from(self.config.cache_blocks / 2)).max(1) as usize;
+        let most = most.min(u64::from(self.now().cache_blocks / 2)).max(1) as usize;
         let blocks = self.geometry.blocks(offset, length);
         let wanted = (blocks.end() - blocks.start() + 1).min(most as u64) as usize;
         let room = Room::take(&self.ahead, wanted, limit as usize);

@@ -78,14 +78,14 @@ impl Volume {
         Ok(SavedContent {
             block_bytes: self.config.block_bytes,
             volume_bytes: self.geometry.size(),
-            policy: full_name(&self.config.policy),
+            policy: full_name(&self.now().policy),
             shards: shards?,
         })
     }
 
     /// Upper limit of the saved content's bytes: 64 MiB, and 1 KiB for each block of the cache.
     pub fn content_bytes_max(&self) -> u64 {
-        (64 << 20) + 1024 * u64::from(self.config.cache_blocks)
+        (64 << 20) + 1024 * u64::from(self.now().cache_blocks)
     }
 
     /// Restores saved content. Call it before the first request, and then read the data of the
@@ -109,7 +109,7 @@ impl Volume {
     /// Restores the caches of all shards, or of none. Returns the resident blocks, the last victims
     /// first.
     fn restore_policies(&self, saved: &SavedContent) -> Result<Vec<u64>, String> {
-        let (theirs, ours) = (&saved.policy, full_name(&self.config.policy));
+        let (theirs, ours) = (&saved.policy, full_name(&self.now().policy));
         if *theirs != ours {
             return Err(format!("the policy was {theirs} and is {ours}"));
         }
@@ -136,8 +136,7 @@ impl Volume {
     /// The cache of a shard, without blocks behind the end of a volume that has shrunk.
     fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
         let capacity = self.lock(index).cache.capacity();
-        let policy =
-            self.config.policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
+        let policy = self.now().policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = self.config.seed.wrapping_add(index as u64);
         let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
         let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
@@ -159,7 +158,7 @@ impl Volume {
             blocks.extend(residents.map_err(|e| StateError::Unusable(e.to_string()))?);
         }
         blocks.retain(|&block| block < end);
-        let too_many = blocks.len().saturating_sub(self.config.cache_blocks as usize);
+        let too_many = blocks.len().saturating_sub(self.now().cache_blocks as usize);
         Ok(blocks.split_off(too_many))
     }
 

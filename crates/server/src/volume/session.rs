@@ -115,6 +115,8 @@ impl VolumeSession {
         let caller = self.member.as_ref().map(|member| member.caller()).unwrap_or_default();
         self.owed += self.volume.serve_after(hints, requests, caller);
         let bytes = self.volume.config().read_ahead_bytes;
+        // What is read ahead takes room in the cache, and a stream that passes it must not.
+        let bytes = if self.volume.is_streamed(self.ahead.end) { 0 } else { bytes };
         if let Some((offset, length)) = self.ahead.wanted(bytes) {
             self.owed += self.volume.read_ahead(offset, length);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use undercroft_nbd::{Client, ClientOptions};
+use undercroft_server::serve::CacheShare;
 
 use crate::disk::{Cut, Disk, SECTOR};
 use crate::history::Event;
@@ -90,7 +91,7 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
             }
         }
         Blow::Heal => disk.heal(),
-        Blow::ReloadAsIs | Blow::ReloadAccess | Blow::ReloadRemove => {
+        Blow::ReloadAsIs | Blow::ReloadAccess | Blow::ReloadRemove | Blow::ReloadCache => {
             reload(world, blow, volume, random).await?;
         }
         Blow::Control => control(world, volume, random),
@@ -224,7 +225,7 @@ async fn reload(
         Blow::ReloadAccess => {
             let mut config = world.top.config(|_| true);
             let own = config.volumes.iter_mut().filter(|v| v.name == name);
-            own.for_each(|v| v.clients = vec!["nobody".to_owned()]);
+            own.for_each(|v| v.clients = vec!["nobody".parse().expect("a rule")]);
             running.reload(Ok(config)).await;
             let shut = world.history.now();
             sleep(Duration::from_millis(random.below(100))).await;
@@ -247,10 +248,28 @@ async fn reload(
                 disk.repair();
             }
         }
+        Blow::ReloadCache => {
+            let mut config = world.top.config(|_| true);
+            let own = config.volumes.iter_mut().filter(|v| v.name == name && v.cache_blocks > 0);
+            for volume in own {
+                let blocks = random.between(2, 3 * u64::from(volume.cache_blocks));
+                volume.cache = CacheShare::Bytes(blocks * u64::from(volume.block_bytes));
+                let policy = random.pick(&["lru", "mq", "arc", "2q", "lfu"]);
+                volume.policy = policy.parse().unwrap();
+                if random.percent(50) {
+                    let placement = random.pick(&["access", "eviction", "auto", "gl"]);
+                    volume.placement = placement.parse().unwrap();
+                }
+            }
+            // What does not fit the volume or the server's memory is refused.
+            running.reload(Ok(config)).await;
+            running.volumes().iter().try_for_each(|volume| volume.validate())?;
+            sleep(Duration::from_millis(random.pick(&[0, 20, 500, 5000]))).await;
+        }
         _ => {}
     }
     running.reload(Ok(world.top.config(|_| true))).await;
-    Ok(())
+    running.volumes().iter().try_for_each(|volume| volume.validate())
 }
 
 /// Somebody opens a control export, and says nothing.

@@ -90,6 +90,8 @@ pub enum Blow {
     ReloadAsIs,
     ReloadAccess,
     ReloadRemove,
+    /// Size, policy and placement of a cache change, and change back.
+    ReloadCache,
     /// A control export is opened, and stays open.
     Control,
     Kill,
@@ -118,7 +120,7 @@ const DEEDS: [(Deed, u64); 14] = [
     (Deed::HangUp, 4),
 ];
 
-const BLOWS: [(Blow, u64); 15] = [
+const BLOWS: [(Blow, u64); 16] = [
     (Blow::BadRange, 10),
     (Blow::FailSome, 10),
     (Blow::FailNth, 10),
@@ -130,6 +132,7 @@ const BLOWS: [(Blow, u64); 15] = [
     (Blow::ReloadAsIs, 4),
     (Blow::ReloadAccess, 6),
     (Blow::ReloadRemove, 6),
+    (Blow::ReloadCache, 10),
     (Blow::Control, 6),
     (Blow::Kill, 6),
     (Blow::PowerCut, 8),

@@ -331,6 +331,67 @@ async fn a_change_that_the_store_refuses_does_not_slow_the_others() {
 }
 
 #[tokio::test]
+async fn a_bounded_write_without_a_slot_counts_too() {
+    let store = store_of(64);
+    let mut config = write_back(16);
+    config.placement = "eviction".parse().unwrap();
+    config.dirty_max_share = 0.125;
+    let volume = open(config, &store);
+    // A client that tells its evictions: what it writes has no slot here until it evicts it.
+    let caller = Caller { client: 3, tells: true };
+    let write = async |offset, bytes: usize| {
+        let (request, answer) = ask(write_of(vec![1; bytes]), offset, bytes as u64, false);
+        volume.serve(&mut vec![request], caller);
+        answer.await.unwrap().unwrap();
+        (volume.stats().bounded_writes, volume.stats().dirty)
+    };
+    assert_eq!(write(0, BLOCK as usize).await, (0, 1));
+    assert_eq!(write(2 * BLOCK, BLOCK as usize).await, (0, 2));
+    assert_eq!(write(4 * BLOCK, BLOCK as usize).await, (1, 2));
+    assert_eq!((writes(&store), volume.stats().resident), (vec![(4 * BLOCK, BLOCK)], 0));
+    // A part of a block goes around in any case.
+    assert_eq!(write(20 * BLOCK, 512).await, (1, 2));
+    flush(&volume).await.unwrap();
+    assert_eq!(write(0, BLOCK as usize).await, (1, 1), "room again");
+}
+
+#[tokio::test]
+async fn streams_pass_the_cache_of_all_shards_and_leave_right_copies() {
+    for write_mode in [Write::Through, Write::Back] {
+        let store = store_of(2048);
+        let mut config = config(512, "lru");
+        (config.write, config.shards) = (write_mode, 4);
+        config.stream_cutoff_bytes = 16 * BLOCK;
+        config.read_ahead_bytes = 32 * BLOCK;
+        let volume = open(config, &store);
+        for block in 0..8 {
+            read(&volume, 250 * block * BLOCK, BLOCK).await.unwrap();
+        }
+        // A copy that reads all and writes it, over resident blocks too.
+        for first in (0..2048).step_by(4) {
+            read(&volume, first * BLOCK, 4 * BLOCK).await.unwrap();
+        }
+        let evictions = volume.stats().evictions;
+        for first in (0..2048).step_by(4) {
+            write(&volume, first * BLOCK, vec![7; 4 * BLOCK as usize]).await.unwrap();
+        }
+        let stats = volume.stats();
+        assert!(stats.streamed > 4000 && stats.read_ahead <= 64, "{stats:?}");
+        assert_eq!(evictions, stats.evictions, "the second pass brings nothing in");
+        assert!(stats.resident <= 8 + 2 * 16 + 64, "{stats:?}");
+        for block in 0..8 {
+            let before = volume.stats().read_hits;
+            let data = read(&volume, 250 * block * BLOCK, BLOCK).await.unwrap();
+            assert!(data.iter().all(|&byte| byte == 7), "the copy that stayed is the new one");
+            assert_eq!(volume.stats().read_hits, before + 1, "block {block} stayed");
+        }
+        flush(&volume).await.unwrap();
+        assert!(store.live().iter().all(|&byte| byte == 7));
+        volume.validate().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn zeroes_take_no_frame_and_no_store_read() {
     let store = store_of(16);
     let volume = open(config(4, "lru"), &store);

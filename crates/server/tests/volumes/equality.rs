@@ -4,7 +4,7 @@
 
 use crate::common::{Random, TestStore, config, flush, open, read, seed, write};
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_cache::{DenseLevel, Reference, Streams, WriteMode};
 use undercroft_server::{VolumeConfig, Write};
 
 const BLOCKS: u64 = 96;
@@ -35,6 +35,7 @@ async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
     let store = TestStore::new((BLOCKS * block_bytes) as usize, 512, random.next_u64());
     let policy = config.policy.build(&Context::new(config.cache_blocks)).unwrap();
     let mut level = DenseLevel::new(policy, mode);
+    let mut streams = Streams::beyond(config.stream_cutoff_bytes, config.block_bytes);
     let volume = open(config, &store);
     // The level's blocks are numbered by first touch.
     let mut entries = vec![u32::MAX; BLOCKS as usize];
@@ -50,7 +51,11 @@ async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
                 level.bind(known, [block].into_iter());
                 known += 1;
             }
-            level.reference(known, Reference::new(*entry, is_write));
+            let reference = Reference::new(*entry, is_write);
+            match streams.as_mut().is_some_and(|streams| streams.note(block)) {
+                true => level.pass(known, reference),
+                false => level.reference(known, reference),
+            };
         }
         let (offset, length) = (first * block_bytes, count * block_bytes);
         let touched = first as usize..(first + count) as usize;
@@ -68,11 +73,13 @@ async fn agree(config: VolumeConfig, mode: WriteMode, random: &mut Random) {
         let ours = (stats.reads, stats.read_hits, stats.writes, stats.write_hits);
         let theirs = (counts.reads, counts.read_hits, counts.writes, counts.write_hits);
         assert_eq!(ours, theirs, "{what}: reads and writes at step {step}");
-        let ours = (stats.cold_reads, stats.evictions, stats.resident);
-        let theirs = (counts.cold_reads, counts.evictions, level.policy().len().into());
-        assert_eq!(ours, theirs, "{what}: cold, evictions, resident at step {step}");
+        let ours = (stats.cold_reads, stats.evictions, stats.streamed, stats.resident);
+        let theirs =
+            (counts.cold_reads, counts.evictions, counts.streamed, level.policy().len().into());
+        assert_eq!(ours, theirs, "{what}: cold, evictions, streamed, resident at step {step}");
     }
     assert_eq!(volume.stats().served_around, 0, "{what}");
+    assert_eq!(volume.stats().streamed > 0, streams.is_some(), "{what}");
     flush(&volume).await.unwrap();
     volume.validate().unwrap();
     let live = store.live();
@@ -95,6 +102,23 @@ async fn every_policy_counts_what_the_simulator_counts() {
                 let mut config = config(capacity, info.name);
                 config.write = write;
                 config.write_allocate = allocate;
+                agree(config, mode, &mut random).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_pass_every_policy_as_in_the_simulator() {
+    let mut random = Random::new(seed());
+    for info in policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware()) {
+        for (write, mode) in
+            [(Write::Through, WriteMode::Allocate), (Write::Back, WriteMode::Allocate)]
+        {
+            for blocks in [1, 5] {
+                let mut config = config(20, info.name);
+                config.write = write;
+                config.stream_cutoff_bytes = blocks * u64::from(config.block_bytes);
                 agree(config, mode, &mut random).await;
             }
         }

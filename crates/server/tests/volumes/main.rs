@@ -5,6 +5,7 @@
 
 mod awaited;
 mod behaviour;
+mod change;
 mod closing;
 mod common;
 mod cost;

@@ -338,14 +338,49 @@ async fn sessions(
         .map(|i| (i as u8, seed ^ (i << 32)))
         .map(|(i, seed)| tokio::spawn(session(Arc::clone(&world), i, seed, 100, 12)))
         .collect();
+    let changes = tokio::spawn(changes(Arc::clone(volume), seed, what.to_owned()));
     for session in sessions {
         let limit = std::time::Duration::from_secs(60);
         let ended = tokio::time::timeout(limit, session).await;
         ended.unwrap_or_else(|_| panic!("{what}: requests hang")).unwrap();
     }
+    if changes.await.unwrap() {
+        volume.change(volume.config()).await.unwrap_or_else(|e| panic!("{what}: back: {e}"));
+    }
     volume.validate().unwrap_or_else(|e| panic!("{what}: {e}"));
     log.append(&mut world.log.lock().unwrap());
     *world.order.lock().unwrap()
+}
+
+/// Now and then changes the size, the policy and the placement of the cache; of some volumes never.
+/// Returns whether it did.
+async fn changes(volume: Arc<Volume>, seed: u64, what: String) -> bool {
+    let mut random = Random::new(seed);
+    let opened = volume.config();
+    if random.one_in(2) || opened.cache_blocks == 0 {
+        return false;
+    }
+    let is_plain = undercroft_cache::policy::Awareness::of(&opened.policy).is_none();
+    for _ in 0..12 {
+        tokio::time::sleep(std::time::Duration::from_micros(random.below(4000))).await;
+        let mut next = opened.clone();
+        let most = u64::from(2 * opened.cache_blocks);
+        next.cache_blocks = opened.shards + random.below(most) as u32;
+        if is_plain && random.one_in(2) {
+            let policies = ["lru", "mq", "arc", "sieve", "lirs"];
+            next.policy = policies[random.below(5) as usize].parse().unwrap();
+        }
+        if is_plain && random.one_in(2) {
+            let placements = ["access", "eviction,on-hit=move", "auto", "gl"];
+            next.placement = placements[random.below(4) as usize].parse().unwrap();
+        }
+        // Of some pairs the one does not fit the other.
+        let changed = volume.change(&next).await;
+        let is_refused = |why: &String| why.contains("placement");
+        assert!(changed.as_ref().err().is_none_or(is_refused), "{what}: {changed:?}");
+        volume.validate().unwrap_or_else(|e| panic!("{what}: changed: {e}"));
+    }
+    true
 }
 
 /// Three lives of a volume. Each begins with what the cache knew at the end of the one before, or

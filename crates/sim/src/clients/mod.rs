@@ -21,7 +21,7 @@ pub use report::{ClientReport, ClientsReport};
 use crate::combinations::{Combination, RuleKind};
 use crate::cooperation::HINT_BYTES;
 use crate::drive::{Stopwatch, Topology, drive};
-use crate::{Config, CooperationOutcome, Error, LevelConfig, Outcome};
+use crate::{Config, CooperationOutcome, Error, LevelConfig, Lowest, Outcome};
 
 /// Most servers.
 const MAX_SERVERS: u32 = 64;
@@ -60,6 +60,7 @@ impl ClientsConfig {
             levels: vec![first, self.server.clone()],
             write_mode: self.write_mode,
             warmup_records: self.warmup_records,
+            lowest: Lowest::default(),
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) use derived::EvictionSource;
 
 use crate::aware::is_aware;
 use crate::combinations::{Combination, RuleKind};
-use crate::drive::{Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::{Config, Error, Outcome, simulate};
 
 /// How the levels work together.
@@ -89,12 +89,13 @@ impl From<PlacementError> for Error {
 /// references done so far.
 ///
 /// # Errors
-/// A level or the combination cannot be simulated, or a spooled trace cannot be read back.
-pub fn simulate_placed(
+/// A level or the combination cannot be simulated, a spooled trace cannot be read back, or
+/// `progress` stops it.
+pub fn simulate_placed<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
     cooperation: &Cooperation,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
     if cooperation.placement == Placement::Access {
         return simulate(trace, config, progress);
@@ -106,6 +107,7 @@ pub fn simulate_placed(
         lower: &config.levels[top..],
         evictions: cooperation.evictions.clone(),
         write_mode: config.write_mode,
+        lowest: config.lowest,
         ..Combination::default()
     }
     .check()?;
@@ -115,6 +117,34 @@ pub fn simulate_placed(
     drive(trace, warmup, &mut run, &mut progress)?;
     let (levels, outcome) = run.finish();
     Ok(Outcome { cooperation: Some(outcome), ..stopwatch.outcome(trace.len(), levels) })
+}
+
+/// Runs the levels as [`simulate_placed`] does, under a placement that acts on evictions. Returns
+/// the counts of the last level, and the reloads, at the end of each of `parts` equal parts of the
+/// trace.
+pub(crate) fn counts_in_parts(
+    trace: &DenseTrace,
+    config: &Config,
+    cooperation: &Cooperation,
+    parts: usize,
+) -> Result<Vec<(Counts, u64)>, Error> {
+    let mut run = Run::new(trace, config, cooperation)?;
+    let mut ends = Vec::new();
+    let mut chunks = trace.forward();
+    while let Some((start, mut refs)) = chunks.next()? {
+        let mut at = start;
+        while ends.len() < parts {
+            let left = trace.len() * (ends.len() as u64 + 1) / parts as u64 - at;
+            let Some((part, rest)) = refs.split_at_checked(left as usize) else { break };
+            run.serve(at, part);
+            (at, refs) = (at + left, rest);
+            let levels = run.hierarchy.lower();
+            let reloads = levels.iter().map(|level| level.placement_counts().reloads).sum();
+            ends.push((*levels[levels.len() - 1].counts(), reloads));
+        }
+        run.serve(at, refs);
+    }
+    Ok(ends)
 }
 
 /// A running hierarchy, and its source of evictions.

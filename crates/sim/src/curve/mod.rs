@@ -4,10 +4,12 @@
 //! the top of one stack. So the depth of a block at its reference shows which sizes hit. Other
 //! policies have sampled curves.
 
+mod any;
 mod lru;
 mod opt;
 mod sampled;
 
+pub use any::{check_rate, curve, exact_curve};
 pub use lru::LruStack;
 pub use opt::opt_curve;
 pub use sampled::{Point, sampled_curve};

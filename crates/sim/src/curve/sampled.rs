@@ -43,7 +43,7 @@ pub fn sampled_curve(
         let config = Config {
             levels: vec![LevelConfig { capacity: scaled, policy: policy.clone() }],
             write_mode: WriteMode::Allocate,
-            warmup_records: 0,
+            ..Config::default()
         };
         let hits = simulate(sample, &config, |_| ())?.read_hits() as f64;
         let ratio = if expected > 0.0 { (hits - surplus) / expected } else { 0.0 };

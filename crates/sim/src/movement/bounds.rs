@@ -5,7 +5,6 @@
 //! without demotions. OPT-LB runs OPT at the first level, OPT at the second on the misses of the
 //! first, and so on. The names refer to performance: UB is the best possible.
 
-use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
@@ -43,7 +42,7 @@ pub fn bounds(
 ) -> Result<Bounds, Error> {
     let level = |capacity| LevelConfig { capacity, policy: Spec::parse("opt").expect("a policy") };
     let run = |levels: Vec<LevelConfig>| {
-        simulate(trace, &Config { levels, write_mode: WriteMode::Allocate, warmup_records }, |_| ())
+        simulate(trace, &Config { levels, warmup_records, ..Config::default() }, |_| ())
     };
     let (mut upper, mut below, mut sum, mut reads) = (Vec::new(), 0, 0_u64, 0);
     for &capacity in capacities {

@@ -15,7 +15,7 @@ use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
 use crate::combinations::{Combination, RuleKind};
-use crate::drive::{Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::{Costs, DemotionCost, Error, Outcome, Population};
 use account::Account;
 
@@ -86,11 +86,11 @@ pub struct Sample {
 /// both passes if there are two.
 ///
 /// # Errors
-/// The scheme cannot be made, or a spooled trace cannot be read back.
-pub fn simulate_movement(
+/// The scheme cannot be made, a spooled trace cannot be read back, or `progress` stops it.
+pub fn simulate_movement<P: Proceed>(
     population: &Population,
     config: &MovementConfig,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
     let stopwatch = Stopwatch::start();
     let name = config.scheme.info().name;

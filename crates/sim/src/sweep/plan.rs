@@ -2,13 +2,14 @@
 //! itself, so it is combined only with the policies that its levels accept.
 
 use std::fmt;
+use std::str::FromStr;
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::movement::{Build, SchemeSpec, Topology};
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
+use undercroft_cache::placement::{Placement, PlacementError};
+use undercroft_cache::policy::{Spec, SpecError, policies};
 
-use crate::{CostSpec, DemotionCost, Error, LevelSpec, Ratio, Size};
+use crate::{CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, Ratio, Size};
 
 /// The combinations to simulate.
 #[derive(Clone)]
@@ -27,6 +28,11 @@ pub struct Plan {
     pub times: Times,
     /// What writes do.
     pub write_mode: WriteMode,
+    /// What the lowest level does beside replacement, whatever the size of its blocks.
+    pub lowest: Lowest,
+    /// Where evictions are known from. Those of a recorded client are in no plan: they come with
+    /// each trace ([`Loaded`](super::Loaded)), and any stand for them here.
+    pub evictions: Evictions,
 }
 
 /// What decides where blocks are kept.
@@ -45,6 +51,69 @@ impl fmt::Display for Rule {
             Self::Scheme(scheme) => scheme.fmt(f),
         }
     }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let name = text.split(',').next().unwrap_or("");
+        let rule = if SchemeSpec::is_known(name) {
+            text.parse().map(Self::Scheme).map_err(|e: SpecError| e.to_string())
+        } else {
+            text.parse().map(Self::Placement).map_err(|e: PlacementError| e.to_string())
+        };
+        rule.map_err(|why| Error::Request(format!("placement {text}: {why}")))
+    }
+}
+
+impl Rule {
+    /// The texts of a list such as `access,eviction,on-hit=keep,gl`: a part with `=` belongs to the
+    /// one before it.
+    pub fn split_list(text: &str) -> Vec<String> {
+        split_list(text)
+    }
+}
+
+/// Splits at commas; a part with `=` belongs to the one before it.
+fn split_list(text: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match items.last_mut() {
+            Some(last) if part.contains('=') => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => items.push(part.into()),
+        }
+    }
+    items
+}
+
+/// The policies of a list such as `lru,mq,m=8,2q`, each once; `all` stands for all that need
+/// neither the future nor a neighbour.
+///
+/// # Errors
+/// A policy is unknown, or a parameter is wrong.
+pub fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
+    let mut specs: Vec<Spec> = Vec::new();
+    let mut add = |name: &str| {
+        let spec = Spec::parse(name)?;
+        if !specs.contains(&spec) {
+            specs.push(spec);
+        }
+        Ok::<(), Error>(())
+    };
+    for item in split_list(text) {
+        if item == "all" {
+            let all = policies().iter().filter(|info| info.name != "opt");
+            let mut all = all.filter(|info| !info.is_content_aware());
+            all.try_for_each(|info| add(info.name))?;
+        } else {
+            add(&item)?;
+        }
+    }
+    Ok(specs)
 }
 
 /// What requests and demotions cost, and the seed of schemes.
@@ -85,6 +154,11 @@ impl Plan {
     /// Checks that a scheme accepts levels of a policy.
     fn fits(&self, policy: &Spec, rule: &Rule) -> Result<(), Error> {
         let Rule::Scheme(scheme) = rule else { return Ok(()) };
+        if !self.lowest.is_plain() {
+            return Err(Error::Request(format!(
+                "--stream-cutoff, --write-back: not counted under placement {scheme}; use access"
+            )));
+        }
         // The check does not depend on sizes.
         let smallest = LevelSpec { size: Size::Blocks(1), policy: policy.clone() };
         let levels = self.levels(smallest);
@@ -109,6 +183,6 @@ impl Plan {
     }
 }
 
-pub(super) fn line(capacities: &[u32]) -> Result<Topology, Error> {
+pub(crate) fn line(capacities: &[u32]) -> Result<Topology, Error> {
     Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
 }

@@ -85,7 +85,8 @@ pub(crate) fn spec(text: &str) -> Spec {
 /// Levels as (capacity, policy).
 pub(crate) fn config(levels: &[(u32, &str)], write_mode: WriteMode, warmup: u64) -> Config {
     let level = |&(capacity, text): &(u32, &str)| LevelConfig { capacity, policy: spec(text) };
-    Config { levels: levels.iter().map(level).collect(), write_mode, warmup_records: warmup }
+    let levels = levels.iter().map(level).collect();
+    Config { levels, write_mode, warmup_records: warmup, ..Config::default() }
 }
 
 /// Every policy that can run without knowing the future or a neighbour.

@@ -304,7 +304,7 @@ fn exact(trace: &DenseTrace, policy: &str, capacity: u32) -> f64 {
     let config = Config {
         levels: vec![LevelConfig { capacity, policy: spec(policy) }],
         write_mode: WriteMode::Allocate,
-        warmup_records: 0,
+        ..Config::default()
     };
     simulate(trace, &config, |_| ()).expect("nothing to go wrong").read_hit_ratio()
 }

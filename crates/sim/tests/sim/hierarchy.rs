@@ -187,7 +187,7 @@ fn any_levels_equal_a_chain_of_policies() {
             let count = 1 + random.below(3) as usize;
             let levels = random_levels(&mut random, count, &names);
             let warmup_records = [0, 0, 100, 799, 900][random.below(5) as usize];
-            let config = Config { levels, write_mode, warmup_records };
+            let config = Config { levels, write_mode, warmup_records, ..Config::default() };
             check_identities(&check(&records, &trace, &config, &format!("UNDERCROFT_SEED={seed}")));
         }
     }
@@ -221,7 +221,7 @@ fn opt_at_any_level_equals_the_chain_and_is_the_bound_there() {
             let below = |name| {
                 let level = LevelConfig { capacity, policy: spec(name) };
                 let levels = vec![upper[0].clone(), level];
-                Config { levels, write_mode: mode, warmup_records: 0 }
+                Config { levels, write_mode: mode, ..Config::default() }
             };
             let what = format!("UNDERCROFT_SEED={seed}");
             let best = check(&records, &trace, &below("opt"), &what).levels[1];
@@ -371,6 +371,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         timed: None,
         aware: Vec::new(),
         movement: None,
+        write_back: None,
     };
     let config = config(&vec![(1, "lru"); hits.len()], WriteMode::Allocate, 0);
     let about = trace_report("a trace", &letters("A"));
@@ -506,7 +507,7 @@ fn what_the_filter_writes_is_the_trace_of_the_second_level() {
                 );
             }
 
-            let config = Config { levels: levels.clone(), write_mode: mode, warmup_records: 0 };
+            let config = Config { levels: levels.clone(), write_mode: mode, ..Config::default() };
             let both = run(&source().load(block_bytes), &config);
             assert_eq!(
                 counted(&[*filter.counts()]),

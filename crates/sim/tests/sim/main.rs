@@ -1,6 +1,7 @@
 //! Simulations from outside: small cases by hand, identities that must hold on random traces, and
 //! pinned counts on real ones.
 
+mod advise;
 mod aware;
 mod characterize;
 mod clients;
@@ -8,6 +9,7 @@ mod common;
 mod cooperation;
 mod curves;
 mod hierarchy;
+mod lowest;
 mod movement;
 mod real_traces;
 mod recorded;

@@ -12,9 +12,9 @@ use undercroft_cache::movement::Topology;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::{
-    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Loaded, MovementConfig, Plan,
-    Population, Progress, Report, Row, Rule, Size, Source, Times, simulate, simulate_movement,
-    sweep, trace_report,
+    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Loaded, Lowest, MovementConfig,
+    Plan, Population, Progress, Report, Row, Rule, Size, Source, Times, simulate,
+    simulate_movement, sweep, trace_report,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -68,6 +68,8 @@ impl Bench {
             ratio: None,
             times: Times::default(),
             write_mode: WriteMode::Allocate,
+            lowest: Lowest::default(),
+            evictions: Evictions::Exact,
         };
         Self { folder, plan, reading: "as it is" }
     }
@@ -151,6 +153,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     ],
                     write_mode: WriteMode::Allocate,
                     warmup_records: WARMUP,
+                    ..Config::default()
                 };
                 let outcome = simulate(&trace, &config, |_| ()).unwrap();
                 let about = trace_report(&path.display().to_string(), &trace);
@@ -174,6 +177,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     write_hits: 0,
                     cold_reads: level.cold_reads,
                     evictions: level.evictions,
+                    streamed: 0,
                     aggregate_read_hit_ratio: report.aggregate.read_hit_ratio,
                     disk_demand_reads: level.reads - level.read_hits,
                     disk_reloads: 0,

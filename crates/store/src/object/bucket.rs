@@ -12,10 +12,10 @@
 //! with the lock. The client library repeats failed requests.
 
 mod description;
+mod failure;
 mod lease;
 mod place;
 
-use std::error::Error;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use tokio::runtime::Handle;
@@ -31,11 +30,11 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::file::lock;
 use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
-use crate::object::{ObjectPlace, ObjectSpec};
-use crate::open::AWAY;
+use crate::object::{ObjectPlace, ObjectService, ObjectSpec};
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 
 use description::Description;
+use failure::failure;
 use lease::Lease;
 use place::Place;
 
@@ -111,6 +110,10 @@ impl BucketStore {
         (read_only, must_exist): (bool, bool),
         name: String,
     ) -> io::Result<(BucketStore, bool)> {
+        if let ObjectPlace::Bucket(ObjectService::S3, ..) = spec.place {
+            let finding = tokio::task::spawn_blocking(place::find_credentials);
+            finding.await.map_err(io::Error::other)??;
+        }
         let place = Place::new(&spec.place)?;
         let may_make = !read_only && !must_exist;
         let (description, is_new) = Description::open(&place, spec, may_make).await?;
@@ -484,32 +487,4 @@ where
     F: Future<Output = io::Result<()>>,
 {
     stream::iter(changes).buffer_unordered(CONCURRENT).try_collect().await
-}
-
-/// Converts an error of the service, never to a kind with a special meaning here, such as
-/// "unsupported", except [`AWAY`].
-fn failure(error: object_store::Error) -> io::Error {
-    use object_store::Error;
-    let kind = match error {
-        _ if is_unreachable(&error) => AWAY,
-        Error::NotFound { .. } => ErrorKind::NotFound,
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            ErrorKind::PermissionDenied
-        }
-        _ => ErrorKind::Other,
-    };
-    io::Error::new(kind, error)
-}
-
-/// Whether the service was not reached, did not answer, or failed itself.
-fn is_unreachable(error: &object_store::Error) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
-            return matches!(http.kind(), Connect | Interrupted | Request | Timeout);
-        }
-        cause = error.source();
-    }
-    false
 }

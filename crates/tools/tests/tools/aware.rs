@@ -156,7 +156,7 @@ async fn equal(trace: &DenseTrace, case: &Case) -> (ReplayReport, AwareStats) {
     let config = Config {
         levels: vec![level(upper, c1), level(lower, c2)],
         write_mode: WriteMode::Allocate,
-        warmup_records: 0,
+        ..Config::default()
     };
     let promised = simulate(trace, &config, |_| ()).expect("a simulation");
     let emulates =
@@ -312,7 +312,7 @@ async fn the_caching_client_counts_what_the_simulator_does() {
         let config = Config {
             levels: vec![level(upper), level(lower)],
             write_mode: WriteMode::Allocate,
-            warmup_records: 0,
+            ..Config::default()
         };
         let promised = simulate(&trace, &config, |_| ()).expect("a simulation");
         let served = serve(lower, 100, None, "mem:").await;

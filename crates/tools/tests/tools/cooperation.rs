@@ -65,7 +65,7 @@ fn promised(trace: &DenseTrace, l1: &str, l2: &str, placement: &str) -> [u64; 8]
     let config = Config {
         levels: vec![level(L1, l1), level(L2, l2)],
         write_mode: WriteMode::Allocate,
-        warmup_records: 0,
+        ..Config::default()
     };
     let placement: Placement = placement.parse().expect("a placement");
     let cooperation = Cooperation { placement, evictions: Evictions::Exact };

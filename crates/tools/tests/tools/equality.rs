@@ -5,12 +5,14 @@
 //! Not here: what happens with many requests in flight; the order is then nobody's to foretell.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
-use undercroft_server::VolumeConfig;
+use undercroft_nbd::{Client, ClientOptions};
 use undercroft_server::serve::CacheShare;
-use undercroft_sim::{Config, LevelConfig, simulate};
+use undercroft_server::{VolumeConfig, Write};
+use undercroft_sim::{Config, LevelConfig, Lowest, WriteBack, simulate};
 use undercroft_tools::{Replay, replay};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, Error, GeneratorSpec, Meta, OpenOptions, Reader, Record,
@@ -143,7 +145,7 @@ async fn check(name: &str, trace: &DenseTrace, block_bytes: u32, l1: Option<u32>
         let mut levels = Vec::new();
         levels.extend(l1_level.map(|(policy, capacity)| LevelConfig { capacity, policy }));
         levels.push(LevelConfig { capacity, policy: policy.clone() });
-        let config = Config { levels, write_mode: WriteMode::Allocate, warmup_records: 0 };
+        let config = Config { levels, write_mode: WriteMode::Allocate, ..Config::default() };
         let promised = simulate(trace, &config, |_| ()).expect("a simulation");
         let promised = Counted::from(promised.levels.last().expect("a level"));
 
@@ -178,4 +180,58 @@ async fn server_and_simulator_count_the_same_at_4_kib() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_and_simulator_count_the_same_at_64_kib() {
     check_all(65536).await;
+}
+
+/// Streams that pass the cache, and write-back that writes as late as it can: the counts of both,
+/// and after a flush the writes of the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_and_write_back_count_the_same() {
+    let mixed = "blocks=3000,requests=4000,writes=0.4,scans=0.4,scan-blocks=200,loops=0.1,\
+                 loop-blocks=300";
+    let spec = GeneratorSpec::parse("mixed", mixed).expect("a generator");
+    let trace = load(spec.reader(), 4096);
+    for (cutoff, write) in [(20, Write::Through), (0, Write::Back), (20, Write::Back)] {
+        let volumes = all_policies(&trace).into_iter().map(|policy| VolumeConfig {
+            name: policy.to_string(),
+            size: Some(1 << 30),
+            cache: CacheShare::Bytes(400 * 4096),
+            policy,
+            stream_cutoff_bytes: cutoff * 4096,
+            write,
+            dirty_age: Duration::from_secs(3600),
+            dirty_share: 1.0,
+            ..VolumeConfig::default()
+        });
+        let volumes: Vec<VolumeConfig> = volumes.collect();
+        let served = Served::start(volumes.clone()).await;
+        for VolumeConfig { name, policy, .. } in volumes {
+            let how = Replay { verify: true, ..Replay::default() };
+            let uri = served.uri(&name);
+            let played = replay(&trace, 4096, &uri, how, |_| ()).await.expect("a replay");
+            assert_eq!(played.mismatches, 0, "{name}: {:?}", played.mismatched);
+            let client = Client::connect(&uri, &ClientOptions::default()).await;
+            client.expect("a server").flush().await.expect("a flush");
+
+            let write_back = (write == Write::Back).then(WriteBack::default);
+            let lowest =
+                Lowest { stream_cutoff_bytes: cutoff * 4096, block_bytes: 4096, write_back };
+            let levels = vec![LevelConfig { capacity: 400, policy }];
+            let config = Config { levels, lowest, ..Config::default() };
+            let promised = simulate(&trace, &config, |_| ()).expect("a simulation");
+            let stats = served.volume(&name).stats();
+            let level = promised.levels[0];
+            let what = format!("{name}, cutoff {cutoff}, {write:?}");
+            let delivered = [stats.reads, stats.read_hits, stats.writes, stats.write_hits];
+            assert_eq!(
+                delivered,
+                [level.reads, level.read_hits, level.writes, level.write_hits],
+                "{what}"
+            );
+            let delivered = [stats.streamed, stats.evictions, stats.store_writes];
+            let writes = promised.disk_writes();
+            assert_eq!(delivered, [level.streamed, level.evictions, writes], "{what}");
+            assert_eq!((stats.streamed > 500, stats.dirty), (cutoff > 0, 0), "{what}");
+        }
+        served.stop().await;
+    }
 }

@@ -86,7 +86,7 @@ async fn the_simulator_counts_on_a_recording_what_the_server_counted() {
     let stats = record(folder.path(), 1).await;
     let trace = recorded(folder.path(), "v/000001.uct.zst");
     let levels = vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }];
-    let config = Config { levels, write_mode: WriteMode::Allocate, warmup_records: 0 };
+    let config = Config { levels, write_mode: WriteMode::Allocate, ..Config::default() };
     let counted = simulate(&trace, &config, |_| ()).expect("a simulation").levels[0];
     assert_eq!(
         [counted.reads, counted.read_hits, counted.writes, counted.write_hits, counted.evictions],
@@ -138,7 +138,7 @@ async fn the_simulator_takes_the_recorded_evictions_that_the_server_took() {
         let config = Config {
             levels: vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }],
             write_mode: WriteMode::Allocate,
-            warmup_records: 0,
+            ..Config::default()
         };
         let cooperation = Cooperation {
             placement: placement.parse().expect("a placement"),

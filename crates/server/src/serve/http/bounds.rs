@@ -4,16 +4,18 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
+use undercroft_nbd::{Peer, Transport, UnixSocket};
 
 /// Most connections at a time; further ones wait until one ends.
 pub(crate) const CONNECTIONS: usize = 64;
@@ -24,29 +26,61 @@ const LASTS: Duration = Duration::from_secs(10);
 /// Pause after accepting a connection failed, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What the HTTP listener listens on.
+pub(crate) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<(Box<dyn Transport>, Peer)> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                let ip = Some(from.ip().to_canonical());
+                Ok((Box::new(stream), Peer { address: from.to_string(), ip, ..Peer::default() }))
+            }
+            Socket::Unix(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((Box::new(stream), peer))
+            }
+        }
+    }
+}
+
 /// A listener whose connections are limited.
 pub(super) struct Bounded {
-    listener: TcpListener,
+    socket: Socket,
     free: Arc<Semaphore>,
 }
 
 impl Bounded {
-    pub(super) fn new(listener: TcpListener) -> Bounded {
-        Bounded { listener, free: Arc::new(Semaphore::new(CONNECTIONS)) }
+    pub(super) fn new(socket: Socket) -> Bounded {
+        Bounded { socket, free: Arc::new(Semaphore::new(CONNECTIONS)) }
+    }
+}
+
+/// The client of a connection.
+#[derive(Clone)]
+pub(super) struct Client(pub(super) Peer);
+
+impl Connected<IncomingStream<'_, Bounded>> for Client {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Client {
+        Client(stream.remote_addr().clone())
     }
 }
 
 impl axum::serve::Listener for Bounded {
     type Io = Connection;
-    type Addr = SocketAddr;
+    type Addr = Peer;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (Connection, Peer) {
         let place = Arc::clone(&self.free).acquire_owned().await.ok();
         loop {
-            match self.listener.accept().await {
-                Ok((stream, address)) => {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => {
                     let over = Box::pin(sleep(LASTS));
-                    return (Connection { stream, over, _place: place }, address);
+                    return (Connection { stream, over, _place: place }, peer);
                 }
                 // The client has disconnected again.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -58,14 +92,14 @@ impl axum::serve::Listener for Bounded {
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn local_addr(&self) -> io::Result<Peer> {
+        Ok(Peer::default())
     }
 }
 
 /// A connection that fails when its time is over.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     over: Pin<Box<Sleep>>,
     /// Its share of the limit on connections.
     _place: Option<OwnedSemaphorePermit>,
@@ -75,12 +109,12 @@ impl Connection {
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        poll: impl FnOnce(Pin<&mut dyn Transport>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.over.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        poll(Pin::new(&mut self.stream), context)
+        poll(Pin::new(&mut *self.stream), context)
     }
 }
 

@@ -201,7 +201,8 @@ impl<'a> Register<'a> {
             let is_before = read.operation.call.max(open.operation.call) < possible.since;
             if open.operation.action == Action::Trim {
                 self.possible.extend(self.leaves_older(possible, other, step, Some(found)));
-                let mut survivors = self.survivors(&possible, step).into_iter();
+                // What became durable since then did not bind it.
+                let mut survivors = self.survivors(&possible, possible.since).into_iter();
                 if is_before && survivors.any(|number| self.value_of(number) == found) {
                     let done = possible.done | 1 << other | 1 << slot;
                     self.possible.push(Possible { done, ..possible });
@@ -242,7 +243,7 @@ impl<'a> Register<'a> {
             let mut done = possible.done | 1 << slot;
             if open.operation.call < possible.since {
                 // What it brought back was found, and overwritten.
-                let back = self.survivors(&possible, step);
+                let back = self.survivors(&possible, possible.since);
                 let back: Vec<Value> = back.into_iter().map(|n| self.value_of(n)).collect();
                 done |= self.reads_finding(&back, possible.since);
             }

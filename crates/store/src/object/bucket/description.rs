@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use serde::{Deserialize, Serialize};
 
-use super::failure;
+use super::failure::{failure, is_without_bucket};
 use super::place::Place;
 use crate::medium::MAX_BYTES;
 use crate::object::ObjectSpec;
@@ -67,7 +67,9 @@ impl Description {
     pub(super) async fn read(place: &Place) -> io::Result<Option<Description>> {
         let found = match place.objects.get(&place.description()).await {
             Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error @ object_store::Error::NotFound { .. }) if !is_without_bucket(&error) => {
+                return Ok(None);
+            }
             Err(error) => return Err(failure(error)),
         };
         if found.meta.size > MAX_DESCRIPTION {

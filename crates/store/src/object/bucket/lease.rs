@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::failure;
+use super::failure::failure;
 
 /// How long a lease lasts without renewal.
 const TERM: Duration = Duration::from_secs(15);

@@ -1,9 +1,11 @@
 //! The place and the names of a volume's objects.
 
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
@@ -14,8 +16,9 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use super::failure;
+use super::failure::failure;
 use crate::object::{ObjectPlace, ObjectService};
+use crate::open::AWAY;
 
 /// The objects of one volume.
 pub(super) struct Place {
@@ -100,6 +103,37 @@ impl Place {
 fn set_cryptography() {
     // Fails if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Looks for the service from which a machine in Amazon's cloud gets credentials, if there are none
+/// in the environment; the client itself would look for minutes before it says so.
+///
+/// Blocks for a second at most.
+pub(super) fn find_credentials() -> io::Result<()> {
+    const NAMES: [&str; 5] = [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ];
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if NAMES.into_iter().any(is_set) || is_set("AWS_SKIP_SIGNATURE") {
+        return Ok(());
+    }
+    let endpoint = std::env::var("AWS_METADATA_ENDPOINT").unwrap_or_default();
+    let host = endpoint.strip_prefix("http://").unwrap_or("169.254.169.254").trim_end_matches('/');
+    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+    let Ok(address) = address.parse::<SocketAddr>() else { return Ok(()) };
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).map(drop).map_err(|error| {
+        let why = format!(
+            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or \
+             AWS_SKIP_SIGNATURE=true for a service without); the metadata service of Amazon's \
+             machines, {address}, does not answer: {error}"
+        );
+        // The network may not be up yet.
+        io::Error::new(AWAY, why)
+    })
 }
 
 fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {

@@ -1,0 +1,186 @@
+//! `undercroft set` and SIGHUP change a cache, its policy and its limits while clients go on: who
+//! may, what is said, and how long it holds.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use rustix::process::Signal;
+
+use super::limits::Keys;
+use super::support::{Place, Server, read, text, write};
+
+/// Two volumes of 1 MiB of cache, of 4 MiB in all.
+fn two(place: &Place, more: &str) {
+    let volume = |name: &str| {
+        format!(
+            "[[volume]]\nname = '{name}'\nstore = 'file:{name}.img'\nsize = '4MiB'\n\
+             cache = '1MiB'\n"
+        )
+    };
+    place.write("undercroft.toml", format!("cache = '4MiB'\n{more}{}{}", volume("a"), volume("b")));
+}
+
+/// What `set` of a volume at the server's socket prints.
+fn set(place: &Place, server: &Server, options: &str) -> String {
+    let output = place.undercroft(&format!("set {} {options}", server.uri("")));
+    assert!(output.status.success(), "{options}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What a `set` says that must fail with this code.
+fn refused(place: &Place, code: i32, arguments: &str) -> String {
+    let output = place.undercroft(arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
+    said
+}
+
+fn reload(server: &Server, part: &str) {
+    server.signal(Signal::HUP);
+    server.wait_for_log(part);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_changes_while_clients_go_on() {
+    let place = Place::new();
+    two(&place, "");
+    let server = place.serve("-v");
+    let client = server.connect("a").await;
+    for block in 0..256_u64 {
+        write(&client, block * 4096, vec![block as u8; 4096]).await.unwrap();
+    }
+    let told = set(&place, &server, "a cache=3MiB policy=mq,m=4 connections=7");
+    assert!(told.starts_with("volume 'a': cache=3MiB, policy=mq,m=4, connections=7\n"), "{told}");
+    assert!(told.contains("until the next restart or reload"), "{told}");
+    assert_eq!(server.count("a", "capacity_blocks"), 768);
+    assert_eq!(server.count("a", "resident"), 256, "what was cached is cached");
+    assert_eq!(server.stats("a")["policy"], "mq,m=4");
+    let hits = server.count("a", "read_hits");
+    for block in 0..256_u64 {
+        assert_eq!(read(&client, block * 4096, 4096).await.unwrap(), vec![block as u8; 4096]);
+    }
+    assert_eq!(server.count("a", "read_hits"), hits + 256);
+
+    // There is as much as the configuration gives, and 3 MiB of it are here.
+    let said = refused(&place, 1, &format!("set {} b cache=2MiB", server.uri("")));
+    assert!(said.contains("it asks for 2MiB of cache, and 1MiB of 4MiB are free"), "{said}");
+    set(&place, &server, "a cache=2MiB placement=eviction");
+    set(&place, &server, "b cache=2MiB");
+    assert_eq!(server.stats("a")["placement"], "eviction");
+    assert_eq!(server.count("b", "capacity_blocks"), 512);
+
+    // The configuration is read again: it wins, and the log says so.
+    reload(&server, "what was set is the configuration's again");
+    server.wait_for("a", "capacity_blocks", |blocks| blocks == 256);
+    server.wait_for("b", "capacity_blocks", |blocks| blocks == 256);
+    let stats = server.stats("a");
+    assert_eq!((&stats["policy"], &stats["placement"]), (&"mq".into(), &"access".into()));
+    // By SIGHUP alone, and one volume gets what the other gives up.
+    let file = text(&place.read("undercroft.toml"));
+    let file = file.replacen("cache = '1MiB'", "cache = '3584KiB'\npolicy = 'arc'", 1);
+    place.write("undercroft.toml", file.replacen("cache = '1MiB'", "cache = '512KiB'", 1));
+    reload(&server, "its cache has changed");
+    server.wait_for("a", "capacity_blocks", |blocks| blocks == 896);
+    server.wait_for("b", "capacity_blocks", |blocks| blocks == 128);
+    assert_eq!(server.stats("a")["policy"], "arc");
+    assert_eq!(read(&client, 255 * 4096, 4096).await.unwrap(), vec![255; 4096]);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_changes_nothing() {
+    let place = Place::new();
+    two(&place, "");
+    let server = place.serve("");
+    for (code, options, parts) in [
+        (2, "a wirte=back", ["'wirte' is no key of a volume", "client, connections"]),
+        (2, "a block=8KiB", ["'block' needs a restart", "placement, policy"]),
+        (2, "a cache", ["'cache': expected KEY=VALUE", "what can change"]),
+        (2, "a cache=lots", ["cache 'lots': expected a size", ""]),
+        (2, "a policy=fancy", ["fancy", "policy"]),
+        (2, "a connections=many", ["connections: 'many' is no number", ""]),
+        (2, "a dirty-percent=50 dirty-max-percent=20", ["dirty-max-percent: less than", ""]),
+        (2, "a client=db", ["nobody shows a certificate", "client-roots"]),
+        (2, "c cache=1MiB", ["there is no volume 'c'; served are: a, b", ""]),
+        (1, "a cache=off", ["cache: changed, which needs a restart", ""]),
+        (1, "a placement=d-hfa policy=lru", ["placement: changed, which needs a restart", ""]),
+        (1, "a cache=3MiB policy=lru-ca", ["policy: changed, which needs a restart", ""]),
+    ] {
+        let said = refused(&place, code, &format!("set {} {options}", server.uri("")));
+        assert!(parts.iter().all(|part| said.contains(part)), "{options}: {said}");
+    }
+    let stats = server.stats("a");
+    assert_eq!((&stats["capacity_blocks"], &stats["policy"]), (&256.into(), &"mq".into()));
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn the_servers_own_user_may_and_others_may_not() {
+    let place = Place::new();
+    two(&place, "");
+    let server = place.serve("--listen 127.0.0.1:0");
+    let why = ["server's own user and root, over its unix socket", "administrators"];
+    let over_tcp = format!("set nbd://127.0.0.1:{} a cache=2MiB", server.port());
+    let said = refused(&place, 1, &over_tcp);
+    assert!(why.iter().all(|part| said.contains(part)), "{said}");
+    if rustix::process::geteuid().is_root() {
+        // Anybody can reach the socket.
+        for (path, mode) in [(place.path(""), 0o755), (place.path("socket"), 0o777)] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let mut command = place.undercroft_command(&format!("set {} a cache=2MiB", server.uri("")));
+        // If the program itself is out of reach for another user, this tells nothing.
+        if let Ok(output) = command.uid(12_345).output() {
+            let said = text(&output.stderr);
+            assert!(!output.status.success());
+            assert!(why.iter().all(|part| said.contains(part)), "{said}");
+        }
+    }
+    server.wait_for_log("changes are for the server");
+    assert_eq!(server.count("a", "capacity_blocks"), 256);
+    set(&place, &server, "a cache=2MiB");
+    assert_eq!(server.count("a", "capacity_blocks"), 512);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn certificates_that_the_configuration_names_may() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    ["server", "admin", "db"].iter().for_each(|name| keys.issue(name));
+    let tls = "[tls]\ncertificate = 'server.pem'\nkey = 'server.key'\nclient-roots = 'root.pem'\n";
+    let with = |administrators: &str| two(&place, &format!("{administrators}\n{tls}"));
+    with("administrators = ['admin']");
+    let server = place.serve("-v --listen 127.0.0.1:0");
+    let as_ = |name: &str, options: &str| {
+        let uri = format!("nbds://localhost:{}", server.port());
+        let identity = format!("--tls-certificate {name}.pem --tls-key {name}.key");
+        format!("set {uri} a {options} --tls-roots root.pem {identity}")
+    };
+    let said = refused(&place, 1, &as_("db", "cache=2MiB"));
+    assert!(said.contains("client certificates that its configuration lists"), "{said}");
+    let output = place.undercroft(&as_("admin", "cache=2MiB client=db"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(server.count("a", "capacity_blocks"), 512);
+    // Whom the volume does not admit may still be its administrator; and back again.
+    let output = place.undercroft(&as_("admin", "client=default"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // The list changes with a reload.
+    with("");
+    reload(&server, "what was set is the configuration's again");
+    server.wait_for("a", "capacity_blocks", |blocks| blocks == 256);
+    refused(&place, 1, &as_("admin", "cache=2MiB"));
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn without_a_total_the_machine_is_the_bound() {
+    let place = Place::new();
+    let server = place.serve("--volume v=file:v.img,size=8MiB,cache=1MiB");
+    set(&place, &server, "v cache=300MiB");
+    assert_eq!(server.count("v", "capacity_blocks"), 76_800);
+    let said = refused(&place, 1, &format!("set {} v cache=4TiB", server.uri("")));
+    assert!(said.contains("of memory"), "{said}");
+    set(&place, &server, "v cache=default");
+    assert_eq!(server.stop(), 0);
+}

@@ -1,0 +1,120 @@
+//! Options of simulations as Python gives them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use undercroft_cache::WriteMode;
+use undercroft_cache::policy::{Spec, SpecError};
+use undercroft_sim::{CostSpec, DemotionCost, Error, LevelSpec, Rule, Times, parse_policies};
+
+use crate::errors::{raise, wrong};
+use crate::policy::own;
+use crate::watch::Failure;
+
+/// A policy: its name with parameters, or a class.
+#[derive(FromPyObject)]
+pub(crate) enum PolicyOption {
+    /// `mq,m=4`.
+    Name(String),
+    /// A class written in Python.
+    Class(Py<PyType>),
+}
+
+impl PolicyOption {
+    pub(crate) fn is_class(&self) -> bool {
+        matches!(self, Self::Class(_))
+    }
+
+    pub(crate) fn spec(&self, py: Python<'_>, failure: &Failure) -> PyResult<Spec> {
+        match self {
+            Self::Name(name) => Spec::parse(name).map_err(|e: SpecError| raise(e.into())),
+            Self::Class(class) => own(class.bind(py), failure),
+        }
+    }
+}
+
+/// A level: `64MiB:lru`, or a size and a policy.
+#[derive(FromPyObject)]
+pub(crate) enum LevelOption {
+    /// `64MiB:lru`.
+    Text(String),
+    /// Its size, and its policy.
+    Parts(String, PolicyOption),
+}
+
+impl LevelOption {
+    pub(crate) fn is_class(&self) -> bool {
+        matches!(self, Self::Parts(_, policy) if policy.is_class())
+    }
+
+    pub(crate) fn spec(&self, py: Python<'_>, failure: &Failure) -> PyResult<LevelSpec> {
+        match self {
+            Self::Text(text) => text.parse().map_err(raise),
+            Self::Parts(size, policy) => {
+                let policy = policy.spec(py, failure)?;
+                Ok(LevelSpec { size: size.parse().map_err(raise)?, policy })
+            }
+        }
+    }
+}
+
+/// Times and costs, and what writes do.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Common {
+    costs: Option<String>,
+    demotions: Option<String>,
+    seed: u64,
+    write_mode: String,
+}
+
+impl Common {
+    pub(crate) fn times(&self) -> PyResult<Times> {
+        let costs = self.costs.as_deref().map(str::parse::<CostSpec>).transpose();
+        let demotions = self.demotions.as_deref().map(str::parse::<DemotionCost>).transpose();
+        Ok(Times {
+            costs: costs.map_err(raise)?,
+            demotions: demotions.map_err(raise)?.unwrap_or_default(),
+            seed: self.seed,
+        })
+    }
+
+    pub(crate) fn write_mode(&self) -> PyResult<WriteMode> {
+        match self.write_mode.as_str() {
+            "allocate" => Ok(WriteMode::Allocate),
+            "no-allocate" => Ok(WriteMode::NoAllocate),
+            "invalidate" => Ok(WriteMode::Invalidate),
+            other => {
+                let why = format!("'{other}': expected allocate, no-allocate or invalidate");
+                Err(wrong("write_mode", why))
+            }
+        }
+    }
+}
+
+/// The policies of a list such as `lru,mq,m=8`; `all` stands for all that can run online.
+#[pyfunction]
+pub(crate) fn split_policies(text: &str) -> PyResult<Vec<String>> {
+    let specs = parse_policies(text).map_err(raise)?;
+    Ok(specs.iter().map(ToString::to_string).collect())
+}
+
+/// The placements of a list such as `access,eviction,on-hit=keep`.
+#[pyfunction]
+pub(crate) fn split_placements(text: &str) -> PyResult<Vec<String>> {
+    let rules = Rule::split_list(text);
+    let rules = rules.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, Error>>();
+    Ok(rules.map_err(raise)?.iter().map(ToString::to_string).collect())
+}
+
+/// Name and summary of every policy.
+#[pyfunction]
+pub(crate) fn policies() -> Vec<(&'static str, &'static str)> {
+    let all = undercroft_cache::policy::policies().iter();
+    all.map(|info| (info.name, info.summary)).collect()
+}
+
+/// Names of the trace formats.
+#[pyfunction]
+pub(crate) fn formats() -> Vec<&'static str> {
+    undercroft_trace::formats().map(|format| format.name).collect()
+}

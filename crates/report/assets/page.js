@@ -1,0 +1,139 @@
+// Draws the curves of the page and sorts its tables. The page is whole without it, but for the curves.
+"use strict";
+(() => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const light = ["#0b62b5", "#d1495b", "#2a9d5c", "#e08a00", "#7b4fc9", "#008b9a", "#b5651d", "#c23f9b", "#5b6775", "#7a8b00"];
+  const dark = ["#6db3ff", "#ff8a94", "#63d297", "#ffc15e", "#b79bff", "#4fd3e0", "#e0a070", "#ff8fdc", "#a9b6c5", "#c9d94f"];
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const print = matchMedia("print");
+
+  const trimmed = (number, digits) => String(Number(number.toFixed(digits)));
+  function scaled(value, step, units) {
+    let unit = 0;
+    while (Math.abs(value) >= step && unit + 1 < units.length) { value /= step; unit += 1; }
+    return trimmed(value, Math.abs(value) < 100 ? 1 : 0) + (units[unit] && " " + units[unit]);
+  }
+  const short = {
+    bytes: v => scaled(v, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]),
+    count: v => v < 1e4 ? trimmed(v, 2) : scaled(v, 1000, ["", "k", "M", "G", "T"]),
+    share: v => trimmed(100 * v, 1) + " %",
+    seconds: v => trimmed(v, 2) + " s",
+    ms: v => trimmed(v, 2) + " ms",
+  };
+  const full = { ...short,
+    count: v => Math.round(v).toLocaleString("en-US"),
+    share: v => (100 * v).toFixed(2) + " %",
+    ms: v => v.toFixed(3) + " ms" };
+
+  function options(chart, width, shown) {
+    const style = getComputedStyle(document.documentElement);
+    const color = name => style.getPropertyValue(name).trim();
+    const palette = scheme.matches && !print.matches ? dark : light;
+    const powers = [];
+    for (let power = 2 ** -10; power < 2 ** 60; power *= 2) powers.push(power);
+    const ticks = (room, min, max) => {
+      const all = powers.filter(power => power >= min && power <= max);
+      const skip = Math.max(1, Math.ceil(all.length * 64 / room));
+      return all.filter((_, at) => (all.length - 1 - at) % skip === 0);
+    };
+    const axis = (of, side) => ({
+      ...(of.log ? { splits: (plot, _, min, max) => ticks(plot.width - 90, min, max), filter: (_, all) => all } : {}),
+      ...(of.unit === "bytes" && !of.log ? { incrs: powers } : {}),
+      stroke: color("--soft"), grid: { stroke: color("--grid"), width: 1 }, ticks: { stroke: color("--grid"), width: 1 },
+      values: (_, all) => all.map(v => v == null ? "" : short[of.unit](v)), font: "12px system-ui, sans-serif",
+      ...(side ? { size: 72 } : { space: 64, label: of.label, labelSize: 22, labelFont: "12px system-ui, sans-serif" }),
+    });
+    const paths = { steps_before: uPlot.paths.stepped({ align: -1 }), steps_after: uPlot.paths.stepped({ align: 1 }) };
+    const curve = (series, at) => {
+      const stroke = palette[at % palette.length];
+      return {
+        label: series.name, show: shown[at], stroke, width: 2, spanGaps: true,
+        dash: series.shape === "dashed" ? [6, 4] : at >= palette.length ? [2, 3] : undefined,
+        paths: paths[series.shape], fill: paths[series.shape] ? stroke + "22" : undefined,
+        points: { show: series.shape === "points" || series.shape === "dashed", size: 6, fill: color("--card") },
+        value: (_, v) => v == null ? "" : full[chart.y.unit](v),
+      };
+    };
+    const most = chart.y.unit === "share" ? 1 : Infinity;
+    return {
+      width, height: width < 500 ? 260 : 340,
+      scales: {
+        x: { time: false, distr: chart.x.log ? 3 : 1, log: 2,
+             range: (_, min, max) => min === max ? [min / 2, max * 2] : [min, max] },
+        y: { range: (_, min, max) => [0, max > 0 ? Math.min(max * 1.06, Math.max(most, max)) : 1] },
+      },
+      axes: [axis(chart.x, false), axis(chart.y, true)],
+      series: [{ label: chart.x.label, value: (_, v) => v == null ? "" : full[chart.x.unit](v) }, ...chart.series.map(curve)],
+      cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
+      focus: { alpha: 0.35 },
+      legend: { live: true },
+    };
+  }
+
+  const plots = charts.map((chart, at) => {
+    const place = document.getElementById("chart-" + at);
+    const data = [chart.xs, ...chart.series.map(series => series.ys)];
+    const shown = chart.series.map(series => series.shown);
+    let plot = null;
+    function draw() {
+      if (plot) {
+        plot.series.slice(1).forEach((series, i) => { shown[i] = series.show; });
+        plot.destroy();
+      }
+      plot = new uPlot(options(chart, place.clientWidth, shown), data, place);
+      place.querySelectorAll(".u-legend .u-series:not(:first-child) th").forEach(name => {
+        name.tabIndex = 0;
+        name.addEventListener("keydown", event => {
+          if (event.key === "Enter" || event.key === " ") { event.preventDefault(); name.click(); }
+        });
+      });
+    }
+    draw();
+    if (chart.series.length > 8) {
+      const row = document.createElement("p");
+      row.className = "all";
+      [["Show all", true], ["Hide all", false]].forEach(([text, show]) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = text;
+        button.addEventListener("click", () => plot.batch(() =>
+          chart.series.forEach((_, i) => plot.setSeries(i + 1, { show }))));
+        row.append(button);
+      });
+      place.after(row);
+    }
+    let width = place.clientWidth;
+    new ResizeObserver(() => {
+      if (place.clientWidth === width || place.clientWidth === 0) return;
+      width = place.clientWidth;
+      plot.setSize({ width, height: width < 500 ? 260 : 340 });
+    }).observe(place);
+    return draw;
+  });
+  const redraw = () => plots.forEach(draw => draw());
+  scheme.addEventListener("change", redraw);
+  print.addEventListener("change", redraw);
+
+  document.querySelectorAll("figure.table table").forEach(table => {
+    const heads = [...table.tHead.rows[0].cells];
+    const body = table.tBodies[0];
+    heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+      const isNumber = head.classList.contains("number");
+      const before = head.getAttribute("aria-sort");
+      const way = before === (isNumber ? "descending" : "ascending") ? (isNumber ? 1 : -1) : (isNumber ? -1 : 1);
+      const key = row => {
+        const cell = row.cells[column];
+        return isNumber ? Number(cell.dataset.value ?? NaN) : cell.textContent;
+      };
+      const compare = (a, b) => {
+        const [x, y] = [key(a), key(b)];
+        if (!isNumber) return way * x.localeCompare(y);
+        if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
+        return way * (x - y);
+      };
+      body.append(...[...body.rows].sort(compare));
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
+    }));
+  });
+})();

@@ -1,0 +1,264 @@
+//! `undercroft set`: the export `@set/NAME`, by which an administrator changes a volume while it is
+//! served. A WRITE at 0 carries the options, one `KEY=VALUE` a line; it is answered when they are
+//! applied, or fails with the reason. A READ at 0 then returns what was changed.
+//!
+//! Who may: over a unix socket the server's own user and root, whom the kernel names; over TLS the
+//! certificates that the configuration lists. One request is taken at a time, of at most
+//! [`SET_BYTES`]; what it says becomes a checked configuration before anything changes.
+//!
+//! Not here: what changes and how (`change.rs`).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Notify, oneshot};
+use undercroft_nbd::{
+    Client, ClientError, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer,
+    Refusal, Request, Session, Uri,
+};
+
+/// Prefix of the export's name; the volume's name follows.
+pub(super) const SET: &str = "@set/";
+
+/// Bytes of the export: most bytes of a request, and of an answer.
+const SET_BYTES: u64 = 4096;
+
+/// Why nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The options are wrong, or do not fit the volume.
+    #[error("{0}")]
+    Wrong(String),
+    /// The server refuses, cannot be reached, or has no room.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Takes requests from administrators, and hands them to the running server.
+#[derive(Default)]
+pub(crate) struct Door {
+    administrators: RwLock<Vec<String>>,
+    /// Whether a request is being served.
+    is_busy: AtomicBool,
+    next: Mutex<Option<Asked>>,
+    come: Notify,
+}
+
+/// A change that an administrator asks for: give it to [`Running::set`](super::Running::set).
+pub struct Asked {
+    pub(super) volume: String,
+    /// `KEY=VALUE`, one a line.
+    pub(super) options: String,
+    /// Who asks, for the log.
+    pub(super) by: String,
+    answer: Option<oneshot::Sender<Result<String, SetError>>>,
+    door: Arc<Door>,
+}
+
+impl Asked {
+    pub(super) fn answer(mut self, result: Result<String, SetError>) {
+        if let Some(answer) = self.answer.take() {
+            // Nobody may wait for it any more.
+            let _ = answer.send(result);
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.door.is_busy.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Door {
+    /// Sets whose certificates open the door.
+    pub(super) fn set_administrators(&self, names: &[String]) {
+        let mut all = self.administrators.write().unwrap_or_else(PoisonError::into_inner);
+        *all = names.to_vec();
+    }
+
+    /// The export by which a peer changes a volume.
+    ///
+    /// # Errors
+    /// The peer is no administrator.
+    pub(super) fn open(self: &Arc<Self>, volume: &str, peer: &Peer) -> Result<SetExport, Refusal> {
+        let by = match (peer.credentials, &peer.certificate) {
+            (Some(who), _) if who.user == 0 || own_user() == Some(who.user) => {
+                format!("user {} at {}", who.user, peer.address)
+            }
+            (_, Some(name)) if peer.encrypted && self.names(name) => {
+                format!("certificate '{name}' at {}", peer.address)
+            }
+            _ => {
+                return Err(Refusal::Denied(
+                    "changes are for the server's own user and root, over its unix socket, and \
+                     for client certificates that its configuration lists (administrators = \
+                     ['NAME']), over TLS"
+                        .to_owned(),
+                ));
+            }
+        };
+        Ok(SetExport { door: Arc::clone(self), volume: volume.to_owned(), by })
+    }
+
+    fn names(&self, certificate: &String) -> bool {
+        let all = self.administrators.read().unwrap_or_else(PoisonError::into_inner);
+        all.contains(certificate)
+    }
+
+    /// Hands a request over; `None` while another one is served.
+    fn ask(
+        self: &Arc<Self>,
+        export: &SetExport,
+        options: String,
+    ) -> Option<oneshot::Receiver<Result<String, SetError>>> {
+        if self.is_busy.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let (answer, awaited) = oneshot::channel();
+        let (volume, by) = (export.volume.clone(), export.by.clone());
+        let asked = Asked { volume, options, by, answer: Some(answer), door: Arc::clone(self) };
+        *lock(&self.next) = Some(asked);
+        self.come.notify_one();
+        Some(awaited)
+    }
+
+    /// Waits for the next request.
+    pub(super) async fn next(&self) -> Asked {
+        loop {
+            if let Some(asked) = lock(&self.next).take() {
+                return asked;
+            }
+            self.come.notified().await;
+        }
+    }
+}
+
+/// The number by which the kernel names all users of other user namespaces.
+const SOMEBODY: u32 = 65_534;
+
+/// The user that this process runs as: the owner of its folder in /proc. `None` if others could
+/// have the same number.
+fn own_user() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|its| its.uid()).filter(|&user| user != SOMEBODY)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The export of one administrator.
+#[derive(Clone)]
+pub(super) struct SetExport {
+    door: Arc<Door>,
+    volume: String,
+    by: String,
+}
+
+impl Export for SetExport {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        ExportInfo {
+            name: format!("{SET}{}", self.volume),
+            description: "changes of a volume while it is served".to_owned(),
+            size: SET_BYTES,
+            flags: Flags::default(),
+            min_block: 1,
+            preferred_block: 4096,
+            max_block: SET_BYTES as u32,
+        }
+    }
+
+    fn contexts(&self, _: &str) -> Vec<Context> {
+        Vec::new()
+    }
+
+    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        Ok(Box::new(SetSession { export: self.clone(), told: Arc::default() }))
+    }
+}
+
+/// A connection of an administrator.
+struct SetSession {
+    export: SetExport,
+    /// What the last request changed.
+    told: Arc<Mutex<Bytes>>,
+}
+
+impl Session for SetSession {
+    fn submit(&mut self, request: Request) {
+        let Request { command, offset, length, reply, .. } = request;
+        if offset.saturating_add(length) > SET_BYTES {
+            return reply.fail(Failure::Invalid, format!("at most {SET_BYTES} bytes"));
+        }
+        match command {
+            Command::Flush => reply.done(),
+            Command::Read { .. } => {
+                let told = lock(&self.told).clone();
+                let part =
+                    (offset as usize).min(told.len())..((offset + length) as usize).min(told.len());
+                let mut text = BytesMut::from(&told[part]);
+                text.resize(length as usize, b' ');
+                reply.data(vec![text.freeze()]);
+            }
+            Command::Write { data } if offset == 0 => {
+                let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
+                let Ok(options) = String::from_utf8(bytes) else {
+                    return reply.fail(Failure::Invalid, "the options are no text".to_owned());
+                };
+                let Some(awaited) = self.export.door.ask(&self.export, options) else {
+                    let text = "another change is being made: try again when it has ended";
+                    return reply.fail(Failure::Io, text.to_owned());
+                };
+                let told = Arc::clone(&self.told);
+                tokio::spawn(async move {
+                    match awaited.await {
+                        Ok(Ok(text)) => {
+                            *lock(&told) = Bytes::from(text);
+                            reply.done();
+                        }
+                        Ok(Err(SetError::Wrong(why))) => reply.fail(Failure::Invalid, why),
+                        Ok(Err(SetError::Failed(why))) => reply.fail(Failure::NotPermitted, why),
+                        Err(_) => {
+                            let text = "the server ends, or is reloading; ask again";
+                            reply.fail(Failure::ShuttingDown, text.to_owned());
+                        }
+                    }
+                });
+            }
+            _ => reply.fail(Failure::NotSupported, "WRITE at 0 asks, READ answers".to_owned()),
+        }
+    }
+}
+
+/// Changes options of a volume of a running server. Returns what was changed, in lines.
+///
+/// # Errors
+/// What is wrong, or why the server does not do it. Nothing has changed then.
+pub async fn set_over_nbd(
+    uri: &Uri,
+    options: &ClientOptions,
+    volume: &str,
+    changes: &[String],
+) -> Result<String, SetError> {
+    let uri = Uri { export: format!("{SET}{volume}"), ..uri.clone() };
+    let text = changes.join("\n");
+    if text.len() as u64 > SET_BYTES {
+        return Err(SetError::Wrong(format!("more than {SET_BYTES} bytes of options")));
+    }
+    let failed = |error: ClientError| match error {
+        ClientError::Server { failure: Failure::Invalid, text } => SetError::Wrong(text),
+        ClientError::Server { text, .. } if !text.is_empty() => SetError::Failed(text),
+        other => SetError::Failed(other.to_string()),
+    };
+    let client = Client::connect(&uri, options).await.map_err(failed)?;
+    client.write(0, vec![Bytes::from(text)], false).await.map_err(failed)?;
+    let buffer = vec![0_u8; SET_BYTES as usize];
+    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
+    result.map_err(failed)?;
+    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}

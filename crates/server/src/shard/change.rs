@@ -1,0 +1,110 @@
+//! A shard whose cache changes while it is served: its size, its policy, its placement. The
+//! resident blocks stay where they are; what has to go leaves as any evicted block does, so that
+//! dirty content stays readable until the store has it.
+//!
+//! Not here: the memory for more frames, the order of the steps, and what may change at all
+//! (`volume/change.rs`).
+
+use std::ops::Range;
+
+use undercroft_cache::placement::{Placement, PlacementError};
+use undercroft_frames::Pools;
+
+use crate::config::VolumeConfig;
+use crate::shard::content::Content;
+use crate::shard::cooperation::Cooperation;
+use crate::shard::digests::{Digests, Hasher};
+use crate::shard::{Effects, Shard, Slot};
+
+impl Shard {
+    /// Changes the capacity, or comes closer to it: at most `most` blocks leave. Returns whether it
+    /// has that capacity now.
+    pub(crate) fn resize(&mut self, capacity: u32, most: u32, fx: &mut Effects) -> bool {
+        let now = self.cache.capacity();
+        if now == capacity {
+            return true;
+        }
+        let step = capacity.max(self.cache.len().min(now).saturating_sub(most));
+        self.cache.resize(step);
+        self.leave_evicted(fx);
+        // Blocks may lie in slots beyond a smaller capacity, so there are never fewer.
+        let slots = self.slots.len().max(step as usize);
+        self.slots.resize_with(slots, Slot::default);
+        if let Some(digests) = &mut self.digests {
+            digests.grow(slots);
+        }
+        if let Some(unflushed) = &mut self.unflushed {
+            unflushed.grow(slots);
+        }
+        step == capacity
+    }
+
+    /// Whether a reload is running that a new placement would not know of. Queued ones are dropped.
+    pub(crate) fn is_reloading_something(&mut self) -> bool {
+        let Some(coop) = self.coop.as_deref_mut() else { return false };
+        while coop.reloads.pop().is_some() {}
+        coop.reloading.is_some()
+    }
+
+    /// Replaces policy and placement by those of `config`. Nothing may be
+    /// [reloading](Self::is_reloading_something) if the new placement is at the access. `hasher`:
+    /// present if clients may hand data over.
+    ///
+    /// # Errors
+    /// They cannot be replaced; nothing has changed then.
+    pub(crate) fn replace(
+        &mut self,
+        config: &VolumeConfig,
+        seed: u64,
+        hasher: Option<Hasher>,
+        fx: &mut Effects,
+    ) -> Result<(), PlacementError> {
+        let placement = config.shard_placement();
+        let cooperates = placement != Placement::Access;
+        let knowledge = cooperates.then(|| config.knowledge(true));
+        self.cache.replace(&config.policy, &placement, knowledge, seed)?;
+        self.leave_evicted(fx);
+        self.staged_frames = config.staged_frames();
+        if !cooperates {
+            (self.coop, self.digests) = (None, None);
+            // They waited for evictions that nobody tells any more.
+            let waiting: Vec<u64> = self.dirty.all_without_slot().collect();
+            waiting.into_iter().for_each(|block| self.try_write_out(block, fx));
+        } else if self.coop.is_none() {
+            let coop = Cooperation::new(self.cache.capacity(), seed, config.reload_at_once);
+            self.coop = Some(Box::new(coop));
+            if let Some(hasher) = hasher {
+                self.digests = Some(Digests::new(hasher, self.slots.len() as u32));
+                self.cache.keep_digests();
+                // Of operations in progress it is not known what they deliver.
+                self.forget_digests();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves content out of surplus frames: that of the slots in a range, and that of all blocks
+    /// without one. Content that no frame is free for stays until the next call.
+    pub(crate) fn move_surplus(&mut self, slots: Range<usize>) {
+        let Self { slots: all, active, coop, pool, .. } = self;
+        let end = slots.end.min(all.len());
+        if slots.start == 0 {
+            active.values_mut().for_each(|record| move_out(&mut record.state.content, pool));
+            coop.iter_mut().for_each(|coop| coop.staged.move_surplus(pool));
+        }
+        let some = all.get_mut(slots.start..end).into_iter().flatten();
+        some.for_each(|slot| move_out(&mut slot.state.content, pool));
+    }
+}
+
+/// Copies content from a surplus frame. Those who are being sent the frame keep it until then.
+fn move_out(content: &mut Content, pool: &Pools) {
+    let Content::Frame(frame) = content else { return };
+    if !frame.is_surplus() {
+        return;
+    }
+    if let Some(mut other) = pool.take() {
+        other.copy_from_slice(frame.as_ref());
+        *frame = other.freeze();
+    }
+}

@@ -1,0 +1,313 @@
+//! Changes of a volume's cache while it is served: size, policy and placement. Clients notice
+//! nothing: what is cached stays cached as far as there is room, and what is dirty stays readable
+//! until the store has it.
+//!
+//! The steps are ordered so that nothing can fail halfway: first everything is checked, then the
+//! memory is taken, then the shards change one after another, and at last the memory that is not
+//! needed any more is given back.
+//!
+//! Not here: whether the server has so much memory to give (`serve/change.rs`), and what may be
+//! dirty (`flush.rs`).
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::sleep;
+use undercroft_cache::policy::Awareness;
+use undercroft_frames::Memory;
+use undercroft_text::Bytes;
+
+use crate::config::{VolumeConfig, VolumePlacement};
+use crate::shard::digests::Hasher;
+use crate::shard::dirty_bounds::DirtyBounds;
+use crate::volume::reloader::reloader;
+use crate::volume::store_use::StoreUse;
+use crate::volume::{Volume, Work};
+
+/// Most blocks that leave a shard under one hold of its lock.
+const STEP: u32 = 1 << 14;
+
+/// Most blocks that leave a shard with write-back under one hold of its lock: each may have to be
+/// written out.
+const STEP_DIRTY: u32 = 1 << 10;
+
+/// Write-outs of a shard beyond which no more blocks are driven out.
+const WRITE_OUTS_MAX: u32 = 1 << 10;
+
+/// Slots that are looked at under one hold of a shard's lock.
+const SLOTS_AT_A_TIME: usize = 1 << 10;
+
+/// Pauses between two looks for memory to give back; they double.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+
+impl VolumeConfig {
+    /// What keeps a volume with this configuration from getting the size, policy and placement of
+    /// another one while it is served.
+    pub(crate) fn fixes(&self, next: &VolumeConfig) -> Option<(&'static str, &'static str)> {
+        let (is_resized, has_policy, has_placement) = (
+            self.cache_blocks != next.cache_blocks,
+            self.policy.to_string() != next.policy.to_string(),
+            self.placement != next.placement,
+        );
+        if (self.cache_blocks == 0) != (next.cache_blocks == 0) {
+            return Some(("cache", "a cache is turned on or off"));
+        }
+        let is_scheme = |config: &VolumeConfig| config.placement.scheme().is_some();
+        if is_scheme(self) && is_resized {
+            return Some(("cache", "its neighbours know the size of a level"));
+        }
+        if has_placement && (is_scheme(self) || is_scheme(next)) {
+            return Some(("placement", "a scheme of movement begins or ends"));
+        }
+        let is_aware = |config: &VolumeConfig| Awareness::of(&config.policy).is_some();
+        if has_policy && (is_aware(self) || is_aware(next)) {
+            return Some(("policy", "a content-aware policy begins or ends"));
+        }
+        if has_placement && is_aware(self) {
+            return Some(("placement", "a content-aware policy keeps its placement"));
+        }
+        if has_placement && self.record.is_some() {
+            return Some(("placement", "a recording goes on in the form in which it began"));
+        }
+        None
+    }
+
+    fn cooperates(&self) -> bool {
+        self.placement != VolumePlacement::default()
+    }
+}
+
+impl Volume {
+    /// The configuration in force: that with which the volume was opened, with what has
+    /// [changed](Self::change) since.
+    pub fn now(&self) -> Arc<VolumeConfig> {
+        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Frames that the cache does not need any more, and that are still to be given back to the
+    /// system.
+    pub fn surplus_frames(&self) -> u64 {
+        (0..self.shards.len()).map(|index| u64::from(self.lock(index).pool.surplus())).sum()
+    }
+
+    /// Changes the configuration in force, and what the shards know of it.
+    pub(crate) fn put_in_force(&self, change: impl FnOnce(&mut VolumeConfig)) {
+        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = VolumeConfig::clone(&in_force);
+        change(&mut now);
+        for index in 0..self.shards.len() {
+            let mut shard = self.lock(index);
+            shard.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
+        }
+        *in_force = Arc::new(now);
+        drop(in_force);
+        self.flush_wanted.notify_one();
+    }
+
+    /// Takes on the size of the cache, the policy and the placement of `next`; nothing else of it.
+    /// The resident blocks stay, as far as there is room. Waits for the store while very many dirty
+    /// blocks have to leave; the memory that becomes free is given back later.
+    ///
+    /// Must run to its end, or the cache may stay between the sizes.
+    ///
+    /// # Errors
+    /// What cannot change, or does not fit the volume or the memory; nothing has changed then.
+    pub async fn change(self: &Arc<Self>, next: &VolumeConfig) -> Result<(), String> {
+        let _one_at_a_time = self.changing.lock().await;
+        let before = self.now();
+        let mut after = VolumeConfig::clone(&before);
+        after.take_cache(next);
+        if let Some((option, why)) = before.fixes(&after) {
+            return Err(format!("{option}: needs a restart, since {why}"));
+        }
+        let alignment = self.alignment();
+        after.check(self.size(), alignment).map_err(|error| error.to_string())?;
+        let is_replaced = before.placement != after.placement
+            || before.policy.to_string() != after.policy.to_string();
+        if is_replaced {
+            after.try_level().map_err(|error| error.to_string())?;
+        }
+        if self.shards.is_empty() {
+            return Ok(());
+        }
+        self.take_memory(&after, is_replaced)?;
+        for index in 0..self.shards.len() {
+            self.resize_shard(index, after.shard_capacity(index as u32)).await;
+        }
+        if is_replaced {
+            self.replace_all(&after).await?;
+        }
+        self.put_in_force(|now| now.take_cache(&after));
+        self.runtime.spawn(give_back(Arc::downgrade(self)));
+        Ok(())
+    }
+
+    /// Gives each shard the frames that it will need, if it has fewer.
+    fn take_memory(&self, after: &VolumeConfig, is_replaced: bool) -> Result<(), String> {
+        let wanted = |index: usize| {
+            let kept = if is_replaced { 0 } else { self.lock(index).staged_frames };
+            after.shard_frames(index as u32, kept)
+        };
+        let count = self.shards.len();
+        let before: Vec<_> = (0..count).map(|index| self.lock(index).pool.count()).collect();
+        let missing: Vec<_> = (0..count)
+            .map(|index| {
+                let most = wanted(index).max(before[index]);
+                self.lock(index).pool.resize(most)
+            })
+            .collect();
+        let frames: u64 = missing.iter().map(|&frames| u64::from(frames)).sum();
+        if frames == 0 {
+            return Ok(());
+        }
+        let bytes = frames * u64::from(after.block_bytes);
+        let give = || {
+            let memory = Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+            for (index, &frames) in missing.iter().enumerate().filter(|(_, frames)| **frames > 0) {
+                self.lock(index).pool.add(&memory, frames)?;
+            }
+            Ok::<_, undercroft_frames::MemoryError>(memory)
+        };
+        match give() {
+            Ok(memory) => {
+                prepare(&self.config.name, &memory);
+                Ok(())
+            }
+            Err(error) => {
+                for (index, &frames) in before.iter().enumerate() {
+                    self.lock(index).pool.resize(frames);
+                }
+                Err(error.to_string())
+            }
+        }
+    }
+
+    async fn resize_shard(self: &Arc<Self>, index: usize, capacity: u32) {
+        while !self.is_closing() && !self.resize_step(index, capacity) {
+            let is_calm = || self.lock(index).write_outs <= WRITE_OUTS_MAX;
+            self.until(|| self.is_closing() || is_calm()).await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Brings a shard closer to a capacity. Returns whether it has it now.
+    fn resize_step(self: &Arc<Self>, index: usize, capacity: u32) -> bool {
+        let most = if self.geometry.write_back { STEP_DIRTY } else { STEP };
+        let mut work = Work::waking_flusher(self);
+        let (shard, fx) = work.nth_shard(index);
+        let is_done = shard.resize(capacity, most, fx);
+        work.finish();
+        is_done
+    }
+
+    /// Replaces policy and placement in all shards.
+    async fn replace_all(self: &Arc<Self>, after: &VolumeConfig) -> Result<(), String> {
+        let cooperates = after.cooperates();
+        let takes_contents = cooperates && !self.is_read_only();
+        let hasher = takes_contents.then(|| Hasher::new(after.block_bytes));
+        if cooperates {
+            // Before the shards use them.
+            self.clients.get_or_init(Arc::default);
+            if after.placement.rule().is_auto() {
+                self.store_use.get_or_init(StoreUse::new);
+            }
+            self.begin_reloads();
+        }
+        for index in 0..self.shards.len() {
+            while !self.is_closing() && !self.replace_one(index, after, hasher.clone())? {
+                sleep(PAUSE_FIRST).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces policy and placement in a shard. Returns false if it must finish a reload before.
+    fn replace_one(
+        self: &Arc<Self>,
+        index: usize,
+        after: &VolumeConfig,
+        hasher: Option<Hasher>,
+    ) -> Result<bool, String> {
+        let mut work = Work::waking_flusher(self);
+        let (shard, fx) = work.nth_shard(index);
+        let waits = !after.cooperates() && shard.is_reloading_something();
+        let seed = after.seed.wrapping_add(index as u64);
+        let result = if waits { Ok(()) } else { shard.replace(after, seed, hasher, fx) };
+        work.finish();
+        result.map(|()| !waits).map_err(|error| error.to_string())
+    }
+
+    /// Starts the task for reloads, unless it runs or none is needed.
+    pub(crate) fn begin_reloads(self: &Arc<Self>) {
+        if !self.config.reload_at_once && !self.reloads.swap(true, Ordering::SeqCst) {
+            let wanted = Arc::clone(&self.reload_wanted);
+            self.runtime.spawn(reloader(Arc::downgrade(self), wanted));
+        }
+    }
+
+    /// Gives memory that a shard does not need any more back to the system. Returns whether all of
+    /// it is gone.
+    async fn give_back(&self, index: usize) -> bool {
+        let slots = {
+            let mut shard = self.lock(index);
+            let staged = shard.staged_frames;
+            let wanted = self.now().shard_frames(index as u32, staged);
+            if shard.pool.count() > wanted {
+                shard.pool.resize(wanted);
+            }
+            if shard.pool.give_back() {
+                return true;
+            }
+            shard.slots.len()
+        };
+        for from in (0..slots).step_by(SLOTS_AT_A_TIME) {
+            self.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
+            tokio::task::yield_now().await;
+        }
+        self.lock(index).pool.give_back()
+    }
+}
+
+/// Moves what lies in surplus memory, and gives the memory back, as soon as nobody uses it; ends
+/// with the volume.
+async fn give_back(volume: Weak<Volume>) {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let Some(present) = volume.upgrade() else { return };
+        let mut is_done = true;
+        match present.changing.try_lock() {
+            Ok(_no_change) => {
+                for index in 0..present.shards.len() {
+                    is_done &= present.give_back(index).await;
+                }
+            }
+            Err(_) => is_done = false,
+        }
+        drop(present);
+        if is_done {
+            return;
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_LONGEST);
+    }
+}
+
+/// Takes memory for a volume's cache from the system, in the background.
+pub(crate) fn prepare(volume: &str, memory: &Memory) {
+    // It ends by itself, at the latest with the volume.
+    let (named, bytes) = (volume.to_owned(), memory.bytes() as u64);
+    let short = move |done: usize| {
+        tracing::warn!(
+            volume = named,
+            "of the cache's memory, {} of {} are there: the machine has little left; the rest is \
+             taken when it is needed, if there is any then",
+            Bytes(done as u64),
+            Bytes(bytes)
+        );
+    };
+    if let Err(error) = memory.prepare(short) {
+        tracing::warn!(volume, "the cache's memory is not prepared: {error}");
+    }
+}

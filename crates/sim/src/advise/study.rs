@@ -1,0 +1,313 @@
+//! The figures: the exact LRU curve of what arrives, and a simulation for each policy, placement
+//! and size, on all cores.
+//!
+//! What the client's cache passes on is computed once. Levels that place at the access run on it
+//! alone; other placements need the client too.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use undercroft_cache::policy::{Context, Future, Spec};
+use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
+use undercroft_random::hash;
+use undercroft_trace::DenseTrace;
+
+use super::{CurvePoint, Figure, PARTS, Part, Question, Sample, Study, Upper};
+use crate::cooperation::counts_in_parts;
+use crate::curve::{Curve, LruStack};
+use crate::{Config, Cooperation, Error, LevelConfig};
+
+/// Doublings of the size up to the one where nothing more is gained.
+const DOUBLINGS: u32 = 7;
+
+/// Points of the LRU curve between the sizes.
+const CURVE_POINTS: u32 = 96;
+
+/// What remains to be gained by LRU at the largest size.
+const REST: f64 = 0.005;
+
+/// Simulates what `question` asks for on a trace. `progress` receives shares of the work, as they
+/// are done.
+///
+/// # Errors
+/// A policy cannot be made, a sample has no blocks, or a spooled trace cannot be read back.
+pub fn study(
+    trace: &DenseTrace,
+    question: &Question,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Study, Error> {
+    let arriving = Arriving::new(trace, question.upper.as_ref())?;
+    progress(0.1);
+    let curve = arriving.curve();
+    let sizes = match question.sizes.is_empty() {
+        true => sizes(&curve, arriving.cold, trace.unique(), question.block_bytes),
+        false => question.sizes.clone(),
+    };
+    let rate = (question.exact_requests as f64 / arriving.refs.len().max(1) as f64).min(1.0);
+    let sampled = (rate < 1.0).then(|| arriving.sample(rate));
+    let played = sampled.as_ref().unwrap_or(&arriving);
+    let policies = policies(&question.policies)?;
+    let jobs = policies.iter().flat_map(|policy| sizes.iter().map(move |&size| (policy, size)));
+    let jobs: Vec<_> = jobs.collect();
+    let future = Arc::new(Future::new(played.refs.iter().map(|r| r.entry()).collect())?);
+    let step = if question.evictions.is_some() { 0.3 } else { 0.9 } / jobs.len() as f64;
+    let run = |&(policy, capacity): &(&Spec, u32)| {
+        let level = LevelConfig { capacity, policy: policy.clone() };
+        let figure = played.figure(&level, rate, &future);
+        progress(step);
+        figure
+    };
+    let mut figures = jobs.par_iter().map(run).collect::<Result<Vec<_>, _>>()?;
+    let sampling = sampled.as_ref().map(|_| {
+        let lru = figures.iter().filter(|figure| figure.policy == "lru");
+        let off = |f: &Figure| (f.read_hit_ratio - curve.read_hit_ratio(f.capacity_blocks)).abs();
+        Sample { rate, error: lru.map(off).fold(0.0, f64::max) }
+    });
+    if question.evictions.is_some() {
+        figures.extend(placed(trace, question, &sizes, progress)?);
+    }
+    Ok(Study {
+        block_bytes: question.block_bytes,
+        reads: curve.reads,
+        writes: curve.writes,
+        cold_reads: arriving.cold,
+        unique_blocks: trace.unique().into(),
+        upper: arriving.upper.clone(),
+        sampling,
+        lru: thinned(&curve, &sizes),
+        figures,
+    })
+}
+
+/// LRU and OPT, and what was asked for.
+fn policies(wanted: &[Spec]) -> Result<Vec<Spec>, Error> {
+    let mut all = vec![Spec::parse("lru")?];
+    for spec in wanted.iter().cloned().chain([Spec::parse("opt")?]) {
+        if !all.contains(&spec) {
+            all.push(spec);
+        }
+    }
+    Ok(all)
+}
+
+/// Powers of two, in bytes, up to the first at which LRU gains no more than [`REST`] by any larger
+/// size.
+fn sizes(curve: &Curve, cold: u64, unique: u32, block_bytes: u32) -> Vec<u32> {
+    let most = 1.0 - cold as f64 / curve.reads.max(1) as f64;
+    let block = u64::from(block_bytes.next_power_of_two());
+    let all = u64::from(unique.max(1)).next_power_of_two();
+    // The first size that all blocks fit into is the last that can matter.
+    let blocks = |step: u64| u32::try_from(step * block / u64::from(block_bytes)).ok();
+    let steps = (0..=all.ilog2()).map(|log2| 1_u64 << log2);
+    let mut chosen: Vec<u32> = steps.filter_map(blocks).collect();
+    let is_enough = |size: &u32| curve.read_hit_ratio(*size) >= most - REST;
+    let last = chosen.iter().position(is_enough).unwrap_or(chosen.len() - 1);
+    chosen.truncate(last + 1);
+    chosen.split_off(chosen.len().saturating_sub(DOUBLINGS as usize))
+}
+
+/// The curve at `sizes`, and at sizes between nothing and the largest.
+fn thinned(curve: &Curve, sizes: &[u32]) -> Vec<CurvePoint> {
+    let hits = curve.read_hits();
+    let largest = sizes.iter().copied().max().unwrap_or(1);
+    let steps = (0..=CURVE_POINTS).map(|i| f64::from(i) / f64::from(CURVE_POINTS));
+    // In equal ratios, from a thousandth on: that is how sizes are drawn.
+    let spread = steps.map(|step| (f64::from(largest) * 1000_f64.powf(step - 1.0)).round() as u32);
+    let mut all: Vec<u32> = spread.chain(sizes.iter().copied()).map(|size| size.max(1)).collect();
+    all.sort_unstable();
+    all.dedup();
+    let at = |capacity_blocks: u32| CurvePoint {
+        capacity_blocks,
+        read_hit_ratio: hits[(capacity_blocks as usize).min(hits.len() - 1)] as f64
+            / curve.reads.max(1) as f64,
+    };
+    all.into_iter().map(at).collect()
+}
+
+/// The references that reach the cache.
+struct Arriving<'a> {
+    trace: &'a DenseTrace,
+    upper: Option<Upper>,
+    refs: Vec<Reference>,
+    /// Reads of blocks that no one requested before.
+    cold: u64,
+    /// Reads of all blocks, if these are a sample.
+    all_reads: u64,
+}
+
+impl<'a> Arriving<'a> {
+    fn new(trace: &'a DenseTrace, upper: Option<&LevelConfig>) -> Result<Self, Error> {
+        let level = |config: &LevelConfig| -> Result<DenseLevel, Error> {
+            let info = config.policy.info();
+            if info.name == "opt" || info.is_content_aware() {
+                let why = format!("{}: the client's cache must have an online policy", info.name);
+                return Err(Error::Request(why));
+            }
+            let policy = config.policy.build(&Context::new(config.capacity))?;
+            let mut level = DenseLevel::new(policy, WriteMode::Allocate);
+            level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
+            Ok(level)
+        };
+        let mut client = upper.map(level).transpose()?;
+        let mut refs = Vec::new();
+        let mut chunks = trace.forward();
+        let mut coming = Vec::new();
+        while let Some((_, chunk)) = chunks.next()? {
+            coming.clear();
+            coming.extend(chunk.iter().map(|r| Reference::new(r.block(), r.is_write())));
+            match &mut client {
+                Some(client) => client.replay(trace.unique(), &coming, Some(&mut refs)),
+                None => refs.extend_from_slice(&coming),
+            }
+        }
+        let mut met = vec![false; trace.unique() as usize];
+        let is_first = |r: &&Reference| !std::mem::replace(&mut met[r.entry() as usize], true);
+        let cold = refs.iter().filter(is_first).filter(|r| !r.is_write()).count() as u64;
+        let all_reads = refs.iter().filter(|r| !r.is_write()).count() as u64;
+        let upper = upper.zip(client.as_ref()).map(|(config, client)| Upper {
+            policy: config.policy.to_string(),
+            capacity_blocks: config.capacity,
+            reads: client.counts().reads,
+            read_hits: client.counts().read_hits,
+        });
+        Ok(Self { trace, upper, refs, cold, all_reads })
+    }
+
+    /// The references to a share `rate` of the blocks.
+    fn sample(&self, rate: f64) -> Self {
+        let below = (rate * u64::MAX as f64) as u64;
+        let names = self.trace.names();
+        let is_in = |r: &&Reference| hash(names.name(r.entry())) < below;
+        let refs = self.refs.iter().filter(is_in).copied().collect();
+        Self { refs, upper: self.upper.clone(), ..*self }
+    }
+
+    fn curve(&self) -> Curve {
+        let mut stack = LruStack::new();
+        stack.feed(self.trace.unique(), &self.refs);
+        stack.finish()
+    }
+
+    /// A level that places at the access. Of a sample, a level of so much smaller size, and what is
+    /// missing to the expected number of reads counts as hits (as in `curve/sampled.rs`).
+    fn figure(
+        &self,
+        level: &LevelConfig,
+        rate: f64,
+        future: &Arc<Future>,
+    ) -> Result<Figure, Error> {
+        let capacity = match rate {
+            1.0 => level.capacity,
+            rate => (f64::from(level.capacity) * rate).round().max(1.0) as u32,
+        };
+        let is_opt = level.policy.info().name == "opt";
+        let context = Context { capacity, future: is_opt.then(|| future.clone()) };
+        let mut run = DenseLevel::new(level.policy.build(&context)?, WriteMode::Allocate);
+        run.bind(0, (0..self.trace.unique()).map(|number| self.trace.names().name(number)));
+        let mut ends = Vec::new();
+        for part in 0..PARTS {
+            let at = |part: usize| self.refs.len() * part / PARTS;
+            run.replay(self.trace.unique(), &self.refs[at(part)..at(part + 1)], None);
+            ends.push((*run.counts(), 0));
+        }
+        let counts = *run.counts();
+        let (hits, reads) = match rate {
+            1.0 => (counts.read_hits as f64, counts.reads as f64),
+            rate => {
+                let expected = self.all_reads as f64 * rate;
+                let surplus = counts.reads as f64 - expected;
+                ((counts.read_hits as f64 - surplus).clamp(0.0, expected), expected)
+            }
+        };
+        let read_hit_ratio = if reads > 0.0 { hits / reads } else { 0.0 };
+        Ok(Figure {
+            policy: level.policy.to_string(),
+            placement: "access".into(),
+            capacity_blocks: level.capacity,
+            read_hit_ratio,
+            disk_reads: ((1.0 - read_hit_ratio) * self.all_reads as f64).round() as u64,
+            reloads: 0,
+            parts: parts(&ends),
+        })
+    }
+}
+
+/// Placements that act on evictions: every policy at one size, and the best at the other sizes too,
+/// unless the trace is too long for that. Such runs take several times as long as others.
+fn placed(
+    trace: &DenseTrace,
+    question: &Question,
+    sizes: &[u32],
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Vec<Figure>, Error> {
+    let run = |policy: &Spec, placement: &str, capacity: u32| {
+        let level = LevelConfig { capacity, policy: policy.clone() };
+        let levels = question.upper.iter().cloned().chain([level]).collect();
+        let config = Config { levels, ..Config::default() };
+        let evictions = question.evictions.clone().unwrap_or_default();
+        let cooperation = Cooperation { placement: placement.parse()?, evictions };
+        let ends = counts_in_parts(trace, &config, &cooperation, PARTS)?;
+        let (counts, reloads) = ends.last().copied().unwrap_or_default();
+        Ok(Figure {
+            policy: policy.to_string(),
+            placement: placement.into(),
+            capacity_blocks: capacity,
+            read_hit_ratio: counts.read_hits as f64 / counts.reads.max(1) as f64,
+            disk_reads: counts.reads - counts.read_hits + reloads,
+            reloads,
+            parts: parts(&ends),
+        })
+    };
+    let all = |policies: &[Spec], sizes: &[u32], share: f64| {
+        let mut jobs = Vec::new();
+        for policy in policies {
+            let of = |placement| sizes.iter().map(move |&size| (policy, placement, size));
+            jobs.extend(["auto", "eviction"].into_iter().flat_map(of));
+        }
+        let step = share / jobs.len().max(1) as f64;
+        let run = |&(policy, placement, size): &(&Spec, &str, u32)| {
+            let figure = run(policy, placement, size);
+            progress(step);
+            figure
+        };
+        jobs.par_iter().map(run).collect::<Result<Vec<Figure>, Error>>()
+    };
+    // About a quarter of the largest size: near the knee of most curves.
+    let first = sizes[sizes.len() * 2 / 3];
+    let mut policies = policies(&question.policies)?;
+    policies.retain(|policy| policy.info().name != "opt");
+    let mut figures = all(&policies, &[first], 0.2)?;
+    if trace.len() > question.exact_requests {
+        return Ok(figures);
+    }
+    let sum = |policy: &Spec| -> f64 {
+        let name = policy.to_string();
+        figures.iter().filter(|f| f.policy == name).map(|f| f.read_hit_ratio).sum()
+    };
+    policies.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+    policies.truncate(1);
+    let others: Vec<u32> = sizes.iter().copied().filter(|&size| size != first).collect();
+    figures.extend(all(&policies, &others, 0.4)?);
+    let rank = |figure: &Figure| {
+        let policy = policies.iter().position(|policy| policy.to_string() == figure.policy);
+        (policy.unwrap_or(usize::MAX), figure.policy.clone(), figure.placement.clone())
+    };
+    figures.sort_by_cached_key(|figure| (rank(figure), figure.capacity_blocks));
+    Ok(figures)
+}
+
+/// What was counted in each part, from the counts at the ends of the parts.
+fn parts(ends: &[(Counts, u64)]) -> Vec<Part> {
+    let mut before = Part::default();
+    let part = |&(counts, reloads): &(Counts, u64)| {
+        let now = Part { reads: counts.reads, read_hits: counts.read_hits, reloads };
+        let part = Part {
+            reads: now.reads - before.reads,
+            read_hits: now.read_hits - before.read_hits,
+            reloads: now.reloads - before.reloads,
+        };
+        before = now;
+        part
+    };
+    ends.iter().map(part).collect()
+}

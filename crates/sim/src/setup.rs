@@ -1,0 +1,142 @@
+//! One simulation as a person configures it, levels one below the other and a rule of placement:
+//! from there to the report. Sweeps and the Python package run their simulations here.
+//!
+//! Several clients, topologies and a clock are configured by the program alone.
+
+use undercroft_cache::WriteMode;
+use undercroft_cache::movement::SchemeSpec;
+use undercroft_cache::placement::Placement;
+use undercroft_trace::DenseTrace;
+
+use crate::drive::Proceed;
+use crate::report::{Report, TraceReport, trace_report};
+use crate::sweep::line;
+use crate::{
+    Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, Lowest, MovementConfig,
+    Population, Rule, Times, simulate_movement, simulate_placed,
+};
+
+/// A trace that is ready to be simulated many times.
+pub struct Prepared {
+    population: Population,
+    about: TraceReport,
+    block_bytes: u32,
+    evictions: Evictions,
+}
+
+impl Prepared {
+    /// A trace of one client. `path` is its name in reports.
+    pub fn new(trace: DenseTrace, path: String, block_bytes: u32, evictions: Evictions) -> Self {
+        let about = trace_report(&path, &trace);
+        Self { population: Population::one(trace, path), about, block_bytes, evictions }
+    }
+
+    /// Its references.
+    pub fn trace(&self) -> &DenseTrace {
+        self.population.trace()
+    }
+
+    /// What it contains.
+    pub fn about(&self) -> &TraceReport {
+        &self.about
+    }
+
+    /// Block size in bytes.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+}
+
+/// A simulation of one client and levels one below the other.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Levels, the one nearest to the application first.
+    pub levels: Vec<LevelSpec>,
+    /// What decides where blocks are kept.
+    pub rule: Rule,
+    /// Times and costs.
+    pub times: Times,
+    /// What writes do, at every level.
+    pub write_mode: WriteMode,
+    /// Records at the start of the trace that are simulated but not counted.
+    pub warmup_records: u64,
+    /// What the lowest level does beside replacement, whatever the size of its blocks.
+    pub lowest: Lowest,
+}
+
+impl Setup {
+    /// Simulates. `progress` is called with the references done so far.
+    ///
+    /// # Errors
+    /// The levels cannot be combined like this, the trace cannot be read back, or `progress` stops
+    /// the simulation.
+    pub fn run<P: Proceed>(
+        &self,
+        trace: &Prepared,
+        progress: impl FnMut(u64) -> P,
+    ) -> Result<Report, Error> {
+        let unique = trace.trace().unique();
+        let levels = self.levels.iter().map(|level| level.config(trace.block_bytes, unique));
+        let levels = levels.collect::<Result<Vec<_>, _>>()?;
+        match &self.rule {
+            Rule::Placement(placement) => self.place(trace, levels, *placement, progress),
+            Rule::Scheme(scheme) => self.move_by(trace, &levels, scheme, progress),
+        }
+    }
+
+    fn place<P: Proceed>(
+        &self,
+        trace: &Prepared,
+        levels: Vec<LevelConfig>,
+        placement: Placement,
+        progress: impl FnMut(u64) -> P,
+    ) -> Result<Report, Error> {
+        let count = levels.len();
+        let warmup_records = self.warmup_records;
+        let lowest = Lowest { block_bytes: trace.block_bytes, ..self.lowest };
+        let config = Config { levels, write_mode: self.write_mode, warmup_records, lowest };
+        let cooperation = Cooperation { placement, evictions: trace.evictions.clone() };
+        let outcome = simulate_placed(trace.trace(), &config, &cooperation, progress)?;
+        let about = trace.about.clone();
+        let mut report = Report::new(about, trace.block_bytes, &config, &placement, &outcome);
+        // The default times are for at most three levels.
+        if self.times.costs.is_some() || count > 3 {
+            report.charge(&self.times.costs.clone().unwrap_or_default().costs(count)?);
+        }
+        Ok(report)
+    }
+
+    fn move_by<P: Proceed>(
+        &self,
+        trace: &Prepared,
+        levels: &[LevelConfig],
+        scheme: &SchemeSpec,
+        progress: impl FnMut(u64) -> P,
+    ) -> Result<Report, Error> {
+        let policy = levels.first().map_or_else(String::new, |level| level.policy.to_string());
+        if let Some(other) = levels.iter().find(|level| level.policy.to_string() != policy) {
+            return Err(Error::Request(format!(
+                "levels of {policy} and of {}: a scheme that moves blocks by hints decides for all \
+                 levels together; write the same for each, lru where in doubt",
+                other.policy
+            )));
+        }
+        let capacities: Vec<u32> = levels.iter().map(|level| level.capacity).collect();
+        let config = MovementConfig {
+            topology: line(&capacities)?,
+            names: (1..=levels.len()).map(|i| format!("l{i}")).collect(),
+            scheme: scheme.clone(),
+            policy,
+            block_bytes: trace.block_bytes,
+            write_mode: self.write_mode,
+            warmup_records: self.warmup_records,
+            costs: self.times.costs.clone().unwrap_or_default().costs(levels.len())?,
+            demotion_cost: self.times.demotions,
+            seed: self.times.seed,
+            samples: 0,
+            hint_distances: false,
+        };
+        let outcome = simulate_movement(&trace.population, &config, progress)?;
+        Ok(Report::of_movement(trace.about.clone(), &config, &outcome, None))
+    }
+}

@@ -1,0 +1,201 @@
+"""One simulation, a characterisation, a miss ratio curve."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._frames import Columns
+from ._policy import is_policy
+from ._trace import Trace
+
+
+def _level(level: Any, name: str) -> Any:
+    """A level as the native module takes it."""
+    if isinstance(level, str):
+        return level
+    if isinstance(level, tuple) and len(level) == 2:
+        size, policy = level
+        if isinstance(policy, str) or is_policy(policy):
+            return str(size), policy
+    raise TypeError(
+        f"{name}: expected a text as '64MiB:lru', or a pair of a size and a subclass of "
+        f"undercroft.Policy, found {level!r}"
+    )
+
+
+def _common(costs: str | None, demotions: str | None, seed: int, write_mode: str) -> dict[str, Any]:
+    return {"costs": costs, "demotions": demotions, "seed": seed, "write_mode": write_mode}
+
+
+def _trace(trace: Any) -> Trace:
+    if isinstance(trace, Trace):
+        return trace
+    raise TypeError(f"trace: expected undercroft.Trace, found {type(trace).__name__}; see Trace.open")
+
+
+def simulate(
+    trace: Trace,
+    *,
+    l1: Any,
+    l2: Any = None,
+    l3: Any = None,
+    placement: str = "access",
+    warmup: int | str = 0,
+    write_mode: str = "allocate",
+    costs: str | None = None,
+    demotions: str | None = None,
+    seed: int = 42,
+) -> dict[str, Any]:
+    """Simulates levels on a trace; the same object as ``undercroft simulate --json`` prints.
+
+    ``l1``, ``l2``, ``l3``: levels, the one nearest to the application first, as ``"64MiB:lru"``, or
+    pairs ``("64MiB", MyPolicy)``. A trace of an already filtered stream takes ``l1`` only.
+    ``placement``: ``access``, ``eviction``, ``gl`` or a scheme such as ``d-hfa``, with options, as
+    ``"eviction,on-hit=keep"``. ``warmup``: records that are simulated and not counted, or a share as
+    ``"10%"``. ``write_mode``: ``allocate``, ``no-allocate`` or ``invalidate``. ``costs``: times of
+    the levels and the disk in milliseconds, as ``"0.2,2,10"``. ``demotions``: ``free``, ``rtt`` or
+    ``link=N`` (schemes). ``seed``: of schemes that toss coins.
+
+    Counts are in blocks, times in milliseconds, ratios from 0 to 1. The interpreter's lock is
+    released, except with a policy written in Python. Ctrl-C ends a simulation.
+
+    Raises ``ValueError`` for what cannot be simulated; :class:`TraceError`, ``OSError`` from
+    reading; what a policy in Python raises.
+    """
+    levels = [_level(level, name) for name, level in (("l1", l1), ("l2", l2), ("l3", l3)) if level is not None]
+    if l3 is not None and l2 is None:
+        raise ValueError("l3: there is no l2")
+    common = _common(costs, demotions, seed, write_mode)
+    report = _native.simulate(_trace(trace)._native, levels, placement, str(warmup), common, None)
+    return json.loads(report)
+
+
+class Distances(Columns):
+    """A histogram of distances in powers of two.
+
+    ``columns``: ``up_to`` (largest distance of a bin, in block requests or distinct blocks),
+    ``requests``, ``share`` and ``cumulative_share`` of all requests.
+    """
+
+    def __init__(self, name: str, unit: str, report: dict[str, Any], block_bytes: int):
+        rows = report["bins"]
+        super().__init__({key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else {})})
+        self.name, self.unit, self.block_bytes = name, unit, block_bytes
+        self.median: int | None = report["median"]
+        """The bin of the median; ``None`` if nothing is referenced twice."""
+        self.hill: dict[str, Any] | None = report["hill"]
+        """The hill that the histogram makes; ``None`` if nothing is referenced twice."""
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
+        """Draws the histogram on matplotlib axes, which are returned."""
+        from . import plot
+
+        return plot.reuse_distance(self, ax=ax, **kwargs)
+
+
+class Characterization(dict):
+    """What a trace asks for: the object of ``undercroft characterize --json``, with the histograms
+    as objects that can be drawn."""
+
+    @property
+    def reuse_distance(self) -> Distances:
+        """Stack distances: 1 + the distinct other blocks between two references to a block."""
+        return Distances("stack distance", "blocks", self["stack_distance"], self["block_bytes"])
+
+    @property
+    def temporal_distance(self) -> Distances:
+        """Temporal distances: the difference of the positions of two references to a block."""
+        return Distances("temporal distance", "requests", self["temporal_distance"], self["block_bytes"])
+
+    @property
+    def frequency(self) -> Columns:
+        """How often blocks are referenced."""
+        return _rows(self["frequency"])
+
+    @property
+    def concentration(self) -> Columns:
+        """How few blocks get most of the references."""
+        return _rows(self["concentration"])
+
+    @property
+    def working_set(self) -> Columns:
+        """The windows of the working set."""
+        return _rows(self["working_set"]["windows"])
+
+    def __repr__(self) -> str:
+        trace, blocks = self["trace"]["path"], self["blocks"]
+        return f"<undercroft.Characterization of {trace}: {blocks['requests']} block requests>"
+
+
+def _rows(rows: list[dict[str, Any]]) -> Columns:
+    return Columns({key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else {})})
+
+
+def characterize(
+    trace: Trace,
+    *,
+    l1: str | None = None,
+    caches: list[str] | tuple[str, ...] = (),
+    rate: float = 1.0,
+    max_blocks: int = 50_000_000,
+) -> Characterization:
+    """Describes a trace: request mix, working set, reuse distances, frequencies.
+
+    ``l1``: a cache above, as ``"64MiB:lru"``: what it passes on is described. ``caches``: levels
+    whose hits are split by distance. ``rate``: share of the blocks to sample. ``max_blocks``: most
+    distinct blocks for which all figures are exact; of a trace with more, a sample is described.
+    """
+    caches = [cache if ":" in cache else f"{cache}:lru" for cache in caches]
+    text = _native.characterize(_trace(trace)._native, l1, caches, max_blocks, rate, None)
+    return Characterization(json.loads(text))
+
+
+class MissRatioCurve(Columns):
+    """Hit ratio against size. ``columns``: ``capacity_blocks``, ``read_hit_ratio``; the arrays are
+    those of the engine, not copies."""
+
+    def __init__(self, columns: dict[str, np.ndarray], policy: str, rate: float, block_bytes: int, reads: int):
+        super().__init__(columns)
+        self.policy, self.rate, self.block_bytes, self.reads = policy, rate, block_bytes, reads
+
+    @property
+    def capacity_blocks(self) -> np.ndarray:
+        """Sizes in blocks."""
+        return self.columns["capacity_blocks"]
+
+    @property
+    def read_hit_ratio(self) -> np.ndarray:
+        """Read hits / reads at each size."""
+        return self.columns["read_hit_ratio"]
+
+    @property
+    def read_miss_ratio(self) -> np.ndarray:
+        """Read misses / reads at each size."""
+        return 1.0 - self.read_hit_ratio
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
+        """Draws the curve on matplotlib axes, which are returned."""
+        from . import plot
+
+        return plot.miss_ratio_curve(self, ax=ax, **kwargs)
+
+
+def miss_ratio_curve(
+    trace: Trace, *, policy: str = "lru", rate: float = 1.0, sizes: str | list[str] | None = None
+) -> MissRatioCurve:
+    """Hit ratio at many sizes from one pass.
+
+    ``policy``: ``lru`` and ``opt`` are exact, at every size in blocks unless ``sizes`` are given;
+    any other needs a ``rate``, the share of the blocks to sample (0.01), and is an estimate.
+    ``sizes``: a list, or a text as ``"1%,64MiB..4GiB"``.
+    """
+    if sizes is not None and not isinstance(sizes, str):
+        sizes = ",".join(sizes)
+    trace = _trace(trace)
+    (capacities, ratios), reads = _native.miss_ratio_curve(trace._native, policy, rate, sizes, None)
+    columns = {"capacity_blocks": capacities, "read_hit_ratio": ratios}
+    return MissRatioCurve(columns, policy, rate, trace.block_bytes, reads)
