@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, readlinkat_raw, statx};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::calls::{self, Call, CallKind};
 use crate::device::{self, Backing, Node};
@@ -32,6 +33,13 @@ pub fn now_us() -> u64 {
     // SAFETY: the C library's function fills in the value. It is used because it takes the kernel's
     // fast path wherever there is one, which other ways to read the clock do not under valgrind.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// Processor time of the calling thread in microseconds. What a scan costs is measured by it: on a
+/// busy machine a scan may be interrupted for long, and costs no more for that.
+pub(crate) fn cpu_us() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 

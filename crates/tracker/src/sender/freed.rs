@@ -8,14 +8,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::own_memory::read_scattered;
 use crate::pools::{Pool, Pools};
 use crate::record::Record;
 use crate::segment::Count;
 use crate::table::{GRANULE, Place, Table};
-use crate::tracker::{Tracker, now_us};
+use crate::tracker::{Tracker, cpu_us, now_us};
 
 /// How a database marks the frames that it frees.
 struct Mark {
@@ -116,13 +115,6 @@ impl Freed {
             }
         }
     }
-}
-
-/// Processor time of this thread in microseconds. On a busy machine a look may be interrupted for
-/// long, and costs no more for that.
-fn cpu_us() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
 /// Takes a page that was freed out of the table.

@@ -3,14 +3,14 @@
 use crate::pools::{self, Pools};
 use crate::segment::{Count, Sent};
 use crate::table::{Strays, Table};
-use crate::tracker::{Tracker, now_us};
+use crate::tracker::{Tracker, cpu_us, now_us};
 
 /// Interval between searches for strays, in microseconds.
 const STRAYS_US: u64 = 10_000_000;
 /// Intervals between searches for pools: before one is found, and afterwards.
 const POOLS_US: [u64; 2] = [1_000_000, 10_000_000];
-/// Each kind of scan may take at most one part in this many of the time, so large tables are
-/// scanned less often.
+/// Each kind of scan may take at most one part in this many of a processor's time, so large tables
+/// are scanned less often.
 const SHARE: u64 = 500;
 /// Least number of reads before a pool can be found: at most 64 KiB each, 1 MiB in all.
 const FIRST_READS: u64 = 16;
@@ -23,28 +23,29 @@ pub(super) struct Looks {
     pools_us: u64,
 }
 
-/// When the next scan is due after one that began at `start_us` and ends now.
-fn due(start_us: u64, interval_us: u64) -> u64 {
-    let now = now_us();
-    let took = now.saturating_sub(start_us);
-    now.saturating_add(interval_us.max(took.saturating_mul(SHARE)))
+/// When the next scan is due after one that began at `began_us` of processor time and ends now.
+fn due(began_us: u64, interval_us: u64) -> u64 {
+    let took = cpu_us().saturating_sub(began_us);
+    now_us().saturating_add(interval_us.max(took.saturating_mul(SHARE)))
 }
 
 impl Looks {
     /// Runs the scans that are due.
     pub(super) fn take(&mut self, tracker: &Tracker) {
         let segment = tracker.segment();
-        let (table, now) = (Table::new(segment), now_us());
-        if now >= self.strays_us {
+        let table = Table::new(segment);
+        if now_us() >= self.strays_us {
+            let began = cpu_us();
             segment.count_sent(Sent::Strays, self.strays.forget(table));
-            self.strays_us = due(now, STRAYS_US);
+            self.strays_us = due(began, STRAYS_US);
         }
-        let (now, reads) = (now_us(), [Count::Reads, Count::AsyncReads]);
+        let reads = [Count::Reads, Count::AsyncReads];
         let reads: u64 = reads.into_iter().map(|count| segment.counted(count)).sum();
-        if now >= self.pools_us && reads >= FIRST_READS {
+        if now_us() >= self.pools_us && reads >= FIRST_READS {
+            let began = cpu_us();
             let found = pools::find(table, &tracker.memory().mappings());
             Pools::new(segment).publish(&found);
-            self.pools_us = due(now, POOLS_US[usize::from(!found.is_empty())]);
+            self.pools_us = due(began, POOLS_US[usize::from(!found.is_empty())]);
         }
     }
 }
