@@ -27,8 +27,24 @@ def _level(level: Any, name: str) -> Any:
     )
 
 
-def _common(costs: str | None, demotions: str | None, seed: int, write_mode: str) -> dict[str, Any]:
-    return {"costs": costs, "demotions": demotions, "seed": seed, "write_mode": write_mode}
+def _common(
+    costs: str | None,
+    demotions: str | None,
+    seed: int,
+    write_mode: str,
+    stream_cutoff: int | str,
+    write_back: bool | str,
+) -> dict[str, Any]:
+    """Options of simulations as the native module takes them."""
+    rules = "" if write_back is True else write_back or None
+    return {
+        "costs": costs,
+        "demotions": demotions,
+        "seed": seed,
+        "write_mode": write_mode,
+        "stream_cutoff": str(stream_cutoff),
+        "write_back": rules,
+    }
 
 
 def _trace(trace: Any) -> Trace:
@@ -49,6 +65,8 @@ def simulate(
     costs: str | None = None,
     demotions: str | None = None,
     seed: int = 42,
+    stream_cutoff: int | str = 0,
+    write_back: bool | str = False,
 ) -> dict[str, Any]:
     """Simulates levels on a trace; the same object as ``undercroft simulate --json`` prints.
 
@@ -58,7 +76,11 @@ def simulate(
     ``"eviction,on-hit=keep"``. ``warmup``: records that are simulated and not counted, or a share as
     ``"10%"``. ``write_mode``: ``allocate``, ``no-allocate`` or ``invalidate``. ``costs``: times of
     the levels and the disk in milliseconds, as ``"0.2,2,10"``. ``demotions``: ``free``, ``rtt`` or
-    ``link=N`` (schemes). ``seed``: of schemes that toss coins.
+    ``link=N`` (schemes). ``seed``: of schemes that toss coins. ``stream_cutoff``: sequential streams
+    pass the lowest level beyond this size, in bytes or as ``"4MiB"``; 0: they are cached.
+    ``write_back``: whether the disk's writes are counted as write-back at the lowest level makes
+    them, or its rules, as ``"age=100000,percent=25"`` (block requests, percent of the level). Both
+    are for placement ``access``.
 
     Counts are in blocks, times in milliseconds, ratios from 0 to 1. The interpreter's lock is
     released, except with a policy written in Python. Ctrl-C ends a simulation.
@@ -69,7 +91,7 @@ def simulate(
     levels = [_level(level, name) for name, level in (("l1", l1), ("l2", l2), ("l3", l3)) if level is not None]
     if l3 is not None and l2 is None:
         raise ValueError("l3: there is no l2")
-    common = _common(costs, demotions, seed, write_mode)
+    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back)
     report = _native.simulate(_trace(trace)._native, levels, placement, str(warmup), common, None)
     return json.loads(report)
 

@@ -187,13 +187,17 @@ def check(browser, page):
 
 
 def shoot(browser, page, stem, height):
-    """Pictures STEM-wide.png, STEM-narrow-dark.png and so on; whole pages, or so much of them."""
+    """Pictures STEM-wide.png, STEM-narrow-dark.png and so on; whole pages, or so much of them. And
+    STEM-print.png, as on paper, whole."""
     for width, size in [("wide", 1280), ("narrow", 390)]:
         for scheme in ["light", "dark"]:
             browser.show(page, size, 900, scheme)
             time.sleep(0.3)
             name = "" if scheme == "light" else "-dark"
             browser.picture(f"{stem}-{width}{name}.png", True, height)
+    browser.show(page, 800, 1100, media="print")
+    time.sleep(0.3)
+    browser.picture(f"{stem}-print.png", True)
 
 
 def main():

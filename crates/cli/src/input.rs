@@ -66,13 +66,6 @@ impl TraceOptions {
         self.stream_of(reader, options)
     }
 
-    /// Opens a trace as a stream of blocks, without a remark about it.
-    pub(crate) fn stream_silently(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
-        let reader = self.input().open(path)?;
-        self.remark_on_block(path, reader.meta());
-        self.stream_of(reader, BlockOptions::default())
-    }
-
     /// Opens a trace as a stream of blocks with all that is known of them, with a counter of its
     /// requests, and the size of blocks in bytes.
     pub(crate) fn stream_counted(
@@ -82,7 +75,24 @@ impl TraceOptions {
     ) -> Result<(BlockStream, RequestCounter, u32), Error> {
         let options =
             BlockOptions { sample_rate, origins: true, evictions: true, ..BlockOptions::default() };
-        let reader = self.open(path)?;
+        self.counted(path, self.open(path)?, options)
+    }
+
+    /// Opens a trace as a stream of blocks with a counter of its requests, and without a remark on
+    /// its columns.
+    pub(crate) fn stream_silently(
+        &self,
+        path: &Path,
+    ) -> Result<(BlockStream, RequestCounter, u32), Error> {
+        self.counted(path, self.input().open(path)?, BlockOptions::default())
+    }
+
+    fn counted(
+        &self,
+        path: &Path,
+        reader: Box<dyn Reader>,
+        options: BlockOptions,
+    ) -> Result<(BlockStream, RequestCounter, u32), Error> {
         self.remark_on_block(path, reader.meta());
         let (reader, requests) = watch(reader);
         let (stream, block_bytes) = self.stream_of(reader, options)?;

@@ -16,6 +16,7 @@ mod http;
 mod input;
 mod lowest;
 mod progress;
+mod requests;
 mod service;
 mod table;
 mod timed;

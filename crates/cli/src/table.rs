@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-pub(crate) use undercroft_report::{bytes, count, percent, word};
+pub(crate) use undercroft_text::{bytes, count, percent, word};
 
 use crate::error::Error;
 

@@ -4,7 +4,7 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::Serialize;
 use undercroft_cache::policy::Spec;
-use undercroft_sim::characterize::{Characterization, Config, watch};
+use undercroft_sim::characterize::{Characterization, Config, TraceFacts, level, watch};
 use undercroft_sim::curve::{check_rate, curve};
 use undercroft_sim::{Error, LevelSpec, Size, load};
 use undercroft_trace::BlockOptions;
@@ -15,19 +15,10 @@ use crate::watch::{Stop, Watch};
 
 #[derive(Serialize)]
 struct Output {
-    trace: About,
+    trace: TraceFacts,
     block_bytes: u32,
     #[serde(flatten)]
     found: Characterization,
-}
-
-#[derive(Serialize)]
-struct About {
-    path: String,
-    format: &'static str,
-    has_ops: bool,
-    has_time: bool,
-    spaces: usize,
 }
 
 /// Describes a trace. Returns what `undercroft characterize --json` prints.
@@ -79,13 +70,7 @@ fn describe(
     let options = BlockOptions { sample_rate: rate, origins: true, ..BlockOptions::default() };
     let options = BlockOptions { evictions: true, ..options };
     let (mut stream, block_bytes) = trace.input().stream(reader, options)?;
-    let level = |spec: &LevelSpec| match spec.size {
-        Size::Percent(_) => Err(Error::Request(format!(
-            "{spec}: the trace is read only once, so its blocks are not known before: give a size \
-             in bytes or blocks"
-        ))),
-        _ => spec.config(block_bytes, 0),
-    };
+    let level = |spec| level(spec, block_bytes);
     let config = Config {
         block_bytes,
         unit_bytes: trace.input().unit,
@@ -98,21 +83,8 @@ fn describe(
     let found =
         undercroft_sim::characterize::characterize(&mut stream, &requests, &config, |_| ())?;
     let Some(found) = found else { return Ok(None) };
-    if found.requests.requests == 0 {
-        let what = format!("{}: the trace holds no requests", trace.path().display());
-        return Err(undercroft_trace::Error::Format(what).into());
-    }
-    let output = Output {
-        trace: About {
-            path: trace.path().display().to_string(),
-            format: meta.format,
-            has_ops: meta.has_ops,
-            has_time: meta.has_time,
-            spaces: requests.counts().spaces(),
-        },
-        block_bytes,
-        found,
-    };
+    let trace = TraceFacts::new(trace.path(), &meta, &requests)?;
+    let output = Output { trace, block_bytes, found };
     let text = serde_json::to_string(&output).map_err(|e| Error::Request(e.to_string()))?;
     Ok(Some(text))
 }

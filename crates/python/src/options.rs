@@ -4,7 +4,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Spec, SpecError};
-use undercroft_sim::{CostSpec, DemotionCost, Error, LevelSpec, Rule, Times, parse_policies};
+use undercroft_sim::{
+    CostSpec, DemotionCost, Error, LevelSpec, Lowest, Rule, Times, WriteBack, parse_policies,
+};
+use undercroft_text::Bytes;
 
 use crate::errors::{raise, wrong};
 use crate::policy::own;
@@ -65,6 +68,8 @@ pub(crate) struct Common {
     demotions: Option<String>,
     seed: u64,
     write_mode: String,
+    stream_cutoff: String,
+    write_back: Option<String>,
 }
 
 impl Common {
@@ -76,6 +81,17 @@ impl Common {
             demotions: demotions.map_err(raise)?.unwrap_or_default(),
             seed: self.seed,
         })
+    }
+
+    /// What the lowest level does beside replacement.
+    pub(crate) fn lowest(&self) -> PyResult<Lowest> {
+        let cutoff = &self.stream_cutoff;
+        let Ok(Bytes(stream_cutoff_bytes)) = cutoff.parse() else {
+            return Err(wrong("stream_cutoff", format!("'{cutoff}': expected a size, as 4MiB")));
+        };
+        let write_back = self.write_back.as_deref().map(str::parse::<WriteBack>).transpose();
+        let write_back = write_back.map_err(|why| wrong("write_back", why))?;
+        Ok(Lowest { stream_cutoff_bytes, block_bytes: 0, write_back })
     }
 
     pub(crate) fn write_mode(&self) -> PyResult<WriteMode> {

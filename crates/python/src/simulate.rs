@@ -1,7 +1,7 @@
 //! One simulation.
 
 use pyo3::prelude::*;
-use undercroft_sim::{Error, Lowest, Rule, Setup, Warmup};
+use undercroft_sim::{Error, Rule, Setup, Warmup};
 
 use crate::errors::raise;
 use crate::options::{Common, LevelOption};
@@ -32,7 +32,7 @@ pub(crate) fn simulate(
         times: common.times()?,
         write_mode: common.write_mode()?,
         warmup_records: warmup.records(records).map_err(raise)?,
-        lowest: Lowest::default(),
+        lowest: common.lowest()?,
     };
     let is_own = levels.iter().any(LevelOption::is_class);
     let run = |watch: &mut Watch| -> Result<String, Error> {

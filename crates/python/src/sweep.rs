@@ -45,7 +45,7 @@ impl Plan {
             placements: rules.collect::<Result<_, _>>().map_err(raise)?,
             times: common.times()?,
             write_mode: common.write_mode()?,
-            lowest: sim::Lowest::default(),
+            lowest: common.lowest()?,
             evictions: sim::Evictions::Exact,
         };
         let has_class = policies.iter().any(PolicyOption::is_class)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use undercroft_sim::Error;
-use undercroft_trace::{Meta, Reader, Record};
+use undercroft_trace::{Reader, inspect};
 
 use crate::errors::raise;
 
@@ -94,37 +94,9 @@ impl Watch {
 
     /// A reader that ends when the work is to end.
     pub(crate) fn reader(&self, reader: Box<dyn Reader>) -> Box<dyn Reader> {
-        Box::new(Watched { reader, watch: self.clone() })
-    }
-}
-
-struct Watched {
-    reader: Box<dyn Reader>,
-    watch: Watch,
-}
-
-impl Reader for Watched {
-    fn meta(&self) -> &Meta {
-        self.reader.meta()
-    }
-
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), undercroft_trace::Error> {
-        let is_over = self.watch.look().is_err();
-        if is_over {
-            return Err(undercroft_trace::Error::Limit("stopped".into()));
-        }
-        self.reader.read(records)
-    }
-
-    fn spaces(&self) -> &[String] {
-        self.reader.spaces()
-    }
-
-    fn left_out(&self) -> u64 {
-        self.reader.left_out()
-    }
-
-    fn unused(&self) -> &[String] {
-        self.reader.unused()
+        let mut watch = self.clone();
+        inspect(reader, move |_| {
+            watch.look().map_err(|_| undercroft_trace::Error::Limit("stopped".into()))
+        })
     }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::numbers::{bytes, count, percent};
+use crate::Upper;
 use crate::page::{Axis, Cell, Chart, Page, Section, Series, Shape, Statement, Table, Unit};
 use serde::Deserialize;
+use undercroft_text::{bytes, count, percent};
 
 /// What `advise --json` prints, as far as it is shown.
 #[derive(Deserialize)]
@@ -26,12 +27,6 @@ struct Trace {
     path: String,
     requests: u64,
     duration_s: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Upper {
-    policy: String,
-    capacity_blocks: u32,
 }
 
 #[derive(Deserialize)]
@@ -73,13 +68,11 @@ pub(crate) fn page(advice: &Advice) -> Page {
         format!("{} reads arrive", count(advice.reads)),
     ];
     if let Some(upper) = &advice.upper {
-        let size = bytes(u64::from(upper.capacity_blocks) * block);
-        facts.insert(0, format!("below {size}:{}", upper.policy));
+        facts.insert(0, upper.below(block));
     }
-    facts.extend(advice.trace.duration_s.map(|s| format!("{s:.0} s")));
+    facts.extend(advice.trace.duration_s.map(|s| format!("over {s:.0} s")));
     let said = |said: &Said| Statement { text: said.text.clone(), runs: said.runs.clone() };
-    let note = "Of the reads that arrive. LRU at every size; the others at the points. Click a name \
-                to switch its curve.";
+    let note = "Of the reads that arrive. LRU at every size; the others at the points.";
     let hits = chart(advice, "Read hit ratio by size", note, Unit::Share, true, |figure| {
         figure.read_hit_ratio
     });
@@ -166,7 +159,7 @@ fn best_name(advice: &Advice, placement: &str) -> Option<String> {
 
 fn runs(advice: &Advice, block: u64) -> Table {
     let columns = ["Policy", "Placement", "#Size", "#Hit ratio", "#Disk reads", "#Of them reloads"];
-    let mut table = Table::new("Every run", "Click a heading to sort.", &columns);
+    let mut table = Table::new("Every run", "", &columns);
     for figure in &advice.figures {
         let size = u64::from(figure.capacity_blocks) * block;
         table.rows.push(vec![

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::numbers::{bytes, count, percent};
+use crate::Upper;
 use crate::page::{Axis, Cell, Chart, Page, Section, Series, Shape, Statement, Table, Unit};
 use serde::Deserialize;
+use undercroft_text::{bytes, count, percent};
 
 /// What `characterize --json` prints, as far as it is shown.
 #[derive(Deserialize)]
@@ -43,12 +44,6 @@ struct Requests {
     reads: u64,
     sequential_share: f64,
     duration_s: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Upper {
-    policy: String,
-    capacity_blocks: u32,
 }
 
 #[derive(Deserialize)]
@@ -176,9 +171,8 @@ fn answer(found: &Characterization) -> Vec<Statement> {
     let block = u64::from(found.block_bytes);
     let size = |blocks: u64| bytes(blocks.saturating_mul(block));
     let blocks = &found.blocks;
-    let below = found.upper.as_ref().map_or(String::new(), |upper| {
-        format!(" below {}:{}", size(upper.capacity_blocks.into()), upper.policy)
-    });
+    let below =
+        found.upper.as_ref().map_or(String::new(), |upper| format!(" {}", upper.below(block)));
     let mut said = vec![format!(
         "{} block requests{below} go to {} distinct blocks, {}. {} of them are the first of their \
          blocks: no cache serves those.",

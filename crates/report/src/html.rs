@@ -94,24 +94,26 @@ fn statements(out: &mut String, class: &str, heading: &str, all: &[Statement]) {
     *out += "</ul>\n";
 }
 
-fn chart_place(out: &mut String, chart: &Chart, number: usize) {
-    let _ = write!(
+/// The caption of a figure. `hint` says what a click does, so paper leaves it out.
+fn caption(out: &mut String, title: &str, note: &str, hint: &str) {
+    let (title, note) = (escaped(title), escaped(note));
+    let _ = writeln!(
         out,
-        "<figure class=\"chart\">\n<figcaption><strong>{}</strong> <span>{}</span></figcaption>\n\
-         <div class=\"plot\" id=\"chart-{number}\"></div>\n</figure>\n",
-        escaped(&chart.title),
-        escaped(&chart.note)
+        "<figcaption><strong>{title}</strong> <span>{note} <i class=\"hint\">{hint}</i></span>\
+         </figcaption>"
     );
 }
 
+fn chart_place(out: &mut String, chart: &Chart, number: usize) {
+    *out += "<figure class=\"chart\">\n";
+    caption(out, &chart.title, &chart.note, "Click a name to switch its curve.");
+    let _ = write!(out, "<div class=\"plot\" id=\"chart-{number}\"></div>\n</figure>\n");
+}
+
 fn table_of(out: &mut String, table: &Table) {
-    let _ = write!(
-        out,
-        "<figure class=\"table\">\n<figcaption><strong>{}</strong> <span>{}</span></figcaption>\n\
-         <div class=\"scroll\"><table>\n<thead><tr>",
-        escaped(&table.title),
-        escaped(&table.note)
-    );
+    *out += "<figure class=\"table\">\n";
+    caption(out, &table.title, &table.note, "Click a heading to sort.");
+    *out += "<div class=\"scroll\"><table>\n<thead><tr>";
     let class = |column: usize| match table.columns.get(column) {
         Some(column) if column.is_number => " class=\"number\"",
         _ => "",

@@ -23,7 +23,6 @@
 mod advice;
 mod characterization;
 mod html;
-mod numbers;
 mod page;
 mod sweep;
 
@@ -33,8 +32,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use undercroft_text::{bytes, word as shell_word};
 
-pub use numbers::{bytes, count, percent, word};
 pub use page::{Axis, Cell, Chart, Column, Page, Section, Series, Shape, Statement, Table, Unit};
 
 /// Why there is no page.
@@ -50,7 +49,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is no JSON.
-    #[error("{path}: {source}")]
+    #[error(
+        "{path}: no JSON, but a page is made of results ({source}); of a trace `undercroft advise \
+         TRACE --report page.html` makes one"
+    )]
     Json {
         /// The file.
         path: PathBuf,
@@ -77,6 +79,9 @@ struct Made {
 /// There are none, they cannot be read, or they are of another kind.
 pub fn open(path: &Path) -> Result<Page, Error> {
     let file = if path.is_dir() { path.join("results.json") } else { path.to_path_buf() };
+    if path.is_dir() && !file.exists() {
+        return Err(Error::Unknown(format!(", and {} has none", path.display())));
+    }
     let made = file.with_file_name("command.json");
     let command = match path.is_dir() && made.exists() {
         true => read::<Made>(&made)?.command,
@@ -124,10 +129,25 @@ pub fn page(found: Value, command: &[String]) -> Result<Page, Error> {
     Ok(page)
 }
 
+/// The cache above, as `characterize` and `advise` print it.
+#[derive(Deserialize)]
+struct Upper {
+    policy: String,
+    capacity_blocks: u32,
+}
+
+impl Upper {
+    /// `below 32 MiB:lru`.
+    fn below(&self, block_bytes: u64) -> String {
+        let size = bytes(u64::from(self.capacity_blocks) * block_bytes);
+        format!("below {size}:{}", self.policy)
+    }
+}
+
 /// Words as a shell reads them; of the program only its name. Empty without words.
 fn command_line(words: &[String]) -> String {
     let Some(program) = words.first() else { return String::new() };
     let name = program.rsplit('/').next().unwrap_or(program);
-    let words = words.iter().skip(1).map(|word| numbers::word(word));
+    let words = words.iter().skip(1).map(|word| shell_word(word));
     std::iter::once(name.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

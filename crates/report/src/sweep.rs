@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::numbers::{bytes, count, percent};
 use crate::page::{Axis, Cell, Chart, Page, Section, Series, Shape, Statement, Table, Unit};
 use serde::Deserialize;
+use undercroft_text::{bytes, count, percent};
 
 /// A difference in hit ratio that is not worth a change.
 const SMALL: f64 = 0.01;
@@ -242,7 +242,7 @@ fn all_runs(rows: &[&Row]) -> Table {
         "#Reloads",
         "#Response time",
     ];
-    let mut table = Table::new("Every run", "Click a heading to sort.", &columns);
+    let mut table = Table::new("Every run", "", &columns);
     for row in rows {
         let share = |ratio: f64| Cell::number(ratio, percent(ratio));
         let number = |n: u64| Cell::number(n as f64, count(n));

@@ -1,5 +1,6 @@
-//! Values as people write them on a command line or in a file: sizes (`64KiB`), times (`5ms`), and
-//! lists of `key=value`, addresses of NBD exports. Every crate that reads such text uses these.
+//! Values as people write them on a command line or in a file: sizes (`64KiB`), times (`5ms`),
+//! lists of `key=value`, addresses of NBD exports; and numbers as people read them (`3.9 MiB`).
+//! Every crate that reads or prints such text uses these.
 //!
 //! Not here: which keys and values there are, and what is said about a wrong one.
 //!
@@ -14,8 +15,10 @@
 
 mod nbd_uri;
 mod pairs;
+mod shown;
 mod units;
 
 pub use nbd_uri::{Endpoint, Uri, UriError};
 pub use pairs::{list, outside_quotes, pair, unquoted, words};
+pub use shown::{bytes, count, percent, word};
 pub use units::{Bytes, NotAValue, Time};

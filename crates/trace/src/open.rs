@@ -53,7 +53,8 @@ fn recognise(path: &Path, input: &mut Input) -> Result<&'static Entry, Error> {
             let names = format::formats().map(|format| format.name).collect::<Vec<_>>();
             let content = if bytes.is_empty() { "an empty file" } else { "this content" };
             Error::Format(format!(
-                "{}: no known format fits {content}: name one with --format ({})",
+                "{}: no known format fits {content}: name one with --format ({}); columns of any \
+                 table can be described, as --format csv,time=1,space=2,sector=3,bytes=4,op=5",
                 input.path().display(),
                 names.join(", ")
             ))

@@ -4,15 +4,16 @@
 use std::io::{Write, stdout};
 
 use serde::Serialize;
+use undercroft_sim::LevelSpec;
 use undercroft_sim::characterize::{
-    self, Cells, Characterization, Config, DistanceReport, IdleReport, SplitReport,
+    self, Cells, Characterization, Config, DistanceReport, IdleReport, SplitReport, TraceFacts,
 };
-use undercroft_sim::{LevelConfig, LevelSpec, Size};
 
 use crate::command::report::{ReportOption, command};
 use crate::error::Error;
 use crate::input::{TraceArg, TraceOptions, note};
 use crate::progress::Reading;
+use crate::requests;
 use crate::table::{Table, bytes, count, percent};
 
 /// A share of the references that is shown together with its neighbours.
@@ -56,19 +57,10 @@ fn cache(text: &str) -> Result<LevelSpec, undercroft_sim::Error> {
 #[derive(Serialize)]
 struct Output {
     command: Vec<String>,
-    trace: Trace,
+    trace: TraceFacts,
     block_bytes: u32,
     #[serde(flatten)]
     found: Characterization,
-}
-
-#[derive(Serialize)]
-struct Trace {
-    path: String,
-    format: &'static str,
-    has_ops: bool,
-    has_time: bool,
-    spaces: usize,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
@@ -112,19 +104,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 fn read(args: &Args, rate: f64) -> Result<Option<Output>, Error> {
     let path = &args.trace.path;
     let (mut stream, requests, block_bytes) = args.options.stream_counted(path, rate)?;
-    let level = |spec: &LevelSpec| match spec.size {
-        Size::Percent(_) => Err(Error::Usage(format!(
-            "{spec}: the trace is read only once, so its blocks are not known before: give a size \
-             in bytes or blocks"
-        ))),
-        _ => Ok(spec.config(block_bytes, 0)?),
-    };
+    let level = |spec| characterize::level(spec, block_bytes);
     let config = Config {
         block_bytes,
         unit_bytes: args.options.unit,
         rate,
         max_blocks: args.sample,
-        caches: args.cache.iter().map(level).collect::<Result<Vec<LevelConfig>, _>>()?,
+        caches: args.cache.iter().map(level).collect::<Result<_, _>>()?,
         upper: args.l1.as_ref().map(level).transpose()?,
     };
     let meta = stream.meta().clone();
@@ -133,22 +119,12 @@ fn read(args: &Args, rate: f64) -> Result<Option<Output>, Error> {
     let found = characterize::characterize(&mut stream, &requests, &config, progress)?;
     bar.done();
     let Some(found) = found else { return Ok(None) };
-    if found.requests.requests == 0 {
-        let what = format!("{}: the trace holds no requests", path.display());
-        return Err(undercroft_trace::Error::Format(what).into());
-    }
+    let trace = TraceFacts::new(path, &meta, &requests)?;
     if found.sampling.is_some_and(|sampling| sampling.sampled_requests == 0) {
         let what = format!("a sample of {rate} of the blocks holds none: use a larger rate");
         return Err(Error::Usage(what));
     }
     args.options.remark_on_numbers(path, &meta, stream.seen().records, stream.divisor());
-    let trace = Trace {
-        path: path.display().to_string(),
-        format: meta.format,
-        has_ops: meta.has_ops,
-        has_time: meta.has_time,
-        spaces: requests.counts().spaces(),
-    };
     Ok(Some(Output { command: command(), trace, block_bytes, found }))
 }
 
@@ -167,46 +143,21 @@ fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mean size of requests, and the most frequent sizes.
-fn sizes(output: &Output) -> String {
-    let requests = &output.found.requests;
-    let mean = (requests.read_bytes + requests.write_bytes) / requests.requests.max(1);
-    let mut rows = requests.sizes.clone();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
-    if rows.len() == 1 && mean == rows[0].up_to_bytes {
-        return format!("{} each", bytes(mean));
-    }
-    let part = |row: &characterize::SizeRow| {
-        let share = percent(row.requests as f64 / requests.requests.max(1) as f64);
-        format!("{share} up to {}", bytes(row.up_to_bytes))
-    };
-    let most: Vec<_> = rows.iter().take(3).map(part).collect();
-    format!("{} in the mean; most frequent: {}", bytes(mean), most.join(", "))
-}
-
 fn print_facts(out: &mut impl Write, output: &Output) -> Result<(), Error> {
     let (found, block) = (&output.found, u64::from(output.block_bytes));
-    let (requests, blocks) = (&found.requests, &found.blocks);
+    let (asked, blocks) = (&found.requests, &found.blocks);
     writeln!(out, "trace       {} ({})", output.trace.path, output.trace.format)?;
     let share = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
     let marked = match output.trace.has_ops {
-        true => format!("{} reads", share(requests.reads, requests.requests)),
+        true => format!("{} reads", share(asked.reads, asked.requests)),
         false => "the trace does not tell reads from writes".into(),
     };
-    writeln!(out, "requests    {}, {marked}", count(requests.requests))?;
-    if let (Some(s), Some(rate), Some(speed)) =
-        (requests.duration_s, requests.requests_per_s, requests.bytes_per_s)
-    {
-        let (rate, speed) = (count(rate.round() as u64), bytes(speed as u64));
-        writeln!(out, "time        {s:.1} s; in the mean {rate} requests/s, {speed}/s")?;
+    writeln!(out, "requests    {}, {marked}", count(asked.requests))?;
+    if let Some(times) = requests::times(asked) {
+        writeln!(out, "time        {times}")?;
     }
-    writeln!(out, "sizes       {}", sizes(output))?;
-    let spaces = match output.trace.spaces {
-        0 | 1 => "the last".into(),
-        spaces => format!("the last to their device or file, of {},", count(spaces as u64)),
-    };
-    let sequential = percent(requests.sequential_share);
-    writeln!(out, "sequential  {sequential} of the requests begin where {spaces} ended")?;
+    writeln!(out, "sizes       {}", requests::sizes(asked))?;
+    writeln!(out, "sequential  {}", requests::sequential(asked, output.trace.spaces))?;
     if let Some(upper) = &found.upper {
         let size = bytes(u64::from(upper.capacity_blocks) * block);
         let hits = share(upper.read_hits, upper.reads);

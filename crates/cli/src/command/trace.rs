@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use undercroft_sim::characterize::RequestReport;
 use undercroft_sim::{LevelSpec, Size};
 use undercroft_trace::{
     GENERATORS, GeneratorSpec, Meta, OpenOptions, Reader, Unit, Writer, create, formats, open,
@@ -13,6 +14,7 @@ use undercroft_trace::{
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions};
 use crate::progress::Reading;
+use crate::requests;
 use crate::table::{Table, bytes, count, percent};
 
 #[derive(clap::Subcommand)]
@@ -69,11 +71,17 @@ struct Facts {
     /// Names of the columns that are not used.
     unused: Vec<String>,
     spaces: Vec<String>,
+    read_bytes: u64,
+    write_bytes: u64,
+    sequential_share: f64,
+    duration_s: Option<f64>,
+    requests_per_s: Option<f64>,
+    bytes_per_s: Option<f64>,
 }
 
 fn info(args: &Info) -> Result<(), Error> {
     let path = &args.trace.path;
-    let (mut stream, block_bytes) = args.options.stream_silently(path)?;
+    let (mut stream, counter, block_bytes) = args.options.stream_silently(path)?;
     let bar = Reading::start(path);
     let mut refs = Vec::new();
     while stream.next_chunk(&mut refs)? {
@@ -82,6 +90,7 @@ fn info(args: &Info) -> Result<(), Error> {
     bar.done();
     let (meta, seen) = (stream.meta().clone(), stream.seen());
     args.options.remark_on_numbers(path, &meta, seen.records, stream.divisor());
+    let asked = counter.report(&meta, args.options.unit.unwrap_or(block_bytes));
     let facts = Facts {
         path: path.display().to_string(),
         format: meta.format,
@@ -98,16 +107,22 @@ fn info(args: &Info) -> Result<(), Error> {
         has_buffers: meta.has_buffers,
         unused: stream.unused().to_vec(),
         spaces: stream.spaces().to_vec(),
+        read_bytes: asked.read_bytes,
+        write_bytes: asked.write_bytes,
+        sequential_share: asked.sequential_share,
+        duration_s: asked.duration_s,
+        requests_per_s: asked.requests_per_s,
+        bytes_per_s: asked.bytes_per_s,
     };
     let mut out = stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&facts)?)?;
         return Ok(());
     }
-    print_facts(&mut out, &facts)
+    print_facts(&mut out, &facts, &asked)
 }
 
-fn print_facts(out: &mut impl Write, facts: &Facts) -> Result<(), Error> {
+fn print_facts(out: &mut impl Write, facts: &Facts, asked: &RequestReport) -> Result<(), Error> {
     let block = u64::from(facts.block_bytes);
     writeln!(out, "trace     {}", facts.path)?;
     writeln!(out, "format    {}, addresses in {}", facts.format, facts.unit)?;
@@ -122,6 +137,17 @@ fn print_facts(out: &mut impl Write, facts: &Facts) -> Result<(), Error> {
     )?;
     let footprint = bytes(facts.unique_blocks * block);
     writeln!(out, "distinct  {} blocks, {footprint}", count(facts.unique_blocks))?;
+    if let Some(times) = requests::times(asked) {
+        writeln!(out, "time      {times}")?;
+    }
+    if asked.requests > 0 {
+        let moved = [("read", asked.read_bytes), ("written", asked.write_bytes)];
+        let moved = moved.map(|(what, moved)| format!("{} {what}", bytes(moved)));
+        let moved = if facts.has_ops { moved.join(", ") } else { moved[0].clone() };
+        writeln!(out, "bytes     {moved}")?;
+        writeln!(out, "sizes     {}", requests::sizes(asked))?;
+        writeln!(out, "in a row  {}", requests::sequential(asked, facts.spaces.len()))?;
+    }
     if facts.left_out > 0 {
         writeln!(out, "left out  {} records that neither read nor write", count(facts.left_out))?;
     }

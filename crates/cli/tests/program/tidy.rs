@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cache", &["random", "text"]),
     ("trace", &["random", "text"]),
     ("frames", &[]),
-    ("report", &[]),
+    ("report", &["text"]),
     ("store", &["random", "text"]),
     ("sim", &["cache", "random", "text", "trace"]),
     ("nbd", &["frames", "random", "text"]),
@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tools", &["cache", "client", "hints", "nbd", "random", "server", "sim", "trace"]),
     ("preload", &["cache", "hints", "nbd", "random", "tracker"]),
     ("capi", &["cache", "client", "hints", "nbd", "random"]),
-    ("python", &["cache", "sim", "trace"]),
+    ("python", &["cache", "sim", "text", "trace"]),
     (
         "cli",
         &[

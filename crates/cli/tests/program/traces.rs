@@ -26,6 +26,48 @@ fn columns_that_are_not_used_are_said_once() {
 }
 
 #[test]
+fn requests_are_described_in_time_and_bytes() {
+    let place = Place::new();
+    place.write("a.csv", "time,offset,size,rw\n1,0,8192,R\n2,8192,4096,R\n3,0,4096,W\n");
+    let info = place.quiet("trace info a.csv");
+    for line in [
+        "time      2.0 s; in the mean 2 requests/s, 8 KiB/s\n",
+        "bytes     12 KiB read, 4 KiB written\n",
+        "sizes     5.3 KiB in the mean; most frequent: 66.67 % up to 4 KiB, 33.33 % up to 8 KiB\n",
+        "in a row  33.33 % of the requests begin where the last ended\n",
+    ] {
+        assert!(info.contains(line), "{line}: {info}");
+    }
+    let facts = place.json("trace info a.csv --json");
+    assert_eq!(facts["duration_s"], 2.0);
+    assert_eq!((&facts["read_bytes"], &facts["write_bytes"]), (&12288.into(), &4096.into()));
+    assert_eq!(facts["bytes_per_s"], 8192.0);
+    // Numbers of pages are counted in the size that they are said to have.
+    place.write("pages.csv", "block\n0\n1\n3\n");
+    let info = place.quiet("trace info pages.csv --block 16KiB --unit 8KiB");
+    assert!(info.contains("bytes     24 KiB read\n") && !info.contains("time "), "{info}");
+}
+
+#[test]
+fn a_table_that_is_not_understood_is_refused_with_a_description_of_its_columns() {
+    let place = Place::new();
+    place.write("a.csv", "when,disk,logical block,sz\n1,sda,8,4096\n");
+    place.write("b.tsv", "Time\tDevice\tLBA\tBlocks\n1\tsda\t8\t8\n");
+    place.write("junk", "\u{1}\u{2}\u{3}");
+    let wanted = "--format csv,time=1,space=2,sector=3,bytes=4,op=5";
+    for (name, known) in [
+        ("a.csv", "understood here is space=2)"),
+        ("b.tsv", "understood here is time=1,space=2,sector=3,blocks=4)"),
+        ("junk", "columns of any table can be described"),
+    ] {
+        let said = place.fails(1, &format!("trace info {name}"));
+        assert!(said.contains(wanted) && said.contains(known), "{said}");
+    }
+    let info = place.quiet("trace info b.tsv --format csv,time=1,space=2,sector=3,sectors=4");
+    assert!(info.contains("requests  1 of one 4 KiB block"), "{info}");
+}
+
+#[test]
 fn numbers_that_may_be_no_blocks_are_remarked_on() {
     let place = Place::new();
     place.write("pages.csv", "block\n0\n1\n3\n");

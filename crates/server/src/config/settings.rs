@@ -137,6 +137,9 @@ impl Settings {
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| wrong("expected NAME=STORE, as demo=file:./demo.img".to_owned()))?;
+        if name.contains(',') {
+            return Err(wrong(format!("'{name}': a name has no comma; NAME=STORE comes first")));
+        }
         // The type of an option's value is that of its serialized default.
         let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
         let is_list = |key: &str| REPEATED.iter().any(|(one, _)| *one == key);
@@ -383,6 +386,7 @@ mod tests {
     fn what_is_no_key_of_a_volume_is_refused_wherever_it_stands() {
         for (text, piece) in [
             ("v=file:./db.img,wirte=back,size=1MiB", "wirte=back"),
+            ("read-onyl,v=file:./db.img,size=1MiB", "a name has no comma"),
             ("v=file:./db.img,size=1MiB,read-onyl", "read-onyl"),
             ("v=file:/srv/a,b.img", "b.img"),
             ("v=file:\"/srv/a,size=1MiB,b.img", "b.img"),

@@ -181,18 +181,19 @@ impl VolumeConfig {
     /// Checks that the flusher begins before writes must wait.
     fn validate_dirty(&self) -> Result<(), String> {
         if self.dirty_max_share < self.dirty_share {
-            return Err(
-                "dirty-max-percent: less than dirty-percent, at which the server begins to \
-                        write out; choose more, or less of dirty-percent"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "dirty-max-percent: less than dirty-percent, at which the server begins to write \
+                 out: {} and {}; choose more, or less of dirty-percent",
+                100.0 * self.dirty_max_share,
+                100.0 * self.dirty_share
+            ));
         }
         if self.dirty_max_age.is_some_and(|most| most <= self.dirty_age) {
-            return Err(
-                "dirty-max-age-s: not more than dirty-age-s, after which the server begins \
-                        to write out; choose more, or less of dirty-age-s"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "dirty-max-age-s: not more than dirty-age-s, after which the server begins to \
+                 write out ({} s); choose more, or less of dirty-age-s",
+                self.dirty_age.as_secs()
+            ));
         }
         Ok(())
     }

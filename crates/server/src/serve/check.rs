@@ -28,12 +28,13 @@ pub struct Checked {
 /// Everything that a start would refuse, in one text.
 pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     let (mut found, mut wrong, mut is_plan) = (Vec::new(), Vec::new(), false);
-    let general = memory_limit::check(&config.volumes).and_then(|()| files(config));
     let mut note = |error: ServeError| {
         is_plan |= matches!(error, ServeError::Plan(_));
         wrong.push(error.to_string());
     };
-    general.unwrap_or_else(&mut note);
+    for general in [memory_limit::check(&config.volumes), files(config)] {
+        general.unwrap_or_else(&mut note);
+    }
     for volume in &config.volumes {
         match look_at(volume) {
             Ok(checked) => found.push(checked),

@@ -31,11 +31,11 @@ fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> 
     let needs = volumes.iter().map(|volume| volume.memory_bytes().saturating_add(overhead(volume)));
     let needed = needs.fold(0, u64::saturating_add);
     let caches = volumes.iter().fold(0, |sum: u64, one| sum.saturating_add(one.cache_bytes()));
-    let (caches, shown) = (Bytes(caches), in_mib(needed));
+    let (caches, shown) = (Bytes(caches), Bytes(needed.next_multiple_of(unit(needed))));
     if let Some(Limit { bytes, whose }) = limit(root).filter(|limit| needed > limit.bytes) {
         return Err(ServeError::Plan(format!(
             "caches of {caches} need {shown} of memory, and {whose} {}: give them less (cache)",
-            in_mib(bytes)
+            whole_units(bytes)
         )));
     }
     let available = of_meminfo(root, "MemAvailable:");
@@ -43,14 +43,20 @@ fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> 
         tracing::warn!(
             "caches of {caches} need {shown} of memory, and {} are available now: while other \
              programs hold the rest, the caches cannot be filled",
-            in_mib(available)
+            whole_units(available)
         );
     }
     Ok(())
 }
 
-fn in_mib(bytes: u64) -> Bytes {
-    Bytes(bytes.next_multiple_of(1 << 20))
+/// Memory is shown in GiB from 10 GiB on, before that in MiB.
+fn unit(bytes: u64) -> u64 {
+    if bytes < 10 << 30 { 1 << 20 } else { 1 << 30 }
+}
+
+/// Memory that there is, rounded down, while what is needed is rounded up.
+fn whole_units(bytes: u64) -> Bytes {
+    Bytes(bytes - bytes % unit(bytes))
 }
 
 /// The lowest limit that is known.
@@ -120,7 +126,7 @@ mod tests {
         assert_eq!(check("4TiB"), Ok(()));
         write("proc/meminfo", "MemTotal:       33554432 kB\nMemAvailable:   1048576 kB\n");
         let said = check("500GiB").unwrap_err();
-        assert!(said.starts_with("caches of 500GiB need 5"), "{said}");
+        assert!(said.starts_with("caches of 500GiB need 513GiB of memory"), "{said}");
         assert!(said.ends_with("and this machine has 32GiB: give them less (cache)"), "{said}");
         assert_eq!(check("30GiB"), Ok(()));
         assert!(check("32GiB").is_err(), "frames are not all that is needed");

@@ -17,10 +17,10 @@ mod working_set;
 
 use undercroft_cache::policy::Context;
 use undercroft_cache::{DenseLevel, Reference, WriteMode};
-use undercroft_trace::{BlockStream, Ref, Unit};
+use undercroft_trace::{BlockStream, Ref};
 
 use crate::cooperation::EvictionSource;
-use crate::{Error, LevelConfig};
+use crate::{Error, LevelConfig, LevelSpec, Size};
 
 use report::scaled;
 
@@ -31,7 +31,7 @@ pub use frequency::{Concentration, Frequencies, FrequencyRow};
 pub use idle::IdleDistances;
 pub use report::{
     BinRow, BlockReport, Characterization, DistanceReport, IdleReport, RequestReport, Sampling,
-    SizeRow, SplitReport, UpperReport, WorkingSetReport,
+    SizeRow, SplitReport, TraceFacts, UpperReport, WorkingSetReport,
 };
 pub use requests::{RequestCounter, Requests, watch};
 pub use split::{Cells, Split};
@@ -52,6 +52,20 @@ pub struct Config {
     pub caches: Vec<LevelConfig>,
     /// A cache above: what it passes on is described. Not with a sample.
     pub upper: Option<LevelConfig>,
+}
+
+/// A cache for [`Config`]. The trace is read once, so its blocks are not known before.
+///
+/// # Errors
+/// The size is a share of the blocks, or the cache cannot be made.
+pub fn level(spec: &LevelSpec, block_bytes: u32) -> Result<LevelConfig, Error> {
+    match spec.size {
+        Size::Percent(_) => Err(Error::Request(format!(
+            "{spec}: the trace is read only once, so its blocks are not known before: give a size \
+             in bytes or blocks"
+        ))),
+        _ => spec.config(block_bytes, 0),
+    }
 }
 
 /// Reads a stream to its end and describes it. `requests` counts the records of its reader, and the
@@ -76,10 +90,7 @@ pub fn characterize(
         run.chunk(stream, &refs);
         progress(stream.seen().records);
     }
-    let is_bytes = stream.meta().unit == Unit::Bytes;
-    let unit_bytes = if is_bytes { 1 } else { config.unit_bytes.unwrap_or(config.block_bytes) };
-    let has_time = stream.meta().has_time;
-    let requests = RequestReport::new(&requests.counts(), unit_bytes.into(), has_time);
+    let requests = requests.report(stream.meta(), config.unit_bytes.unwrap_or(config.block_bytes));
     Ok(Some(run.finish(stream, requests)))
 }
 

@@ -1,14 +1,18 @@
 //! The characterisation of a trace as scripts read it. The field names are fixed
 //! (`docs/user/characterize.md`).
 
+use std::path::Path;
+
 use serde::Serialize;
+use undercroft_trace::Meta;
 
 use super::bins::{Hill, Histogram};
 use super::frequency::{Concentration, FrequencyRow};
 use super::idle::IdleDistances;
-use super::requests::Requests;
+use super::requests::{RequestCounter, Requests};
 use super::split::Cells;
 use super::working_set::Window;
+use crate::Error;
 
 /// What a trace asks for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +39,37 @@ pub struct Characterization {
     pub splits: Vec<SplitReport>,
     /// Idle distances; `None` if no evictions are known.
     pub idle_distance: Option<IdleReport>,
+}
+
+/// Which trace is described.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceFacts {
+    /// Its file.
+    pub path: String,
+    /// Its format.
+    pub format: &'static str,
+    /// Whether it tells reads from writes.
+    pub has_ops: bool,
+    /// Whether it has times.
+    pub has_time: bool,
+    /// Devices or files with requests.
+    pub spaces: usize,
+}
+
+impl TraceFacts {
+    /// Of a trace whose requests were counted.
+    ///
+    /// # Errors
+    /// It holds no requests.
+    pub fn new(path: &Path, meta: &Meta, counts: &RequestCounter) -> Result<Self, Error> {
+        let (path, counts) = (path.display().to_string(), counts.counts());
+        if counts.reads + counts.writes == 0 {
+            let what = format!("{path}: the trace holds no requests");
+            return Err(undercroft_trace::Error::Format(what).into());
+        }
+        let (format, has_ops, has_time) = (meta.format, meta.has_ops, meta.has_time);
+        Ok(Self { path, format, has_ops, has_time, spaces: counts.spaces() })
+    }
 }
 
 /// A sample of the blocks, and its error.

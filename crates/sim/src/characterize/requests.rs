@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use undercroft_trace::{Error, Meta, Op, Reader, Record};
+use undercroft_trace::{Meta, Op, Reader, Record, Unit, inspect};
 
 use super::bins::Histogram;
+use super::report::RequestReport;
 
 /// The counts of the records that were read so far. Lengths are in the unit of the trace.
 #[derive(Clone, Debug, Default)]
@@ -65,38 +66,6 @@ impl Requests {
     }
 }
 
-/// A reader that counts what it passes on.
-struct Watched {
-    reader: Box<dyn Reader>,
-    requests: Arc<Mutex<Requests>>,
-}
-
-impl Reader for Watched {
-    fn meta(&self) -> &Meta {
-        self.reader.meta()
-    }
-
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
-        let before = records.len();
-        self.reader.read(records)?;
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        records[before..].iter().for_each(|record| requests.add(record));
-        Ok(())
-    }
-
-    fn spaces(&self) -> &[String] {
-        self.reader.spaces()
-    }
-
-    fn left_out(&self) -> u64 {
-        self.reader.left_out()
-    }
-
-    fn unused(&self) -> &[String] {
-        self.reader.unused()
-    }
-}
-
 /// The counts of a reader that [`watch`] made, while it is read.
 #[derive(Clone)]
 pub struct RequestCounter(Arc<Mutex<Requests>>);
@@ -106,11 +75,23 @@ impl RequestCounter {
     pub fn counts(&self) -> Requests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// The counts so far in bytes and seconds. One step of an address of a trace of block numbers
+    /// means `unit_bytes`.
+    pub fn report(&self, meta: &Meta, unit_bytes: u32) -> RequestReport {
+        let unit_bytes = if meta.unit == Unit::Bytes { 1 } else { unit_bytes };
+        RequestReport::new(&self.counts(), unit_bytes.into(), meta.has_time)
+    }
 }
 
 /// Counts the requests of a reader as they are read.
 pub fn watch(reader: Box<dyn Reader>) -> (Box<dyn Reader>, RequestCounter) {
     let requests = Arc::new(Mutex::new(Requests::default()));
-    let counter = RequestCounter(requests.clone());
-    (Box::new(Watched { reader, requests }), counter)
+    let counter = RequestCounter(Arc::clone(&requests));
+    let reader = inspect(reader, move |records| {
+        let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+        records.iter().for_each(|record| requests.add(record));
+        Ok(())
+    });
+    (reader, counter)
 }

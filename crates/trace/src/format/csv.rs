@@ -7,7 +7,7 @@
 //! | column | content |
 //! |---|---|
 //! | `time`, `time_s`, `time_ms`, `time_us`, `time_ns` | time, decimals allowed |
-//! | `op` | r, w, read, write, get, set, put, 0, 1, SCSI 28, 2a, `rwbs` as WS, in any case |
+//! | `op` | r, w, read, write, get, set, put, 0, 1, false, true, SCSI 28, 2a, `rwbs` as WS |
 //! | `space` | device or file: any text; several columns together |
 //! | `id`, `block`, `first_block` | a block number |
 //! | `byte`, `first_byte`, `offset` | a byte address |
@@ -46,13 +46,13 @@ use crate::input::Input;
 use crate::write::{Refusal, TextWrite, TextWriter, Writer, space_name};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
 
-use columns::{Clock, Role, check_roles, header_roles, misunderstood, role};
+use columns::{Clock, Role, check_roles, description, header_roles, misunderstood, role};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
         name: "csv",
         about: "csv by its header line or a description of its columns, as libCacheSim's",
-        extensions: &["csv"],
+        extensions: &["csv", "tsv"],
         options: "time=N,op=N,space=N,id|byte|sector=N,blocks|bytes|sectors|size=N,buffer=N,\
                   delimiter=C,header=true|false,id-is-num=true|false (columns from 1)",
         writable: true,
@@ -96,9 +96,12 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     }
     let unit = check_roles(&roles).map_err(|reason| {
         let line = shown(&first);
+        let known = description(&roles);
+        let known = if known.is_empty() { known } else { format!("; understood here is {known}") };
         lines.unfit(&format!(
-            "csv needs to know its columns, {reason}: name them by options as \
-            csv,time=1,id=2,size=3, or in a header line (line 1 is {line})"
+            "csv needs to know its columns, {reason}: describe them, counted from 1, as --format \
+            csv,time=1,space=2,sector=3,bytes=4,op=5 (or byte=3 for an address in bytes, id=3 for \
+            a block number), or name them in a header line (line 1 is {line}{known})"
         ))
     })?;
     if by_header {
@@ -108,7 +111,9 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
         let has_ops = |column: usize| {
             let mut values = values.iter().filter_map(|line| line.get(column)).peekable();
             let is_op = |value: &String| {
-                value.starts_with(|c: char| c.is_alphabetic()) && op(value.as_bytes()).is_ok()
+                let is_flag = ["true", "false"].iter().any(|flag| value.eq_ignore_ascii_case(flag));
+                let is_word = value.starts_with(|c: char| c.is_alphabetic());
+                is_word && !is_flag && op(value.as_bytes()).is_ok()
             };
             values.peek().is_some() && values.all(is_op)
         };
@@ -326,16 +331,16 @@ fn number(field: &[u8], what: &str) -> Parse<u64> {
 fn op(field: &[u8]) -> Parse<Option<Op>> {
     let is = |words: &[&str]| words.iter().any(|word| field.eq_ignore_ascii_case(word.as_bytes()));
     let is_rwbs = |byte: &u8| b"RWDFNSMAE".contains(&byte.to_ascii_uppercase());
-    if is(&["r", "read", "get", "0", "28", "0x28", "88", "0x88"]) {
+    if is(&["r", "read", "get", "0", "false", "28", "0x28", "88", "0x88"]) {
         Ok(Some(Op::Read))
-    } else if is(&["w", "write", "set", "put", "1", "2a", "0x2a", "8a", "0x8a"]) {
+    } else if is(&["w", "write", "set", "put", "1", "true", "2a", "0x2a", "8a", "0x8a"]) {
         Ok(Some(Op::Write))
     } else if is(&["discard", "trim", "unmap", "flush", "fsync", "sync"]) {
         Ok(None)
     } else if (1..=6).contains(&field.len()) && field.iter().all(is_rwbs) {
         Ok(direction(&field.to_ascii_uppercase()))
     } else {
-        expected("op r, w, read, write, get, set, put, 0, 1, or rwbs as WS", field)
+        expected("op r, w, read, write, get, set, put, 0, 1, false, true, or rwbs as WS", field)
     }
 }
 

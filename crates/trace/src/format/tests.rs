@@ -272,7 +272,8 @@ fn csv_that_makes_no_sense_is_refused() {
         let error = message("csv", options, text);
         assert!(error.contains(part), "{error}");
     };
-    refused("", b"1,2,3\n", "name them by options as csv,time=1,id=2,size=3");
+    refused("", b"1,2,3\n", "describe them, counted from 1, as --format csv,time=1,space=2");
+    refused("", b"ts,disk,when\n1,2,3\n", "understood here is time=1,space=2)");
     refused("id=1,foo=2", b"1\n", "no option foo");
     refused("id=0", b"1\n", "a column from 1 to 1024");
     refused("id=99999999999", b"1\n", "a column from 1 to 1024");

@@ -159,6 +159,14 @@ pub(super) fn check_roles(roles: &[Role]) -> Result<Unit, String> {
     }
 }
 
+/// Columns as the options of the format describe them: `time=1,id=2`.
+pub(super) fn description(roles: &[Role]) -> String {
+    let described = roles.iter().enumerate();
+    let described = described
+        .filter_map(|(at, role)| role.option().map(|option| format!("{option}={}", at + 1)));
+    described.collect::<Vec<_>>().join(",")
+}
+
 /// Says which column of a header line seems to hold the direction or the device and is not
 /// understood, and how to describe it. `has_ops(column)` tells whether the column has values like
 /// `R` and `W`.
@@ -210,12 +218,9 @@ pub(super) fn misunderstood(
         Some(column) => (column, "tell reads from writes", Role::Op),
         None => (space()?, "name a device or a file", Role::Space),
     };
-    let described =
-        roles.iter().enumerate().map(|(at, &old)| if at == column { role } else { old });
-    let described = described
-        .enumerate()
-        .filter_map(|(at, role)| role.option().map(|option| format!("{option}={}", at + 1)));
-    let described = described.collect::<Vec<_>>().join(",");
+    let mut described = roles.to_vec();
+    described[column] = role;
+    let described = description(&described);
     let (number, name) = (column + 1, names[column].trim());
     let option = role.option().unwrap_or_default();
     Some(format!(

@@ -80,6 +80,10 @@ fn a_column_that_seems_to_matter_and_is_not_understood_is_refused() {
         let error = message("csv", "", text.as_bytes());
         assert!(error.contains(column) && error.contains(instead), "{error}");
     }
+    // A column of flags says nothing of reads and writes, unless its name does.
+    assert!(read("csv", "", b"time,id,cached\n1,8,true\n2,9,False\n").is_ok());
+    let (_, records, ..) = read("csv", "", b"time,id,is_write\n1,8,True\n2,9,False\n").unwrap();
+    assert_eq!([records[0].op, records[1].op], [Op::Write, Op::Read]);
     // Described columns are as described; so is a file that has what seems to be missing.
     assert!(read("csv", "time=1,id=3", b"time,table,id\n1,x,8\n").is_ok());
     assert!(read("csv", "", b"time,device,table,id\n1,a,x,8\n").is_ok());

@@ -1,4 +1,4 @@
-//! Numbers and commands as people read them, on a page and on a terminal.
+//! Numbers, sizes and words of a command as people read them, in messages, tables and pages.
 
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
