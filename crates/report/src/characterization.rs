@@ -155,7 +155,7 @@ fn facts(found: &Characterization) -> Vec<String> {
         let reads = requests.reads as f64 / requests.requests.max(1) as f64;
         facts.push(format!("{} reads", percent(reads)));
     }
-    facts.extend(requests.duration_s.map(|s| format!("{s:.0} s")));
+    facts.extend(requests.duration_s.map(|s| format!("over {s:.0} s")));
     facts.push(match &found.sampling {
         None => "figures are exact".into(),
         Some(sample) => format!(

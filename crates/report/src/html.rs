@@ -89,7 +89,7 @@ fn statements(out: &mut String, class: &str, heading: &str, all: &[Statement]) {
     for statement in all {
         let runs = statement.runs.iter().map(|run| format!("<code>{}</code>", escaped(run)));
         let runs = runs.collect::<String>();
-        let _ = writeln!(out, "<li><p>{}</p>{runs}</li>", escaped(&statement.text));
+        let _ = writeln!(out, "<li><p>{}</p>{runs}</li>", unbroken(&escaped(&statement.text)));
     }
     *out += "</ul>\n";
 }
@@ -106,7 +106,9 @@ fn caption(out: &mut String, title: &str, note: &str, hint: &str) {
 
 fn chart_place(out: &mut String, chart: &Chart, number: usize) {
     *out += "<figure class=\"chart\">\n";
-    caption(out, &chart.title, &chart.note, "Click a name to switch its curve.");
+    // Of two curves nobody wants to see one.
+    let hint = if chart.series.len() > 2 { "Click a name to switch its curve." } else { "" };
+    caption(out, &chart.title, &chart.note, hint);
     let _ = write!(out, "<div class=\"plot\" id=\"chart-{number}\"></div>\n</figure>\n");
 }
 
@@ -156,6 +158,13 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+/// No line begins with the unit of a number.
+fn unbroken(html: &str) -> String {
+    ["%", "KiB", "MiB", "GiB", "TiB"].iter().fold(html.to_owned(), |html, unit| {
+        html.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"))
+    })
 }
 
 /// JSON in an element of script: what could end it, or begin a comment, as escapes.
