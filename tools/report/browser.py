@@ -128,7 +128,7 @@ class Browser:
                   deviceScaleFactor=1, mobile=width < 600)
         self.events.clear()
         url = page if "://" in str(page) else Path(page).resolve().as_uri()
-        self.origin = url.split("/", 3)[:3]
+        self.origin = url.split("#")[0].split("/", 3)[:3]
         self.call("Page.navigate", url=url)
         self.wait("Page.loadEventFired")
 

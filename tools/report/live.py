@@ -3,6 +3,7 @@
 takes pictures of it. ADVICE, a file of JSON, stands for what the server would answer to /advice.
 
     live.py check URL [--token TOKEN] [--advice FILE]
+    live.py cuts URL
     live.py shoot URL STEM [--advice FILE] [--height N] [--volume NAME]
 """
 import argparse
@@ -80,8 +81,20 @@ def by_keyboard(browser):
     return {"reached": reached, "chosen": chosen, "focus": kept}
 
 
+def by_token(browser, options):
+    """Shows a wrong token, then types the right one; what the page said to the first."""
+    browser.show(options.url + "#token=0123456789abcdef-wrong", 1280, 900)
+    wait_for(browser, "!document.getElementById('door').hidden", "it does not ask for the token")
+    said = browser.value("document.getElementById('door-why').textContent")
+    browser.call("Input.insertText", text=options.token)
+    press(browser, "Enter", 13, "\r")
+    wait_for(browser, READY, "the token is not taken")
+    browser.call("Page.navigate", url="about:blank")
+    return said
+
+
 def check(browser, options):
-    found = {}
+    found = {"wrong": by_token(browser, options)} if options.token else {}
     url = options.url + (f"#token={options.token}" if options.token else "")
     for name, width in [("wide", 1280), ("narrow", 390)]:
         browser.show(url, width, 900)
@@ -96,12 +109,24 @@ def check(browser, options):
             wait_for(browser, "!document.getElementById('advice').hidden", "no advice")
         found[name] = browser.value(SEEN)
         found[name]["complaints"] = [
-            said for said in browser.complaints() if "/advice" not in said and "404" not in said]
+            said for said in browser.complaints() if "/advice" not in said and " 404 " not in said]
         if name == "wide":
             found["keyboard"] = by_keyboard(browser)
         browser.call("Page.navigate", url="about:blank")
     browser.show(options.url, 1280, 900, "dark")
     found["dark"] = browser.value("getComputedStyle(document.body).backgroundColor")
+    print(json.dumps(found))
+
+
+def cuts(browser, options):
+    """Says what the page says of its connection when that is cut, and when it is back."""
+    found = {"lost": [], "live": []}
+    browser.show(options.url, 1280, 900)
+    wait_for(browser, READY, "no figures")
+    for _ in range(2):
+        for state in ["lost", "live"]:
+            wait_for(browser, f"document.getElementById('link').className === '{state}'", f"is not {state}")
+            found[state].append(browser.value("document.getElementById('link').textContent"))
     print(json.dumps(found))
 
 
@@ -123,7 +148,7 @@ def shoot(browser, options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("work", choices=["check", "shoot"])
+    parser.add_argument("work", choices=["check", "cuts", "shoot"])
     parser.add_argument("url")
     parser.add_argument("stem", nargs="?")
     for name in ["--token", "--advice", "--volume"]:
@@ -134,7 +159,7 @@ def main():
     try:
         if options.advice:
             answer_for_advice(browser, options.advice)
-        (check if options.work == "check" else shoot)(browser, options)
+        {"check": check, "cuts": cuts, "shoot": shoot}[options.work](browser, options)
     finally:
         browser.end()
 

@@ -31,8 +31,8 @@ pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Erro
     page(uri, if named { "" } else { "/stats" }, token_file)
 }
 
-/// A page below the address of a server's HTTP listener.
-pub(crate) fn page(uri: &str, path: &str, token_file: Option<&Path>) -> Result<String, Error> {
+/// A page of a server's HTTP listener: `below` its address.
+pub(crate) fn page(uri: &str, below: &str, token_file: Option<&Path>) -> Result<String, Error> {
     let token = token_file.map(|path| {
         let text = fs::read_to_string(path);
         text.map_err(|error| Error::Work(format!("{}: {error}", path.display())))
@@ -45,11 +45,9 @@ pub(crate) fn page(uri: &str, path: &str, token_file: Option<&Path>) -> Result<S
             let socket = Socket(PathBuf::from(path));
             let agent = Agent::with_parts(config, socket, DefaultResolver::default());
             // Of the address only the page matters.
-            (agent, format!("http://127.0.0.1{path}"))
+            (agent, format!("http://127.0.0.1{below}"))
         }
-        None => {
-            (Agent::from(config), format!("{}{path}", uri.trim_end_matches('/')))
-        }
+        None => (Agent::from(config), format!("{}{below}", uri.trim_end_matches('/'))),
     };
     let failed = |error: ureq::Error| Error::Work(explain(uri, &error));
     let mut request = agent.get(&page);

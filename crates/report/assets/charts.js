@@ -4,6 +4,7 @@ const charts = (() => {
   const { light, dark, short, full } = units;
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const font = "12px system-ui, sans-serif";
+  const decades = Array.from({ length: 12 }, (_, power) => 10 ** power);
   const height = width => width < 500 ? 190 : 220;
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const hue = at => (scheme.matches ? dark : light)[at];
@@ -78,12 +79,12 @@ const charts = (() => {
         scales: {
           x: { time: true, range: (_, min, max) => [Math.min(from || min, (max || 1) - 30), max || 1] },
           y: log ? { distr: 3, range: (_, min, max) => min == null ? [10, 1e4] : [10 ** Math.floor(Math.log10(Math.max(min, 1))), 10 ** Math.ceil(Math.log10(Math.max(max, 10) * 1.01))] }
-            : { range: (_, min, max) => [0, Math.max(most(), max > 0 ? max * (most() ? 1 : 1.1) : 1)] },
+            : { range: (_, min, max) => [0, Math.max(most(), max > 0 ? max * (most() ? 1 : 1.1) : unit === "bytes" || unit === "flow" ? 2 ** 20 : 1)] },
         },
         axes: [
           axis({ space: 70 }),
           axis({ size: 72, values: (_, all) => all.map(v => v == null ? "" : short[unit](v)),
-            ...(log ? { filter: (_, all) => all.map(v => Math.abs(Math.log10(v) % 1) < 1e-9 ? v : null) } : {}),
+            ...(log ? { splits: (_, __, min, max) => decades.filter(v => v >= min && v <= max), filter: (_, all) => all } : {}),
             ...(unit === "bytes" || unit === "flow" ? { incrs: Array.from({ length: 60 }, (_, power) => 2 ** power) } : {}),
             ...(unit === "count" ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] } : {}) }),
         ],
@@ -171,6 +172,8 @@ const charts = (() => {
         legend: { live: true },
       }, [sizes, ...columns.map(ratios), ratios(today)], place);
       reachable(place);
+      const now = today.findIndex(cell => cell);
+      if (now >= 0) plot.setLegend({ idx: now }, false);
     }
     build();
     follow(place, () => plot);

@@ -165,6 +165,7 @@
       });
     });
     present.forEach(row => row.remove());
+    made.parentElement.hidden = !rows.length;
   }
 
   const or = (value, as) => value == null ? "-" : as(value);
@@ -210,7 +211,7 @@
         or(grown("bytes_read"), short.flow), or(grown("bytes_written"), short.flow), short.count(one.requests), short.count(one.delayed_requests)] };
     });
     table("clients", ["Client", "Volume", "#Requests", "#Read", "#Written", "#Requests so far", "#Delayed by limits"], rows);
-    byId("clients-note").textContent = plural(state.connections, "connection", "connections") + (rows.length < state.connections && chosen === null ? "; the busiest " + rows.length + " are shown." : ".");
+    byId("clients-note").textContent = chosen !== null ? (rows.length ? "The busiest connections of this volume." : "No connections of this volume are among the busiest.") : plural(state.connections, "connection", "connections") + (rows.length < state.connections ? "; the busiest " + rows.length + " are shown." : ".");
   }
 
   function held() {
@@ -223,6 +224,8 @@
       return { key: name, cells: [name, short.count(of.told_evictions), share(of.late, of.told_evictions), share(of.stale, of.told_evictions), short.count(of.held_by_others),
         short.count(of.contents_taken), short.count(of.contents_refused), of.believed_blocks ? short.bytes(of.believed_blocks * block) : "-", of.summaries ? percent(of.false_positives_ppm / 1e6) : "-"] };
     }));
+    byId("caches").closest("figure").hidden = !caches.length;
+    byId("known").closest("figure").hidden = !known.length;
     table("caches", ["Client", "Volume", "Tells evictions", "Policy", "#Size", "#Hit ratio", "#Late", "#Precision", "#Recall"], caches.map((one, at) => {
       const block = (state.volumes[one.volume] || {}).block_bytes || 0, tracked = one.tracking || {};
       return { key: one.volume + "\n" + one.client + "\n" + at, cells: [one.client, { text: one.volume, className: "words" }, one.tells_evictions ? "yes" : "no", or(one.policy, v => v),

@@ -49,7 +49,8 @@ mod tests {
         let scripts = FILES.iter().filter(|file| ["charts.js", "live.js"].contains(&file.name));
         for script in scripts {
             // Texts of the server become text, and never markup.
-            for part in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for part in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
                 assert!(!script.text.contains(part), "{}: {part}", script.name);
             }
         }

@@ -49,7 +49,7 @@ pub(crate) fn lines(
     let every = every.as_secs();
     add(Look::Soft, format!("undercroft top  {uri}  every {every} s  (q ends, arrows move)"));
     if let Some(why) = lost {
-        add(Look::Bad, format!("lost: {why}; trying again. The figures below are old."));
+        add(Look::Bad, format!("lost, trying again; the figures are old: {why}"));
     }
     let troubles: Vec<_> = figures.troubles().collect();
     match figures.volumes.len() {
@@ -245,7 +245,7 @@ mod tests {
         let every = Duration::from_secs(2);
         let all = lines(&Figures::default(), "unix:x", every, Some("refused"));
         assert_eq!(all[1].look, Look::Bad);
-        assert!(all[1].text.starts_with("lost: refused; trying again"), "{all:?}");
+        assert_eq!(all[1].text, "lost, trying again; the figures are old: refused");
         assert_eq!(all[2].text, "Healthy: 0 volumes served");
         assert_eq!(all[3].text, "Nothing was read.");
     }

@@ -200,3 +200,53 @@ impl AsyncWrite for Connection {
         self.bounded(context, |stream, context| stream.poll_shutdown(context))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A connection with room for few bytes, and its client.
+    fn connection(is_viewer: bool) -> (Connection, tokio::io::DuplexStream, Arc<Semaphore>) {
+        let (stream, client) = tokio::io::duplex(16);
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).try_acquire_owned().ok();
+        let (over, is_viewer) = (Box::pin(sleep(LASTS)), Arc::new(AtomicBool::new(is_viewer)));
+        let stream = Box::new(stream);
+        (Connection { stream, over, is_viewer, stalls: None, place }, client, places)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_viewer_lasts_while_it_reads() {
+        let (mut connection, mut client, places) = connection(true);
+        for _ in 0..60 {
+            sleep(STALLS / 2).await;
+            connection.write_all(&[1; 16]).await.unwrap();
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        }
+        assert_eq!(places.available_permits(), 1, "its place is given back");
+        // It does not read: what fits is taken, and then nothing for a while.
+        connection.write_all(&[1; 16]).await.unwrap();
+        let began = Instant::now();
+        let stalled = connection.write_all(&[1; 16]).await.unwrap_err();
+        assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
+        assert!((STALLS..STALLS * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_connections_end_in_time_whatever_they_do() {
+        let (mut connection, mut client, places) = connection(false);
+        let began = Instant::now();
+        let ended = loop {
+            sleep(Duration::from_secs(1)).await;
+            if let Err(error) = connection.write_all(&[1; 16]).await {
+                break error;
+            }
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        };
+        assert_eq!((ended.kind(), places.available_permits()), (io::ErrorKind::TimedOut, 0));
+        assert!((LASTS..LASTS * 2).contains(&began.elapsed()));
+    }
+}
