@@ -49,8 +49,8 @@ const GAUGES: [&str; 8] = [
     "dirty_age_s",
 ];
 
-/// Kinds of requests, with the sources of their slowest blocks. Of each: the number of requests, and
-/// median and 99th percentile in microseconds.
+/// Kinds of requests, with the sources of their slowest blocks. Of each: the number of requests,
+/// and median and 99th percentile in microseconds.
 const TIMES: [(&str, CommandKind, &[Source]); 5] = [
     ("read", CommandKind::Read, &[Source::Hit, Source::Joined, Source::Miss]),
     ("read_hit", CommandKind::Read, &[Source::Hit]),
