@@ -92,7 +92,7 @@ async fn figures_in_a_terminal_through_outages() {
         }
         let screen = terminal.tmux(&["capture-pane", "-p"]);
         let row = screen.lines().find(|line| line.starts_with("db ")).unwrap_or_default();
-        if row.contains('%') && row.contains('\u{2588}') && row.contains("KiB/s") {
+        if row.contains('%') && row.contains('\u{2588}') && row.contains("iB/s") {
             break screen;
         }
         assert!(Instant::now() < deadline, "{screen}");
