@@ -35,7 +35,7 @@ cat "$ready"
 cat <<EOF
   try, in a second terminal, in this folder:
           $undercroft replay $trace --to $volume --l1 32MiB:lru
-          $undercroft stats http://$http
+          $undercroft top http://$http
           $undercroft simulate $trace --l1 32MiB:lru --l2 64MiB:mq
           nbdinfo $volume
           nbdcopy README.md $volume

@@ -57,6 +57,10 @@ tools() {
     [ -e /usr/include/libaio.h ] || echo libaio-dev
     [ -e /usr/include/liburing.h ] || echo liburing-dev
     have curl || echo curl
+    # `undercroft top` is looked at in a terminal of its own.
+    have tmux || echo tmux
+    # Alert rules are checked by the program that reads them.
+    have promtool || echo prometheus
     # Databases, as clients that nobody changes.
     have mariadbd || echo mariadb-server-core
     have mariadb-check || echo mariadb-client-core

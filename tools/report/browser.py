@@ -17,14 +17,16 @@ from pathlib import Path
 
 PATIENCE_S = 60
 
-# What a page that works looks like, as a function of the page itself.
-LOOK = """(() => {
-  const painted = canvas => {
+# How many colours a canvas has.
+PAINTED = """const painted = canvas => {
     const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     const seen = new Set();
     for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) seen.add((data[i] >> 4) * 256 + (data[i + 1] >> 4) * 16 + (data[i + 2] >> 4));
     return seen.size;
-  };
+  };"""
+
+# What a page that works looks like, as a function of the page itself.
+LOOK = "(() => {" + PAINTED + """
   const sorted = [...document.querySelectorAll("figure.table table")].map(table => {
     const numbers = [...table.tHead.rows[0].cells].findIndex(head => head.classList.contains("number"));
     const column = Math.max(numbers, 0);
@@ -125,14 +127,17 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)
         self.events.clear()
-        self.call("Page.navigate", url=Path(page).resolve().as_uri())
+        url = page if "://" in str(page) else Path(page).resolve().as_uri()
+        self.origin = url.split("#")[0].split("/", 3)[:3]
+        self.call("Page.navigate", url=url)
         self.wait("Page.loadEventFired")
 
     def value(self, expression):
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
+                          awaitPromise=True)
         if "exceptionDetails" in found:
             raise RuntimeError(json.dumps(found["exceptionDetails"]))
-        return found["result"]["value"]
+        return found["result"].get("value")
 
     def complaints(self):
         """Errors of the page, and what it asked of the network."""
@@ -147,7 +152,7 @@ class Browser:
                 said.append("log: " + params["entry"]["text"])
             elif method == "Network.requestWillBeSent":
                 url = params["request"]["url"]
-                if not url.startswith(("file:", "data:")):
+                if not url.startswith(("file:", "data:")) and url.split("/", 3)[:3] != self.origin:
                     said.append("request: " + url)
         return said
 
@@ -216,4 +221,5 @@ def main():
         browser.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

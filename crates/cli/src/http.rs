@@ -27,6 +27,12 @@ pub(crate) fn is_http(uri: &str) -> bool {
 /// The counters of a server in JSON: from `http://HOST:PORT`, `unix:PATH`, or from the page that an
 /// `http://` address names.
 pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Error> {
+    let named = uri.starts_with("http://") && uri.trim_end_matches('/').matches('/').count() > 2;
+    page(uri, if named { "" } else { "/stats" }, token_file)
+}
+
+/// A page of a server's HTTP listener: `below` its address.
+pub(crate) fn page(uri: &str, below: &str, token_file: Option<&Path>) -> Result<String, Error> {
     let token = token_file.map(|path| {
         let text = fs::read_to_string(path);
         text.map_err(|error| Error::Work(format!("{}: {error}", path.display())))
@@ -39,13 +45,9 @@ pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Erro
             let socket = Socket(PathBuf::from(path));
             let agent = Agent::with_parts(config, socket, DefaultResolver::default());
             // Of the address only the page matters.
-            (agent, "http://127.0.0.1/stats".to_owned())
+            (agent, format!("http://127.0.0.1{below}"))
         }
-        None => {
-            let base = uri.trim_end_matches('/');
-            let page = if base.matches('/').count() > 2 { "" } else { "/stats" };
-            (Agent::from(config), format!("{base}{page}"))
-        }
+        None => (Agent::from(config), format!("{}{below}", uri.trim_end_matches('/'))),
     };
     let failed = |error: ureq::Error| Error::Work(explain(uri, &error));
     let mut request = agent.get(&page);

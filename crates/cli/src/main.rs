@@ -18,9 +18,11 @@ mod lowest;
 mod progress;
 mod requests;
 mod service;
+mod status;
 mod table;
 mod timed;
 mod tls;
+mod top;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,8 @@ enum Command {
     Unwritten(command::unwritten::Command),
     /// The counters of a running server
     Stats(command::stats::Args),
+    /// The figures of a running server, live in a terminal
+    Top(command::top::Args),
     /// Change a volume of a running server: size of its cache, policy, placement, limits
     Set(command::set::Args),
     /// Put load on a running server
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => command::attach::run(&args),
         Command::Unwritten(command) => command::unwritten::run(&command),
         Command::Stats(args) => command::stats::run(&args),
+        Command::Top(args) => command::top::run(&args),
         Command::Set(args) => command::set::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),

@@ -5,10 +5,11 @@ use std::fmt::Write;
 
 use crate::page::{Cell, Chart, Page, Section, Statement, Table};
 
-const STYLE: &str = include_str!("../assets/page.css");
+pub(crate) const STYLE: &str = include_str!("../assets/page.css");
 const SCRIPT: &str = include_str!("../assets/page.js");
-const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
-const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
+pub(crate) const UNITS: &str = include_str!("../assets/units.js");
+pub(crate) const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
+pub(crate) const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
 
 /// What a page may load: its own script and style, and nothing by the network.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
@@ -50,7 +51,7 @@ impl Page {
         let _ = write!(
             out,
             "<script type=\"application/json\" id=\"charts\">{data}</script>\n\
-             <script>{UPLOT}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+             <script>{UPLOT}</script>\n<script>{UNITS}{SCRIPT}</script>\n</body>\n</html>\n"
         );
         out
     }

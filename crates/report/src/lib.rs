@@ -4,7 +4,8 @@
 //! A page is made from the JSON that `sweep`, `characterize` and `advise` write, so one that was
 //! kept can be shown later. `page.rs` is what a page consists of, `html.rs` writes it, and one file
 //! for each kind of JSON says what of it is shown. The script and the style are in `assets`; a page
-//! needs no network, and forbids itself any.
+//! needs no network, and forbids itself any. `live.rs` has the files of a server's live page, which
+//! shares style and curves with the others.
 //!
 //! ```
 //! let found = serde_json::json!([{
@@ -23,6 +24,7 @@
 mod advice;
 mod characterization;
 mod html;
+pub mod live;
 mod page;
 mod sweep;
 

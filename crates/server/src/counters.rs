@@ -133,6 +133,12 @@ named_stats! {
     counter staged;
     /// Reads served from the staging area.
     counter staged_hits;
+    /// Read hits of blocks that a client had sent.
+    counter demoted_hits;
+    /// Read hits of blocks that had been read back.
+    counter reloaded_hits;
+    /// Read hits of blocks that had been placed from the staging area.
+    counter restaged_hits;
     /// Evicted blocks that were not worth a reload.
     counter skipped;
     /// Demotions whose data the client must have had as the store has it.
@@ -394,6 +400,10 @@ pub struct Stats {
     pub capacity_blocks: u64,
     /// Blocks resident now whose data have not been read again since a warm restart.
     pub unloaded: u64,
+    /// Blocks with an operation in progress now, or a change that is being written out.
+    pub in_progress: u64,
+    /// Those of them that wait for a free frame.
+    pub starved: u64,
     /// Blocks that are dirty now.
     pub dirty: u64,
     /// Seconds since the oldest change that the store does not have; 0 if it has all. Of several
@@ -465,6 +475,8 @@ impl Stats {
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
         self.unloaded += other.unloaded;
+        self.in_progress += other.in_progress;
+        self.starved += other.starved;
         self.dirty += other.dirty;
         self.dirty_age_s = self.dirty_age_s.max(other.dirty_age_s);
         if let Some(other) = &other.cooperation {

@@ -18,6 +18,54 @@ impl Default for Histogram {
     }
 }
 
+/// The counts of a histogram at some time, or of the durations between two times.
+#[derive(Clone)]
+pub(crate) struct BucketCounts(Box<[u64; BUCKETS]>);
+
+impl Default for BucketCounts {
+    fn default() -> Self {
+        Self(Box::new([0; BUCKETS]))
+    }
+}
+
+impl BucketCounts {
+    /// Adds the counts of another histogram.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&*other.0).for_each(|(own, other)| *own += other);
+    }
+
+    /// What was counted since an earlier time.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut counts = self.clone();
+        let pairs = counts.0.iter_mut().zip(&*earlier.0);
+        pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
+        counts
+    }
+
+    /// Number of durations counted.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The non-empty buckets: upper bound in nanoseconds (exclusive), and count.
+    fn filled(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.0.iter().copied().enumerate();
+        all.filter(|&(_, count)| count > 0).map(|(bucket, count)| (upper_ns(bucket), count))
+    }
+
+    /// An upper bound, at most a quarter too large, of the `q` quantile (0 to 1) in nanoseconds; 0
+    /// if nothing was counted.
+    pub(crate) fn quantile_ns(&self, q: f64) -> u64 {
+        let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        let mut reached = self.filled().skip_while(|&(_, count)| {
+            seen += count;
+            seen < wanted
+        });
+        reached.next().map_or(0, |(upper, _)| upper)
+    }
+}
+
 /// The bucket of a duration: below 4 ns one bucket per nanosecond, then by the two bits after the
 /// leading one.
 fn bucket(ns: u64) -> usize {
@@ -46,6 +94,14 @@ impl Histogram {
         self.sum_ns.fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
     }
 
+    /// The counts so far.
+    pub(crate) fn counts(&self) -> BucketCounts {
+        let mut counts = BucketCounts::default();
+        let pairs = counts.0.iter_mut().zip(&self.buckets);
+        pairs.for_each(|(count, bucket)| *count = bucket.load(Ordering::Relaxed));
+        counts
+    }
+
     /// Number of durations counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
@@ -58,24 +114,13 @@ impl Histogram {
 
     /// The non-empty buckets: upper bound in nanoseconds (exclusive), and count.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
-        let counts = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).enumerate();
-        counts.filter(|&(_, count)| count > 0).map(|(b, count)| (upper_ns(b), count)).collect()
+        self.counts().filled().collect()
     }
 
     /// An upper bound, at most a quarter too large, of the `q` quantile (0 to 1) in nanoseconds; 0
     /// if nothing was counted.
     pub fn quantile_ns(&self, q: f64) -> u64 {
-        let buckets = self.buckets();
-        let total: u64 = buckets.iter().map(|&(_, count)| count).sum();
-        let wanted = (q.clamp(0.0, 1.0) * total as f64).ceil() as u64;
-        let mut seen = 0;
-        for &(upper, count) in &buckets {
-            seen += count;
-            if seen >= wanted {
-                return upper;
-            }
-        }
-        0
+        self.counts().quantile_ns(q)
     }
 }
 
@@ -102,6 +147,15 @@ mod tests {
         }
         assert_eq!(histogram.count(), 1000);
         assert_eq!(histogram.sum_ns(), 500_500_000);
+        let before = histogram.counts();
+        histogram.record(Duration::from_secs(1), 2);
+        let since = histogram.counts().since(&before);
+        assert_eq!((since.count(), before.count()), (2, 1000));
+        assert!((1_000_000_000..1_250_000_002).contains(&since.quantile_ns(0.01)));
+        assert_eq!(before.since(&histogram.counts()).quantile_ns(0.5), 0);
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_micros(1), 1);
+        (2..=1000).for_each(|us| histogram.record(Duration::from_micros(us), 1));
         for (q, exact) in [(0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
             let bound = histogram.quantile_ns(q);
             assert!(bound >= exact && bound <= exact * 5 / 4 + 1, "{q}: {bound}");

@@ -15,5 +15,6 @@ pub(crate) mod set;
 pub(crate) mod simulate;
 pub(crate) mod stats;
 pub(crate) mod sweep;
+pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod unwritten;

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     /// Parts of each cache with a policy and a lock of their own [default: 1]
     #[arg(long, value_name = "N", help_heading = "Cache")]
     shards: Option<u32>,
-    /// Serve /stats, /metrics and /healthz here, as 127.0.0.1:10880 or unix:PATH [default: nowhere]
+    /// Serve the live page, /stats, /metrics and /healthz here, as 127.0.0.1:10880 or unix:PATH
+    /// [default: nowhere]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
     /// The pages demand what is in this file, as `Authorization: Bearer ...` [default: nothing]
@@ -321,9 +322,9 @@ fn describe_http(
     match address {
         None => {}
         Some(Address::Tcp(host)) => {
-            writeln!(out, "  live    http://{host}/stats  metrics http://{host}/metrics{token}")?;
+            writeln!(out, "  live    http://{host}/  metrics http://{host}/metrics{token}")?;
         }
-        Some(unix) => writeln!(out, "  live    {unix}  /stats /metrics /healthz{token}")?,
+        Some(unix) => writeln!(out, "  live    {unix}  / /stats /metrics /healthz{token}")?,
     }
     Ok(())
 }

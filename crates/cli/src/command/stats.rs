@@ -1,26 +1,18 @@
 //! `undercroft stats`: the counters of a running server.
 
 use std::io::{IsTerminal, Write, stdout};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::http;
+use crate::status::{StatusOptions, volumes as each};
 use crate::table::{Table, bytes, count, percent};
-use crate::tls::TlsOptions;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// http://HOST:PORT or unix:PATH of a server's HTTP listener, or any NBD URI of one of its
-    /// volumes
-    uri: String,
-    /// What is in the http-token-file of the server, if it demands that
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
     #[command(flatten)]
-    tls: TlsOptions,
+    server: StatusOptions,
     /// Print the JSON as the server gives it
     #[arg(long)]
     json: bool,
@@ -54,22 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 /// Asks the server once, and prints what it says.
 fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
-    let text = if http::is_http(&args.uri) {
-        args.tls.client(None)?;
-        http::stats(&args.uri, args.token_file.as_deref())?
-    } else {
-        if args.token_file.is_some() {
-            let why = "--token-file is for http://HOST:PORT and unix:PATH";
-            return Err(Error::Usage(why.to_owned()));
-        }
-        let uri = args.uri.parse().map_err(|error| {
-            Error::Usage(format!("{error}; or http://HOST:PORT or unix:PATH of its HTTP listener"))
-        })?;
-        let options = args.tls.client(Some(&uri))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(undercroft_server::status_over_nbd(&uri, &options)).map_err(Error::Work)?
-    };
-    let stats: Value = serde_json::from_str(&text)?;
+    let stats = args.server.stats()?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
         return Ok(());
@@ -315,14 +292,6 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         }
     }
     table.print_if_filled(out, 1)
-}
-
-/// The volumes, in the order of the configuration.
-fn each(stats: &Value) -> Vec<(&str, &Value)> {
-    let volumes = stats["volumes"].as_object().into_iter().flatten();
-    let mut all: Vec<_> = volumes.map(|(name, volume)| (name.as_str(), volume)).collect();
-    all.sort_by_key(|(_, volume)| volume["position"].as_u64().unwrap_or(u64::MAX));
-    all
 }
 
 fn number(value: &Value) -> String {

@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nbd", &["frames", "random", "text"]),
     ("hints", &["cache", "nbd", "random"]),
     ("tracker", &["cache", "hints", "nbd", "random"]),
-    ("server", &["cache", "frames", "hints", "nbd", "random", "store", "text", "trace"]),
+    ("server", &["cache", "frames", "hints", "nbd", "random", "report", "store", "text", "trace"]),
     ("client", &["cache", "hints", "nbd", "random"]),
     ("tools", &["cache", "client", "hints", "nbd", "random", "server", "sim", "trace"]),
     ("preload", &["cache", "hints", "nbd", "random", "tracker"]),

@@ -27,7 +27,7 @@ fn what_would_be_served_is_said_and_nothing_is_made() {
         "  volume  there  1 MiB  file:there.img  write-through  read-only\n",
         "  volume  far  size of its store  nbd://no.such.host.invalid/x  write-through\n",
         "nbd://no.such.host.invalid/x was not looked at",
-        "http://127.0.0.1:10880/stats",
+        "live    http://127.0.0.1:10880/  metrics",
     ] {
         assert!(said.contains(part), "no '{part}' in {said}");
     }

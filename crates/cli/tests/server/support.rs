@@ -204,7 +204,7 @@ impl Server {
     pub(crate) fn http(&self) -> String {
         let live = self.announced.lines().find(|line| line.starts_with("  live ")).unwrap();
         let url = live.split_whitespace().nth(1).unwrap();
-        url.strip_suffix("/stats").unwrap_or(url).to_owned()
+        url.trim_end_matches('/').to_owned()
     }
 
     /// Body of a page.

@@ -1,7 +1,9 @@
 //! Counters and health over HTTP, for people, scripts and Prometheus. `http/bounds.rs` limits the
-//! number and the duration of connections; `http/token.rs` has the token that the pages may demand.
+//! number and the duration of connections; `http/token.rs` has the token that the pages may demand;
+//! `http/events.rs` is the live page.
 
 pub(crate) mod bounds;
+mod events;
 pub(crate) mod token;
 
 use axum::Router;
@@ -13,9 +15,11 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 use self::bounds::{Bounded, Client, Socket};
+use self::events::Watched;
 use self::token::Token;
 use super::absent::Absent;
 use super::exports::ExportEntry;
+use super::live::Live;
 use super::metrics::{self, About};
 
 /// Serves until `stop` becomes true.
@@ -25,9 +29,17 @@ pub(crate) async fn serve(
     token: Token,
     mut stop: watch::Receiver<bool>,
 ) {
-    let door = middleware::from_fn_with_state((about.clone(), token), admit);
+    let live = Live::new();
+    let sampled = {
+        let (live, about, stop) = (live.clone(), about.clone(), stop.clone());
+        tokio::spawn(async move { live.sample(about, stop).await })
+    };
+    let door = middleware::from_fn_with_state((about.clone(), token.clone()), admit);
+    let watched = Watched { live, token, stop: stop.clone() };
     let pages = Router::new()
-        .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
+        .route("/", get(events::page))
+        .route("/live/{file}", get(events::file))
+        .route("/events", get(events::events).with_state(watched))
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
@@ -44,19 +56,20 @@ pub(crate) async fn serve(
     {
         tracing::warn!("http: {error}");
     }
+    sampled.abort();
 }
 
 /// Gives a page to those that show the token. Others learn no more than whether all is well.
 async fn admit(
     State((about, token)): State<(About, Token)>,
-    ConnectInfo(Client(peer)): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Response {
-    if token.is_shown(request.headers()) {
+    let page = request.uri().path();
+    if token.is_shown(request.headers()) || events::is_of_the_page(page, request.headers()) {
         return next.run(request).await;
     }
-    let page = request.uri().path();
     if page == "/healthz" {
         return match health(State(about)).await.status() {
             StatusCode::OK => "ok\n".into_response(),
@@ -65,7 +78,7 @@ async fn admit(
     }
     let has_token = request.headers().contains_key(header::AUTHORIZATION);
     let why = if has_token { "not the token" } else { "no token" };
-    about.server.log_refusal(&peer, &format!("http {page}"), why);
+    about.server.log_refusal(&client.peer, &format!("http {page}"), why);
     let help = "the page demands what is in the server's http-token-file, as `Authorization: \
                 Bearer TOKEN`; `undercroft stats` sends it with --token-file FILE\n";
     (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], help).into_response()
@@ -114,11 +127,11 @@ async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> 
     }
 }
 
-fn not_served(absent: &Absent) -> String {
+pub(super) fn not_served(absent: &Absent) -> String {
     format!("not served yet: {}", absent.why())
 }
 
-fn trouble(entry: &ExportEntry) -> Option<String> {
+pub(super) fn trouble(entry: &ExportEntry) -> Option<String> {
     let volume = entry.volume();
     if volume.is_closing() { Some("shutting down".to_owned()) } else { volume.trouble() }
 }

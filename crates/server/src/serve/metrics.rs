@@ -84,7 +84,8 @@ fn numbers(stats: &Stats) -> Map<String, Value> {
     numbers
 }
 
-/// For each operation and source that occurred: count, median and 99th percentile in microseconds.
+/// For each operation and source that occurred: count; and in microseconds the sum, the median and
+/// the 99th percentile.
 fn latencies(entry: &ExportEntry) -> Value {
     let mut all = Map::new();
     for CommandInfo { kind, name, .. } in &COMMANDS {
@@ -95,7 +96,12 @@ fn latencies(entry: &ExportEntry) -> Value {
                 let at = |q| histogram.quantile_ns(q) as f64 / 1e3;
                 sources.insert(
                     source_name.into(),
-                    json!({ "count": histogram.count(), "p50": at(0.5), "p99": at(0.99) }),
+                    json!({
+                        "count": histogram.count(),
+                        "total": histogram.sum_ns() as f64 / 1e3,
+                        "p50": at(0.5),
+                        "p99": at(0.99),
+                    }),
                 );
             }
         }
@@ -178,7 +184,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 28] = numbers! {
+static NUMBERS: [Number; 30] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -204,6 +210,8 @@ static NUMBERS: [Number; 28] = numbers! {
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
+    gauge in_progress "Blocks with an operation in progress, or a change that is being written out";
+    gauge starved "Blocks whose operation waits for a free frame";
     gauge dirty "Blocks that the store does not have yet";
     gauge dirty_age_s "Seconds since the oldest change that the store does not have";
     gauge store_up "1 while the store answers all kinds of requests, otherwise 0";

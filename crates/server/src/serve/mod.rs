@@ -14,6 +14,7 @@ mod hint_session;
 mod http;
 mod level_answers;
 mod listeners;
+mod live;
 mod memory_limit;
 mod metrics;
 mod rate_limit;

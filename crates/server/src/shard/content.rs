@@ -100,6 +100,21 @@ pub(crate) struct Slot {
     /// Whether the block is resident since a restart and its data have not been read yet
     /// (`restore.rs`).
     pub(crate) unloaded: bool,
+    pub(crate) origin: Origin,
+}
+
+/// Why a block is resident, for the counts of hits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It was read, written or prefetched.
+    #[default]
+    Used,
+    /// A client that evicted it sent it.
+    Demoted,
+    /// A client evicted it, and it was read back.
+    Reloaded,
+    /// A client evicted it, and it was in the staging area.
+    Staged,
 }
 
 /// A block with operations in progress, resident or not.

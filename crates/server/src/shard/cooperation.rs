@@ -10,7 +10,7 @@ use crate::counters::CooperationStats;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
 use crate::shard::awaited::Awaited;
-use crate::shard::content::Content;
+use crate::shard::content::{Content, Origin};
 use crate::shard::digests::Refusal;
 use crate::shard::staged::Staged;
 
@@ -55,6 +55,16 @@ impl Cooperation {
             staged: Staged::default(),
             awaited: Awaited::new(capacity),
             counters: CooperationStats::default(),
+        }
+    }
+
+    /// Counts a read hit by why its block is resident.
+    pub(crate) fn count_hit(&mut self, origin: Origin) {
+        match origin {
+            Origin::Used => {}
+            Origin::Demoted => self.counters.demoted_hits += 1,
+            Origin::Reloaded => self.counters.reloaded_hits += 1,
+            Origin::Staged => self.counters.restaged_hits += 1,
         }
     }
 

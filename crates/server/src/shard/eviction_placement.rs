@@ -20,7 +20,7 @@ use crate::answer::Failed;
 use crate::clock;
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
-use crate::shard::content::{Content, Memory};
+use crate::shard::content::{Content, Memory, Origin};
 use crate::shard::cooperation::{Fate, Reloading};
 use crate::shard::{Effects, Shard};
 
@@ -140,6 +140,10 @@ impl Shard {
         let slot = self.cache.arrived(block, way)?;
         self.leave_evicted(fx);
         self.enter(block, slot);
+        self.slots[slot as usize].origin = match way {
+            WayDown::Demote => Origin::Demoted,
+            WayDown::Reload => Origin::Reloaded,
+        };
         Some(slot)
     }
 
@@ -190,6 +194,7 @@ impl Shard {
 
     /// Fills the slot of a block with its staged data.
     pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
+        self.slots[slot as usize].origin = Origin::Staged;
         let data = self.staged(block);
         if let Some(coop) = self.coop.as_deref_mut() {
             coop.staged.remove(block);

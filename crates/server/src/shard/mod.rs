@@ -47,7 +47,7 @@ use undercroft_nbd::Piece;
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
-use crate::shard::content::{Active, Content, Memory, Running, Slot};
+use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digest, Digests};
 use crate::shard::dirty::DirtySet;
@@ -335,11 +335,13 @@ impl Shard {
         let is_whole = span == (0, self.geometry.len(block));
         let request = Request { block, is_write: false, is_whole, is_streamed, asker };
         let referred = self.reference(request);
+        let mut origin = Origin::Used;
         let piece = match referred {
             Referred { hit: false, .. } => None,
             // Taken before the block leaves its slot; from now on the client has it.
             Referred { before: Some(frame), .. } => {
                 let slot = &self.slots[frame as usize];
+                origin = slot.origin;
                 let is_quiet = !slot.active && !self.ranges.cover(block);
                 let piece = slot.state.content.sendable(span.0, span.1);
                 piece.filter(|_| is_quiet)
@@ -352,7 +354,8 @@ impl Shard {
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
-        if self.coop.is_some() {
+        if let Some(coop) = self.coop.as_deref_mut() {
+            coop.count_hit(origin);
             self.noted_read(block, fx);
         }
         match piece {
@@ -492,7 +495,8 @@ impl Shard {
                 if let Some(number) = state.dirty {
                     self.dirty.has_slot(number);
                 }
-                *slot = Slot { state: std::mem::take(state), ..Slot::default() };
+                let origin = slot.origin;
+                *slot = Slot { state: std::mem::take(state), origin, ..Slot::default() };
                 self.active.remove(&block);
                 self.set_digest_of_slot(frame, digest);
             }

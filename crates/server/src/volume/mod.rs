@@ -307,6 +307,8 @@ impl Volume {
                 stats.movement.get_or_insert_default().sum(&counted);
             }
             stats.unloaded += u64::from(shard.unloaded);
+            stats.in_progress += shard.active.len() as u64;
+            stats.starved += shard.starved.len() as u64;
             stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
             let oldest = shard.dirty.oldest_change();
             let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());

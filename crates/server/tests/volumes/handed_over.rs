@@ -459,3 +459,37 @@ async fn staged_data_does_not_outlive_a_range() {
     settle().await;
     check(&volume, &store, block, &whole(0), "a block that was zeroed").await;
 }
+
+/// The page of a running server tells what hints are worth: how the blocks came that hits found.
+#[tokio::test]
+async fn hits_are_counted_by_how_their_blocks_came() {
+    let (store, mut config) = (store(), of("eviction,on-hit=keep,staging=8"));
+    config.write = Write::Through;
+    config.reload_at_once = true;
+    let volume = open(config, &store);
+    let evict = |block| {
+        let (runs, flags) = (vec![BlockRun::new(block, 1).unwrap()], EvictFlags::default());
+        Hint::Evict { age_us: 0, sequence: block as u32, flags, runs }
+    };
+    for block in [1, 2] {
+        read_as(&volume, NAMELESS, block).await;
+    }
+    write_as(&volume, NAMELESS, 3, 0, whole(3)).await.unwrap();
+    settle().await;
+    let data = Bytes::from(whole(first(1)));
+    let handed_over = Hint::Demote { block: 1, rides: false, data };
+    say(&volume, NAMELESS, vec![handed_over, evict(2), evict(3)]);
+    settle().await;
+    let counts = || volume.stats().cooperation.unwrap();
+    let hits = |c: undercroft_server::CooperationStats| {
+        [c.demoted_hits, c.reloaded_hits, c.restaged_hits, c.staged_hits]
+    };
+    assert_eq!((hits(counts()), counts().staged), ([0; 4], 1));
+    // Each once, and again what is kept: it stays what it was.
+    for block in [1, 2, 3, 1] {
+        read_as(&volume, OTHER, block).await;
+    }
+    assert_eq!(hits(counts()), [2, 1, 1, 0]);
+    assert_eq!(volume.stats().read_hits, 4);
+    volume.validate().unwrap();
+}

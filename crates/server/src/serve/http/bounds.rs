@@ -1,11 +1,15 @@
 //! Limits the connections of the HTTP listener: their number, and the duration of each, whatever
 //! its client does. So the listener needs only a few of the file descriptors, which are meant for
 //! the clients of volumes.
+//!
+//! A connection that carries events lasts as long as its client reads them. It has its place among
+//! the viewers, whose number is limited too, and gives back its place among the others.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,6 +26,9 @@ pub(crate) const CONNECTIONS: usize = 64;
 
 /// Longest duration of a connection, including requests and answers.
 const LASTS: Duration = Duration::from_secs(10);
+
+/// Longest time that a client of events may take no byte, although some wait for it.
+const STALLS: Duration = Duration::from_secs(10);
 
 /// Pause after accepting a connection failed, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,11 +69,23 @@ impl Bounded {
 
 /// The client of a connection.
 #[derive(Clone)]
-pub(super) struct Client(pub(super) Peer);
+pub(super) struct Client {
+    pub(super) peer: Peer,
+    /// Whether the connection carries events; once set it stays so.
+    is_viewer: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// The connection carries events from now on: it lasts as long as they are read.
+    pub(super) fn views(&self) {
+        self.is_viewer.store(true, Ordering::Relaxed);
+    }
+}
 
 impl Connected<IncomingStream<'_, Bounded>> for Client {
     fn connect_info(stream: IncomingStream<'_, Bounded>) -> Client {
-        Client(stream.remote_addr().clone())
+        let (peer, is_viewer) = (stream.remote_addr().clone(), &stream.io().is_viewer);
+        Client { peer, is_viewer: Arc::clone(is_viewer) }
     }
 }
 
@@ -80,7 +99,8 @@ impl axum::serve::Listener for Bounded {
             match self.socket.accept().await {
                 Ok((stream, peer)) => {
                     let over = Box::pin(sleep(LASTS));
-                    return (Connection { stream, over, _place: place }, peer);
+                    let (is_viewer, stalls) = (Arc::default(), None);
+                    return (Connection { stream, over, is_viewer, stalls, place }, peer);
                 }
                 // The client has disconnected again.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -97,12 +117,15 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that fails when its time is over.
+/// A connection that fails when its time is over, or, of a viewer, when that does not read.
 pub(super) struct Connection {
     stream: Box<dyn Transport>,
     over: Pin<Box<Sleep>>,
-    /// Its share of the limit on connections.
-    _place: Option<OwnedSemaphorePermit>,
+    is_viewer: Arc<AtomicBool>,
+    /// Until when a viewer must have read something, while something waits for it.
+    stalls: Option<Pin<Box<Sleep>>>,
+    /// Its share of the limit on connections, unless it is a viewer's.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
@@ -111,10 +134,30 @@ impl Connection {
         context: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut dyn Transport>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if self.over.as_mut().poll(context).is_ready() {
+        if self.is_viewer.load(Ordering::Relaxed) {
+            self.place = None;
+        } else if self.over.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         poll(Pin::new(&mut *self.stream), context)
+    }
+
+    /// Sends something, or fails for a viewer that has not read for too long.
+    fn send<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut dyn Transport>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let sent = self.bounded(context, poll);
+        if sent.is_ready() {
+            self.stalls = None;
+        } else if self.is_viewer.load(Ordering::Relaxed) {
+            let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(STALLS)));
+            if stalls.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        sent
     }
 }
 
@@ -134,7 +177,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.bounded(context, |stream, context| stream.poll_write(context, bytes))
+        self.send(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -142,7 +185,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.bounded(context, |stream, context| stream.poll_write_vectored(context, pieces))
+        self.send(context, |stream, context| stream.poll_write_vectored(context, pieces))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -155,5 +198,55 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.bounded(context, |stream, context| stream.poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A connection with room for few bytes, and its client.
+    fn connection(is_viewer: bool) -> (Connection, tokio::io::DuplexStream, Arc<Semaphore>) {
+        let (stream, client) = tokio::io::duplex(16);
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).try_acquire_owned().ok();
+        let (over, is_viewer) = (Box::pin(sleep(LASTS)), Arc::new(AtomicBool::new(is_viewer)));
+        let stream = Box::new(stream);
+        (Connection { stream, over, is_viewer, stalls: None, place }, client, places)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_viewer_lasts_while_it_reads() {
+        let (mut connection, mut client, places) = connection(true);
+        for _ in 0..60 {
+            sleep(STALLS / 2).await;
+            connection.write_all(&[1; 16]).await.unwrap();
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        }
+        assert_eq!(places.available_permits(), 1, "its place is given back");
+        // It does not read: what fits is taken, and then nothing for a while.
+        connection.write_all(&[1; 16]).await.unwrap();
+        let began = Instant::now();
+        let stalled = connection.write_all(&[1; 16]).await.unwrap_err();
+        assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
+        assert!((STALLS..STALLS * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_connections_end_in_time_whatever_they_do() {
+        let (mut connection, mut client, places) = connection(false);
+        let began = Instant::now();
+        let ended = loop {
+            sleep(Duration::from_secs(1)).await;
+            if let Err(error) = connection.write_all(&[1; 16]).await {
+                break error;
+            }
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        };
+        assert_eq!((ended.kind(), places.available_permits()), (io::ErrorKind::TimedOut, 0));
+        assert!((LASTS..LASTS * 2).contains(&began.elapsed()));
     }
 }

@@ -1,0 +1,252 @@
+//! How the figures of `undercroft top` look: lines of text, the answer first. A terminal and a file
+//! get the same lines.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::figures::{ClientFigures, Figures, Sources, VolumeFigures};
+use crate::table::{Table, bytes, count, percent, wrapped};
+
+/// Clients that are shown.
+const CLIENTS: usize = 20;
+
+/// Steps of a small curve, from nothing to all.
+const STEPS: [char; 9] = [
+    ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
+    '\u{2588}',
+];
+
+/// Columns of a small curve.
+const WIDTH: usize = 20;
+
+/// How a line stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Plain,
+    Strong,
+    Soft,
+    Bad,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) look: Look,
+}
+
+/// All lines. `lost`: why the server does not answer at present.
+pub(crate) fn lines(
+    figures: &Figures,
+    uri: &str,
+    every: Duration,
+    lost: Option<&str>,
+) -> Vec<Line> {
+    let mut all = Vec::new();
+    let mut add = |look, text: String| {
+        all.extend(text.lines().map(|text| Line { text: text.to_owned(), look }));
+    };
+    let every = every.as_secs();
+    add(Look::Soft, format!("undercroft top  {uri}  every {every} s  (q ends, arrows move)"));
+    if let Some(why) = lost {
+        add(Look::Bad, format!("lost, trying again; the figures are old: {why}"));
+    }
+    let troubles: Vec<_> = figures.troubles().collect();
+    match figures.volumes.len() {
+        number if troubles.is_empty() => {
+            add(Look::Strong, format!("Healthy: {} served", volumes(number)));
+        }
+        number => {
+            let bad = troubles.len();
+            add(Look::Bad, format!("Not healthy: {bad} of {}", volumes(number)));
+        }
+    }
+    troubles.into_iter().for_each(|trouble| add(Look::Bad, format!("  {trouble}")));
+    add(Look::Plain, wrapped(&said(&figures.total), "", ""));
+    figures.advice.iter().for_each(|advice| add(Look::Strong, wrapped(advice, "* ", "  ")));
+    let mut rows: Vec<_> = figures.volumes.iter().collect();
+    if rows.len() != 1 {
+        rows.push(&figures.total);
+    }
+    add(Look::Plain, " \n".to_owned() + &volumes_table(&rows));
+    add(Look::Plain, " \n".to_owned() + &times_table(&rows));
+    if !figures.clients.is_empty() {
+        add(Look::Plain, " \n".to_owned() + &clients_table(&figures.clients));
+        let more = figures.clients.len().saturating_sub(CLIENTS);
+        if more > 0 {
+            add(Look::Soft, format!("and {more} more"));
+        }
+    }
+    all
+}
+
+fn volumes(number: usize) -> String {
+    format!("{number} {}", if number == 1 { "volume" } else { "volumes" })
+}
+
+/// How good the cache is, and what waits, in words.
+fn said(total: &VolumeFigures) -> String {
+    let mut said = match total.sources {
+        None => "Nothing was read.".to_owned(),
+        Some(sources) => {
+            let told = sources.handed_over + sources.reloaded + sources.staged;
+            let hits = percent(sources.hits);
+            let told = match told > 0.0 {
+                true => format!(", {} of them blocks that clients had evicted", percent(told)),
+                false => String::new(),
+            };
+            format!("The cache served {hits} of the blocks read{told}.")
+        }
+    };
+    let waits = [
+        (total.starved, "blocks wait for memory"),
+        (total.reloads_waiting, "evicted blocks wait to be read back"),
+    ];
+    for (number, what) in waits.into_iter().filter(|(number, _)| *number > 0) {
+        said += &format!(" {} {what}.", count(number));
+    }
+    if total.dirty_bytes > 0 {
+        let (dirty, age) = (bytes(total.dirty_bytes), total.dirty_age_s);
+        said += &format!(" {dirty} of changes wait for the store, the oldest for {age} s.");
+    }
+    said
+}
+
+fn printed(table: &Table) -> String {
+    let mut out = Vec::new();
+    // Memory takes everything.
+    let _ = table.print(&mut out, 1);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Where blocks came from, and how much is asked.
+fn volumes_table(rows: &[&VolumeFigures]) -> String {
+    let mut table = Table::new(&[
+        "volume",
+        "hit ratio",
+        "lately",
+        "waited",
+        "handed over",
+        "reloaded",
+        "staged",
+        "reads/s",
+        "writes/s",
+        "read",
+        "written",
+        "store",
+    ]);
+    for row in rows {
+        let sources = row.sources.unwrap_or_default();
+        let share = |of: fn(&Sources) -> f64| match of(&sources) {
+            share if share > 0.0 => percent(share),
+            _ => "-".to_owned(),
+        };
+        table.row(vec![
+            row.name.clone(),
+            row.sources.map_or_else(|| "-".to_owned(), |sources| percent(sources.hits)),
+            curve(&row.curve),
+            share(|sources| sources.waited),
+            share(|sources| sources.handed_over),
+            share(|sources| sources.reloaded),
+            share(|sources| sources.staged),
+            rate(row.reads_s),
+            rate(row.writes_s),
+            flow(row.read_bytes_s),
+            flow(row.written_bytes_s),
+            if row.trouble.is_some() { "trouble" } else { "up" }.to_owned(),
+        ]);
+    }
+    printed(&table)
+}
+
+/// Mean times, what waits, and what is dirty.
+fn times_table(rows: &[&VolumeFigures]) -> String {
+    let mut table = Table::new(&[
+        "volume",
+        "hit us",
+        "miss us",
+        "write us",
+        "flush us",
+        "in progress",
+        "to read back",
+        "no memory",
+        "dirty",
+        "oldest",
+    ]);
+    for row in rows {
+        let us =
+            |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |us| count(us.round() as u64));
+        table.row(vec![
+            row.name.clone(),
+            us(row.hit_us),
+            us(row.miss_us),
+            us(row.write_us),
+            us(row.flush_us),
+            count(row.in_progress),
+            count(row.reloads_waiting),
+            count(row.starved),
+            bytes(row.dirty_bytes),
+            format!("{} s", row.dirty_age_s),
+        ]);
+    }
+    printed(&table)
+}
+
+fn clients_table(clients: &[ClientFigures]) -> String {
+    let mut table =
+        Table::new(&["client", "volume", "requests/s", "read", "written", "delayed so far"]);
+    for client in clients.iter().take(CLIENTS) {
+        table.row(vec![
+            client.client.clone(),
+            client.volume.clone(),
+            rate(client.requests_s),
+            flow(client.read_bytes_s),
+            flow(client.written_bytes_s),
+            count(client.delayed),
+        ]);
+    }
+    printed(&table)
+}
+
+fn rate(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { count(rate.round() as u64) }
+}
+
+fn flow(rate: f64) -> String {
+    format!("{}/s", bytes(rate.round() as u64))
+}
+
+/// A small curve of shares; a gap where there is none.
+fn curve(shares: &VecDeque<Option<f64>>) -> String {
+    let skipped = shares.len().saturating_sub(WIDTH);
+    let step = |share: &Option<f64>| match share {
+        None => ' ',
+        Some(share) => STEPS[1 + (share.clamp(0.0, 1.0) * 7.0).round() as usize],
+    };
+    let curve: String = shares.iter().skip(skipped).map(step).collect();
+    format!("{curve:>WIDTH$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_of_one_width() {
+        assert_eq!(curve(&VecDeque::new()).chars().count(), WIDTH);
+        let long: VecDeque<_> = (0..50).map(|at| Some(f64::from(at) / 49.0)).collect();
+        let drawn = curve(&long);
+        assert_eq!((drawn.chars().count(), drawn.chars().last()), (WIDTH, Some('\u{2588}')));
+        assert!(curve(&[Some(0.0), None].into()).ends_with("\u{2581} "));
+    }
+
+    #[test]
+    fn a_lost_server_is_said_and_an_empty_one_is_well() {
+        let every = Duration::from_secs(2);
+        let all = lines(&Figures::default(), "unix:x", every, Some("refused"));
+        assert_eq!(all[1].look, Look::Bad);
+        assert_eq!(all[1].text, "lost, trying again; the figures are old: refused");
+        assert_eq!(all[2].text, "Healthy: 0 volumes served");
+        assert_eq!(all[3].text, "Nothing was read.");
+    }
+}

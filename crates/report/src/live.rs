@@ -1,0 +1,58 @@
+//! The files of a server's live page, as `undercroft serve` gives them to browsers. The style and
+//! the script for numbers are those of the other pages.
+//!
+//! Not here: what the page shows; it reads that from the server while it is open.
+
+/// A file of the live page.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// Its name below `live/`.
+    pub name: &'static str,
+    /// Its media type.
+    pub kind: &'static str,
+    /// What is in it.
+    pub text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page itself, which names the other files.
+pub const PAGE: File = File { name: "", kind: HTML, text: include_str!("../assets/live.html") };
+
+/// The other files.
+pub const FILES: [File; 7] = [
+    File { name: "uPlot.css", kind: STYLE, text: crate::html::UPLOT_STYLE },
+    File { name: "page.css", kind: STYLE, text: crate::html::STYLE },
+    File { name: "live.css", kind: STYLE, text: include_str!("../assets/live.css") },
+    File { name: "uPlot.js", kind: SCRIPT, text: crate::html::UPLOT },
+    File { name: "units.js", kind: SCRIPT, text: crate::html::UNITS },
+    File { name: "charts.js", kind: SCRIPT, text: include_str!("../assets/charts.js") },
+    File { name: "live.js", kind: SCRIPT, text: include_str!("../assets/live.js") },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_each_file_once_and_nothing_elsewhere() {
+        for file in FILES {
+            let named = format!("\"live/{}\"", file.name);
+            assert_eq!(PAGE.text.matches(&named).count(), 1, "{named}");
+        }
+        assert_eq!(PAGE.text.matches("\"live/").count(), FILES.len());
+        for part in ["<script>", "<style>", " style=", "onclick", "://"] {
+            assert!(!PAGE.text.contains(part), "{part}: the page's policy forbids it");
+        }
+        let scripts = FILES.iter().filter(|file| ["charts.js", "live.js"].contains(&file.name));
+        for script in scripts {
+            // Texts of the server become text, and never markup.
+            for part in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
+                assert!(!script.text.contains(part), "{}: {part}", script.name);
+            }
+        }
+    }
+}
