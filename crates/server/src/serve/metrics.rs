@@ -71,6 +71,13 @@ fn described(config: &VolumeConfig, stats: &Stats) -> Map<String, Value> {
     one.insert("policy".into(), json!(config.policy.to_string()));
     one.insert("placement".into(), json!(config.placement.to_string()));
     one.insert("block_bytes".into(), json!(config.block_bytes));
+    for (name, bytes) in
+        [("cache_min_bytes", config.cache_min), ("cache_max_bytes", config.cache_max)]
+    {
+        if let Some(bytes) = bytes {
+            one.insert(name.into(), json!(bytes));
+        }
+    }
     one
 }
 
@@ -178,7 +185,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 28] = numbers! {
+static NUMBERS: [Number; 29] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -203,6 +210,7 @@ static NUMBERS: [Number; 28] = numbers! {
     counter unrecorded "Requests that were left out of the recording";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
+    gauge share_blocks "Blocks that the configuration gives the cache; it may lend some, or borrow";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge dirty "Blocks that the store does not have yet";
     gauge dirty_age_s "Seconds since the oldest change that the store does not have";
