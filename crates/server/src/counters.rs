@@ -398,6 +398,9 @@ pub struct Stats {
     pub resident: u64,
     /// Capacity in blocks.
     pub capacity_blocks: u64,
+    /// Blocks that the configuration gives the cache: more than its capacity while it lends room to
+    /// other volumes, and fewer while it borrows.
+    pub share_blocks: u64,
     /// Blocks resident now whose data have not been read again since a warm restart.
     pub unloaded: u64,
     /// Blocks with an operation in progress now, or a change that is being written out.
@@ -474,6 +477,7 @@ impl Stats {
         self.unrecorded += other.unrecorded;
         self.resident += other.resident;
         self.capacity_blocks += other.capacity_blocks;
+        self.share_blocks += other.share_blocks;
         self.unloaded += other.unloaded;
         self.in_progress += other.in_progress;
         self.starved += other.starved;

@@ -39,13 +39,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
-    /// exist), block, cache (SIZE or off), policy, placement, evictions (told or estimate), reloads
-    /// (idle or at-once), report (nothing, evictions or demotions, to a server below), write,
-    /// read-only, shards, read-ahead, stream-cutoff, description, dirty-age-s, dirty-percent,
-    /// dirty-max-percent, dirty-max-age-s, store-timeout-s, reconnect-s, connections,
-    /// requests-per-second, bytes-per-second, client-requests-per-second, client-bytes-per-second,
-    /// record (a folder for traces of the requests), record-sample, record-requests,
-    /// record-every-s, record-files, tls-required, client, writer (who may open it, and who may
+    /// exist), block, cache (SIZE or off), cache-min (what it keeps while it is idle; the rest is
+    /// lent), cache-max (what it grows to with what others lend), cache-idle-s, policy, placement,
+    /// evictions (told or estimate), reloads (idle or at-once), report (nothing, evictions or
+    /// demotions, to a server below), write, read-only, shards, read-ahead, stream-cutoff,
+    /// description, dirty-age-s, dirty-percent, dirty-max-percent, dirty-max-age-s,
+    /// store-timeout-s, reconnect-s, connections, requests-per-second, bytes-per-second,
+    /// client-requests-per-second, client-bytes-per-second, record (a folder for traces of the
+    /// requests), record-sample, record-requests, record-every-s, record-files, tls-required, client, writer (who may open it, and who may
     /// write: NAME of a certificate, address:NETWORK, user:NAME or group:NAME; may be repeated).
     /// STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX,
     /// concat(A;B), delay(5ms):STORE, ...
@@ -305,6 +306,9 @@ fn describe(
             config.policy,
             config.placement
         )?,
+    }
+    if let Some(terms) = config.lending() {
+        writeln!(out, "          {terms}")?;
     }
     if size.is_some_and(|size| config.cache_bytes() > size) {
         writeln!(out, "          the cache is larger than the volume: less would do")?;

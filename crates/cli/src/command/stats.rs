@@ -52,6 +52,7 @@ fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         return Ok(());
     }
     volumes(out, &stats)?;
+    shares(out, &stats)?;
     times(out, &stats)?;
     placements(out, &stats)?;
     known_contents(out, &stats)?;
@@ -62,7 +63,9 @@ fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
 
 /// What each volume served.
 fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
-    let columns = [
+    // Only volumes with a cutoff let streams pass.
+    let has_streams = stats["total"]["streamed"].as_u64().is_some_and(|blocks| blocks > 0);
+    let mut columns = vec![
         "volume",
         "reads",
         "read hits",
@@ -75,10 +78,13 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         "failures",
         "store",
     ];
+    if has_streams {
+        columns.insert(STREAMED, "streamed");
+    }
     let mut table = Table::new(&columns);
     for (name, volume) in each(stats).into_iter().chain([("total", &stats["total"])]) {
         let number = |key: &str| number(&volume[key]);
-        table.row(vec![
+        let mut row = vec![
             name.to_owned(),
             number("reads"),
             number("read_hits"),
@@ -90,10 +96,36 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
             number("dirty"),
             number("store_failures"),
             store_state(volume),
-        ]);
+        ];
+        if has_streams {
+            row.insert(STREAMED, number("streamed"));
+        }
+        table.row(row);
     }
     table.print(out, 1)?;
     Ok(())
+}
+
+/// Where blocks of streams stand in the table of volumes, behind the writes.
+const STREAMED: usize = 6;
+
+/// The sizes of caches that may lend room, or borrow, now and as they are configured.
+fn shares(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let mut table = Table::new(&["volume", "cache now", "share", "keeps", "grows to"]);
+    for (name, volume) in each(stats) {
+        let terms = [&volume["cache_min_bytes"], &volume["cache_max_bytes"]];
+        if terms.iter().all(|bytes| bytes.is_null()) {
+            continue;
+        }
+        let block = volume["block_bytes"].as_u64().unwrap_or(0);
+        let of_blocks = |key: &str| volume[key].as_u64().unwrap_or(0).saturating_mul(block);
+        let share = of_blocks("share_blocks");
+        let sizes = [of_blocks("capacity_blocks"), share];
+        let terms = terms.map(|bytes| bytes.as_u64().unwrap_or(share));
+        let cells = sizes.into_iter().chain(terms).map(bytes);
+        table.row([name.to_owned()].into_iter().chain(cells).collect());
+    }
+    table.print_if_filled(out, 1)
 }
 
 /// Whether the store of a volume works, or how many of all.

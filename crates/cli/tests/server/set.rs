@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -182,5 +183,115 @@ fn without_a_total_the_machine_is_the_bound() {
     let said = refused(&place, 1, &format!("set {} v cache=4TiB", server.uri("")));
     assert!(said.contains("of memory"), "{said}");
     set(&place, &server, "v cache=default");
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_change_for_connections_that_are_open() {
+    let place = Place::new();
+    two(&place, "");
+    let server = place.serve("");
+    let client = server.connect("a").await;
+    let delayed = || server.stats("a")["clients"][0]["delayed_requests"].as_u64().unwrap();
+    for _ in 0..50 {
+        client.flush().await.unwrap();
+    }
+    assert_eq!(delayed(), 0);
+    set(&place, &server, "a requests-per-second=5");
+    let began = Instant::now();
+    for _ in 0..8 {
+        client.flush().await.unwrap();
+    }
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+    let before = delayed();
+    assert!(before >= 3, "{before}");
+    // What waits need not wait any longer.
+    set(&place, &server, "a requests-per-second=1");
+    client.flush().await.unwrap();
+    let waits = client.clone();
+    let waits = tokio::spawn(async move {
+        for _ in 0..100 {
+            waits.flush().await.unwrap();
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    set(&place, &server, "a requests-per-second=default");
+    waits.await.unwrap();
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_who_hangs_up_leaves_the_change_made_or_not_begun() {
+    let place = Place::new();
+    two(&place, "");
+    let server = place.serve("");
+    for round in 0..20_u64 {
+        let client = server.connect("@set/a").await;
+        let size = format!("cache={}KiB", 512 + 4 * round);
+        let asks = tokio::spawn(async move { client.write(0, vec![size.into()], false).await });
+        tokio::time::sleep(Duration::from_micros(200 * round)).await;
+        asks.abort();
+        let _ = asks.await;
+        let blocks = server.count("a", "capacity_blocks");
+        assert!(blocks == 256 || (128..=128 + round).contains(&blocks), "{blocks} blocks");
+    }
+    // The next one is served, as soon as the last change has ended.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let output = place.undercroft(&format!("set {} a cache=2MiB", server.uri("")));
+        if output.status.success() {
+            break;
+        }
+        let said = text(&output.stderr);
+        assert!(said.contains("another change is being made"), "{said}");
+        assert!(Instant::now() < deadline, "nobody is served any more");
+    }
+    assert_eq!(server.count("a", "capacity_blocks"), 512);
+    assert_eq!(server.stop(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_room_is_lent_and_shown() {
+    let place = Place::new();
+    let volumes = "--volume a=mem:,size=4MiB,cache=1MiB,cache-min=256KiB,cache-idle-s=1 \
+                   --volume b=mem:,size=4MiB,cache=512KiB,cache-max=2MiB,cache-idle-s=1";
+    let checked = text(&place.undercroft(&format!("serve --check {volumes}")).stdout);
+    assert!(checked.contains("lends all but 256KiB when idle for 1 s\n"), "{checked}");
+    assert!(checked.contains("borrows up to 2MiB\n"), "{checked}");
+    let alone = place.undercroft("serve --check --volume a=mem:,size=4MiB,cache-max=512MiB");
+    let alone = text(&alone.stdout);
+    assert!(alone.contains("cache-max has no effect: no volume has cache-min"), "{alone}");
+
+    let server = place.serve(&format!("-v {volumes}"));
+    let shown = || text(&place.undercroft(&format!("stats {}", server.uri("a"))).stdout);
+    let row = |name: &str| {
+        let shown = shown();
+        let (_, table) = shown.split_once("cache now").expect("there is a table of sizes");
+        let row = table.lines().find(|line| line.starts_with(name)).unwrap();
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("a"), "a 1 MiB 1 MiB 256 KiB 1 MiB");
+    let (a, b) = (server.connect("a").await, server.connect("b").await);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.count("b", "capacity_blocks") < 320 {
+        for block in 0..1024_u64 {
+            read(&b, block * 4096, 4096).await.unwrap();
+        }
+        assert!(Instant::now() < deadline, "nothing is lent: {}", server.log());
+    }
+    assert_eq!(row("a"), "a 256 KiB 1 MiB 256 KiB 1 MiB");
+    assert_eq!(row("b"), "b 1.2 MiB 512 KiB 512 KiB 2 MiB");
+    let metrics = server.page("/metrics");
+    assert!(metrics.contains("undercroft_share_blocks{volume=\"a\"} 256"), "{metrics}");
+    server.wait_for_log("is idle, and lends room of its cache");
+    server.wait_for_log("borrows room of other volumes' cache");
+    while server.count("a", "capacity_blocks") < 256 {
+        for block in 0..64_u64 {
+            read(&a, block * 4096, 4096).await.unwrap();
+        }
+        assert!(Instant::now() < deadline, "it does not come back: {}", server.log());
+    }
+    server.wait_for_log("has all of its cache again");
+    server.wait_for("b", "capacity_blocks", |blocks| blocks == 128);
     assert_eq!(server.stop(), 0);
 }

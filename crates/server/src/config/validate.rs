@@ -15,6 +15,10 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 /// Longest allowed busy poll; more would waste a processor without benefit.
 const BUSY_POLL_MAX: Duration = Duration::from_millis(10);
 
+/// Shortest and longest time without references after which a volume may count as idle.
+const IDLE_LEAST: Duration = Duration::from_secs(1);
+const IDLE_MOST: Duration = Duration::from_secs(3600);
+
 impl ServerConfig {
     /// Checks and completes a configuration.
     ///
@@ -173,9 +177,54 @@ impl VolumeConfig {
         }
         self.shards = self.shards.max(1);
         self.dirty_age = self.dirty_age.max(Duration::from_secs(1));
+        self.validate_lending(bytes)?;
         self.validate_dirty()?;
         self.validate_streams()?;
         self.validate_report()
+    }
+
+    /// Checks that the cache can have the sizes between which it is to change by itself. `bytes`: its
+    /// share.
+    fn validate_lending(&self, bytes: u64) -> Result<(), String> {
+        if !(IDLE_LEAST..=IDLE_MOST).contains(&self.cache_idle) {
+            let (least, most) = (IDLE_LEAST.as_secs(), IDLE_MOST.as_secs());
+            return Err(format!(
+                "cache-idle-s {}: expected {least} to {most}",
+                self.cache_idle.as_secs()
+            ));
+        }
+        let (least, most) = (self.cache_min, self.cache_max);
+        let Some(key) = least.map(|_| "cache-min").or(most.map(|_| "cache-max")) else {
+            return Ok(());
+        };
+        if self.cache == CacheShare::Off {
+            return Err(format!("{key}: there is no cache (cache=off); leave it out"));
+        }
+        if let Some(scheme) = self.placement.scheme() {
+            let name = scheme.info().name;
+            return Err(format!(
+                "{key}: the cache of a level keeps its size, which its neighbours know (placement \
+                 {name}): it neither lends nor borrows; leave it out"
+            ));
+        }
+        let fewest = u64::from(self.shards) * u64::from(self.block_bytes);
+        if least.is_some_and(|least| least > bytes || least < fewest) {
+            return Err(format!(
+                "cache-min {}: expected {} to {}, which is its cache",
+                Bytes(least.unwrap_or(0)),
+                Bytes(fewest),
+                Bytes(bytes)
+            ));
+        }
+        if let Some(most) = most.filter(|&most| most < bytes) {
+            return Err(format!(
+                "cache-max {}: less than its cache of {}; it is the most that the cache has with \
+                 what it borrows",
+                Bytes(most),
+                Bytes(bytes)
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that the flusher begins before writes must wait.
@@ -304,6 +353,13 @@ mod tests {
             "a=mem:,stream-cutoff=1MiB,placement=eviction",
             "a=mem:,stream-cutoff=1MiB,placement=demote",
             "a=mem:,stream-cutoff=1MiB,policy=lru-ca",
+            "a=mem:,cache-min=2MiB",
+            "a=mem:,cache-min=4KiB,shards=2",
+            "a=mem:,cache-max=4KiB",
+            "a=mem:,cache-min=4KiB,cache-idle-s=0",
+            "a=mem:,cache-idle-s=3601",
+            "a=mem:,cache-max=2MiB,cache=off",
+            "a=mem:,cache-max=2MiB,placement=d-hfa",
             "a=mem:,report=evictions",
             "a=delay(1ms):nbd://h/d,report=evictions",
             "a=nbd://h/d,report=sideways",

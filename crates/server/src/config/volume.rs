@@ -1,9 +1,7 @@
 //! The options of a volume, further values that it runs with, and what is derived from both.
 
-use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use undercroft_cache::placement::{OnHit, Order, Placement, Staging, WayDown};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
-use super::{ClientRule, Reporting, VolumeError, VolumePlacement, forms};
+use super::{CacheShare, ClientRule, Reporting, VolumeError, VolumePlacement, forms};
 use crate::lower::Lower;
 use crate::shard::content::BLOCK_BYTES_MAX;
 use crate::shard::tell::Listener;
@@ -39,50 +37,6 @@ forms::words!(
     Around = "around"
 );
 
-/// A volume's share of the server's cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheShare {
-    /// An equal part of what the volumes with a share of their own leave over.
-    #[default]
-    Rest,
-    /// This many bytes.
-    Bytes(u64),
-    /// No cache: all requests go directly to the store.
-    Off,
-}
-
-impl CacheShare {
-    /// The requested bytes; `None`: a part of the rest.
-    pub fn own(self) -> Option<u64> {
-        match self {
-            Self::Rest => None,
-            Self::Bytes(bytes) => Some(bytes),
-            Self::Off => Some(0),
-        }
-    }
-}
-
-impl FromStr for CacheShare {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CacheShare, String> {
-        match text {
-            "off" => Ok(CacheShare::Off),
-            text => forms::parse_size(text).map(CacheShare::Bytes),
-        }
-    }
-}
-
-impl fmt::Display for CacheShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rest => f.write_str("rest"),
-            Self::Bytes(bytes) => bytes.fmt(f),
-            Self::Off => f.write_str("off"),
-        }
-    }
-}
-
 /// The configuration of a volume. The fields that serde reads are its options, with the names used
 /// in files and flags. The program and [`ServerConfig::validate`](super::ServerConfig::validate)
 /// set the other fields.
@@ -107,6 +61,17 @@ pub struct VolumeConfig {
     /// Capacity of the cache in blocks, computed from that share; 0: no cache.
     #[serde(skip)]
     pub cache_blocks: u32,
+    /// Bytes of the cache that it keeps while it is idle; it lends the rest to volumes with
+    /// `cache_max`. None: it lends nothing.
+    #[serde(with = "forms::some_size")]
+    pub cache_min: Option<u64>,
+    /// Bytes that the cache may grow to with room that others lend. None: it borrows nothing.
+    #[serde(with = "forms::some_size")]
+    pub cache_max: Option<u64>,
+    /// How long the volume must have had few references before it lends: fewer in this time than
+    /// a hundredth of the blocks of its share. 1 to 3600 s.
+    #[serde(rename = "cache-idle-s", with = "forms::seconds")]
+    pub cache_idle: Duration,
     /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
     #[serde(rename = "block", with = "forms::block")]
     pub block_bytes: u32,
@@ -238,7 +203,7 @@ const WRITE_BACK: [&str; 4] =
     ["dirty-age-s", "dirty-percent", "dirty-max-percent", "dirty-max-age-s"];
 
 /// Options of the cache that may change while the volume is served (`volume/change.rs`).
-const CACHE: [&str; 3] = ["cache", "policy", "placement"];
+const CACHE: [&str; 6] = ["cache", "cache-min", "cache-max", "cache-idle-s", "policy", "placement"];
 
 /// Options that need no change: the size follows the store, and the other counts only when the
 /// volume is opened.
@@ -262,6 +227,9 @@ impl VolumeConfig {
             create: true,
             cache: CacheShare::default(),
             cache_blocks,
+            cache_min: None,
+            cache_max: None,
+            cache_idle: Duration::from_secs(60),
             block_bytes: 4096,
             policy,
             placement: VolumePlacement::default(),
@@ -373,9 +341,16 @@ impl VolumeConfig {
         }
     }
 
-    /// Takes over the size of the cache, the policy and the placement.
+    /// The same volume with a cache of so many blocks.
+    pub(crate) fn of_blocks(&self, blocks: u32) -> VolumeConfig {
+        VolumeConfig { cache_blocks: blocks, spare_frames: spare_frames(blocks), ..self.clone() }
+    }
+
+    /// Takes over the size of the cache, what is lent of it, the policy and the placement.
     pub(crate) fn take_cache(&mut self, next: &VolumeConfig) {
         (self.cache, self.cache_blocks) = (next.cache, next.cache_blocks);
+        (self.cache_min, self.cache_max) = (next.cache_min, next.cache_max);
+        self.cache_idle = next.cache_idle;
         (self.spare_frames, self.placement) = (next.spare_frames, next.placement.clone());
         self.policy = next.policy.clone();
         self.take_given(next, &CACHE);

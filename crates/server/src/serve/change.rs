@@ -112,6 +112,8 @@ impl Running {
         if after.cache_bytes() > now.cache_bytes() {
             self.has_room(&after, total)?;
         }
+        // What others have lent must be theirs before it can be given away.
+        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
         let Some(volume) = self.served(&now.name) else { return Ok(false) };
         // A task of its own, because it must run to its end.
         let (changes, wanted) = (Arc::clone(&volume), after.clone());

@@ -41,10 +41,23 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
             Err(error) => note(error),
         }
     }
+    if let Some(last) = found.last_mut().filter(|_| wrong.is_empty()) {
+        last.remarks.extend(lacks_a_side(config).map(str::to_owned));
+    }
     match (wrong.is_empty(), is_plan) {
         (true, _) => Ok(found),
         (false, true) => Err(ServeError::Plan(wrong.join("; "))),
         (false, false) => Err(ServeError::Work(wrong.join("; "))),
+    }
+}
+
+/// What is missing where volumes are configured to lend, and none to borrow, or the reverse.
+pub(super) fn lacks_a_side(config: &ServerConfig) -> Option<&'static str> {
+    let any = |has: fn(&VolumeConfig) -> bool| config.volumes.iter().any(has);
+    match (any(|one| one.cache_min.is_some()), any(|one| one.cache_max.is_some())) {
+        (true, false) => Some("cache-min has no effect: no volume has cache-max, and borrows"),
+        (false, true) => Some("cache-max has no effect: no volume has cache-min, and lends"),
+        _ => None,
     }
 }
 

@@ -56,7 +56,6 @@ pub(crate) struct ExportEntry {
     volume: Arc<Volume>,
     /// The configuration with the access options in force.
     rules: Arc<VolumeConfig>,
-    limiter: Option<Arc<Limiter>>,
     connections: Arc<Connections>,
     /// Whether new connections are refused: the volume is being removed, or another entry has new
     /// rules.
@@ -65,6 +64,8 @@ pub(crate) struct ExportEntry {
 
 /// The connections to a volume and to its control export, under old and new rules.
 struct Connections {
+    /// The limits of requests and bytes, which change with the rules for open connections too.
+    limiter: Arc<Limiter>,
     /// The number by which the protocol identifies their sessions. It is unique to the volume; a
     /// later volume of the same name has another one.
     owner: u64,
@@ -142,7 +143,7 @@ impl ExportTable {
     /// Adds a volume, which may have been away until now.
     pub(crate) fn add(&self, volume: Arc<Volume>, rules: &VolumeConfig) {
         let name = volume.config().name.clone();
-        let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new()));
+        let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new(rules)));
         let mut exports = self.write();
         self.lock_absent().remove(&name);
         exports.insert(name, entry);
@@ -179,6 +180,7 @@ impl ExportTable {
         let next =
             ExportEntry::new(Arc::clone(&entry.volume), rules, Arc::clone(&entry.connections));
         entry.is_closed.store(true, Ordering::SeqCst);
+        entry.connections.limiter.set(rules, clock::now());
         Some((std::mem::replace(entry, Arc::clone(&next)), next))
     }
 
@@ -263,10 +265,11 @@ impl Exports for ExportTable {
 }
 
 impl Connections {
-    fn new() -> Connections {
+    fn new(rules: &VolumeConfig) -> Connections {
         static OWNERS: AtomicU64 = AtomicU64::new(1);
         let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
-        Connections { owner, open: AtomicUsize::new(0), all: Mutex::default() }
+        let limiter = Limiter::of(rules, clock::now());
+        Connections { limiter, owner, open: AtomicUsize::new(0), all: Mutex::default() }
     }
 }
 
@@ -276,10 +279,8 @@ impl ExportEntry {
         rules: &VolumeConfig,
         connections: Arc<Connections>,
     ) -> Arc<ExportEntry> {
-        let now = clock::now();
-        let limiter = Limiter::of(rules, now);
         let (rules, is_closed) = (Arc::new(rules.clone()), AtomicBool::new(false));
-        Arc::new(ExportEntry { volume, rules, limiter, connections, is_closed })
+        Arc::new(ExportEntry { volume, rules, connections, is_closed })
     }
 
     /// The volume of the export.
@@ -447,12 +448,8 @@ impl Export for OpenedExport {
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
         let session = self.begin(peer, contexts)?;
         let client = self.entry.connect(peer)?;
-        let session = match self.entry.limiter.clone() {
-            Some(limiter) => {
-                Box::new(RateLimitedSession::new(limiter, session, Arc::clone(&client)))
-            }
-            None => session,
-        };
+        let limiter = Arc::clone(&self.entry.connections.limiter);
+        let session = RateLimitedSession::new(limiter, session, Arc::clone(&client));
         Ok(Box::new(ConnectionService { session, client, entry: Arc::clone(&self.entry) }))
     }
 }
@@ -490,7 +487,7 @@ pub(super) fn refuse(request: Request) {
 /// The session of a connection: counts requests, and refuses them when the connection has lost its
 /// right.
 struct ConnectionService {
-    session: Box<dyn Session>,
+    session: RateLimitedSession,
     client: Arc<Connection>,
     entry: Arc<ExportEntry>,
 }

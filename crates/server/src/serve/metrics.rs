@@ -71,6 +71,13 @@ fn described(config: &VolumeConfig, stats: &Stats) -> Map<String, Value> {
     one.insert("policy".into(), json!(config.policy.to_string()));
     one.insert("placement".into(), json!(config.placement.to_string()));
     one.insert("block_bytes".into(), json!(config.block_bytes));
+    for (name, bytes) in
+        [("cache_min_bytes", config.cache_min), ("cache_max_bytes", config.cache_max)]
+    {
+        if let Some(bytes) = bytes {
+            one.insert(name.into(), json!(bytes));
+        }
+    }
     one
 }
 
@@ -184,7 +191,7 @@ macro_rules! numbers {
     (@ gauge) => { false };
 }
 
-static NUMBERS: [Number; 30] = numbers! {
+static NUMBERS: [Number; 31] = numbers! {
     counter reads "Blocks read by clients";
     counter read_hits "Blocks read that were resident";
     counter writes "Blocks written by clients";
@@ -209,6 +216,7 @@ static NUMBERS: [Number; 30] = numbers! {
     counter unrecorded "Requests that were left out of the recording";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
+    gauge share_blocks "Blocks that the configuration gives the cache; it may lend some, or borrow";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge in_progress "Blocks with an operation in progress, or a change that is being written out";
     gauge starved "Blocks whose operation waits for a free frame";

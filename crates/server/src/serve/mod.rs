@@ -12,6 +12,7 @@ mod control_export;
 mod exports;
 mod hint_session;
 mod http;
+mod lending;
 mod level_answers;
 mod listeners;
 mod live;

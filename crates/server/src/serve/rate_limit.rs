@@ -2,12 +2,13 @@
 //! requests wait until they may pass. Who is next is decided in `shares.rs`.
 //!
 //! The requests of a connection keep their order. The waiting requests of a connection that ends
-//! are dropped, so that nobody waits for them.
+//! are dropped, so that nobody waits for them. Limits may change at any time, also for the requests
+//! that wait.
 
 mod shares;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
@@ -22,6 +23,8 @@ use crate::config::VolumeConfig;
 /// The limits of a volume, and what waits because of them.
 pub(super) struct Limiter {
     state: Mutex<State>,
+    /// Whether there is a limit.
+    limits: AtomicBool,
     /// Notified of requests that wait.
     wanted: Notify,
 }
@@ -50,19 +53,26 @@ struct Line {
 }
 
 impl Limiter {
-    /// The limiter for these rules; `None` if they have no limits.
-    pub(super) fn of(rules: &VolumeConfig, now: std::time::Instant) -> Option<Arc<Limiter>> {
+    /// The limiter for these rules.
+    pub(super) fn of(rules: &VolumeConfig, now: std::time::Instant) -> Arc<Limiter> {
+        let shares = Shares::new(Rates::default(), Rates::default(), now.into());
+        let state = Mutex::new(State { shares, is_passing: false });
+        let limits = AtomicBool::new(false);
+        let limiter = Arc::new(Limiter { state, limits, wanted: Notify::new() });
+        limiter.set(rules, now);
+        limiter
+    }
+
+    /// Changes the limits to those of these rules, for requests that wait and for all later ones.
+    pub(super) fn set(&self, rules: &VolumeConfig, now: std::time::Instant) {
         let volume = Rates { requests: rules.requests_per_second, bytes: rules.bytes_per_second };
         let of_each = Rates {
             requests: rules.client_requests_per_second,
             bytes: rules.client_bytes_per_second,
         };
-        if volume.is_unlimited() && of_each.is_unlimited() {
-            return None;
-        }
-        let shares = Shares::new(volume, of_each, now.into());
-        let state = Mutex::new(State { shares, is_passing: false });
-        Some(Arc::new(Limiter { state, wanted: Notify::new() }))
+        self.state().shares.set(volume, of_each, now.into());
+        self.limits.store(!(volume.is_unlimited() && of_each.is_unlimited()), Ordering::Relaxed);
+        self.wanted.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,6 +164,12 @@ impl RateLimitedSession {
         RateLimitedSession { limiter, line, runtime: Handle::current() }
     }
 
+    /// Whether requests pass without a look at the limits: there are none, and nothing waits.
+    fn is_free(&self) -> bool {
+        !self.limiter.limits.load(Ordering::Relaxed)
+            && self.line.waiting.load(Ordering::SeqCst) == 0
+    }
+
     /// Drops the waiting requests, which answers them.
     fn drop_waiting(&self) {
         let Line { client, number, waiting, .. } = &*self.line;
@@ -163,7 +179,18 @@ impl RateLimitedSession {
 }
 
 impl Session for RateLimitedSession {
+    fn serve(&mut self, requests: &mut Vec<Request>) {
+        if self.is_free() {
+            return self.line.session().serve(requests);
+        }
+        requests.drain(..).for_each(|request| self.submit(request));
+        self.end_of_batch();
+    }
+
     fn submit(&mut self, request: Request) {
+        if self.is_free() {
+            return self.line.session().submit(request);
+        }
         let Self { limiter, line, runtime } = self;
         let (bytes, now) = (bytes_of(&request), Instant::now());
         let mut state = limiter.state();

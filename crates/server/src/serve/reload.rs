@@ -374,6 +374,7 @@ impl Running {
         }
         let volumes = [&self.config.volumes[..], std::slice::from_ref(next)].concat();
         memory_limit::check(&volumes).map_err(|error| error.to_string())?;
+        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
         let opener = self.opener().map_err(|error| error.to_string())?;
         let first = opener.open(next).await.map_err(|error| error.to_string())?;
         self.config.volumes.push(next.clone());

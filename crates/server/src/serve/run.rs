@@ -24,8 +24,10 @@ use undercroft_store::{AWAY, Facts, OpenOptions};
 use undercroft_text::Bytes;
 
 use super::arrivals::{Arrival, First, Opener};
+use super::check::lacks_a_side;
 use super::exports::{ExportEntry, ExportTable};
 use super::http::token::Token;
+use super::lending::Lending;
 use super::listeners::{listen, listen_http};
 use super::metrics::About;
 use super::reload::Problems;
@@ -82,6 +84,7 @@ pub struct Running {
     pub(super) problems: Problems,
     /// What `undercroft set` has changed since the configuration was read, by volume.
     pub(super) set_by_hand: HashMap<String, Vec<String>>,
+    pub(super) lending: Lending,
     stop: watch::Sender<bool>,
 }
 
@@ -104,6 +107,9 @@ impl Running {
         surroundings: Surroundings,
     ) -> Result<Running, ServeError> {
         memory_limit::check(&config.volumes)?;
+        if let Some(what) = lacks_a_side(config) {
+            tracing::warn!("{what}");
+        }
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
         exports.door.set_administrators(&config.administrators);
@@ -168,6 +174,7 @@ impl Running {
             tokio::spawn(http::serve(socket, about, token.clone(), stop.subscribe()));
             address
         });
+        let lending = Lending::start(Arc::clone(&exports));
         let (config, leaving, growing) = (config.clone(), Vec::new(), HashMap::new());
         Ok(Running {
             config,
@@ -185,6 +192,7 @@ impl Running {
             surroundings,
             problems: Problems::default(),
             set_by_hand: HashMap::new(),
+            lending,
             stop,
         })
     }
@@ -225,6 +233,7 @@ impl Running {
     /// # Errors
     /// A volume could not be flushed; the message tells what is lost.
     pub async fn stop(self) -> Result<(), ServeError> {
+        self.lending.end();
         // First, so that no volume arrives while the others are closed.
         join_all(self.arrivals.values().map(Arrival::end)).await;
         let cut = self.server.shutdown(GRACE).await;

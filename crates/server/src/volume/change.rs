@@ -116,6 +116,34 @@ impl Volume {
     /// What cannot change, or does not fit the volume or the memory; nothing has changed then.
     pub async fn change(self: &Arc<Self>, next: &VolumeConfig) -> Result<(), String> {
         let _one_at_a_time = self.changing.lock().await;
+        self.make(next, true).await
+    }
+
+    /// Changes the size of the cache, to lend room to other volumes, to borrow some, or to take or
+    /// give it back: the volume's share stays as it is configured. Otherwise like
+    /// [`change`](Self::change).
+    ///
+    /// # Errors
+    /// The size does not fit the volume or the memory; nothing has changed then.
+    pub async fn resize(self: &Arc<Self>, blocks: u32) -> Result<(), String> {
+        let _one_at_a_time = self.changing.lock().await;
+        let next = self.now().of_blocks(blocks);
+        self.make(&next, false).await
+    }
+
+    /// Blocks that the configuration gives the cache, of which it may have lent some.
+    pub fn share_blocks(&self) -> u32 {
+        self.share_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Whether the cache is being changed, or memory of it given back.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.changing.try_lock().is_err()
+    }
+
+    /// Changes the cache; the caller holds `changing`. `is_share`: the new size is the volume's
+    /// share.
+    async fn make(self: &Arc<Self>, next: &VolumeConfig, is_share: bool) -> Result<(), String> {
         let before = self.now();
         let mut after = VolumeConfig::clone(&before);
         after.take_cache(next);
@@ -133,6 +161,9 @@ impl Volume {
             return Ok(());
         }
         self.take_memory(&after, is_replaced)?;
+        if is_share {
+            self.share_blocks.store(after.cache_blocks, Ordering::Relaxed);
+        }
         for index in 0..self.shards.len() {
             self.resize_shard(index, after.shard_capacity(index as u32)).await;
         }

@@ -25,7 +25,7 @@ pub(crate) mod store_use;
 pub(crate) mod timeouts;
 pub(crate) mod work;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -75,6 +75,8 @@ pub struct Volume {
     pub(crate) in_force: RwLock<Arc<VolumeConfig>>,
     /// Held while the cache changes.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Blocks that the configuration gives the cache, which may have lent some, or borrowed.
+    pub(crate) share_blocks: AtomicU32,
     pub(crate) store: Arc<dyn Store>,
     /// Whether the store takes several writes at once.
     pub(crate) takes_many: bool,
@@ -181,6 +183,7 @@ impl Volume {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
             changing: tokio::sync::Mutex::default(),
+            share_blocks: AtomicU32::new(config.cache_blocks),
             config,
             takes_many: store.takes_many() && losses.is_none(),
             store,
@@ -291,7 +294,8 @@ impl Volume {
 
     /// The counters so far.
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+        let share_blocks = self.share_blocks().into();
+        let mut stats = Stats { share_blocks, ..Stats::default() };
         for shard in 0..self.shards.len() {
             let mut shard = self.lock(shard);
             stats.add(shard.cache.counts(), &shard.counters);

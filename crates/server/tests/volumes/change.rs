@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Random, TestStore, ask, begin, config, flush, open, read, seed, write};
+use tokio::runtime::Handle;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::policies;
 use undercroft_cache::{Level, WriteMode};
+use undercroft_frames::Memory;
 use undercroft_nbd::Command;
 use undercroft_server::{Answer, Caller, Volume, VolumeConfig, Write};
+use undercroft_store::{OpenOptions, StoreSpec};
 
 const BLOCK: u64 = 4096;
 
@@ -225,4 +228,81 @@ async fn what_cannot_change_is_refused_and_nothing_changes() {
     let now = volume.now();
     assert_eq!((now.cache_blocks, now.policy.to_string()), (16, "lru".to_owned()));
     assert_eq!(volume.surplus_frames(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_loses_nothing_above_a_store_that_fails_or_stalls_for_ever() {
+    let blocks = 4096_u64;
+    for is_stalled in [false, true] {
+        let store = TestStore::new(blocks as usize * 4096, 512, 1);
+        let mut config = VolumeConfig { write: Write::Back, ..config(4096, "lru") };
+        (config.dirty_age, config.dirty_share) = (Duration::from_secs(600), 1.0);
+        config.close_patience = Duration::from_secs(3);
+        let volume = open(config, &store);
+        for block in 0..blocks {
+            write(&volume, block * BLOCK, vec![block as u8; 4096]).await.unwrap();
+        }
+        let fault = if is_stalled { &store.hold_writes } else { &store.fail_writes };
+        fault.store(true, Ordering::SeqCst);
+        let next = VolumeConfig { cache_blocks: 16, ..VolumeConfig::clone(&volume.now()) };
+        let changes = Arc::clone(&volume);
+        let change = tokio::spawn(async move { changes.change(&next).await });
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        // What the store refuses waits beside the cache; of what it does not answer only so much.
+        assert_eq!(change.is_finished(), !is_stalled);
+        assert_eq!(volume.stats().capacity_blocks > 16, is_stalled);
+        assert!(volume.surplus_frames() > 0, "the dirty blocks are in memory");
+        volume.validate().unwrap();
+        for block in (0..blocks).rev() {
+            let data = read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            assert_eq!(data[..], [block as u8; 4096], "block {block}");
+        }
+        assert_eq!(volume.stats().dirty, blocks);
+        if is_stalled {
+            store.hold_writes.store(false, Ordering::SeqCst);
+            store.release();
+            change.await.unwrap().unwrap();
+            flush(&volume).await.unwrap();
+            volume.close().await.unwrap();
+            let live = store.live();
+            assert!((0..blocks as usize).all(|block| live[block * 4096] == block as u8));
+        } else {
+            // The end does not wait for ever, and says what the store did not take.
+            let lost = volume.close().await.unwrap_err();
+            assert_eq!(lost.count(), blocks);
+        }
+    }
+}
+
+/// Prints how long clients of a shard wait while the policy of a million blocks changes. With
+/// `cargo test --release -p undercroft-server --test volumes -- --ignored --nocapture million`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn a_million_blocks_get_another_policy() {
+    let blocks = 1_u64 << 20;
+    for shards in [1, 8] {
+        let empty = OpenOptions { size: Some(blocks * BLOCK), ..OpenOptions::default() };
+        let store = "mem:".parse::<StoreSpec>().unwrap().open(empty).await.unwrap();
+        let config = VolumeConfig { shards, ..config(blocks as u32, "lru") };
+        let memory = Memory::new(config.memory_bytes() as usize).unwrap();
+        let volume = Volume::open(config, store, &memory, Handle::current()).unwrap();
+        for first in (0..blocks).step_by(256) {
+            read(&volume, first * BLOCK, 256 * BLOCK).await.unwrap();
+        }
+        for policy in ["mq", "arc", "s3-fifo", "lirs", "lru"] {
+            let mut next = VolumeConfig::clone(&volume.now());
+            next.policy = policy.parse().unwrap();
+            let changes = Arc::clone(&volume);
+            let change = tokio::spawn(async move { changes.change(&next).await });
+            let (mut longest, mut random) = (Duration::ZERO, Random::new(1));
+            while !change.is_finished() {
+                let began = Instant::now();
+                read(&volume, random.below(blocks) * BLOCK, BLOCK).await.unwrap();
+                longest = longest.max(began.elapsed());
+            }
+            change.await.unwrap().unwrap();
+            println!("{shards} shards, to {policy}: a read waited at most {longest:?}");
+        }
+        assert_eq!(volume.stats().resident, blocks);
+    }
 }

@@ -12,6 +12,7 @@ mod cost;
 mod crash;
 mod equality;
 mod handed_over;
+mod lending;
 mod losses;
 mod placement;
 mod random;

@@ -153,6 +153,17 @@ impl<T> Shares<T> {
         }
     }
 
+    /// Changes the limits. Each has one second's worth at once.
+    pub(super) fn set(&mut self, rates: Rates, of_each: Rates, now: Instant) {
+        if (self.rates, self.of_each) == (rates, of_each) {
+            return;
+        }
+        (self.rates, self.of_each, self.volume) = (rates, of_each, rates.buckets(now));
+        self.clients.values_mut().for_each(|share| share.own = of_each.buckets(now));
+        let all: Vec<_> = self.clients.keys().cloned().collect();
+        all.iter().for_each(|client| self.replace(client, now));
+    }
+
     /// A connection of a client begins.
     pub(super) fn join(&mut self, client: &Arc<str>, now: Instant) {
         // A client that left is remembered until its buckets are full, so that it gains nothing by
@@ -409,6 +420,26 @@ mod tests {
         shares.leave(&all[0]);
         shares.join(&all[1], now + 2 * SECOND);
         assert_eq!(shares.clients.len(), 1, "and is forgotten when its bucket is full");
+    }
+
+    #[test]
+    fn limits_change_for_what_waits_and_for_whoever_is_there() {
+        let (start, all) = (Instant::now(), names(2));
+        let none = Rates::default();
+        let slow = Rates { requests: Some(2), bytes: None };
+        let mut shares = shares(none, none, &all, start);
+        assert!((0..1000).all(|_| shares.try_pass(&all[0], 1 << 30, start)));
+        shares.set(none, slow, start);
+        assert_eq!((0..10).filter(|_| shares.try_pass(&all[0], 0, start)).count(), 2);
+        (0..10).for_each(|item| shares.push(&all[0], 1, (0, item), start));
+        assert!(matches!(shares.next(start), Next::Wait(_)));
+        // The same limits again give nothing.
+        shares.set(none, slow, start);
+        assert!(matches!(shares.next(start), Next::Wait(_)));
+        shares.set(Rates { requests: Some(4), bytes: None }, none, start);
+        assert_eq!(run(&mut shares, &mut { start }, start), [0, 1, 2, 3]);
+        shares.set(none, none, start);
+        assert_eq!(run(&mut shares, &mut { start }, start), [4, 5, 6, 7, 8, 9]);
     }
 
     #[test]

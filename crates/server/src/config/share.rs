@@ -1,0 +1,81 @@
+//! A volume's share of the server's cache, and what of it is lent while the volume is idle.
+//!
+//! Not here: who gets what is lent (`serve/lending`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use undercroft_text::Bytes;
+
+use super::{VolumeConfig, forms};
+
+/// A volume's share of the server's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheShare {
+    /// An equal part of what the volumes with a share of their own leave over.
+    #[default]
+    Rest,
+    /// This many bytes.
+    Bytes(u64),
+    /// No cache: all requests go directly to the store.
+    Off,
+}
+
+impl CacheShare {
+    /// The requested bytes; `None`: a part of the rest.
+    pub fn own(self) -> Option<u64> {
+        match self {
+            Self::Rest => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Off => Some(0),
+        }
+    }
+}
+
+impl FromStr for CacheShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheShare, String> {
+        match text {
+            "off" => Ok(CacheShare::Off),
+            text => forms::parse_size(text).map(CacheShare::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for CacheShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rest => f.write_str("rest"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl VolumeConfig {
+    /// Bytes of the cache that the volume keeps while it is idle: all, unless it lends.
+    pub(crate) fn least_bytes(&self, share_bytes: u64) -> u64 {
+        let fewest = u64::from(self.shards.max(1)) * u64::from(self.block_bytes);
+        let least = self.cache_min.map(|bytes| bytes.max(fewest));
+        least.map_or(share_bytes, |bytes| bytes.next_multiple_of(u64::from(self.block_bytes)))
+    }
+
+    /// Bytes that the cache has at most with what it borrows: its share, unless it borrows.
+    pub(crate) fn most_bytes(&self, share_bytes: u64) -> u64 {
+        let block = u64::from(self.block_bytes.max(1));
+        // The number of blocks must fit.
+        let most = self.cache_max.map(|bytes| bytes.min(block << 30) / block * block);
+        most.unwrap_or(share_bytes).max(share_bytes)
+    }
+
+    /// What the volume lends and borrows, for people; `None` for a fixed share.
+    pub fn lending(&self) -> Option<String> {
+        let idle = self.cache_idle.as_secs();
+        let lends = |least| format!("lends all but {} when idle for {idle} s", Bytes(least));
+        let borrows = |most| format!("borrows up to {}", Bytes(most));
+        let terms = [self.cache_min.map(lends), self.cache_max.map(borrows)];
+        let terms: Vec<_> = terms.into_iter().flatten().collect();
+        (!terms.is_empty()).then(|| terms.join(", "))
+    }
+}
