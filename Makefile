@@ -98,7 +98,7 @@ content-aware: build
 	@python3 tools/content_aware.py $(UNDERCROFT)
 
 hierarchies: build
-	@python3 tools/hierarchies.py $(UNDERCROFT)
+	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
 
 reproduce: build
 	@tools/setup.sh test

@@ -2,6 +2,9 @@
 them on the traces that are there (UNDERCROFT_TRACES, else ../shared/traces) and writes the tables of
 docs/measurements/hierarchies.md, between the marks of each. A trace that is not there keeps its
 tables as they are, and is named. It takes about five minutes.
+
+python hierarchies.py PROGRAM --sizes writes two tables only: Tandem at all these sizes, half and double, with its
+default options, with `adapt=ghosts`, and with the best of a few fixed pairs of options. It needs all traces, and takes about twenty minutes.
 """
 
 import json
@@ -77,6 +80,18 @@ ELSEWHERE = [
     ("gli", "lirs/gli.trc.zst", [300, 1200]),
     ("ps", "lirs/ps.trc.zst", [300, 1200]),
     ("2_pools", "lirs/2_pools.trc.zst", [200, 800]),
+]
+
+# Pairs of window and hirs from which the best is chosen for each trace and size, knowing the result; the default first.
+# They are those of Tandem's ghosts (tandem_ghosts.rs).
+FIXED = [(0.05, 0.1), (0.01, 0.005), (0.2, 0.25), (0.5, 1.0), (0.05, 0.4), (0.9, 0.5)]
+# Traces that Tandem's ghosts were not made on.
+CHECK = [
+    ("mariadb", "recorded/mariadb-tpcc10w-pool32m.csv.zst", [1024, 4096]),
+    ("postgres below 32 MiB", "recorded/postgres-tpcc10w-sb32m.csv.zst", [2048, 8192]),
+    ("loop", "lirs/loop.trc.zst", [100, 400]),
+    ("scan", "lirs/scan.trc.zst", [100, 400]),
+    ("zigzag", "lirs/zigzag.trc.zst", [100, 400]),
 ]
 
 PAIRS = [("demote", "d-hfa"), ("promote", "p-hfa"), ("hint-k", "h-hfa")]
@@ -247,16 +262,48 @@ def variants(program, found):
     return table(["options"] + [mark for *_, mark in found], lines)
 
 
-def elsewhere(program, TRACES):
+def elsewhere(program):
     """Tandem on traces and sizes that its defaults were not chosen on."""
     lines = []
     for mark, path, sizes in ELSEWHERE:
         more = ["--warmup", "10%"] if mark == "postgres" else []
-        ours = simulate(program, folder / path, sizes, "tandem", more=more)[CHARGED]
-        best, name = best_published(program, folder / path, sizes, more, CHARGED)
+        ours = simulate(program, TRACES / path, sizes, "tandem", more=more)[CHARGED]
+        best, name = best_published(program, TRACES / path, sizes, more, CHARGED)
         shown = " and ".join(f"{size:,}" for size in sizes)
         lines.append([mark, shown, name, f"{best:.3f}", f"{ours:.3f}", gain(best, ours)])
     return table(["trace", "blocks", "best published", "ms", "tandem", "margin %"], lines)
+
+
+def all_sizes():
+    """Each trace and pair of sizes of this page, at half, the same and double: mark, path, sizes, more arguments."""
+    more = {mark: arguments for mark, _, _, arguments in L1 + L2}
+    rows = [(mark, path, sizes) for mark, path, sizes, _ in L1 + L2] + ELSEWHERE
+    cells = {}
+    for mark, path, sizes in rows:
+        for scale in [0.5, 1, 2]:
+            cells[mark, path, *(int(scale * size) for size in sizes)] = more.get(mark, [])
+    order = sorted(cells, key=lambda cell: ([row[0] for row in rows].index(cell[0]), *cell[2:]))
+    return [(mark, path, list(sizes), cells[mark, path, *sizes]) for mark, path, *sizes in order]
+
+
+def at_all_sizes(program, cells):
+    """Tandem with its defaults, with ghosts, and with the best of FIXED for each trace and size, against the best
+    published scheme."""
+    lines, margins = [], []
+    for mark, path, sizes, more in cells:
+        best, name = best_published(program, TRACES / path, sizes, more, CHARGED)
+        pairs = [f"tandem,window={window},hirs={hirs}" for window, hirs in FIXED]
+        placements = ["tandem", "tandem,adapt=ghosts", *pairs]
+        runs = [simulate(program, TRACES / path, sizes, one, more=more) for one in placements]
+        fixed, ghosts, *others = [run[CHARGED] for run in runs]
+        three = [fixed, ghosts, min(others)]
+        margins.append([100 * (best - ms) / best for ms in three])
+        shown = " and ".join(f"{size:,}" for size in sizes)
+        lines.append([mark, shown, name, f"{best:.3f}", *(gain(best, ms) for ms in three)])
+    for name, of in [("mean", lambda column: sum(column) / len(column)), ("least", min)]:
+        lines.append([name, "", "", "", *(f"{of(column):+.1f}" for column in zip(*margins))])
+    heading = ["trace", "blocks", "best published", "ms", "fixed, margin %", "ghosts, margin %"]
+    return table(heading + ["best of six fixed, margin %"], lines)
 
 
 def stability(program, trace):
@@ -283,6 +330,9 @@ def stability(program, trace):
 
 def main():
     program = sys.argv[1]
+    if "--sizes" in sys.argv[2:]:
+        write("sizes", at_all_sizes(program, all_sizes()))
+        return write("check", at_all_sizes(program, [(*cell, []) for cell in CHECK]))
     found = []
     for mark, path, sizes, more in L1 + L2:
         trace = TRACES / path
@@ -298,7 +348,7 @@ def main():
         write("slots", slots(program, tried))
         write("margins", margins(program, found))
         write("variants", variants(program, found))
-        write("elsewhere", elsewhere(program, TRACES))
+        write("elsewhere", elsewhere(program))
         write("stability", stability(program, TRACES / L1[0][1]))
 
 

@@ -7,7 +7,7 @@
 
 const NEVER: u32 = u32::MAX;
 
-/// Blocks whose times are read at once.
+/// Blocks whose times, and the bits at them, are read at once.
 const BATCH: usize = 64;
 
 /// The LRU stack of all blocks referenced so far.
@@ -16,7 +16,8 @@ pub struct StackDepths {
     last: Vec<u32>,
     /// One bit for each of these times.
     bits: Vec<u64>,
-    /// Fenwick tree over the population counts of `bits`, 1-based.
+    /// Fenwick tree over the population counts of `bits`, 1-based. Times from `now` on count as if
+    /// they had bits: they will, before a sum is asked for that contains them.
     tree: Vec<u32>,
     now: u32,
     blocks: u32,
@@ -24,8 +25,10 @@ pub struct StackDepths {
 
 impl Default for StackDepths {
     fn default() -> Self {
-        let words = 1024;
-        Self { last: Vec::new(), bits: vec![0; words], tree: vec![0; words + 1], now: 0, blocks: 0 }
+        let mut depths =
+            Self { last: Vec::new(), bits: Vec::new(), tree: Vec::new(), now: 0, blocks: 0 };
+        depths.lay_out(1024, 0);
+        depths
     }
 }
 
@@ -36,25 +39,26 @@ impl StackDepths {
     }
 
     /// Moves blocks to the top, one after the other, and appends their former depths. Faster than
-    /// one by one: the times of many blocks are read at once.
+    /// one by one: the times of many blocks are read at once, and then the bits at these times.
     pub fn references(
         &mut self,
         mut entries: impl Iterator<Item = u32>,
         depths: &mut Vec<Option<u32>>,
     ) {
         let mut batch = [0; BATCH];
+        let mut times = [0; BATCH];
         loop {
             let mut length = 0;
-            let mut read = 0;
-            for (slot, entry) in batch.iter_mut().zip(entries.by_ref()) {
+            for ((slot, time), entry) in batch.iter_mut().zip(&mut times).zip(entries.by_ref()) {
                 *slot = entry;
-                read ^= self.last[entry as usize];
+                *time = self.last[entry as usize];
                 length += 1;
             }
-            std::hint::black_box(read);
             if length == 0 {
                 return;
             }
+            let bits = times[..length].iter().filter_map(|&time| self.bits.get(time as usize / 64));
+            std::hint::black_box(bits.fold(0, |all, word| all ^ word));
             depths.extend(batch[..length].iter().map(|&entry| self.reference(entry)));
         }
     }
@@ -73,11 +77,10 @@ impl StackDepths {
         } else {
             let depth = self.blocks - self.bits_before(last);
             self.bits[last as usize / 64] ^= 1 << (last % 64);
-            self.add(last / 64, u32::MAX);
+            self.take_from(last / 64);
             Some(depth)
         };
         self.bits[now as usize / 64] |= 1 << (now % 64);
-        self.add(now / 64, 1);
         depth
     }
 
@@ -93,11 +96,11 @@ impl StackDepths {
         count
     }
 
-    /// Adds `by` (modulo 2^32) to the count of a word.
-    fn add(&mut self, word: u32, by: u32) {
+    /// Counts a bit less in a word.
+    fn take_from(&mut self, word: u32) {
         let mut node = word as usize + 1;
         while node < self.tree.len() {
-            self.tree[node] = self.tree[node].wrapping_add(by);
+            self.tree[node] = self.tree[node].wrapping_sub(1);
             node += node & node.wrapping_neg();
         }
     }
@@ -119,19 +122,18 @@ impl StackDepths {
         debug_assert_eq!(count, self.blocks);
         let words = (2 * count as usize / 64).next_power_of_two().max(self.bits.len());
         let words = if count as usize > words * 32 { 2 * words } else { words };
+        self.lay_out(words, count);
+    }
+
+    /// A bitmap of so many words, with bits at the first `count` times.
+    fn lay_out(&mut self, words: usize, count: u32) {
         self.bits = vec![0; words];
-        self.tree = vec![0; words + 1];
-        for rank in 0..count {
-            self.bits[rank as usize / 64] |= 1 << (rank % 64);
+        for time in 0..count {
+            self.bits[time as usize / 64] |= 1 << (time % 64);
         }
-        for word in 0..words {
-            let node = word + 1;
-            self.tree[node] = self.tree[node].wrapping_add(self.bits[word].count_ones());
-            let parent = node + (node & node.wrapping_neg());
-            if parent < self.tree.len() {
-                self.tree[parent] = self.tree[parent].wrapping_add(self.tree[node]);
-            }
-        }
+        // A node counts as many words as its lowest bit says, all of them full.
+        let full = |node: usize| (node & node.wrapping_neg()) as u32 * 64;
+        self.tree = (0..=words).map(full).collect();
         self.now = count;
     }
 }

@@ -29,6 +29,7 @@ mod remote;
 mod segments;
 mod stack;
 mod tandem;
+mod tandem_ghosts;
 mod topology;
 
 pub use hfa::MoveLog;

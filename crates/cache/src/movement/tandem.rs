@@ -10,22 +10,28 @@
 //!
 //! Only a block that leaves the window can enter the main area, and only if a sketch has seen it
 //! more often, by a margin, than the least recently used block there. The two are then exchanged:
-//! the data of the first is in the upper level already, and the second is demoted. There is no
-//! other demotion. The margin exists because a demotion costs a round trip, as much as one more hit
-//! in the upper level gains.
+//! the data of the first is in the upper level already, and the second is demoted. With fixed sizes
+//! there is no other demotion. The margin exists because a demotion costs a round trip, as much as
+//! one more hit in the upper level gains.
 //!
 //! The directory is kept by the client. With each request it tells the level below whether to keep
 //! the block that is read, and which block to evict for it.
+//!
+//! With `adapt=ghosts` the sizes of the window and of the part for HIR blocks change, as
+//! `tandem_ghosts.rs` finds. The border between window and main area then moves by a block a
+//! reference. If the main area is to give a block up, the directory gives one up too, and if that
+//! was not in the main area, the oldest one there takes its place below: a demotion.
 //!
 //! Invariants: every block in the main area is in the directory, and none of them is in the window;
 //! no area holds more than its size; the blocks that are in the directory but not in the main area
 //! fit below.
 
 use super::info::{Build, SchemeInfo};
+use super::tandem_ghosts::Ghosts;
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
 use crate::policy::sketch::Sketch;
-use crate::policy::{Arguments, Context, Kind, Parameter, Policy, Spec, SpecError};
+use crate::policy::{Arguments, Kind, Lirs, Parameter, Policy, SpecError};
 use crate::{Entry, Evictions, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
@@ -54,6 +60,12 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
             help: "references that a block must have more than the one it changes places with",
         },
         Parameter {
+            name: "adapt",
+            kind: Kind::Word(&["ghosts", "no"]),
+            default: "no",
+            help: "window and hirs as given, or those with which ghosts of both levels do best",
+        },
+        Parameter {
             name: "sketch",
             kind: Kind::Word(&["countmin", "exact"]),
             default: "countmin",
@@ -65,55 +77,110 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
-    let [upper, lower] = build.pair("tandem")?;
-    // The window keeps a block at least until the next read.
-    let window = ((f64::from(upper) * arguments.real("window")) as u32).max(1);
-    let main = upper - window;
-    let Some(kept) = main.checked_add(lower) else {
-        return Err(SpecError(
-            "placement tandem: both levels together hold too many blocks".into(),
-        ));
-    };
-    let directory = Spec::parse(&format!("lirs,hirs={}", arguments.real("hirs")))?;
-    Ok(Box::new(Tandem {
-        window,
-        main,
-        lower,
-        margin: arguments.integer("margin") as u8,
-        directory: directory.build(&Context::new(kept))?,
-        queues: ListQueues::new(2),
-        sketch: Sketch::new(arguments.word("sketch") == "exact", lower),
-        out: Evictions::new(),
-    }))
+    let sizes = build.pair("tandem")?;
+    let make = |sizes, window, hirs| Tandem::new(sizes, window, hirs, arguments);
+    let mut tandem = make(sizes, arguments.real("window"), arguments.real("hirs"))?;
+    if arguments.word("adapt") == "ghosts" {
+        tandem.ghosts = Some(Ghosts::new(sizes, make)?);
+    }
+    Ok(Box::new(tandem))
+}
+
+/// Blocks of a window: it keeps a block at least until the next read.
+fn window_of(upper: u32, share: f64) -> u32 {
+    ((f64::from(upper) * share) as u32).max(1)
 }
 
 const WINDOW: u32 = 0;
 const MAIN: u32 = 1;
 
-struct Tandem {
+pub(super) struct Tandem {
     /// Sizes in blocks of the window, the main area and the level below.
     window: u32,
     main: u32,
     lower: u32,
     margin: u8,
     /// The blocks that are kept, in the main area or below.
-    directory: Box<dyn Policy>,
+    directory: Lirs,
     /// The upper level. Front of each list: least recently used.
     queues: ListQueues,
     sketch: Sketch,
     out: Evictions,
+    /// Size that the window is to have.
+    wanted: u32,
+    ghosts: Option<Ghosts>,
 }
 
 impl Tandem {
+    fn new(
+        [upper, lower]: [u32; 2],
+        window: f64,
+        hirs: f64,
+        arguments: &Arguments,
+    ) -> Result<Self, SpecError> {
+        let window = window_of(upper, window);
+        let main = upper - window;
+        let Some(kept) = main.checked_add(lower) else {
+            return Err(SpecError(
+                "placement tandem: both levels together hold too many blocks".into(),
+            ));
+        };
+        Ok(Self {
+            window,
+            main,
+            lower,
+            margin: arguments.integer("margin") as u8,
+            directory: Lirs::new(kept, hirs),
+            queues: ListQueues::new(2),
+            sketch: Sketch::new(arguments.word("sketch") == "exact", lower),
+            out: Evictions::new(),
+            wanted: window,
+            ghosts: None,
+        })
+    }
+
+    /// Takes other options. The window reaches its size by a block a reference.
+    fn adapt(&mut self, window: f64, hirs: f64) {
+        self.wanted = window_of(self.window + self.main, window);
+        self.out.clear();
+        self.directory.set_hirs(hirs, &mut self.out);
+    }
+
+    /// Moves the border between window and main area by a block.
+    fn move_border(&mut self, moves: &mut Vec<Move>) {
+        if self.window > self.wanted {
+            (self.window, self.main) = (self.window - 1, self.main + 1);
+            self.out.clear();
+            self.directory.resize(self.main + self.lower, &mut self.out);
+            if self.queues.len(WINDOW) > self.window {
+                self.leave_window(moves);
+            }
+        } else if self.window < self.wanted {
+            (self.window, self.main) = (self.window + 1, self.main - 1);
+            self.out.clear();
+            self.directory.resize(self.main + self.lower, &mut self.out);
+            self.drop_evicted(moves);
+            if self.queues.len(MAIN) > self.main
+                && let Some(oldest) = self.queues.pop(MAIN)
+            {
+                moves.push(Move::Demoted(oldest, 1));
+            }
+        }
+    }
+
     fn is_below(&self, entry: Entry) -> bool {
         self.directory.contains(entry) && !self.queues.is_in(MAIN, entry)
     }
 
-    /// Adds to the directory a block that comes from below or from the disk. The block that the
-    /// directory evicts for it leaves its place.
+    /// Adds to the directory a block that comes from below or from the disk.
     fn keep(&mut self, entry: Entry, moves: &mut Vec<Move>) {
         self.out.clear();
         self.directory.access(entry, &mut self.out);
+        self.drop_evicted(moves);
+    }
+
+    /// What the directory has evicted leaves its place.
+    fn drop_evicted(&mut self, moves: &mut Vec<Move>) {
         for victim in self.out.evicted() {
             if self.queues.is_in(MAIN, victim) {
                 self.queues.remove(victim);
@@ -157,6 +224,9 @@ impl Scheme for Tandem {
     fn grow(&mut self, entries: u32) {
         self.queues.grow(entries);
         self.directory.grow(entries);
+        if let Some(ghosts) = &mut self.ghosts {
+            ghosts.grow(entries);
+        }
     }
 
     fn reference(
@@ -166,6 +236,11 @@ impl Scheme for Tandem {
         moves: &mut Vec<Move>,
     ) -> Option<usize> {
         let entry = reference.entry();
+        let options = self.ghosts.as_mut().and_then(|ghosts| ghosts.reference(reference));
+        if let Some((window, hirs)) = options {
+            self.adapt(window, hirs);
+        }
+        self.move_border(moves);
         self.sketch.increment(entry.into());
         let is_kept = self.directory.contains(entry);
         if let Some(list) = self.queues.list_of(entry) {
@@ -216,7 +291,8 @@ impl Scheme for Tandem {
     fn overhead_bytes(&self, node: usize) -> u64 {
         let kept = u64::from(self.directory.capacity());
         let sketch = 8 * u64::from(self.lower).next_power_of_two();
-        if node == 0 { (8 + 2 * 16) * kept + sketch } else { 0 }
+        let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::overhead_bytes);
+        if node == 0 { (8 + 2 * 16) * kept + sketch + ghosts } else { 0 }
     }
 
     fn describe(&self, node: usize) -> Vec<(&'static str, String)> {
@@ -240,6 +316,7 @@ impl Scheme for Tandem {
             return Err(format!("the directory leaves {below} blocks to the level below"));
         }
         self.directory.validate()?;
+        self.ghosts.as_ref().map_or(Ok(()), Ghosts::validate)?;
         self.queues.check()
     }
 }

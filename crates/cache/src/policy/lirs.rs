@@ -49,18 +49,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
     ],
     build: |arguments, context| {
-        let mut policy = Lirs {
-            capacity: context.capacity,
-            hirs: arguments.real("hirs"),
-            nonres: arguments.real("nonres"),
-            keep: arguments.word("top") == "keep",
-            lir_target: 0,
-            ghost_bound: 0,
-            lirs: 0,
-            stack: Lists::new(1),
-            queues: Lists::new(2),
-            state: Vec::new(),
-        };
+        let mut policy = Lirs::new(context.capacity, arguments.real("hirs"));
+        policy.nonres = arguments.real("nonres");
+        policy.keep = arguments.word("top") == "keep";
         policy.derive_sizes(context.capacity);
         Ok(Box::new(policy))
     },
@@ -82,7 +73,7 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-struct Lirs {
+pub(crate) struct Lirs {
     capacity: u32,
     hirs: f64,
     nonres: f64,
@@ -98,6 +89,35 @@ struct Lirs {
 }
 
 impl Lirs {
+    /// The defaults, with this part for resident HIR blocks.
+    pub(crate) fn new(capacity: u32, hirs: f64) -> Self {
+        let mut policy = Self {
+            capacity,
+            hirs,
+            nonres: 2.0,
+            keep: false,
+            lir_target: 0,
+            ghost_bound: 0,
+            lirs: 0,
+            stack: Lists::new(1),
+            queues: Lists::new(2),
+            state: Vec::new(),
+        };
+        policy.derive_sizes(capacity);
+        policy
+    }
+
+    /// Changes the part for resident HIR blocks. LIR blocks above what is left become HIR; no block
+    /// leaves.
+    pub(crate) fn set_hirs(&mut self, hirs: f64, out: &mut Evictions) {
+        self.hirs = hirs;
+        self.derive_sizes(self.capacity);
+        while self.lirs > self.lir_target {
+            self.demote(out);
+        }
+        self.prune(out);
+    }
+
     fn derive_sizes(&mut self, capacity: u32) {
         let c = f64::from(capacity);
         self.capacity = capacity;

@@ -29,6 +29,7 @@ pub use crate::reference::Entry;
 pub use batch::Batch;
 pub(crate) use batch::refer;
 pub use content_aware::{Awareness, ContentAware, Knows};
+pub(crate) use lirs::Lirs;
 pub use opt::Future;
 pub(crate) use registry::Arguments;
 pub use registry::{Argument, Context, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError};

@@ -53,6 +53,8 @@ fn modelled() -> Vec<String> {
         "tandem,sketch=exact,window=0.5,hirs=0.3,margin=0",
         "tandem,sketch=exact,window=0.3,hirs=0.6,margin=1",
         "tandem,sketch=exact,window=1",
+        "tandem,sketch=exact,adapt=ghosts",
+        "tandem,sketch=exact,adapt=ghosts,margin=0",
     ]
     .map(String::from)
     .to_vec();

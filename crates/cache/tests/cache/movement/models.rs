@@ -93,7 +93,7 @@ impl Model {
             Self::HintK(model) => model.reference(x),
             Self::Hfa(model) => model.reference(x, is_write),
             Self::BiDiFilter(model) => model.reference(x),
-            Self::Tandem(model) => model.reference(x),
+            Self::Tandem(model) => model.reference(x, is_write),
         }
     }
 

@@ -6,6 +6,7 @@ use super::models::{Counts, Options, without};
 /// LIRS with ghosts, as the paper has it. Vectors run from the oldest to the newest.
 struct Directory {
     capacity: usize,
+    hirs: f64,
     most_lir: usize,
     lir: Vec<u32>,
     /// All blocks that are remembered by their recency.
@@ -18,10 +19,48 @@ struct Directory {
 
 impl Directory {
     fn new(capacity: usize, hirs: f64) -> Self {
-        let hir = ((hirs * capacity as f64).round() as usize).clamp(1, capacity);
-        let most_lir = capacity - hir;
         let (lir, stack, queue, ghosts) = Default::default();
-        Self { capacity, most_lir, lir, stack, queue, ghosts }
+        Self { capacity, hirs, most_lir: Self::most_lir(capacity, hirs), lir, stack, queue, ghosts }
+    }
+
+    fn most_lir(capacity: usize, hirs: f64) -> usize {
+        capacity - ((hirs * capacity as f64).round() as usize).clamp(1, capacity)
+    }
+
+    /// Other sizes from now on; the blocks that leave.
+    fn set(&mut self, capacity: usize, hirs: f64) -> Vec<u32> {
+        let shrinks = capacity < self.capacity || hirs != self.hirs;
+        (self.capacity, self.hirs) = (capacity, hirs);
+        self.most_lir = Self::most_lir(capacity, hirs);
+        let mut left = Vec::new();
+        if shrinks {
+            while self.lir.len() > self.most_lir {
+                self.rank_down();
+            }
+            self.bound_ghosts();
+            while self.lir.len() + self.queue.len() > capacity {
+                left.push(self.evict());
+            }
+            self.prune();
+        }
+        left
+    }
+
+    /// The block that leaves for another one. It is a ghost if its recency is remembered.
+    fn evict(&mut self) -> u32 {
+        let victim = self.queue.remove(0);
+        if self.stack.contains(&victim) {
+            self.ghosts.push(victim);
+        }
+        self.bound_ghosts();
+        victim
+    }
+
+    fn bound_ghosts(&mut self) {
+        while self.ghosts.len() > 2 * self.capacity {
+            let oldest = self.ghosts.remove(0);
+            without(&mut self.stack, oldest);
+        }
     }
 
     fn has(&self, x: u32) -> bool {
@@ -69,14 +108,7 @@ impl Directory {
         }
         without(&mut self.ghosts, x);
         let is_full = self.lir.len() + self.queue.len() == self.capacity;
-        let victim = is_full.then(|| self.queue.remove(0));
-        if let Some(victim) = victim.filter(|victim| self.stack.contains(victim)) {
-            self.ghosts.push(victim);
-        }
-        if self.ghosts.len() > 2 * self.capacity {
-            let oldest = self.ghosts.remove(0);
-            without(&mut self.stack, oldest);
-        }
+        let victim = is_full.then(|| self.evict());
         if self.lir.len() < self.most_lir {
             self.lir.push(x);
             without(&mut self.stack, x);
@@ -110,26 +142,111 @@ pub(crate) struct Tandem {
     margin: u32,
     counts: Counts,
     pub(crate) down: usize,
+    wanted: usize,
+    ghosts: Option<Ghosts>,
+}
+
+/// Tandems without data, for each pair of a window and a part for HIR blocks, and what they cost.
+struct Ghosts {
+    all: Vec<((f64, f64), Tandem, u64)>,
+    turn: usize,
+    seen: usize,
+    chosen: usize,
+}
+
+impl Ghosts {
+    fn new(options: &Options<'_>, sizes: &[u32]) -> Self {
+        let pairs = [(0.05, 0.1), (0.01, 0.005), (0.2, 0.25), (0.5, 1.0), (0.05, 0.4), (0.9, 0.5)];
+        let one = |pair: (f64, f64)| (pair, Tandem::fixed(options, sizes, pair), 0);
+        let turn = (sizes[0] + sizes[1]) as usize;
+        Self { all: pairs.map(one).into(), turn, seen: 0, chosen: 0 }
+    }
+
+    /// A round trip for each demotion and each read below, five for one of the disk. After a turn
+    /// all costs lose a quarter, and a pair that costs 2 % less is taken.
+    fn reference(&mut self, x: u32, is_write: bool) -> Option<(f64, f64)> {
+        for (_, tandem, cost) in &mut self.all {
+            let read = match tandem.reference(x, is_write) {
+                _ if is_write => 0,
+                Some(level) => level as u64,
+                None => 5,
+            };
+            *cost += 256 * (read + tandem.down as u64);
+        }
+        self.seen += 1;
+        if self.seen < self.turn {
+            return None;
+        }
+        self.seen = 0;
+        let costs: Vec<u64> = self.all.iter().map(|one| one.2).collect();
+        let least = *costs.iter().min().unwrap();
+        self.all.iter_mut().for_each(|one| one.2 = one.2 * 3 / 4);
+        if least as f64 >= (1.0 - 0.02) * costs[self.chosen] as f64 {
+            return None;
+        }
+        self.chosen = costs.iter().position(|&cost| cost == least).unwrap();
+        Some(self.all[self.chosen].0)
+    }
+}
+
+fn window_of(upper: usize, share: f64) -> usize {
+    ((share * upper as f64) as usize).max(1)
 }
 
 impl Tandem {
     pub(crate) fn new(options: &Options<'_>, sizes: &[u32]) -> Self {
+        let pair = (options.number("window", 0.05), options.number("hirs", 0.1));
+        let ghosts = (options.get("adapt") == Some("ghosts")).then(|| Ghosts::new(options, sizes));
+        Self { ghosts, ..Self::fixed(options, sizes, pair) }
+    }
+
+    fn fixed(options: &Options<'_>, sizes: &[u32], (window, hirs): (f64, f64)) -> Self {
         assert_eq!(options.get("sketch"), Some("exact"), "the model has no sketch");
         let [upper, lower] = [sizes[0] as usize, sizes[1] as usize];
-        let window = ((options.number("window", 0.05) * upper as f64) as usize).max(1);
+        let window = window_of(upper, window);
         let main = upper - window;
         Self {
-            directory: Directory::new(main + lower, options.number("hirs", 0.1)),
+            directory: Directory::new(main + lower, hirs),
             window: (Vec::new(), window),
             main: (Vec::new(), main),
             margin: options.number("margin", 2.0) as u32,
             counts: Counts::new(lower),
             down: 0,
+            wanted: window,
+            ghosts: None,
         }
     }
 
-    pub(crate) fn reference(&mut self, x: u32) -> Option<usize> {
+    /// The window grows or shrinks by a block, and the main area with it.
+    fn move_border(&mut self) {
+        let (lower, hirs) = (self.directory.capacity - self.main.1, self.directory.hirs);
+        if self.window.1 > self.wanted {
+            (self.window.1, self.main.1) = (self.window.1 - 1, self.main.1 + 1);
+            self.directory.set(self.main.1 + lower, hirs);
+            if self.window.0.len() > self.window.1 {
+                let y = self.window.0.remove(0);
+                self.leave_window(y);
+            }
+        } else if self.window.1 < self.wanted {
+            (self.window.1, self.main.1) = (self.window.1 + 1, self.main.1 - 1);
+            for victim in self.directory.set(self.main.1 + lower, hirs) {
+                without(&mut self.main.0, victim);
+            }
+            if self.main.0.len() > self.main.1 {
+                self.main.0.remove(0);
+                self.down += 1;
+            }
+        }
+    }
+
+    pub(crate) fn reference(&mut self, x: u32, is_write: bool) -> Option<usize> {
         self.down = 0;
+        let change = self.ghosts.as_mut().and_then(|ghosts| ghosts.reference(x, is_write));
+        if let Some((window, hirs)) = change {
+            self.wanted = window_of(self.window.1 + self.main.1, window);
+            self.directory.set(self.directory.capacity, hirs);
+        }
+        self.move_border();
         self.counts.add(x);
         let is_kept = self.directory.has(x);
         for (list, _) in [&mut self.window, &mut self.main] {
@@ -168,7 +285,7 @@ impl Tandem {
                 return;
             }
             self.main.0.remove(0);
-            self.down = 1;
+            self.down += 1;
         }
         self.main.0.push(y);
     }
