@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 mod arc;
+mod auto;
 mod aware;
 mod car;
 mod clock;
@@ -110,6 +111,7 @@ pub fn model(name: &str, params: &[(&str, f64)], capacity: u32) -> Box<dyn Model
         "mq" => Box::new(mq::Mq::new(c, p)),
         "sieve" => Box::new(sieve::Sieve::new(c)),
         "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(c, p)),
+        "auto" => Box::new(auto::Auto::new(capacity, p)),
         "w-tinylfu" => Box::new(w_tinylfu::WTinyLfu::new(c, p)),
         other => panic!("no model of {other}"),
     }
