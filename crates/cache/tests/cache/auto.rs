@@ -77,7 +77,7 @@ fn writes_change_no_leader() {
             auto.write(entry, &mut out);
             assert_eq!(auto.leader(), Some("lirs"), "UNDERCROFT_SEED={seed}, {at}");
         }
-        let read = |at| auto.access(reference(&mut random, at, false), &mut out);
+        let mut read = |at| auto.access(reference(&mut random, at, false), &mut out);
         assert!((0..10_000).filter(|&at| read(at)).count() > 1000);
         assert_ne!(auto.leader(), Some("lirs"), "UNDERCROFT_SEED={seed}: another suits it better");
     }

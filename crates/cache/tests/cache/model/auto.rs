@@ -13,6 +13,8 @@ pub struct Auto {
     scores: Vec<f64>,
     leader: usize,
     since: u32,
+    /// Whether a block stayed at the last hit that placed nothing.
+    keeps: bool,
     /// Least recently used first.
     residents: Vec<Block>,
     /// First to leave first.
@@ -29,6 +31,7 @@ impl Auto {
             scores: vec![0.0; MEMBERS.len()],
             leader: 0,
             since: 0,
+            keeps: false,
             residents: Vec::new(),
             surplus: Vec::new(),
         }
@@ -57,9 +60,27 @@ impl Auto {
                 continue;
             }
             *score += 1.0;
-            member.take(b);
+            if self.keeps {
+                member.touch(b);
+            } else {
+                member.take(b);
+            }
         }
         self.since += 1;
+    }
+
+    fn refer(&mut self, b: Block, is_write: bool) -> Step {
+        let hit = self.residents.contains(&b);
+        for i in 0..self.members.len() {
+            let step = self.members[i].access(b);
+            self.scores[i] += f64::from(u8::from(step.hit && !is_write));
+            if i == self.leader {
+                self.left(&step.evicted);
+            }
+        }
+        self.renew(b);
+        self.since += 1;
+        Step { hit, evicted: self.end() }
     }
 
     fn end(&mut self) -> Vec<Block> {
@@ -94,21 +115,23 @@ impl Auto {
 
 impl Model for Auto {
     fn access(&mut self, b: Block) -> Step {
-        let hit = self.residents.contains(&b);
-        for i in 0..self.members.len() {
-            let step = self.members[i].access(b);
-            self.scores[i] += f64::from(u8::from(step.hit));
-            if i == self.leader {
-                self.left(&step.evicted);
-            }
-        }
+        self.refer(b, false)
+    }
+
+    fn write(&mut self, b: Block) -> Step {
+        self.refer(b, true)
+    }
+
+    fn touch(&mut self, b: Block) {
+        self.keeps = true;
         self.renew(b);
-        self.since += 1;
-        Step { hit, evicted: self.end() }
+        self.around(b);
+        self.end();
     }
 
     fn take(&mut self, b: Block) {
         if remove(&mut self.residents, b) {
+            self.keeps = false;
             self.around(b);
             self.end();
         }

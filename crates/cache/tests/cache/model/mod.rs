@@ -51,6 +51,14 @@ impl Step {
 pub trait Model {
     /// A counted reference: hit, or miss and admit.
     fn access(&mut self, b: Block) -> Step;
+    /// A counted reference by a write.
+    fn write(&mut self, b: Block) -> Step {
+        self.access(b)
+    }
+    /// A hit of b, which is resident, where misses place nothing.
+    fn touch(&mut self, b: Block) {
+        self.access(b);
+    }
     /// b leaves for the upper level; its history is kept.
     fn take(&mut self, b: Block);
     /// A miss for b was served around the cache.
