@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -23,6 +23,7 @@ help:
 	@echo "make effects  what cooperation is worth on real traces, into docs/user/cooperation.md"
 	@echo "make content-aware  what content-aware caching is worth, into docs/measurements/content-aware.md"
 	@echo "make hierarchies  schemes that move blocks by hints, into docs/measurements/hierarchies.md"
+	@echo "make auto   the policy auto beside every fixed policy, into docs/measurements/auto.md (some minutes)"
 	@echo "make reproduce [STUDY=...]  the papers' tables and figures, into docs/measurements/reproduction.md (some minutes)"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-reading  how fast traces are read and characterised (three minutes)"
@@ -99,6 +100,9 @@ content-aware: build
 
 hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
+
+auto: build
+	@python3 tools/auto.py $(UNDERCROFT)
 
 reproduce: build
 	@tools/setup.sh test

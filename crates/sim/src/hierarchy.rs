@@ -62,6 +62,9 @@ pub struct Outcome {
     pub clients: Option<ClientsOutcome>,
     /// Times; `None` without a clock.
     pub timed: Option<TimedOutcome>,
+    /// At the end, the policy that decides at each level whose policy chooses among several; empty
+    /// with several clients, a scheme of movement or content awareness.
+    pub leaders: Vec<Option<&'static str>>,
     /// Further counts of each content-aware level.
     pub aware: Vec<AwareReport>,
     /// Moves between levels; `None` without a scheme of movement.
@@ -130,8 +133,9 @@ pub fn simulate<P: Proceed>(
     let mut levels = Levels::new(trace, config, config.levels.len(), None)?;
     drive(trace, warmup, &mut levels, &mut progress)?;
     let counts = levels.levels.iter().map(|level| *level.counts()).collect();
+    let leaders = levels.levels.iter().map(|level| level.policy().leader()).collect();
     let write_back = levels.lowest.as_ref().and_then(LowestLevel::written);
-    Ok(Outcome { write_back, ..stopwatch.outcome(trace.len(), counts) })
+    Ok(Outcome { write_back, leaders, ..stopwatch.outcome(trace.len(), counts) })
 }
 
 /// Finds the references that will reach the level below the first `above` levels, for OPT.

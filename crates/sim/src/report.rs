@@ -91,6 +91,9 @@ pub struct LevelReport {
     pub name: String,
     /// Policy with the parameters that differ from their defaults.
     pub policy: String,
+    /// The policy that decides at the end, if that policy chooses among several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
     /// When blocks enter and leave.
     pub placement: String,
     /// Size in blocks.
@@ -232,6 +235,7 @@ impl LevelReport {
         Self {
             name: format!("l{}", depth + 1),
             policy: wanted.policy.to_string(),
+            leader: None,
             placement: placement.to_string(),
             capacity_blocks: wanted.capacity,
             reads: counts.reads,
@@ -272,7 +276,10 @@ impl Report {
             // The first of several levels always places at the access.
             let is_top = depth == 0 && config.levels.len() > 1;
             let placement = if is_top { &Placement::Access } else { placement };
-            LevelReport::new(depth, wanted, placement, counts, &placed.unwrap_or_default())
+            let level =
+                LevelReport::new(depth, wanted, placement, counts, &placed.unwrap_or_default());
+            let leader = outcome.leaders.get(depth).copied().flatten();
+            LevelReport { leader: leader.map(str::to_owned), ..level }
         });
         Self {
             trace,

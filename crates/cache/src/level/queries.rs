@@ -249,6 +249,11 @@ impl Level {
         self.clients.as_ref().map_or(0, |clients| clients.estimated_blocks())
     }
 
+    /// The policy that decides now, if the level's policy chooses among several.
+    pub fn leader(&self) -> Option<&'static str> {
+        self.cache().and_then(|cache| cache.policy().leader())
+    }
+
     // ------------------------------------------------------------------ counts
 
     /// The usual counts of a level.

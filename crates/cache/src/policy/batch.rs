@@ -88,7 +88,7 @@ pub(crate) fn refer<P: Policy + ?Sized>(
 /// A separate function, so that the loop is laid out for reads.
 fn write<P: Policy + ?Sized>(p: &mut P, e: Entry, mode: WriteMode, out: &mut Evictions) -> bool {
     match mode {
-        WriteMode::Allocate => p.access(e, out),
+        WriteMode::Allocate => p.write(e, out),
         WriteMode::NoAllocate => p.contains(e),
         WriteMode::Invalidate => {
             let hit = p.contains(e);

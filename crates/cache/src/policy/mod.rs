@@ -67,6 +67,7 @@ registry! {
     s3_fifo
     sieve
     w_tinylfu
+    auto
 }
 
 /// What happened to an entry that a policy let go.
@@ -210,6 +211,13 @@ pub trait Policy: Batch + Debug + DynClone + Send {
         hit
     }
 
+    /// A reference by a write that may admit the entry. True on a hit. The default makes no
+    /// difference between reads and writes.
+    #[inline(always)]
+    fn write(&mut self, entry: Entry, out: &mut Evictions) -> bool {
+        self.access(entry, out)
+    }
+
     /// Removes a resident entry because it moves to an upper level, but keeps what the policy
     /// remembers about it (TPDS 2004, section 6, op 2). The default remembers nothing.
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
@@ -235,6 +243,11 @@ pub trait Policy: Batch + Debug + DynClone + Send {
     fn prefetch(&self, entry: Entry) -> u32 {
         let _ = entry;
         0
+    }
+
+    /// The policy that decides now, if this one chooses among several.
+    fn leader(&self) -> Option<&'static str> {
+        None
     }
 
     /// The block of each handle, if the policy needs it: W-TinyLFU's sketch hashes blocks. A handle

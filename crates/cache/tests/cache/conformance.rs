@@ -13,14 +13,18 @@ use undercroft_cache::policy::contract::Known;
 use undercroft_cache::policy::{Context, Future, Spec, policies};
 use undercroft_cache::{Evictions, HashedCache, Policy};
 
-/// All policies with their defaults, and the variants; W-TinyLFU with the sketch that models have.
+/// All policies with their defaults, and the variants; W-TinyLFU, which AUTO runs too, with the
+/// sketch that models have.
 fn specs() -> Vec<String> {
     let defaults = policies().iter().map(|info| info.name.to_string());
     let known = |text: &&&str| policies().iter().any(|p| text.split(',').next() == Some(p.name));
     defaults
         .chain(VARIANTS.iter().filter(known).map(|text| text.to_string()))
         .filter(|text| !text.starts_with("opt"))
-        .map(|text| if text.starts_with("w-tinylfu") { text + ",sketch=exact" } else { text })
+        .map(|text| match text.split(',').next() {
+            Some("w-tinylfu" | "auto") => text + ",sketch=exact",
+            _ => text,
+        })
         .collect()
 }
 

@@ -4,6 +4,7 @@
 //! What only shows inside a module is tested there.
 
 mod adaptive;
+mod auto;
 mod aware;
 mod cct;
 mod clients;

@@ -332,7 +332,7 @@ struct Naive {
 
 impl Naive {
     fn reference(&mut self, b: u32, is_write: bool) -> Option<usize> {
-        let step = self.top.access(b);
+        let step = if is_write { self.top.write(b) } else { self.top.access(b) };
         if self.demote_first {
             step.evicted.iter().for_each(|&victim| self.evicted(victim));
         }
@@ -349,7 +349,7 @@ impl Naive {
                     continue;
                 }
                 if self.placement.contains("keep") {
-                    level.access(b);
+                    level.touch(b);
                 } else {
                     level.take(b);
                 }
@@ -446,10 +446,15 @@ fn against_naive(
     Ok(())
 }
 
-/// The policies, W-TinyLFU with the sketch that its model has.
+/// The policies; W-TinyLFU, which AUTO runs too, with the sketch that its model has.
 pub(crate) fn names() -> Vec<&'static str> {
     let all = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
-    all.map(|name| if name == "w-tinylfu" { "w-tinylfu,sketch=exact" } else { name }).collect()
+    let exact = |name| match name {
+        "w-tinylfu" => "w-tinylfu,sketch=exact",
+        "auto" => "auto,sketch=exact",
+        name => name,
+    };
+    all.map(exact).collect()
 }
 
 #[test]

@@ -346,7 +346,10 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error
         let share = level.read_hits as f64 / report.aggregate.reads.max(1) as f64;
         table.row(vec![
             level.name.clone(),
-            level.policy.clone(),
+            match &level.leader {
+                Some(leader) => format!("{} ({leader} leads)", level.policy),
+                None => level.policy.clone(),
+            },
             format!("{} blocks", count(size)),
             bytes(size * block),
             percent(level.read_hit_ratio),

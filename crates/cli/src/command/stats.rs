@@ -57,6 +57,7 @@ fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     placements(out, &stats)?;
     known_contents(out, &stats)?;
     told_below(out, &stats)?;
+    leaders(out, &stats)?;
     levels(out, &stats)?;
     clients(out, &stats)
 }
@@ -274,6 +275,20 @@ fn levels(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         table.row(names.into_iter().chain(fields.map(number)).collect());
     }
     table.print_if_filled(out, 1)
+}
+
+/// Which policy decides now where the policy chooses among several: one name a shard.
+fn leaders(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    let mut table = Table::new(&["volume", "policy", "leads now"]);
+    for (name, volume) in each(stats) {
+        let leaders = volume["leaders"].as_array().into_iter().flatten();
+        let leaders: Vec<_> = leaders.filter_map(Value::as_str).collect();
+        if !leaders.is_empty() {
+            let policy = volume["policy"].as_str().unwrap_or("-");
+            table.row(vec![name.to_owned(), policy.to_owned(), leaders.join(", ")]);
+        }
+    }
+    table.print_if_filled(out, 2)
 }
 
 /// The caches of the clients, as they were last described by themselves or their trackers.

@@ -42,6 +42,10 @@ pub(crate) fn json(
         one.insert("store_trouble".into(), json!(entry.volume().trouble()));
         one.insert("latency_us".into(), latencies(entry));
         one.insert("clients".into(), json!(entry.clients()));
+        let leaders = entry.volume().leaders();
+        if !leaders.is_empty() {
+            one.insert("leaders".into(), json!(leaders));
+        }
         if let Some(told) = entry.volume().told_by_clients() {
             one.insert("client_caches".into(), json!(told));
         }

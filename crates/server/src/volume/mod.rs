@@ -292,6 +292,11 @@ impl Volume {
         &self.latencies
     }
 
+    /// The policy that decides now in each shard, if the volume's policy chooses among several.
+    pub fn leaders(&self) -> Vec<&'static str> {
+        (0..self.shards.len()).filter_map(|shard| self.lock(shard).cache.leader()).collect()
+    }
+
     /// The counters so far.
     pub fn stats(&self) -> Stats {
         let share_blocks = self.share_blocks().into();

@@ -115,8 +115,10 @@ pub fn simulate_placed<P: Proceed>(
     let warmup = trace.references_of(config.warmup_records)?;
     let mut run = Run::new(trace, config, cooperation)?;
     drive(trace, warmup, &mut run, &mut progress)?;
+    let all = run.hierarchy.top().into_iter().chain(run.hierarchy.lower());
+    let leaders = all.map(Level::leader).collect();
     let (levels, outcome) = run.finish();
-    Ok(Outcome { cooperation: Some(outcome), ..stopwatch.outcome(trace.len(), levels) })
+    Ok(Outcome { cooperation: Some(outcome), leaders, ..stopwatch.outcome(trace.len(), levels) })
 }
 
 /// Runs the levels as [`simulate_placed`] does, under a placement that acts on evictions. Returns

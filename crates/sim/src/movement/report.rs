@@ -152,6 +152,7 @@ impl Report {
             LevelReport {
                 name: config.names[node].clone(),
                 policy: config.policy.clone(),
+                leader: None,
                 placement: config.scheme.to_string(),
                 capacity_blocks: topology.capacity(node),
                 reads: counts.reads,

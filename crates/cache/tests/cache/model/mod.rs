@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 mod arc;
+mod auto;
 mod aware;
 mod car;
 mod clock;
@@ -50,6 +51,14 @@ impl Step {
 pub trait Model {
     /// A counted reference: hit, or miss and admit.
     fn access(&mut self, b: Block) -> Step;
+    /// A counted reference by a write.
+    fn write(&mut self, b: Block) -> Step {
+        self.access(b)
+    }
+    /// A hit of b, which is resident, where misses place nothing.
+    fn touch(&mut self, b: Block) {
+        self.access(b);
+    }
     /// b leaves for the upper level; its history is kept.
     fn take(&mut self, b: Block);
     /// A miss for b was served around the cache.
@@ -110,6 +119,7 @@ pub fn model(name: &str, params: &[(&str, f64)], capacity: u32) -> Box<dyn Model
         "mq" => Box::new(mq::Mq::new(c, p)),
         "sieve" => Box::new(sieve::Sieve::new(c)),
         "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(c, p)),
+        "auto" => Box::new(auto::Auto::new(capacity, p)),
         "w-tinylfu" => Box::new(w_tinylfu::WTinyLfu::new(c, p)),
         other => panic!("no model of {other}"),
     }

@@ -1,0 +1,143 @@
+"""Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM. Sweeps all
+policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
+over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
+each. Traces that are not there are named. It takes a few minutes; sweeps are resumed from out/auto.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from pages import TRACES, put, table
+
+DOC = pathlib.Path("docs/measurements/auto.md")
+FOLDER = pathlib.Path("out/auto")
+SIZES = [2048 << doublings for doublings in range(7)]
+
+# Name, trace, an LRU client in blocks through which it is filtered too, more arguments.
+STREAMS = [
+    ("OLTP", "arc/OLTP.lis.zst", 2000, []),
+    ("sprite", "lirs/sprite.trc.zst", 200, []),
+    ("multi1", "lirs/multi1.trc.zst", 200, []),
+    ("multi2", "lirs/multi2.trc.zst", 500, []),
+    ("multi3", "lirs/multi3.trc.zst", 500, []),
+    ("ps", "lirs/ps.trc.zst", 300, []),
+    ("gli", "lirs/gli.trc.zst", 300, []),
+    ("2_pools", "lirs/2_pools.trc.zst", 500, []),
+    ("PostgreSQL, L1", "recorded/postgres-tpcc10w-L1.csv.zst", 4096, []),
+    ("PostgreSQL", "recorded/postgres-tpcc10w-sb32m.csv.zst", None, []),
+    ("MariaDB", "recorded/mariadb-tpcc10w-pool32m.csv.zst", None, []),
+    ("P3", "arc/P3.lis.zst", None, ["--block", "4KiB", "--unit", "512"]),
+    ("P6", "arc/P6.lis.zst", None, ["--block", "4KiB", "--unit", "512"]),
+    ("CloudPhysics", "vscsi/cloudPhysicsIO.vscsi", None, []),
+    ("Financial1", "spc/Financial1-first10000.spc.zst", None, []),
+    ("WebSearch1", "spc/WebSearch1-first24783.spc.zst", None, []),
+    ("TPC-C", "disksim/tpcc-small.trace.zst", None, []),
+]
+# Traces of reads that follow each other as one stream.
+JOINED = [
+    ["arc/OLTP.lis.zst", "arc/P6.lis.zst"],
+    ["arc/P6.lis.zst", "arc/OLTP.lis.zst"],
+    ["arc/P3.lis.zst", "arc/OLTP.lis.zst", "arc/P6.lis.zst"],
+    ["lirs/multi3.trc.zst", "lirs/sprite.trc.zst", "lirs/multi2.trc.zst"],
+]
+
+
+def blocks(path):
+    """The 4 KiB blocks or pages that a trace in the formats lis and trc reads, in order."""
+    text = subprocess.run(["zstd", "-dcq", path], check=True, stdout=subprocess.PIPE).stdout
+    part = 1 if "OLTP" in path.name or ".trc" in path.name else 8
+    for line in text.split(b"\n"):
+        numbers = line.split()
+        if not numbers or numbers[0] == b"*":
+            continue
+        first, count = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 1
+        yield from range(first // part, (first + count - 1) // part + 1)
+
+
+def joined(parts):
+    """A trace file of these traces, one after the other, each with blocks of its own."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / ("-".join(pathlib.Path(part).name.split(".")[0] for part in parts) + ".txt")
+    if not path.exists():
+        with open(path, "w") as out:
+            for number, part in enumerate(parts):
+                out.writelines(f"{(number << 40) + b}\n" for b in blocks(TRACES / part))
+    return path
+
+
+def sweep(program, name, trace, client, more):
+    """For each size below the number of distinct blocks, the hit ratios of all policies in per cent."""
+    folder = FOLDER / name.replace(" ", "-")
+    command = [program, "sweep", str(trace), *more, "--warmup", "10%", "--json", "-o", str(folder)]
+    command += ["--l2", ",".join(f"{size}blk" for size in SIZES)]
+    command += ["--l1", f"{client}blk:lru"] if client else []
+    rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    cells = {}
+    for row in rows:
+        if row["capacity_blocks"] < row["unique_blocks"] and row["reads"]:
+            cell = cells.setdefault((name, row["capacity_blocks"]), {})
+            cell[row["policy"]] = 100 * row["read_hit_ratio"]
+    return cells
+
+
+def best(cell):
+    """Hit ratio and name of the best fixed policy."""
+    return max((ratio, name) for name, ratio in cell.items() if name != "auto")
+
+
+def regrets(cells, policy="auto"):
+    return [best(cell)[0] - cell[policy] for cell in cells.values()]
+
+
+def summary(cells, policies):
+    """For each policy the share of the cells in which it is close to the best fixed one."""
+    lines = []
+    for policy in policies:
+        behind = regrets(cells, policy)
+        share = lambda bound: f"{100 * sum(r <= bound for r in behind) / len(behind):.0f} %"
+        mean = sum(behind) / len(behind)
+        lines.append([policy, share(0.5), share(1), share(1.5), f"{mean:.2f}", f"{max(behind):.1f}"])
+    lines.sort(key=lambda line: float(line[4]))
+    return table(["policy", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
+
+
+def all_cells(cells):
+    lines = []
+    for (name, size), cell in cells.items():
+        ratio, policy = best(cell)
+        lines.append([name, f"{size:,}", policy, f"{ratio:.2f}", f"{cell['auto']:.2f}",
+                      f"{ratio - cell['auto']:.2f}"])
+    return table(["stream", "blocks", "best fixed", "its hits %", "auto %", "regret"], lines)
+
+
+def main():
+    program = sys.argv[1]
+    cells, changes, absent = {}, {}, []
+    for name, path, client, more in STREAMS:
+        if not (TRACES / path).exists():
+            absent.append(name)
+            continue
+        cells |= sweep(program, name, TRACES / path, None, more)
+        if client:
+            cells |= sweep(program, f"{name} below {client}", TRACES / path, client, more)
+    for parts in JOINED:
+        name = ", ".join(pathlib.Path(part).name.split(".")[0] for part in parts)
+        if all((TRACES / part).exists() for part in parts):
+            changes |= sweep(program, name, joined(parts), None, [])
+        else:
+            absent.append(name)
+    if absent:
+        print(f"auto: not there, their rows are left out: {'; '.join(absent)}")
+    if not cells or not changes:
+        return
+    text = DOC.read_text()
+    policies = list(next(iter(cells.values())))
+    text = put(text, "policies", f"{len(cells)} cells.\n\n" + summary(cells, policies))
+    text = put(text, "cells", all_cells(cells))
+    text = put(text, "joined", all_cells(changes))
+    DOC.write_text(text)
+
+
+main()
