@@ -20,6 +20,16 @@ impl Sample {
         Self { threshold: (rate.clamp(0.0, 1.0) * 2_f64.powi(64)) as u64, seed }
     }
 
+    /// The sample with a [threshold](Self::threshold).
+    pub const fn with_threshold(threshold: u64, seed: u64) -> Self {
+        Self { threshold, seed }
+    }
+
+    /// What stands for the rate: blocks are in the sample whose hash is not above it.
+    pub const fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
     /// The share of the blocks.
     pub fn rate(&self) -> f64 {
         match self.threshold {

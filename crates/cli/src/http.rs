@@ -24,9 +24,9 @@ pub(crate) fn is_http(uri: &str) -> bool {
     uri.starts_with("http://") || uri.starts_with("unix:")
 }
 
-/// The counters of a server in JSON: from `http://HOST:PORT`, `unix:PATH`, or from the page that an
+/// A page of a server, as `/stats`: from `http://HOST:PORT`, `unix:PATH`, or the page that an
 /// `http://` address names.
-pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Error> {
+pub(crate) fn page(uri: &str, page: &str, token_file: Option<&Path>) -> Result<String, Error> {
     let token = token_file.map(|path| {
         let text = fs::read_to_string(path);
         text.map_err(|error| Error::Work(format!("{}: {error}", path.display())))
@@ -39,11 +39,11 @@ pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Erro
             let socket = Socket(PathBuf::from(path));
             let agent = Agent::with_parts(config, socket, DefaultResolver::default());
             // Of the address only the page matters.
-            (agent, "http://127.0.0.1/stats".to_owned())
+            (agent, format!("http://127.0.0.1{page}"))
         }
         None => {
             let base = uri.trim_end_matches('/');
-            let page = if base.matches('/').count() > 2 { "" } else { "/stats" };
+            let page = if base.matches('/').count() > 2 { "" } else { page };
             (Agent::from(config), format!("{base}{page}"))
         }
     };

@@ -17,6 +17,7 @@ mod input;
 mod lowest;
 mod progress;
 mod requests;
+mod server_page;
 mod service;
 mod table;
 mod timed;

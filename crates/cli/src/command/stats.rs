@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::http;
+use crate::server_page::{self, Page};
 use crate::table::{Table, bytes, count, percent};
 use crate::tls::TlsOptions;
 
@@ -54,22 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 /// Asks the server once, and prints what it says.
 fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
-    let text = if http::is_http(&args.uri) {
-        args.tls.client(None)?;
-        http::stats(&args.uri, args.token_file.as_deref())?
-    } else {
-        if args.token_file.is_some() {
-            let why = "--token-file is for http://HOST:PORT and unix:PATH";
-            return Err(Error::Usage(why.to_owned()));
-        }
-        let uri = args.uri.parse().map_err(|error| {
-            Error::Usage(format!("{error}; or http://HOST:PORT or unix:PATH of its HTTP listener"))
-        })?;
-        let options = args.tls.client(Some(&uri))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(undercroft_server::status_over_nbd(&uri, &options)).map_err(Error::Work)?
-    };
-    let stats: Value = serde_json::from_str(&text)?;
+    let stats = server_page::read(Page::Stats, &args.uri, args.token_file.as_deref(), &args.tls)?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
         return Ok(());

@@ -17,6 +17,7 @@ use self::token::Token;
 use super::absent::Absent;
 use super::exports::ExportEntry;
 use super::metrics::{self, About};
+use crate::advice::page;
 
 /// Serves until `stop` becomes true.
 pub(crate) async fn serve(
@@ -27,8 +28,9 @@ pub(crate) async fn serve(
 ) {
     let door = middleware::from_fn_with_state((about.clone(), token), admit);
     let pages = Router::new()
-        .route("/", get(|| async { "undercroft: /stats /metrics /healthz\n" }))
+        .route("/", get(|| async { "undercroft: /stats /advice /metrics /healthz\n" }))
         .route("/stats", get(stats))
+        .route("/advice", get(advice))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/healthz/{volume}", get(volume_health))
@@ -75,6 +77,11 @@ async fn stats(State(about): State<About>) -> Response {
     let exports = &about.exports;
     let json = metrics::json(&exports.all(), &exports.absent(), &exports.order());
     let text = json.to_string() + "\n";
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn advice(State(about): State<About>) -> Response {
+    let text = page::json(&about.exports.all(), &about.exports.absent()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
