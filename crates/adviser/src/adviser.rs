@@ -148,10 +148,10 @@ impl Adviser {
         let sample = Sample::new(rate, options.seed);
         let mut cells = Vec::new();
         let first = plan.at_once();
-        for policy in 0..first {
+        for (policy, spec) in policies.iter().enumerate().take(first) {
             for setting in plan.settings(policy, rate) {
                 let seed = options.seed.wrapping_add(cells.len() as u64);
-                match Cell::new(setting, &policies[policy], today.mode, seed) {
+                match Cell::new(setting, spec, today.mode, seed) {
                     Ok(cell) => cells.push(cell),
                     // Such a policy cannot be had in such a size.
                     Err(_) if policy > 0 => {}

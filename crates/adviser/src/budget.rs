@@ -36,7 +36,8 @@ pub fn level_bytes(policy: &Spec, deliveries: Option<u32>, blocks: u32) -> u64 {
         _ => 700,
     };
     // Parameters may make it remember more.
-    let own = if policy.arguments().next().is_some() { usual.max(700) } else { usual };
+    let has_own = policy.to_string() != policy.info().name;
+    let own = if has_own { usual.max(700) } else { usual };
     let rules = deliveries
         .map_or(0, |deliveries| DELIVERY * u64::from(deliveries) + EVICTION * u64::from(blocks));
     LEVEL + own * u64::from(blocks) + rules

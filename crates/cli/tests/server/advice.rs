@@ -9,7 +9,7 @@ use undercroft_random::SplitMix64;
 
 use super::support::{Place, Server, read, text};
 
-/// A volume of 64 MiB with 4 MiB of cache: so small that every block is in the sample.
+/// A volume of 64 MiB with 4 MiB of cache: so small that four blocks in ten are in the sample.
 fn serve(place: &Place, more: &str) -> Server {
     place.serve(&format!("--volume demo=mem:,size=64MiB,cache=4MiB,policy=lru{more} -v"))
 }
@@ -30,6 +30,15 @@ fn wait_for(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
         assert!(began.elapsed() < Duration::from_secs(60), "{now:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Waits until the advice is ready and has taken in all reads so far.
+fn settled(server: &Server) -> Value {
+    let last = std::cell::Cell::new(Value::Null);
+    wait_for(server, |now| {
+        std::thread::sleep(Duration::from_millis(300));
+        last.replace(now.clone()) == *now && now["state"] == "ready"
+    })
 }
 
 async fn reads(client: &Client, blocks: impl Iterator<Item = u64>) {
@@ -60,7 +69,7 @@ async fn a_workload_that_changes_is_advised_about_within_two_turnovers() {
     assert_eq!(advice(&server)["state"], "learning");
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
     let ready = wait_for(&server, |now| now["state"] == "ready");
-    assert_eq!(ready["sample"]["rate"], 1.0);
+    assert!(ready["sample"]["rate"].as_f64().is_some_and(|rate| (0.1..=1.0).contains(&rate)));
     assert!(most(&ready) > 0.4, "{ready:#}");
     assert!(said(&ready).contains("instead of lru would add"), "{}", said(&ready));
     assert!(ready["today"]["estimated_read_hit_ratio"].as_f64().unwrap() < 0.05);
@@ -94,7 +103,7 @@ async fn every_way_out_says_the_same() {
     let server = serve(&place, "");
     let client = server.connect("demo").await;
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
-    let ready = wait_for(&server, |now| now["state"] == "ready");
+    let ready = settled(&server);
     let first = ready["sentences"][0].as_str().unwrap().to_owned();
     let ways = [server.uri("demo"), server.http()];
     for uri in &ways {
