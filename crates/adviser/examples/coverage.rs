@@ -106,20 +106,19 @@ fn main() -> ExitCode {
         };
         for &(blocks, bytes) in caches {
             let (mut ratios, mut gains) = (Errors::default(), Errors::default());
-            let (mut moments, mut rate) = (0, 0.0);
             let budget = budget(u64::from(blocks) * bytes);
+            let mut moments = Vec::new();
             for seed in SEEDS {
                 let options = Options { budget, reserved: RESERVED, seed, ..Options::default() };
                 let options = Options { policies: options.policies[..7].to_vec(), ..options };
-                let followed = follow(&references, blocks, &options);
-                rate = followed.first().map_or(rate, |moment| moment.figures.rate);
-                moments += followed.len();
-                compare(&references, blocks, &followed, (&mut ratios, &mut gains));
+                moments.extend(follow(&references, blocks, &options));
             }
+            compare(&references, blocks, &moments, (&mut ratios, &mut gains));
             if ratios.off.is_empty() {
                 eprintln!("{name} with {blocks} blocks: too short for a figure");
                 continue;
             }
+            let (rate, moments) = (moments[0].figures.rate, moments.len());
             println!(
                 "| {name}, {block_bytes} | {blocks} | {rate:.4} | {moments} | {} | {} |",
                 ratios.columns(),

@@ -118,8 +118,9 @@ async fn every_way_out_says_the_same() {
         assert_eq!(json["volumes"]["demo"]["state"], "ready");
         assert!(json["total"]["sentences"].is_array());
     }
-    let wrong = place.refused(2, &format!("advise {} --l1 1MiB:lru", ways[0]));
-    assert!(wrong.contains("are for traces"), "{wrong}");
+    let wrong = place.undercroft(&format!("advise {} --l1 1MiB:lru", ways[0]));
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("are for traces"), "{}", text(&wrong.stderr));
     assert_eq!(server.stop(), 0);
 }
 
