@@ -442,6 +442,15 @@ impl Adviser {
         let misses = self.share(&cell.misses, 0, cell.misses.epochs());
         let reloads = self.share(&cell.reloads, 0, cell.reloads.epochs());
         let hits = (1.0 - misses.value).clamp(0.0, 1.0);
+        let own = self.of_size(cell);
+        let between = match cell.setting.blocks == today.setting.blocks {
+            true => own - self.of_size(today),
+            false => own.hypot(self.of_size(today)),
+        };
+        let between = if std::ptr::eq(cell, today) { 0.0 } else { between };
+        let misses = misses.with_standard(own);
+        let less =
+            |what: &[&Window], than: &[&Window]| self.less(what, than).with_standard(between);
         let Setting { policy, placement, blocks, .. } = cell.setting;
         CellFigure {
             policy: self.policies[policy].to_string(),
@@ -449,11 +458,30 @@ impl Adviser {
             blocks,
             is_today: std::ptr::eq(cell, today),
             hits: Estimate { value: hits, ..misses },
-            gain: self.less(&[&cell.misses], &[&today.misses]),
+            gain: less(&[&cell.misses], &[&today.misses]),
             disk: misses.plus(&reloads),
-            saved: self.less(&[&cell.misses, &cell.reloads], &[&today.misses, &today.reloads]),
+            saved: less(&[&cell.misses, &cell.reloads], &[&today.misses, &today.reloads]),
             is_full: cell.is_full(),
         }
+    }
+
+    /// The standard error of a miss ratio because the miniature is too small or too large for the
+    /// blocks that happen to be in the sample.
+    fn of_size(&self, cell: &Cell) -> f64 {
+        let ratio = |cell: &Cell| self.share(&cell.misses, 0, cell.misses.epochs()).value;
+        let Setting { policy, placement, blocks, miniature } = cell.setting;
+        let others = self
+            .cells
+            .iter()
+            .filter(|other| (other.setting.policy, other.setting.placement) == (policy, placement));
+        let slope = |other: &Cell| {
+            let times = f64::from(other.setting.blocks) / f64::from(blocks);
+            // Sizes are doublings; the next ones show the curve here.
+            let is_next = (0.4..0.6).contains(&times) || (1.9..2.1).contains(&times);
+            is_next.then(|| (ratio(cell) - ratio(other)).abs() / times.ln().abs())
+        };
+        let steepest = others.filter_map(slope).fold(0.0, f64::max);
+        steepest * ((1.0 - self.sample.rate()).max(0.0) / f64::from(miniature)).sqrt()
     }
 
     /// How full today's miniature is, in words.

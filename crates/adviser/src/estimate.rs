@@ -9,6 +9,11 @@
 //! distribution, so the variance of their sum is `GROUPS` times their variance. Since the sample is
 //! a share of finitely many blocks, the share `1 - r` of that counts. Two cells see the same
 //! blocks: their difference is taken group by group, and most of the error cancels out.
+//!
+//! Groups share the miniature, which the spread between them does not show: if more blocks than
+//! expected are in the sample, the miniature is too small for all of them. With `c` blocks it is as
+//! if its size were wrong by one part in `sqrt(c)`. What that does to the ratio is read off the
+//! curve, whose slope is known from the cells of the next sizes.
 
 use crate::GROUPS;
 
@@ -49,6 +54,12 @@ impl Estimate {
     /// The standard error as theory has it.
     pub(crate) fn standard(&self) -> f64 {
         self.error / (NINE_IN_TEN * WIDENING)
+    }
+
+    /// The estimate with a further, independent standard error.
+    pub(crate) fn with_standard(&self, further: f64) -> Self {
+        let error = NINE_IN_TEN * WIDENING * self.standard().hypot(further);
+        Self { error, ..*self }
     }
 
     /// Whether it is above 0 by more than its error.
