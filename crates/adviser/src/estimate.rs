@@ -21,9 +21,8 @@ use crate::GROUPS;
 /// of 31 degrees of freedom.
 const NINE_IN_TEN: f64 = 1.696;
 
-/// How much wider intervals are than the theory says. Groups share their miniature caches, and a
-/// miniature of few blocks is not quite like a large cache; neither shows in the spread between
-/// the groups. Measured against full runs: `docs/measurements/advice.md`.
+/// How much wider intervals are than the theory says, since a miniature of few blocks is not quite
+/// like a large cache. Measured against full runs: `docs/measurements/advice.md`.
 pub const WIDENING: f64 = 1.5;
 
 /// A number and its error: the interval `value - error ..= value + error` holds the truth nine
