@@ -16,8 +16,8 @@ use undercroft_cache::policy::Spec;
 use undercroft_cache::{Level, WriteMode};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
-/// A trace, the unit of its numbers and its block size in bytes, and the caches to be advised about:
-/// their blocks, and the bytes of a block that the budget is reckoned with.
+/// A trace, the unit of its numbers and its block size in bytes, and the caches to be advised
+/// about: their blocks, and the bytes of a block that the budget is reckoned with.
 type Case = (&'static str, Option<u32>, u32, &'static [(u32, u64)]);
 
 /// What is compared.

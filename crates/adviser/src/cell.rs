@@ -39,8 +39,8 @@ pub(crate) struct Setting {
     pub(crate) miniature: u32,
 }
 
-/// Deliveries that a full-size cache remembers at least (`foresight.rs` of the levels), and for each
-/// block of its size.
+/// Deliveries that a full-size cache remembers at least (`foresight.rs` of the levels), and for
+/// each block of its size.
 const DELIVERIES: (f64, u32) = (65536.0, 4);
 
 impl Setting {

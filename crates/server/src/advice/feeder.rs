@@ -74,7 +74,7 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
         let result = match work {
             Work::Begin(today, options) => {
                 let adviser = Adviser::new(today, &options).map(Box::new);
-                (adviser.map(|adviser| figures(adviser)), None)
+                (adviser.map(figures), None)
             }
             Work::Take(mut adviser, mut taken) => {
                 adviser.take(&taken.events);

@@ -145,7 +145,8 @@ pub struct VolumeConfig {
     /// Sequential streams pass the cache beyond this many bytes; 0: they are cached.
     #[serde(rename = "stream-cutoff", with = "forms::size")]
     pub stream_cutoff_bytes: u64,
-    /// Whether a sample of the requests tells what another policy, placement or size would be worth.
+    /// Whether a sample of the requests tells what another policy, placement or size would be
+    /// worth.
     #[serde(with = "forms::adviser")]
     pub adviser: bool,
     /// The folder for traces of the requests, in a folder of their own for each volume; none:
