@@ -106,7 +106,7 @@ fn a_loop_is_recognised() {
     feed(&mut adviser, (0..100_000).map(|at| read(at % 6000)));
     let figures = adviser.figures();
     let (hits, gain, error) = cell(&figures, "lirs", 4000);
-    assert!(hits > 0.5 && gain > 0.5 && error < 0.1, "{hits} {gain} {error}");
+    assert!(hits > 0.5 && gain > 0.5 && error < 0.2, "{hits} {gain} {error}");
     let (enough, ..) = cell(&figures, "lru", 8000);
     assert!(enough > 0.98, "{enough}");
 }
