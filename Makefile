@@ -3,7 +3,7 @@
 CARGO ?= cargo
 UNDERCROFT = target/release/undercroft
 
-.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -31,6 +31,8 @@ help:
 	@echo "make bench-turns   what a client gets beside floods of dear requests (about a minute)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
 	@echo "make bench-recording  what recording its requests costs a server (two minutes)"
+	@echo "make bench-advice  what the adviser costs a server (two minutes)"
+	@echo "make advice  how far the adviser's figures are from full simulations, into docs/measurements/advice.md (some minutes)"
 	@echo "make bench-hierarchies  what schemes cost beside LRU over the same levels (some minutes)"
 	@echo "make bench-aware   what content awareness costs a server (about ten minutes)"
 	@echo "make bench-python  what a call from Python costs beside the program (two minutes)"
@@ -127,6 +129,13 @@ bench-hints: build
 
 bench-recording: build
 	@python3 tools/bench/recording.py $(UNDERCROFT) $(BENCH)
+
+bench-advice: build
+	@python3 tools/bench/advice.py $(UNDERCROFT) $(BENCH)
+
+advice:
+	$(CARGO) build --release --locked -p undercroft-adviser --example coverage
+	@python3 tools/advice.py target/release/examples/coverage $(or $(UNDERCROFT_TRACES),../shared/traces)
 
 bench-hierarchies: build
 	@python3 tools/bench/hierarchies.py $(UNDERCROFT) $(BENCH)

@@ -17,35 +17,36 @@ WITHOUT = "not recorded"
 WAYS = {WITHOUT: "", "recorded": ",record={0}", "a sample of 1 in 16": ",record={0},record-sample=16"}
 
 
-def volume(way, folder):
-    return hints.ACCESS + WAYS[way].format(folder)
+def volume(options, folder):
+    return hints.ACCESS + options.format(folder)
 
 
-def measure(program, way, seconds):
+def measure(program, options, seconds):
     """Reads a second, and the server's processor time of each in us."""
-    with tempfile.TemporaryDirectory() as folder, hints.filled(program, volume(way, folder), 64) as server:
+    with tempfile.TemporaryDirectory() as folder, hints.filled(program, volume(options, folder), 64) as server:
         return hints.measure(program, server, seconds)
 
 
-def print_instructions(program, seconds):
+def print_instructions(program, ways, seconds):
     print("| | instructions of the server's program a read | against the first |\n| --- | --- | --- |")
     first = None
-    for way in WAYS:
+    for way, options in ways.items():
         with tempfile.TemporaryDirectory() as folder:
-            count = hints.instructions(program, program, volume(way, folder), seconds)
+            count = hints.instructions(program, program, volume(options, folder), seconds)
         first = first or count
         print(f"| {way} | {count:.0f} | {100 * (count / first - 1):+.1f} % |", flush=True)
 
 
-def print_rates(program, rounds, seconds):
-    measured = [{way: measure(program, way, seconds) for way in WAYS} for _ in range(rounds)]
+def print_rates(program, ways, without, rounds, seconds):
+    measured = [{way: measure(program, ways[way], seconds) for way in ways} for _ in range(rounds)]
     print("| | rate, of that without | CPU a read, of that without | CPU us a read |\n| --- | --- | --- | --- |")
-    for way in WAYS:
-        rates, costs = ([one[way][n] / one[WITHOUT][n] for one in measured] for n in (0, 1))
+    for way in ways:
+        rates, costs = ([one[way][n] / one[without][n] for one in measured] for n in (0, 1))
         print(f"| {way} | {spread(rates)} | {spread(costs)} | {spread([one[way][1] for one in measured])} |")
 
 
-def main():
+def main(ways, without):
+    """Compares ways to serve a volume, by its options, with one of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("undercroft")
     parser.add_argument("--rounds", type=int, default=7)
@@ -53,10 +54,10 @@ def main():
     parser.add_argument("--instructions", action="store_true")
     options = parser.parse_args()
     if options.instructions:
-        print_instructions(options.undercroft, options.seconds)
+        print_instructions(options.undercroft, ways, options.seconds)
     else:
-        print_rates(options.undercroft, options.rounds, options.seconds)
+        print_rates(options.undercroft, ways, without, options.rounds, options.seconds)
 
 
 if __name__ == "__main__":
-    main()
+    main(WAYS, WITHOUT)

@@ -24,15 +24,9 @@ pub(crate) fn is_http(uri: &str) -> bool {
     uri.starts_with("http://") || uri.starts_with("unix:")
 }
 
-/// The counters of a server in JSON: from `http://HOST:PORT`, `unix:PATH`, or from the page that an
+/// A page of a server, as `/stats`: from `http://HOST:PORT`, `unix:PATH`, or the page that an
 /// `http://` address names.
-pub(crate) fn stats(uri: &str, token_file: Option<&Path>) -> Result<String, Error> {
-    let named = uri.starts_with("http://") && uri.trim_end_matches('/').matches('/').count() > 2;
-    page(uri, if named { "" } else { "/stats" }, token_file)
-}
-
-/// A page of a server's HTTP listener: `below` its address.
-pub(crate) fn page(uri: &str, below: &str, token_file: Option<&Path>) -> Result<String, Error> {
+pub(crate) fn page(uri: &str, page: &str, token_file: Option<&Path>) -> Result<String, Error> {
     let token = token_file.map(|path| {
         let text = fs::read_to_string(path);
         text.map_err(|error| Error::Work(format!("{}: {error}", path.display())))
@@ -45,9 +39,13 @@ pub(crate) fn page(uri: &str, below: &str, token_file: Option<&Path>) -> Result<
             let socket = Socket(PathBuf::from(path));
             let agent = Agent::with_parts(config, socket, DefaultResolver::default());
             // Of the address only the page matters.
-            (agent, format!("http://127.0.0.1{below}"))
+            (agent, format!("http://127.0.0.1{page}"))
         }
-        None => (Agent::from(config), format!("{}{below}", uri.trim_end_matches('/'))),
+        None => {
+            let base = uri.trim_end_matches('/');
+            let page = if base.matches('/').count() > 2 { "" } else { page };
+            (Agent::from(config), format!("{base}{page}"))
+        }
     };
     let failed = |error: ureq::Error| Error::Work(explain(uri, &error));
     let mut request = agent.get(&page);

@@ -1,13 +1,22 @@
-//! Asking a running server what it counts, over HTTP or through any of its volumes: the same for
-//! every command that shows it.
+//! Asking a running server what it counts and advises, over HTTP or NBD: the same for every command
+//! that shows it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::http;
 use crate::tls::TlsOptions;
+
+/// What a server is asked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Page {
+    /// The counters.
+    Stats,
+    /// What another policy, placement or size would be worth.
+    Advice,
+}
 
 /// Which server, and what it wants to see.
 #[derive(clap::Args, Clone)]
@@ -28,33 +37,55 @@ impl StatusOptions {
     /// # Errors
     /// The server cannot be asked, or the options do not fit.
     pub(crate) fn stats(&self) -> Result<Value, Error> {
-        let text = if http::is_http(&self.uri) {
-            self.tls.client(None)?;
-            http::stats(&self.uri, self.token_file.as_deref())?
-        } else {
-            if self.token_file.is_some() {
-                let why = "--token-file is for http://HOST:PORT and unix:PATH";
-                return Err(Error::Usage(why.to_owned()));
-            }
-            let uri = self.uri.parse().map_err(|error| {
-                let instead = "or http://HOST:PORT or unix:PATH of its HTTP listener";
-                Error::Usage(format!("{error}; {instead}"))
-            })?;
-            let options = self.tls.client(Some(&uri))?;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let asked = undercroft_server::status_over_nbd(&uri, &options);
-            runtime.block_on(asked).map_err(Error::Work)?
-        };
-        Ok(serde_json::from_str(&text)?)
+        read(Page::Stats, &self.uri, self.token_file.as_deref(), &self.tls)
     }
 
-    /// The server's advice; nothing over NBD, and of a server that gives none.
+    /// The server's advice; nothing if it gives none, or if `uri` names another of its pages.
     pub(crate) fn advice(&self) -> Option<Value> {
-        let is_base =
-            http::is_http(&self.uri) && !self.uri.trim_end_matches('/').ends_with("/stats");
-        let text = is_base.then(|| http::page(&self.uri, "/advice", self.token_file.as_deref()))?;
-        serde_json::from_str(&text.ok()?).ok()
+        let is_stats = self.uri.trim_end_matches('/').ends_with("/stats");
+        if http::is_http(&self.uri) && is_stats {
+            return None;
+        }
+        read(Page::Advice, &self.uri, self.token_file.as_deref(), &self.tls).ok()
     }
+}
+
+/// Reads a page from `http://HOST:PORT`, `unix:PATH` or an NBD URI of a volume.
+///
+/// # Errors
+/// The server cannot be asked, or the options do not fit.
+pub(crate) fn read(
+    page: Page,
+    uri: &str,
+    token_file: Option<&Path>,
+    tls: &TlsOptions,
+) -> Result<Value, Error> {
+    let text = if http::is_http(uri) {
+        tls.client(None)?;
+        let name = match page {
+            Page::Stats => "/stats",
+            Page::Advice => "/advice",
+        };
+        http::page(uri, name, token_file)?
+    } else {
+        if token_file.is_some() {
+            let why = "--token-file is for http://HOST:PORT and unix:PATH";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        let uri = uri.parse().map_err(|error| {
+            Error::Usage(format!("{error}; or http://HOST:PORT or unix:PATH of its HTTP listener"))
+        })?;
+        let options = tls.client(Some(&uri))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let asked = async {
+            match page {
+                Page::Stats => undercroft_server::status_over_nbd(&uri, &options).await,
+                Page::Advice => undercroft_server::advice_over_nbd(&uri, &options).await,
+            }
+        };
+        runtime.block_on(asked).map_err(Error::Work)?
+    };
+    Ok(serde_json::from_str(&text)?)
 }
 
 /// The volumes, in the order of the configuration.

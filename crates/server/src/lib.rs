@@ -13,6 +13,7 @@
 //! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), the program.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod answer;
 mod clock;
 mod config;
@@ -36,7 +37,7 @@ pub use counters::{
 };
 pub use histogram::Histogram;
 pub use lower::{Ascended, Lower, Settlement, Settling};
-pub use serve::status_over_nbd;
+pub use serve::{advice_over_nbd, status_over_nbd};
 pub use shard::tell::Listener;
 pub use volume::Volume;
 pub use volume::clients::Caller;

@@ -49,6 +49,11 @@ impl Adaptive {
         Ok(Self { foresight: Foresight::new(capacity, seed), duel, supply })
     }
 
+    /// Remembers so many deliveries; forgets those so far.
+    pub(super) fn remember(&mut self, deliveries: u32, capacity: u32, seed: u64) {
+        self.foresight = Foresight::remembering(deliveries, capacity, seed);
+    }
+
     /// Whether this is `auto`.
     pub(super) fn is_auto(&self) -> bool {
         self.supply.is_some()

@@ -50,8 +50,13 @@ pub(super) struct Foresight {
 
 impl Foresight {
     pub(super) fn new(capacity: u32, seed: u64) -> Self {
+        Self::remembering(capacity.saturating_mul(4).max(LEAST_REMEMBERED), capacity, seed)
+    }
+
+    /// For a cache of `capacity` blocks, with so many deliveries remembered.
+    pub(super) fn remembering(deliveries: u32, capacity: u32, seed: u64) -> Self {
         Self {
-            delivered: BoundedLruMap::new(capacity.saturating_mul(4).max(LEAST_REMEMBERED), seed),
+            delivered: BoundedLruMap::new(deliveries, seed),
             reads: 0,
             waiting: VecDeque::new(),
             max_waiting: WAITING * capacity as usize,

@@ -57,7 +57,8 @@ fn the_first_leader_is_followed_exactly() {
         let (mut ours, mut theirs) = (Evictions::new(), Evictions::new());
         for at in 0..5000 {
             let entry = reference(&mut random, at, at < 2500);
-            (ours.clear(), theirs.clear());
+            ours.clear();
+            theirs.clear();
             let hits = (auto.access(entry, &mut ours), lirs.access(entry, &mut theirs));
             assert_eq!(auto.leader(), Some("lirs"));
             assert_eq!(hits.0, hits.1, "UNDERCROFT_SEED={seed}, {at}");

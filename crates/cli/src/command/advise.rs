@@ -1,7 +1,9 @@
-//! `undercroft advise`: what a cache below would be worth for a trace. The figures and findings are
+//! `undercroft advise`: what a cache below would be worth for a trace, or what a running server
+//! advises (`advise_live.rs`). The figures for a trace and findings are
 //! those of `undercroft_sim::advise`; here are the arguments, and what people read.
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -10,19 +12,25 @@ use undercroft_sim::{DerivedEvictions, Evictions, LevelSpec, Progress, Size, par
 use undercroft_trace::DenseTrace;
 
 use crate::advice::{Sentence, Words};
+use crate::command::advise_live;
 use crate::command::report::{ReportOption, command};
 use crate::error::Error;
-use crate::input::{TraceArg, TraceOptions};
+use crate::input::TraceOptions;
 use crate::progress::{Reading, Sweeping};
 use crate::table::{Table, bytes, count, percent, word, wrapped};
+use crate::tls::TlsOptions;
 
 /// Block requests that are simulated exactly without --exact.
 const EXACT: u64 = 8_000_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Trace file; zstd and gzip are undone; `-` is standard input. Or a running server:
+    /// http://HOST:PORT or unix:PATH of its HTTP listener, or an NBD URI of a volume
+    #[arg(value_name = "TRACE|URI")]
+    source: PathBuf,
     #[command(flatten)]
-    trace: TraceArg,
+    pub(super) server: ServerOptions,
     /// The client's cache, as 64MiB:lru; without it the trace is one from below that cache
     #[arg(long, value_name = "LEVEL")]
     l1: Option<LevelSpec>,
@@ -44,7 +52,18 @@ pub(crate) struct Args {
     options: TraceOptions,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+}
+
+/// How a running server is asked.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Running server")]
+pub(super) struct ServerOptions {
+    /// What is in the http-token-file of the server, if it demands that
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) tls: TlsOptions,
 }
 
 /// What memory and disks cost.
@@ -131,7 +150,7 @@ struct Loaded {
 }
 
 fn load(args: &Args) -> Result<Loaded, Error> {
-    let path = &args.trace.path;
+    let path = &args.source;
     let (stream, requests, block_bytes) = args.options.stream_counted(path, 1.0)?;
     let meta = stream.meta().clone();
     let bar = Reading::start(path);
@@ -164,6 +183,15 @@ fn load(args: &Args) -> Result<Loaded, Error> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let source = args.source.to_string_lossy();
+    if advise_live::is_uri(&source) {
+        if args.l1.is_some() || args.l2.is_some() || args.exact {
+            let what =
+                "--l1, --l2 and --exact are for traces; a running server knows its own cache";
+            return Err(Error::Usage(what.to_owned()));
+        }
+        return advise_live::run(&source, args);
+    }
     let started = Instant::now();
     let policies = parse_policies(&args.policy)?;
     if let Some(aware) = policies.iter().find(|policy| policy.info().is_content_aware()) {
@@ -187,7 +215,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         exact_requests: if args.exact { u64::MAX } else { EXACT },
     };
     let bar = Sweeping::start(1);
-    bar.reading(&args.trace.path);
+    bar.reading(&args.source);
     let study = advise::study(&trace, &question, &|share| bar.advanced(share))?;
     bar.done();
     let Advice { findings, assumptions } = advise::advise(&study, prices.as_ref());
@@ -197,7 +225,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let output = Output {
         command: command(),
         trace: Trace {
-            path: args.trace.path.display().to_string(),
+            path: args.source.display().to_string(),
             format: trace.meta().format,
             requests: trace.seen().references(),
             duration_s,
@@ -219,7 +247,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) -> Words {
     let options = &args.options;
-    let mut simulate = format!("undercroft simulate {}", word(&args.trace.path.to_string_lossy()));
+    let mut simulate = format!("undercroft simulate {}", word(&args.source.to_string_lossy()));
     for (name, value) in [
         ("--format", options.format.clone()),
         ("--block", options.block.clone()),

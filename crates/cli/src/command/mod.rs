@@ -1,6 +1,7 @@
 //! The commands, one file each: their arguments, and what they print.
 
 pub(crate) mod advise;
+mod advise_live;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod characterize;

@@ -5,6 +5,7 @@
 //! killed, told to stop, and talked to by programs that know nothing of it.
 
 mod access;
+mod advice;
 mod again;
 mod ahead;
 mod arrivals;

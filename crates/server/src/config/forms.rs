@@ -189,6 +189,10 @@ forms! {
     reloads: bool, String,
         |text| choice(&text, ["idle", "at-once"]),
         |is| if *is { "at-once" } else { "idle" };
+    /// Whether there is advice.
+    adviser: bool, String,
+        |text| choice(&text, ["no", "yes"]),
+        |is| if *is { "yes" } else { "no" };
     /// What a server below is told, or nothing.
     report: Option<Reporting>, String,
         |text| text.parse().map(Some),

@@ -133,7 +133,7 @@ pub struct ServerConfig {
     #[serde(rename = "cache", with = "forms::size", skip_serializing)]
     pub cache_bytes: u64,
     /// Policy of volumes that give none. [`Settings`](super::Settings) copies this and the next
-    /// four options to such volumes; they have no effect afterwards.
+    /// five options to such volumes; they have no effect afterwards.
     #[serde(skip_serializing)]
     pub policy: Option<String>,
     /// Placement of volumes that give none.
@@ -148,6 +148,9 @@ pub struct ServerConfig {
     /// Number of shards of volumes that give none.
     #[serde(skip_serializing)]
     pub shards: Option<u32>,
+    /// Whether volumes that do not say it get advice.
+    #[serde(skip_serializing)]
+    pub adviser: Option<String>,
     /// Address of the HTTP listener.
     #[serde(with = "forms::some_address")]
     pub http: Option<Address>,
@@ -180,6 +183,7 @@ impl Default for ServerConfig {
             write: None,
             block: None,
             shards: None,
+            adviser: None,
             http: None,
             http_token_file: None,
             state: None,

@@ -14,7 +14,7 @@ use undercroft_text::{list, unquoted};
 use super::{Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
 
 /// Options of the server that volumes inherit if they do not set them.
-const INHERITED: [&str; 5] = ["policy", "placement", "write", "block", "shards"];
+const INHERITED: [&str; 6] = ["policy", "placement", "write", "block", "shards", "adviser"];
 
 /// Options of the server that can be set in the environment, as variables with the prefix
 /// `UNDERCROFT_`.

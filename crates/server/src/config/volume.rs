@@ -110,6 +110,10 @@ pub struct VolumeConfig {
     /// Sequential streams pass the cache beyond this many bytes; 0: they are cached.
     #[serde(rename = "stream-cutoff", with = "forms::size")]
     pub stream_cutoff_bytes: u64,
+    /// Whether a sample of the requests tells what another policy, placement or size would be
+    /// worth.
+    #[serde(with = "forms::adviser")]
+    pub adviser: bool,
     /// The folder for traces of the requests, in a folder of their own for each volume; none:
     /// nothing is recorded.
     #[serde(with = "forms::some_path")]
@@ -243,6 +247,7 @@ impl VolumeConfig {
             spare_frames: spare_frames(cache_blocks),
             read_ahead_bytes: 0,
             stream_cutoff_bytes: 0,
+            adviser: true,
             record: None,
             record_sample: NonZero::<u32>::MIN,
             record_files: NonZero::new(8).expect("8 is not 0"),

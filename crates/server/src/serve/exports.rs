@@ -19,7 +19,8 @@ use super::absent::Absent;
 use super::access::{admits, is_listed};
 use super::rate_limit::{Limiter, RateLimitedSession};
 use super::set::Door;
-use super::{control_export, hint_session, level_answers, metrics, set};
+use super::{advice_export, control_export, hint_session, level_answers, metrics, set};
+use crate::advice::page;
 use crate::clock;
 use crate::config::VolumeConfig;
 use crate::volume::Volume;
@@ -116,12 +117,29 @@ impl ExportTable {
         let (exports, peer) = (self.this.clone(), peer.clone());
         Arc::new(move |goes_on| {
             let Some(exports) = exports.upgrade() else { return Bytes::new() };
-            let mut all = exports.all();
-            all.retain(|entry| admits(&entry.rules, &peer).is_ok());
-            let mut absent = exports.absent();
-            absent.retain(|absent| admits(absent.config(), &peer).is_ok());
+            let (all, absent) = exports.open_to(&peer);
             exports.status(&all, &absent, goes_on)
         })
+    }
+
+    /// The volumes that a peer may open, and those of them that are not served yet.
+    fn open_to(&self, peer: &Peer) -> (Vec<Arc<ExportEntry>>, Vec<Arc<Absent>>) {
+        let (mut all, mut absent) = (self.all(), self.absent());
+        all.retain(|entry| admits(&entry.rules, peer).is_ok());
+        absent.retain(|absent| admits(absent.config(), peer).is_ok());
+        (all, absent)
+    }
+
+    /// The export with the advice for a peer that may open a volume.
+    fn advice(&self, volume: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
+        let volume = self.entry(volume, peer)?.volume.config().name.clone();
+        let (exports, peer) = (self.this.clone(), peer.clone());
+        let text = Arc::new(move || {
+            let Some(exports) = exports.upgrade() else { return Bytes::new() };
+            let (all, absent) = exports.open_to(&peer);
+            Bytes::from(page::json(&all, &absent).to_string())
+        });
+        Ok(Arc::new(advice_export::AdviceExport { volume, text }))
     }
 
     /// The status of some volumes. The latest text is kept shortly for clients that continue
@@ -240,6 +258,9 @@ impl Exports for ExportTable {
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
         if let Some(volume) = name.strip_prefix(set::SET) {
             return self.door.open(volume, peer).map(|export| Arc::new(export) as _);
+        }
+        if let Some(volume) = name.strip_prefix(advice_export::ADVICE) {
+            return self.advice(volume, peer);
         }
         let (name, is_control) = match name.strip_prefix(control_export::CONTROL) {
             Some(volume) => (volume, true),

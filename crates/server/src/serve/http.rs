@@ -21,6 +21,7 @@ use super::absent::Absent;
 use super::exports::ExportEntry;
 use super::live::Live;
 use super::metrics::{self, About};
+use crate::advice::page;
 
 /// Serves until `stop` becomes true.
 pub(crate) async fn serve(
@@ -41,6 +42,7 @@ pub(crate) async fn serve(
         .route("/live/{file}", get(events::file))
         .route("/events", get(events::events).with_state(watched))
         .route("/stats", get(stats))
+        .route("/advice", get(advice))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/healthz/{volume}", get(volume_health))
@@ -88,6 +90,11 @@ async fn stats(State(about): State<About>) -> Response {
     let exports = &about.exports;
     let json = metrics::json(&exports.all(), &exports.absent(), &exports.order());
     let text = json.to_string() + "\n";
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn advice(State(about): State<About>) -> Response {
+    let text = page::json(&about.exports.all(), &about.exports.absent()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Not here: what a volume does with a request.
 
-mod absent;
+pub(crate) mod absent;
 mod access;
+mod advice_export;
 mod arrivals;
 mod change;
 mod check;
 mod control_export;
-mod exports;
+pub(crate) mod exports;
 mod hint_session;
 mod http;
 mod lending;
@@ -31,6 +32,7 @@ pub use crate::config::{
     Address, CacheShare, ClientRule, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
     VolumePlacement,
 };
+pub use advice_export::advice_over_nbd;
 pub use check::{Checked, check};
 pub(crate) use hint_session::runs;
 pub use hint_session::status_over_nbd;

@@ -34,6 +34,7 @@ use super::reload::Problems;
 use super::surroundings::Surroundings;
 use super::upstream::Notifier;
 use super::{http, memory_limit, unwritten, upstream};
+use crate::advice::feeder::feed;
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
@@ -161,6 +162,7 @@ impl Running {
             let exports = Arc::clone(&exports);
             tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
         }
+        tokio::spawn(feed(Arc::downgrade(&exports)));
         let mut addresses = Vec::new();
         for (listener, uri) in listeners {
             addresses.push(uri);

@@ -107,8 +107,9 @@ impl Volume {
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
                     count.hints += 1;
+                    let gone = ClientEviction { block, evicted_us: sender.arrived_us };
+                    self.advice.tap.note_evictions(&[gone], sender.client);
                     if let Some(recorder) = &self.recorder {
-                        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
                         recorder.note_evictions(&[gone], sender.client);
                     }
                     let (shard, fx) = work.shard(block);

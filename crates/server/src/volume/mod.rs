@@ -38,6 +38,7 @@ use undercroft_hints::{ClientId, ClientStat, PolicyName};
 use undercroft_nbd::{CommandKind, Extent};
 use undercroft_store::Store;
 
+use crate::advice::VolumeAdvice;
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, VolumePlacement, Write};
@@ -126,6 +127,8 @@ pub struct Volume {
     pub(crate) overdue: Arc<Overdue>,
     /// Present if requests are recorded.
     pub(crate) recorder: Option<Arc<Recorder>>,
+    /// What another policy, placement or size would be worth.
+    pub(crate) advice: VolumeAdvice,
     /// Number of unanswered requests.
     pub(crate) pending: AtomicU64,
     pub(crate) closing: AtomicBool,
@@ -179,6 +182,7 @@ impl Volume {
             .map(Arc::new);
         let streams = Streams::beyond(config.stream_cutoff_bytes, config.block_bytes);
         let streams = streams.map(Mutex::new);
+        let advice = VolumeAdvice::new(config.seed, is_read_only);
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
@@ -210,6 +214,7 @@ impl Volume {
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
             recorder,
+            advice,
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });

@@ -76,6 +76,8 @@ impl Volume {
         if let Some(recorder) = &self.recorder {
             recorder.note(requests, self.size(), caller.client, self.micros(started));
         }
+        let at_us = || self.micros(started);
+        self.advice.tap.note(requests, &self.geometry, caller, at_us);
         self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
         self.prefetch_requests(requests, &mut work);
         let asker = self.asker(caller, started);

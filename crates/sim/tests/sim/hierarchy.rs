@@ -369,6 +369,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         cooperation: None,
         clients: None,
         timed: None,
+        leaders: Vec::new(),
         aware: Vec::new(),
         movement: None,
         write_back: None,

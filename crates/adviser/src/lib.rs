@@ -1,0 +1,40 @@
+//! The adviser: what another policy, placement or size would be worth for the requests that a cache
+//! serves right now.
+//!
+//! A hash selects a share of the blocks ([`Sample`]). All references to these blocks drive *cells*
+//! (`cell.rs`): miniature caches, one for each policy, placement and size that is compared, with
+//! the levels that simulations and servers run. A cache of `c` blocks is simulated by one of
+//! `c * rate` blocks (SHARDS: Waldspurger et al., FAST 2015; miniature simulations: ATC 2017).
+//!
+//! The sample consists of [`GROUPS`] disjoint groups of blocks, and every cell counts by group. The
+//! spread between the groups gives the error of each figure and of each difference of two
+//! (`estimate.rs`). Counts are kept for the last epochs only (`window.rs`), so that a workload of
+//! the past does not speak for the present one (`change.rs`).
+//!
+//! The sentences for people are made here too (`sentences.rs`, `between.rs`), so that they are the
+//! same wherever they are shown.
+//!
+//! Not here: I/O, threads, the clock, and where references come from.
+#![forbid(unsafe_code)]
+
+mod adviser;
+mod between;
+mod budget;
+mod cell;
+mod change;
+mod estimate;
+mod figures;
+mod sample;
+mod sentences;
+mod window;
+
+pub use adviser::{Adviser, NoAdvice, Options, SIZES, Today};
+pub use between::between;
+pub use budget::{budget, level_bytes};
+pub use estimate::{Estimate, WIDENING};
+pub use figures::{CellFigure, Figures, State};
+pub use sample::{Event, Kind, Sample};
+pub use sentences::{Measured, Sentences, sentences};
+
+/// Number of disjoint groups of blocks that the sample consists of.
+pub const GROUPS: usize = 32;

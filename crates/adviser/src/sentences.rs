@@ -1,0 +1,341 @@
+//! What the figures of a volume say, in sentences. A difference within its error is said to be
+//! none.
+
+use undercroft_text::Bytes;
+
+use crate::estimate::Estimate;
+use crate::figures::{CellFigure, Figures, State};
+
+/// Least difference of a hit ratio that is worth a sentence.
+const SMALL: f64 = 0.002;
+
+/// What was measured at the volume itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks that are read in a second.
+    pub reads_per_s: f64,
+    /// How much longer a read takes that misses than one that hits, in seconds; `None` if there
+    /// were too few of either.
+    pub miss_costs_s: Option<f64>,
+}
+
+/// What there is to say of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sentences {
+    /// What the figures show, the most useful first.
+    pub sentences: Vec<String>,
+    /// What they rest on.
+    pub assumptions: Vec<String>,
+}
+
+/// Says what the figures of a volume show.
+pub fn sentences(figures: &Figures, measured: &Measured) -> Sentences {
+    let (mut said, mut assumptions) = (Vec::new(), Vec::new());
+    if let Some(why) = &figures.why {
+        said.push(match figures.state {
+            State::Changed => sentence(why),
+            _ => format!("Nothing is advised yet: {why}."),
+        });
+    }
+    if let (Some(today), true) = (figures.today(), figures.state != State::Learning) {
+        let words = Words { figures, today, measured };
+        said.extend(words.policy());
+        said.extend(words.placement());
+        said.extend(words.more_memory());
+        said.extend(words.less_memory());
+        assumptions = words.assumptions();
+    }
+    Sentences { sentences: said, assumptions }
+}
+
+struct Words<'a> {
+    figures: &'a Figures,
+    today: &'a CellFigure,
+    measured: &'a Measured,
+}
+
+impl<'a> Words<'a> {
+    /// The best cell of today's size among those that `is_one` chooses.
+    fn best(&self, is_one: impl Fn(&CellFigure) -> bool) -> Option<&'a CellFigure> {
+        let cells = self.figures.cells.iter().filter(|cell| !cell.is_today && is_one(cell));
+        cells.max_by(|one, other| one.gain.value.total_cmp(&other.gain.value))
+    }
+
+    fn cell(&self, policy: &str, blocks: u32) -> Option<&'a CellFigure> {
+        let is_it = |cell: &&CellFigure| {
+            (cell.policy.as_str(), cell.blocks) == (policy, blocks)
+                && cell.placement == self.today.placement
+        };
+        self.figures.cells.iter().find(is_it)
+    }
+
+    /// The policy with most hits at today's size and placement.
+    fn best_policy(&self) -> Option<&'a CellFigure> {
+        let today = self.today;
+        self.best(|cell| (cell.blocks, &cell.placement) == (today.blocks, &today.placement))
+    }
+
+    fn policy(&self) -> Option<String> {
+        let (best, today) = (self.best_policy()?, self.today);
+        if is_gain(&best.gain) {
+            return Some(format!(
+                "{} instead of {} would add {} of read hits{}.",
+                best.policy,
+                today.policy,
+                points(&best.gain),
+                self.worth(best)
+            ));
+        }
+        Some(format!(
+            "No other policy that was compared would add read hits to {}: the most is {} with {}.",
+            today.policy,
+            best.policy,
+            points(&best.gain)
+        ))
+    }
+
+    fn placement(&self) -> Option<String> {
+        let today = self.today;
+        let other = self.best(|cell| {
+            (cell.blocks, &cell.policy) == (today.blocks, &today.policy)
+                && cell.placement != today.placement
+        })?;
+        let (with, instead) = (&other.placement, &today.placement);
+        let effect = if is_gain(&other.gain) {
+            format!("add {} of read hits", points(&other.gain))
+        } else if is_gain(&other.gain.times(-1.0)) {
+            format!("lose {} of read hits", points(&other.gain.times(-1.0)))
+        } else {
+            format!("not change the read hits ({})", points(&other.gain))
+        };
+        let reads = other.saved.times(self.measured.reads_per_s);
+        let disk = if reads.is_above_zero() {
+            format!("save {} disk reads a second", amount(&reads))
+        } else if reads.times(-1.0).is_above_zero() {
+            format!("cost {} disk reads a second more", amount(&reads.times(-1.0)))
+        } else {
+            "not change the reads from the disk".to_owned()
+        };
+        Some(format!("Placement {with} instead of {instead} would {effect}, and {disk}."))
+    }
+
+    fn more_memory(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        for factor in [2, 4] {
+            let Some(cell) =
+                self.cell(&self.today.policy, self.today.blocks.saturating_mul(factor))
+            else {
+                continue;
+            };
+            let more = self.bytes(cell.blocks - self.today.blocks);
+            let gain = points(&cell.gain);
+            parts.push(match is_gain(&cell.gain) {
+                true => format!("another {more} would add {gain} of read hits{}", self.worth(cell)),
+                false => format!("another {more} would add nothing ({gain})"),
+            });
+        }
+        if parts.is_empty() { None } else { Some(sentence(&parts.join("; "))) }
+    }
+
+    fn less_memory(&self) -> Option<String> {
+        let half = self.cell(&self.today.policy, self.today.blocks / 2)?;
+        let loss = half.gain.times(-1.0);
+        let with = self.bytes(half.blocks);
+        if !is_gain(&loss) {
+            return Some(format!("With {with} it would lose nothing ({}).", points(&loss)));
+        }
+        let best = self
+            .best(|cell| (cell.blocks, &cell.placement) == (half.blocks, &self.today.placement));
+        let better = best.filter(|cell| !is_gain(&cell.gain.times(-1.0)));
+        Some(match better {
+            Some(better) => format!(
+                "With {with} it would lose {} of read hits; {} would lose nothing there ({}).",
+                points(&loss),
+                better.policy,
+                points(&better.gain.times(-1.0))
+            ),
+            None => format!("With {with} it would lose {} of read hits.", points(&loss)),
+        })
+    }
+
+    /// What a gain means for the disk and for those who wait.
+    fn worth(&self, cell: &CellFigure) -> String {
+        let reads = cell.saved.times(self.measured.reads_per_s);
+        if !reads.is_above_zero() {
+            return String::new();
+        }
+        let disk = format!(", and save {} disk reads a second", amount(&reads));
+        match self.measured.miss_costs_s {
+            Some(cost) if cost > 0.0 => {
+                let shorter = cell.gain.times(cost * 1e6);
+                format!("{disk}; a read would take {} us less on average", amount(&shorter))
+            }
+            _ => disk,
+        }
+    }
+
+    fn bytes(&self, blocks: u32) -> Bytes {
+        Bytes(u64::from(blocks) * u64::from(self.measured.block_bytes))
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        let Figures { rate, skipped_share, misses_hints, reads, .. } = self.figures;
+        let mut all = vec![format!(
+            "The figures are of the last {reads} block reads, from {:.3} % of the blocks; +- is \
+             the error that the truth stays within nine times in ten. Other requests to come may \
+             differ more.",
+            100.0 * rate
+        )];
+        if *skipped_share > 0.005 {
+            all.push(format!(
+                "The processor had no time for {:.0} % of the requests; these were left out.",
+                100.0 * skipped_share
+            ));
+        }
+        if *misses_hints {
+            all.push("No client tells what it evicts, so placements are not compared.".to_owned());
+        } else if self.today.placement == "access" {
+            all.push(
+                "What hints of clients would bring is not known: with placement access they are \
+                 not asked for."
+                    .to_owned(),
+            );
+        }
+        if self.figures.cells.iter().any(|cell| cell.blocks > self.today.blocks && !cell.is_full) {
+            all.push(
+                "Larger caches are not filled yet in the simulation: they may gain more later."
+                    .to_owned(),
+            );
+        }
+        all
+    }
+}
+
+/// Whether a difference of hit ratios is one that the figures carry.
+pub(crate) fn is_gain(gain: &Estimate) -> bool {
+    gain.is_above_zero() && gain.value >= SMALL
+}
+
+fn points(share: &Estimate) -> String {
+    // Adding 0 turns -0 into 0.
+    let value = (share.value * 1000.0).round() / 10.0 + 0.0;
+    format!("{value:.1} +- {:.1} points", 100.0 * share.error)
+}
+
+/// A number with its error, both with as many digits as make sense of the error.
+pub(crate) fn amount(of: &Estimate) -> String {
+    let digits = match of.error {
+        error if error >= 3.0 || (error == 0.0 && of.value >= 10.0) => 0,
+        error if error >= 0.3 || error == 0.0 => 1,
+        _ => 2,
+    };
+    format!("{:.digits$} +- {:.digits$}", of.value, of.error)
+}
+
+/// A clause as a sentence.
+fn sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    format!("{}{}.", first.map(String::from).unwrap_or_default(), letters.as_str())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Figures of an lru cache of 1024 blocks, and of these policies, sizes and gains with errors.
+    pub(crate) fn figures(others: &[(&str, u32, f64, f64)]) -> Figures {
+        let cell = |policy: &str, blocks: u32, value: f64, error: f64, is_today: bool| {
+            let gain = Estimate { value, error };
+            CellFigure {
+                policy: policy.to_owned(),
+                placement: "access".to_owned(),
+                blocks,
+                is_today,
+                hits: Estimate { value: 0.5 + value, error: 0.02 },
+                gain,
+                disk: Estimate { value: 0.5 - value, error: 0.02 },
+                saved: gain,
+                is_full: true,
+            }
+        };
+        let mut cells = vec![cell("lru", 1024, 0.0, 0.0, true)];
+        cells.extend(
+            others
+                .iter()
+                .map(|&(policy, blocks, value, error)| cell(policy, blocks, value, error, false)),
+        );
+        Figures {
+            state: State::Ready,
+            why: None,
+            cells,
+            epochs: 9,
+            kept: 8,
+            reads: 100_000,
+            references: 10_000,
+            rate: 0.1,
+            skipped_share: 0.0,
+            bytes: 1 << 20,
+            misses_hints: false,
+        }
+    }
+
+    pub(crate) fn measured() -> Measured {
+        Measured { block_bytes: 4096, reads_per_s: 1000.0, miss_costs_s: Some(0.002) }
+    }
+
+    #[test]
+    fn differences_are_said_with_their_errors() {
+        let all = [
+            ("mq", 1024, 0.172, 0.006),
+            ("arc", 1024, 0.1, 0.006),
+            ("lru", 2048, 0.031, 0.004),
+            ("lru", 4096, 0.032, 0.04),
+            ("lru", 512, -0.08, 0.01),
+            ("mq", 512, 0.001, 0.01),
+        ];
+        let Sentences { sentences, assumptions } = sentences(&figures(&all), &measured());
+        assert_eq!(
+            sentences,
+            [
+                "mq instead of lru would add 17.2 +- 0.6 points of read hits, and save 172 +- 6 \
+                 disk reads a second; a read would take 344 +- 12 us less on average.",
+                "Another 4MiB would add 3.1 +- 0.4 points of read hits, and save 31 +- 4 disk \
+                 reads a second; a read would take 62 +- 8 us less on average; another 12MiB \
+                 would add nothing (3.2 +- 4.0 points).",
+                "With 2MiB it would lose 8.0 +- 1.0 points of read hits; mq would lose nothing \
+                 there (-0.1 +- 1.0 points).",
+            ]
+        );
+        assert!(assumptions[0].contains("10.000 % of the blocks"), "{assumptions:?}");
+    }
+
+    #[test]
+    fn what_is_within_its_error_is_not_advised() {
+        let none = figures(&[("mq", 1024, 0.01, 0.02), ("lru", 512, -0.01, 0.02)]);
+        let Sentences { sentences, .. } = sentences(&none, &measured());
+        assert_eq!(
+            sentences,
+            [
+                "No other policy that was compared would add read hits to lru: the most is mq \
+                 with 1.0 +- 2.0 points.",
+                "With 2MiB it would lose nothing (1.0 +- 2.0 points).",
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_is_advised_while_learning() {
+        let why = Some("seen: 1 of 4 quarters of a turnover".to_owned());
+        let figures = figures(&[("mq", 1024, 0.172, 0.006)]);
+        let learning = Figures { state: State::Learning, why: why.clone(), ..figures.clone() };
+        let said = sentences(&learning, &measured()).sentences;
+        assert_eq!(said, ["Nothing is advised yet: seen: 1 of 4 quarters of a turnover."]);
+        let changed = Figures { state: State::Changed, why, ..figures };
+        let said = sentences(&changed, &measured()).sentences;
+        assert_eq!(said[0], "Seen: 1 of 4 quarters of a turnover.");
+        assert!(said[1].starts_with("mq instead of lru"), "{said:?}");
+    }
+}

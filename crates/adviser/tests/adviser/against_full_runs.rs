@@ -1,0 +1,181 @@
+//! Figures against simulations of all blocks.
+
+use undercroft_adviser::{Adviser, Kind, Options, SIZES, State};
+use undercroft_cache::{Level, WriteMode};
+use undercroft_random::SplitMix64;
+use undercroft_random::testing::{seed, seed_or};
+
+use crate::support::{cell, feed, read, skewed, today, with_rate};
+
+/// With every block in the sample, each cell is a full simulation: the ratios of the epochs that
+/// are kept are those of plain levels over the same reads, exactly, and so are the differences.
+#[test]
+fn rate_one_is_the_full_simulation() {
+    let mut random = SplitMix64::new(seed());
+    let stream: Vec<_> = (0..30_000)
+        .map(|_| match random.below(10) {
+            0 => (random.below(3000), Kind::Write { is_whole: true, tells: false }),
+            _ => skewed(&mut random, 3000),
+        })
+        .collect();
+    // Without turns: a policy that begins later has not seen what is before.
+    let options = with_rate(1.0, 5);
+    let policies = options.policies[..7].to_vec();
+    let options = Options { policies, ..options };
+    let mut adviser = Adviser::new(today("lru", 200), &options).unwrap();
+    feed(&mut adviser, stream.iter().copied());
+    let figures = adviser.figures();
+    assert_eq!(figures.state, State::Ready);
+    // The epochs that are kept end at the last multiple of 64 events, or before.
+    let mut checked = 0;
+    for policy in ["lru", "arc", "mq", "lirs", "2q", "w-tinylfu", "s3-fifo"] {
+        for (numerator, denominator) in SIZES {
+            let blocks = 200 * numerator / denominator;
+            let spec = undercroft_cache::policy::Spec::parse(policy).unwrap();
+            let access = undercroft_cache::placement::Placement::Access;
+            let mut level = Level::new(&spec, blocks, &access, WriteMode::Allocate, 1).unwrap();
+            let hits: Vec<_> = stream
+                .iter()
+                .map(|&(block, kind)| {
+                    let is_write = matches!(kind, Kind::Write { .. });
+                    (!is_write).then_some(level.reference(block, is_write, || false).hit)
+                })
+                .collect();
+            // Some stretch of so many references has exactly the reads and hits of the figures.
+            let length = figures.references as usize;
+            let (hit_ratio, _, error) = cell(&figures, policy, blocks);
+            let ends = (length..=stream.len()).rev().filter(|end| end % 8 == 0).take(200);
+            let is_found = ends.into_iter().any(|end| {
+                let counted = hits[end - length..end].iter().flatten();
+                let reads = counted.clone().count();
+                let found = counted.filter(|&&hit| hit).count();
+                reads as u64 == figures.reads
+                    && (found as f64 / reads as f64 - hit_ratio).abs() < 1e-9
+            });
+            assert!(is_found, "{policy} {blocks}: {hit_ratio}");
+            assert_eq!(error, 0.0);
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 35);
+}
+
+/// The stated intervals hold the truth, which is what an adviser with every block says. Of many
+/// intervals nine in ten must; the streams differ by their seeds.
+#[test]
+fn intervals_hold_the_truth() {
+    let (first, mut within, mut all) = (seed_or(1), 0, 0);
+    for seed in first..first + 12 {
+        let mut random = SplitMix64::new(seed);
+        let mut scan = 0;
+        let stream: Vec<_> = (0..150_000)
+            .map(|_| match random.below(4) {
+                0 => {
+                    scan = (scan + 1) % 9000;
+                    read(100_000 + scan)
+                }
+                _ => skewed(&mut random, 20_000),
+            })
+            .collect();
+        let figures = |rate| {
+            let mut adviser = Adviser::new(today("lru", 4000), &with_rate(rate, seed)).unwrap();
+            feed(&mut adviser, stream.iter().copied());
+            adviser.figures()
+        };
+        let (sampled, exact) = (figures(0.1), figures(1.0));
+        for one in &sampled.cells {
+            let is_it = |cell: &&undercroft_adviser::CellFigure| {
+                (&cell.policy, cell.blocks) == (&one.policy, one.blocks)
+            };
+            // Another policy may have had its turn.
+            let Some(truth) = exact.cells.iter().find(is_it) else { continue };
+            within += u32::from((one.hits.value - truth.hits.value).abs() <= one.hits.error);
+            within += u32::from((one.gain.value - truth.gain.value).abs() <= one.gain.error);
+            all += 2;
+        }
+    }
+    println!("{within} of {all}");
+    // The intervals of a stream go together, so a few streams are off by some.
+    assert!(within * 100 >= all * 85, "{within} of {all}");
+}
+
+/// A loop that does not fit is where MRU-like policies gain: the adviser finds it, from a sample.
+#[test]
+fn a_loop_is_recognised() {
+    let mut adviser = Adviser::new(today("lru", 4000), &with_rate(0.1, 3)).unwrap();
+    feed(&mut adviser, (0..100_000).map(|at| read(at % 6000)));
+    let figures = adviser.figures();
+    let (hits, gain, error) = cell(&figures, "lirs", 4000);
+    assert!(hits > 0.5 && gain > 0.5 && error < 0.2, "{hits} {gain} {error}");
+    let (enough, ..) = cell(&figures, "lru", 8000);
+    assert!(enough > 0.98, "{enough}");
+}
+
+#[test]
+fn a_change_of_workload_is_seen_and_forgotten() {
+    let mut random = SplitMix64::new(seed());
+    let mut adviser = Adviser::new(today("lru", 2000), &with_rate(0.2, 3)).unwrap();
+    feed(&mut adviser, (0..60_000).map(|at| read(at % 3000)));
+    assert!(cell(&adviser.figures(), "lirs", 2000).1 > 0.4);
+    let mut was_changed = false;
+    // Two turnovers: at most so many reads that miss.
+    for _ in 0..20 {
+        feed(
+            &mut adviser,
+            (0..1000).map(|_| skewed(&mut random, 40_000)).map(|(b, k)| (b + 9000, k)),
+        );
+        was_changed |= adviser.figures().state == State::Changed;
+    }
+    assert!(was_changed);
+    feed(
+        &mut adviser,
+        (0..30_000).map(|_| skewed(&mut random, 40_000)).map(|(b, k)| (b + 9000, k)),
+    );
+    let figures = adviser.figures();
+    assert_eq!(figures.state, State::Ready);
+    assert!(cell(&figures, "lirs", 2000).1 < 0.3, "the loop is forgotten");
+}
+
+/// Clients that tell what they evict: placement at eviction keeps what they do not.
+#[test]
+fn placements_are_compared_when_hints_are_heard() {
+    let mut today = today("lru", 1000);
+    today.placement = "eviction".parse().unwrap();
+    let mut adviser = Adviser::new(today, &with_rate(1.0, 3)).unwrap();
+    // A client with an LRU cache of 1,000 blocks in a loop of 1,900: it always misses.
+    let read = Kind::Read { is_whole: true, tells: true };
+    let steps = (0..40_000_u64).flat_map(|at| {
+        let evicted = at.checked_sub(1000).map(|old| (old % 1900, Kind::Evicted));
+        std::iter::once((at % 1900, read)).chain(evicted)
+    });
+    feed(&mut adviser, steps);
+    let figures = adviser.figures();
+    let at = |placement: &str| {
+        let is_it = |cell: &&undercroft_adviser::CellFigure| {
+            cell.policy == "lru" && cell.blocks == 1000 && cell.placement.starts_with(placement)
+        };
+        figures.cells.iter().find(is_it).unwrap()
+    };
+    assert!(at("eviction").hits.value > 0.9, "{:?}", at("eviction"));
+    assert!(at("access").hits.value < 0.1, "{:?}", at("access"));
+    assert!(at("eviction").is_today && !figures.misses_hints);
+    assert!(at("eviction").disk.value > 0.9, "each hit was reloaded");
+}
+
+#[test]
+fn without_hints_placements_are_not_compared() {
+    let mut today = today("lru", 100);
+    today.placement = "eviction".parse().unwrap();
+    let mut adviser = Adviser::new(today, &with_rate(1.0, 3)).unwrap();
+    feed(&mut adviser, (0..10_000).map(|at| read(at % 300)));
+    let figures = adviser.figures();
+    assert!(figures.misses_hints);
+    assert!(!figures.cells.is_empty());
+    assert!(figures.cells.iter().all(|cell| cell.placement.starts_with("eviction")));
+}
+
+#[test]
+fn there_is_no_advice_for_a_policy_that_depends_on_a_neighbour() {
+    let refused = Adviser::new(today("lru-ca", 100), &with_rate(1.0, 3)).err().unwrap();
+    assert!(refused.0.contains("content-aware"), "{refused:?}");
+}

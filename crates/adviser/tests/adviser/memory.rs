@@ -1,0 +1,81 @@
+//! The adviser keeps its budget.
+
+use undercroft_adviser::{Adviser, Options, budget, level_bytes};
+use undercroft_cache::placement::Placement;
+use undercroft_cache::{Level, WriteMode};
+use undercroft_random::SplitMix64;
+
+use crate::support::{feed, skewed, today};
+
+/// Most bytes at a time while a level of a policy sees many blocks, a part of them often.
+fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u32) -> u64 {
+    let placement: Placement = placement.parse().unwrap();
+    let mut random = SplitMix64::new(1);
+    let work = || {
+        let mut level = Level::new(policy, blocks, &placement, WriteMode::Allocate, 1).unwrap();
+        level.remember_deliveries(4 * blocks, 1);
+        for distinct in 0..u64::from(blocks) * 30 {
+            let (popular, _) = skewed(&mut random, u64::from(blocks) * 8);
+            level.reference(popular, distinct % 5 == 0, || false);
+            level.reference((1 << 40) + distinct, false, || false);
+            if placement != Placement::Access {
+                let down = level.client_evicted(popular);
+                if down == undercroft_cache::Down::Fetch {
+                    level.arrived(popular, undercroft_cache::placement::WayDown::Reload);
+                }
+            }
+        }
+    };
+    allocation_counter::measure(work).bytes_max
+}
+
+#[test]
+fn levels_take_no_more_than_is_reckoned_with() {
+    let mut wrong = Vec::new();
+    for policy in Options::default().policies {
+        for placement in ["access", "eviction", "auto"] {
+            for blocks in [100, 1000, 5000] {
+                let deliveries = (placement != "access").then_some(4 * blocks);
+                let most = level_bytes(&policy, deliveries, blocks);
+                let bytes = measured(&policy, placement, blocks);
+                println!("{policy} {placement} {blocks}: {} a block", bytes / u64::from(blocks));
+                if bytes > most {
+                    wrong.push(format!("{policy} {placement} {blocks}: {bytes} > {most}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn an_adviser_keeps_its_budget() {
+    for (cache_mib, placement) in [(64, "access"), (1024, "access"), (64, "eviction")] {
+        let cache_bytes = cache_mib << 20;
+        let options = Options { budget: budget(cache_bytes), ..Options::default() };
+        let blocks = (cache_bytes / 4096) as u32;
+        let mut today = today("lru", blocks);
+        today.placement = placement.parse().unwrap();
+        let mut random = SplitMix64::new(7);
+        let memory = allocation_counter::measure(|| {
+            let mut adviser = Adviser::new(today.clone(), &options).unwrap();
+            assert!(adviser.figures().bytes <= options.budget);
+            let mut distinct = 0;
+            let stream = std::iter::repeat_with(|| {
+                distinct += 1;
+                match distinct % 2 {
+                    0 => skewed(&mut random, u64::from(blocks) * 6),
+                    _ => crate::support::read((1 << 40) + distinct),
+                }
+            });
+            // Enough for many exchanges of policies.
+            feed(&mut adviser, stream.take(blocks as usize * 20));
+            println!("{cache_mib} MiB {placement}: rate {:.4}", adviser.sample().rate());
+        });
+        // The events that the test feeds, a thousand at a time, are not the adviser's.
+        let most = options.budget + (64 << 10);
+        assert!(memory.bytes_max <= most, "{} of {most} for {cache_mib} MiB", memory.bytes_max);
+        // 2 % of the cache is not to be had for less than what the sizes and policies take.
+        assert!(memory.bytes_max > options.budget / 6, "{} is hardly used", memory.bytes_max);
+    }
+}

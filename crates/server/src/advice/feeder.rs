@@ -1,0 +1,203 @@
+//! Takes what the taps noted to the advisers. A task of usual priority goes from volume to volume;
+//! one thread of low priority, for all volumes, does the work. An adviser is at one of the two at a
+//! time, so neither waits for the other: while the thread is busy with a volume, its tap goes on
+//! until it is full.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::Builder;
+use std::time::Duration;
+
+use rustix::process::setpriority_process;
+use tokio::time::sleep;
+use undercroft_adviser::{Adviser, Figures, NoAdvice, Options, Today, budget};
+use undercroft_cache::placement::Placement;
+
+use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
+use crate::advice::{Inner, Known, Stage};
+use crate::config::VolumeConfig;
+use crate::serve::exports::ExportTable;
+use crate::volume::Volume;
+
+/// Time between two rounds.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Priority of the thread: the least.
+const NICE: i32 = 19;
+
+/// What the thread does for a volume.
+enum Work {
+    Begin(Today, Options),
+    Take(Box<Adviser>, Taken),
+}
+
+/// What it did.
+type Done = Result<(Box<Adviser>, Figures), NoAdvice>;
+
+/// Work or its result, with the volume.
+struct For<T>(Weak<Volume>, T);
+
+/// Advises about all volumes of a table until it is gone.
+pub(crate) async fn feed(exports: Weak<ExportTable>) {
+    let (to_thread, work) = channel::<For<Work>>();
+    let (done, from_thread) = channel();
+    let thread = Builder::new().name("adviser".into()).spawn(move || run(&work, &done));
+    if let Err(error) = thread {
+        tracing::error!("there is no advice: {error}");
+        return;
+    }
+    while let Some(exports) = exports.upgrade() {
+        for For(volume, (done, taken)) in from_thread.try_iter() {
+            if let Some(volume) = volume.upgrade() {
+                volume.take_advice(done, taken);
+            }
+        }
+        for entry in exports.all() {
+            let volume = entry.volume();
+            if let Some(work) = volume.advice_work() {
+                // Without the thread nobody waits for an answer either.
+                let _ = to_thread.send(For(Arc::downgrade(volume), work));
+            }
+        }
+        drop(exports);
+        sleep(PAUSE).await;
+    }
+}
+
+/// The thread: works until the task has ended.
+fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
+    // Of this thread only: in Linux a priority belongs to a thread.
+    if let Err(error) = setpriority_process(None, NICE) {
+        tracing::debug!("the adviser has no low priority: {error}");
+    }
+    for For(volume, work) in work {
+        let result = match work {
+            Work::Begin(today, options) => {
+                let adviser = Adviser::new(today, &options).map(Box::new);
+                (adviser.map(figures), None)
+            }
+            Work::Take(mut adviser, mut taken) => {
+                adviser.take(&taken.events);
+                match taken.is_skipped {
+                    true => adviser.skipped(taken.reads),
+                    false => adviser.saw_reads(taken.reads),
+                }
+                taken.events.clear();
+                (Ok(figures(adviser)), Some(taken))
+            }
+        };
+        if done.send(For(volume, result)).is_err() {
+            return;
+        }
+    }
+}
+
+fn figures(adviser: Box<Adviser>) -> (Box<Adviser>, Figures) {
+    let figures = adviser.figures();
+    (adviser, figures)
+}
+
+/// What an adviser depends on, as a text to compare.
+fn key(config: &VolumeConfig) -> String {
+    format!("{}|{}|{}|{}", config.cache_blocks, config.policy, config.placement, config.adviser)
+}
+
+/// Why there is no advice for a volume as it is configured.
+fn refusal(config: &VolumeConfig) -> Option<&'static str> {
+    if config.cache_blocks == 0 {
+        Some("the volume has no cache")
+    } else if !config.adviser {
+        Some("it is turned off (adviser=no)")
+    } else if config.placement.scheme().is_some() {
+        Some("a scheme that moves blocks between servers decides what is cached")
+    } else {
+        None
+    }
+}
+
+impl Volume {
+    /// What is to be done for this volume's adviser now.
+    fn advice_work(&self) -> Option<Work> {
+        let config = self.now();
+        let mut inner = self.advice.lock();
+        let Inner { stage, spare, .. } = &mut *inner;
+        let now = key(&config);
+        match stage {
+            Stage::Away(..) => return None,
+            Stage::Off(of, _) if *of == now => return None,
+            Stage::Here(of, ..) if *of == now => {}
+            _ => {
+                self.advice.tap.close();
+                if let Some(why) = refusal(&config) {
+                    *stage = Stage::Off(now, why.to_owned());
+                    return None;
+                }
+                *stage = Stage::Away(now, None);
+                return Some(self.begin_advice(&config));
+            }
+        }
+        let memory = std::mem::take(spare);
+        let taken = self.advice.tap.take(memory);
+        if taken.events.is_empty() && taken.reads == 0 {
+            *spare = taken.events;
+            return None;
+        }
+        match std::mem::replace(stage, Stage::New) {
+            Stage::Here(of, adviser, known) => {
+                *stage = Stage::Away(of, Some(known));
+                Some(Work::Take(adviser, taken))
+            }
+            _ => None,
+        }
+    }
+
+    fn begin_advice(&self, config: &VolumeConfig) -> Work {
+        // One miniature stands for all shards.
+        let whole = VolumeConfig { shards: 1, ..config.clone() };
+        let placement: Placement = whole.shard_placement();
+        let today = Today {
+            policy: config.policy.clone(),
+            placement,
+            blocks: config.cache_blocks,
+            mode: config.mode(),
+        };
+        let options = Options {
+            budget: budget(config.cache_bytes()),
+            reserved: NOTES_BYTES,
+            seed: self.advice.tap.seed(),
+            ..Options::default()
+        };
+        Work::Begin(today, options)
+    }
+
+    /// Takes back what the thread worked with.
+    fn take_advice(&self, done: Done, taken: Option<Taken>) {
+        let mut inner = self.advice.lock();
+        let Inner { stage, spare, moments } = &mut *inner;
+        let Stage::Away(of, before) = std::mem::replace(stage, Stage::New) else { return };
+        let (adviser, figures) = match done {
+            Ok(done) => done,
+            Err(NoAdvice(why)) => {
+                *stage = Stage::Off(of, why);
+                return;
+            }
+        };
+        match taken {
+            Some(taken) => *spare = taken.events,
+            None => {
+                *moments = Default::default();
+                *spare = Vec::with_capacity(NOTES);
+                self.advice.tap.open(adviser.sample(), Vec::with_capacity(NOTES));
+            }
+        }
+        // The counters are behind the locks of all shards: they are not asked for each time.
+        let known = match before {
+            Some(known) if known.figures.epochs == figures.epochs => Known { figures, ..known },
+            _ => {
+                let (measured, read_hit_ratio) = moments.measure(self, &figures);
+                Known { figures, measured, read_hit_ratio }
+            }
+        };
+        *stage = Stage::Here(of, adviser, known);
+    }
+}

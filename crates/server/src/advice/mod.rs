@@ -1,0 +1,73 @@
+//! What another policy, placement or size would be worth for the requests that a volume serves now
+//! (`GET /advice`, `undercroft advise URI`).
+//!
+//! * `tap.rs`: where requests pass, the blocks of a small sample are noted.
+//! * `feeder.rs`: a task takes these notes, and one thread of low priority for all volumes runs the
+//!   miniature caches of `undercroft-adviser`. What it has no time for is left out, and counted.
+//! * `moments.rs`: what the volume itself counted meanwhile.
+//! * `page.rs`: the JSON.
+//!
+//! No request waits for any of it: the thread of low priority holds no lock that a request needs.
+//!
+//! Not here: the simulation, its errors and the sentences (`undercroft-adviser`).
+
+pub(crate) mod feeder;
+mod moments;
+pub(crate) mod page;
+pub(crate) mod tap;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use undercroft_adviser::{Adviser, Event, Figures, Measured};
+
+use crate::advice::moments::Moments;
+use crate::advice::tap::Tap;
+
+/// The adviser of one volume.
+pub(crate) struct VolumeAdvice {
+    pub(crate) tap: Tap,
+    inner: Mutex<Inner>,
+}
+
+/// What only the feeder and the pages use.
+struct Inner {
+    stage: Stage,
+    /// Memory for the next notes.
+    spare: Vec<Event>,
+    moments: Moments,
+}
+
+/// How far it is.
+enum Stage {
+    /// No adviser has been made yet.
+    New,
+    /// The adviser is at the thread; the configuration that it is for, and what it knew last.
+    Away(String, Option<Known>),
+    /// The adviser waits for more notes.
+    Here(String, Box<Adviser>, Known),
+    /// There is no advice for this configuration, and why.
+    Off(String, String),
+}
+
+/// What is known of a volume.
+#[derive(Clone)]
+struct Known {
+    figures: Figures,
+    measured: Measured,
+    /// The hit ratio that the volume itself counted, over about the same time.
+    read_hit_ratio: f64,
+}
+
+impl VolumeAdvice {
+    /// An adviser that has nothing to do until a feeder begins. For the parameters see
+    /// [`Tap::new`].
+    pub(crate) fn new(seed: u64, is_read_only: bool) -> Self {
+        let (spare, moments) = Default::default();
+        let inner = Mutex::new(Inner { stage: Stage::New, spare, moments });
+        Self { tap: Tap::new(seed, is_read_only), inner }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,128 @@
+//! The JSON of `/advice`: for each volume sentences, and the figures that they are made of.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use undercroft_adviser::{
+    CellFigure, Figures, GROUPS, Measured, Sentences, State, between, sentences,
+};
+
+use crate::advice::{Known, Stage};
+use crate::config::VolumeConfig;
+use crate::serve::absent::Absent;
+use crate::serve::exports::ExportEntry;
+use crate::volume::Volume;
+
+/// The object of `/advice` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`.
+pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Value {
+    let mut volumes = Map::new();
+    let mut all = Vec::new();
+    for entry in exports {
+        let config = entry.volume().now();
+        let (advice, known) = of_volume(entry.volume(), &config);
+        volumes.insert(config.name.clone(), advice);
+        all.extend(
+            known.map(|Known { figures, measured, .. }| (config.name.clone(), figures, measured)),
+        );
+    }
+    for absent in absent {
+        volumes.insert(absent.config().name.clone(), off(&absent.why()));
+    }
+    let all: Vec<(&str, &Figures, Measured)> =
+        all.iter().map(|(name, figures, measured)| (name.as_str(), figures, *measured)).collect();
+    json!({ "volumes": volumes, "total": { "sentences": between(&all) } })
+}
+
+/// No advice, and why.
+fn off(why: &str) -> Value {
+    let said = format!("There is no advice: {why}.");
+    json!({ "state": "off", "why": why, "sentences": [said], "assumptions": [] })
+}
+
+fn learning(why: &str) -> Value {
+    let said = format!("Nothing is advised yet: {why}.");
+    json!({ "state": "learning", "why": why, "sentences": [said], "assumptions": [] })
+}
+
+/// What is advised for a volume, and the figures if they are ready.
+fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
+    let inner = volume.advice.lock();
+    let known = match &inner.stage {
+        Stage::Off(_, why) => return (off(why), None),
+        Stage::New | Stage::Away(_, None) => {
+            return (learning("the simulated caches are being made"), None);
+        }
+        Stage::Away(_, Some(known)) | Stage::Here(_, _, known) => known.clone(),
+    };
+    drop(inner);
+    let Known { figures, measured, read_hit_ratio } = &known;
+    let Sentences { sentences, mut assumptions } = sentences(figures, measured);
+    if figures.state != State::Learning {
+        assumptions.extend(passed_over(config).map(str::to_owned));
+    }
+    let cells: Vec<_> = figures.cells.iter().map(|one| cell(one, measured)).collect();
+    let mut advice = json!({
+        "state": figures.state,
+        "sentences": sentences,
+        "assumptions": assumptions,
+        "cells": cells,
+        "sample": {
+            "rate": figures.rate,
+            "references": figures.references,
+            "reads": figures.reads,
+            "skipped_share": figures.skipped_share,
+            "bytes": figures.bytes,
+            "groups": GROUPS,
+        },
+    });
+    if let Some(why) = &figures.why {
+        advice["why"] = json!(why);
+    }
+    if let Some(today) = figures.today() {
+        advice["today"] = json!({
+            "policy": today.policy,
+            "placement": today.placement,
+            "cache_bytes": bytes(today, measured),
+            "read_hit_ratio": read_hit_ratio,
+            "estimated_read_hit_ratio": today.hits.value,
+            "error": today.hits.error,
+            "reads_per_s": measured.reads_per_s,
+            "miss_costs_s": measured.miss_costs_s,
+        });
+    }
+    (advice, Some(known))
+}
+
+/// What the volume does that the simulated caches do not.
+fn passed_over(config: &VolumeConfig) -> impl Iterator<Item = &'static str> {
+    let streams = "Sequential streams pass the cache (stream-cutoff); the simulated caches take \
+                   them in.";
+    let ahead = "The simulated caches do not read ahead.";
+    let guessed = "The simulated caches do not guess what clients evict (evictions=estimate).";
+    [
+        (config.stream_cutoff_bytes > 0, streams),
+        (config.read_ahead_bytes > 0, ahead),
+        (config.estimate, guessed),
+    ]
+    .into_iter()
+    .filter_map(|(applies, text)| applies.then_some(text))
+}
+
+fn cell(cell: &CellFigure, measured: &Measured) -> Value {
+    json!({
+        "policy": cell.policy,
+        "placement": cell.placement,
+        "cache_bytes": bytes(cell, measured),
+        "read_hit_ratio": cell.hits.value,
+        "error": cell.hits.error,
+        "gain": cell.gain.value,
+        "gain_error": cell.gain.error,
+        "disk_reads_per_s": (cell.disk.value * measured.reads_per_s).max(0.0),
+        "is_today": cell.is_today,
+        "is_filled": cell.is_full,
+    })
+}
+
+fn bytes(cell: &CellFigure, measured: &Measured) -> u64 {
+    u64::from(cell.blocks) * u64::from(measured.block_bytes)
+}

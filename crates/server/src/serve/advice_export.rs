@@ -1,0 +1,105 @@
+//! The export `@advice/NAME`: the JSON of `/advice`, for those who may open the volume NAME, padded
+//! with blanks. It tells of the volumes that they may open only.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::{
+    Client, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer, Refusal,
+    Request, Session, Uri,
+};
+
+/// Prefix of the export's name; the volume's name follows.
+pub(super) const ADVICE: &str = "@advice/";
+
+/// Bytes of the export: most bytes of the JSON, that of about 50 volumes.
+const ADVICE_BYTES: u64 = 1 << 20;
+
+/// Bytes of JSON whose making counts as one step against a client's share of the processor.
+const BYTES_FOR_ONE: u64 = 64;
+
+/// Makes the JSON.
+pub(super) type Text = Arc<dyn Fn() -> Bytes + Send + Sync>;
+
+/// The export of one peer.
+pub(super) struct AdviceExport {
+    pub(super) volume: String,
+    pub(super) text: Text,
+}
+
+impl Export for AdviceExport {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        ExportInfo {
+            name: format!("{ADVICE}{}", self.volume),
+            description: "what another policy, placement or size would be worth".to_owned(),
+            size: ADVICE_BYTES,
+            flags: Flags { read_only: true, ..Flags::default() },
+            min_block: 1,
+            preferred_block: 4096,
+            max_block: ADVICE_BYTES as u32,
+        }
+    }
+
+    fn contexts(&self, _: &str) -> Vec<Context> {
+        Vec::new()
+    }
+
+    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        let (text, told, owed) = (Arc::clone(&self.text), Mutex::default(), 0);
+        Ok(Box::new(AdviceSession { text, told, owed }))
+    }
+}
+
+/// A connection: a text is made when its beginning is read, and kept while the rest is.
+struct AdviceSession {
+    text: Text,
+    told: Mutex<Bytes>,
+    owed: u64,
+}
+
+impl Session for AdviceSession {
+    fn submit(&mut self, request: Request) {
+        let Request { command, offset, length, reply, .. } = request;
+        match command {
+            Command::Flush => reply.done(),
+            Command::Read { .. } if offset.saturating_add(length) <= ADVICE_BYTES => {
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if offset == 0 {
+                    *told = (self.text)();
+                    self.owed += told.len() as u64 / BYTES_FOR_ONE;
+                }
+                if told.len() as u64 > ADVICE_BYTES {
+                    let text = "the advice does not fit: ask the HTTP listener for /advice";
+                    return reply.fail(Failure::Overflow, text.to_owned());
+                }
+                let end = (offset + length).min(told.len() as u64);
+                let part = told.slice(offset.min(end) as usize..end as usize);
+                let mut padded = BytesMut::from(&part[..]);
+                padded.resize(length as usize, b' ');
+                reply.data(vec![padded.freeze()]);
+            }
+            _ => reply.fail(Failure::NotSupported, "this export is only read".to_owned()),
+        }
+    }
+
+    fn owed(&mut self) -> u64 {
+        std::mem::take(&mut self.owed)
+    }
+}
+
+/// Reads what a server advises over NBD: the JSON of `/advice`.
+///
+/// # Errors
+/// The server cannot be reached, or gives no advice.
+pub async fn advice_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
+    let export = format!("{ADVICE}{}", uri.export);
+    let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
+    let advice = Uri { export, ..uri.clone() };
+    let client = Client::connect(&advice, options).await.map_err(|error| failed(&error))?;
+    let buffer = vec![0_u8; ADVICE_BYTES as usize];
+    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
+    result.map_err(|error| failed(&error))?;
+    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
+    let text = String::from_utf8(bytes).map_err(|error| failed(&error))?;
+    Ok(text.trim_end().to_owned())
+}
