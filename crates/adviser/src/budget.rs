@@ -8,8 +8,9 @@ const LEAST: u64 = 8 << 20;
 /// The cache's memory divided by the adviser's.
 const SHARE: u64 = 50;
 
-/// Bytes of a level of any policy, whatever its size.
+/// Bytes of a level of any policy, whatever its size; of `auto`, which runs several, more.
 const LEVEL: u64 = 12 << 10;
+const LEVEL_OF_AUTO: u64 = 512 << 10;
 
 /// Bytes of a block whose delivery is remembered, and of what else placement at eviction knows of
 /// each block of the level.
@@ -33,6 +34,7 @@ pub fn level_bytes(policy: &Spec, deliveries: Option<u32>, blocks: u32) -> u64 {
         "lirs" => 240,
         "lfu" | "mq" | "fbr" => 520,
         "lfru" => 600,
+        "auto" => 1500,
         _ => 700,
     };
     // Parameters may make it remember more.
@@ -40,5 +42,6 @@ pub fn level_bytes(policy: &Spec, deliveries: Option<u32>, blocks: u32) -> u64 {
     let own = if has_own { usual.max(700) } else { usual };
     let rules = deliveries
         .map_or(0, |deliveries| DELIVERY * u64::from(deliveries) + EVICTION * u64::from(blocks));
-    LEVEL + own * u64::from(blocks) + rules
+    let level = if policy.info().name == "auto" { LEVEL_OF_AUTO } else { LEVEL };
+    level + own * u64::from(blocks) + rules
 }

@@ -96,9 +96,12 @@
     return { kind: isBad ? "warn" : "", text: found.length ? found.join(" ") : "Nothing waits." };
   }
 
+  // Whether an adviser says more of a volume than that it has not seen enough.
+  const isTelling = one => one && (one.state === "ready" || one.state === "changed");
+
   function advisable() {
     const volumes = advised ? Object.entries(advised.volumes || {}) : [];
-    const told = volumes.filter(([, one]) => one && one.state !== "off" && (one.sentences || []).length);
+    const told = volumes.filter(([, one]) => isTelling(one) && (one.sentences || []).length);
     const total = (advised && advised.total && advised.total.sentences) || [];
     const first = total[0] || (told.length ? (volumes.length > 1 ? told[0][0] + ": " : "") + told[0][1].sentences[0] : null);
     return first ? [{ kind: "advice", text: first }] : [];
@@ -279,14 +282,14 @@
   let adviceShown = null;
   function advice() {
     const all = advised ? Object.entries(advised.volumes || {}).filter(([, one]) => one && one.state !== "off") : [];
-    const ofChosen = chosen === null ? all : all.filter(([name]) => name === chosen);
+    // Beside others, a volume of which nothing is known yet needs no line.
+    const isOne = chosen !== null || all.length === 1;
+    const ofChosen = all.filter(([name, one]) => isOne ? chosen === null || name === chosen : isTelling(one));
     byId("advice").hidden = !ofChosen.length;
     const total = chosen === null && advised && advised.total && advised.total.sentences || [];
     const said = total.map(text => ({ text }));
     ofChosen.forEach(([name, one]) => {
-      const before = chosen === null && all.length > 1 ? name + ": " : "";
-      if (one.state === "learning") said.push({ text: before + "still learning" + (one.why ? ": " + one.why : ".") });
-      if (one.state === "changed") said.push({ text: before + "the workload has just changed" + (one.why ? ": " + one.why : ".") });
+      const before = isOne ? "" : name + ": ";
       (one.sentences || []).forEach(text => said.push({ text: before + text }));
       if (ofChosen.length === 1) (one.assumptions || []).forEach(text => said.push({ text, isMore: true }));
     });

@@ -2,6 +2,7 @@
 
 use undercroft_adviser::{Adviser, Options, budget, level_bytes};
 use undercroft_cache::placement::Placement;
+use undercroft_cache::policy::Spec;
 use undercroft_cache::{Level, WriteMode};
 use undercroft_random::SplitMix64;
 
@@ -32,7 +33,8 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
 #[test]
 fn levels_take_no_more_than_is_reckoned_with() {
     let mut wrong = Vec::new();
-    for policy in Options::default().policies {
+    let auto = Spec::parse("auto").unwrap();
+    for policy in Options::default().policies.into_iter().chain([auto]) {
         for placement in ["access", "eviction", "auto"] {
             for blocks in [100, 1000, 5000] {
                 let deliveries = (placement != "access").then_some(4 * blocks);

@@ -3,8 +3,8 @@
 //! lately is taken. Memory is bounded by [`MOST_KEPT`], apart from arrays by block number.
 //!
 //! A cost is a number of round trips to the level below: a read that the level below serves and a
-//! demotion are one each, a read of the disk is one and [`DISK`] more. After every turn, which is as
-//! many references as a ghost has places for blocks, a quarter of each cost is forgotten.
+//! demotion are one each, a read of the disk is one and [`DISK`] more. After every turn, which is
+//! as many references as a ghost has places for blocks, a quarter of each cost is forgotten.
 //!
 //! All ghosts see the same references, so that what is special about the sample is the same for
 //! all. A change needs a difference of [`LEAD`]: it costs demotions, and a directory that has to
@@ -17,8 +17,8 @@ use super::{Move, Scheme};
 use crate::policy::SpecError;
 use crate::{Entry, Reference};
 
-/// The pairs of `window` and `hirs`, for loops, for recency, and for what lies between. The first is
-/// that of the default options, from which a Tandem starts.
+/// The pairs of `window` and `hirs`, for loops, for recency, and for what lies between. The first
+/// is that of the default options, from which a Tandem starts.
 const PAIRS: [(f64, f64); 6] =
     [(0.05, 0.1), (0.01, 0.005), (0.2, 0.25), (0.5, 1.0), (0.05, 0.4), (0.9, 0.5)];
 

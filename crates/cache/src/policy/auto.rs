@@ -1,9 +1,9 @@
-//! AUTO: several policies run side by side without data, and the cache keeps what the best of them,
-//! the leader, would keep. Which one leads follows the read hits that each would have had.
+//! AUTO: several policies run side by side without data, and the cache keeps what the best of
+//! them, the leader, would keep. Which one leads follows the read hits that each would have had.
 //!
-//! Each member is an ordinary policy of the same capacity over the same entries. It sees every call,
-//! so its history is complete when it comes to lead. A change of the leader evicts nothing: the
-//! residents that the new leader would not hold are the surplus. They leave first when room is
+//! Each member is an ordinary policy of the same capacity over the same entries. It sees every
+//! call, so its history is complete when it comes to lead. A change of the leader evicts nothing:
+//! the residents that the new leader would not hold are the surplus. They leave first when room is
 //! needed, the least recently used one before the others.
 //!
 //! Invariants: `held` entries are resident, at most `capacity`; a resident entry is in the surplus

@@ -123,7 +123,7 @@ impl Figures {
         for (name, now) in volumes(stats) {
             let growth = Growth { now, before: &before["volumes"][name], seconds };
             let mut one = volume(name, &growth);
-            let curve = curves.get(name).cloned().unwrap_or_default();
+            let curve = curves.get(&one.name).cloned().unwrap_or_default();
             one.curve = continued(curve, one.sources);
             let read = growth.of("/reads");
             let own = one.sources.unwrap_or_default();

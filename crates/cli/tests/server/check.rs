@@ -64,10 +64,9 @@ fn what_is_wrong_ends_with_the_code_of_a_start() {
         assert!(said.contains(part), "{arguments}: {said}");
         assert_eq!(text(&output.stdout), "", "{arguments}");
     }
-    let wrong =
-        "--volume v=mem:,size=1MiB --cache 900TiB --tls-certificate no.pem --tls-key no.key";
+    let wrong = "--volume v=mem:,size=1MiB --cache 4TiB --tls-certificate no.pem --tls-key no.key";
     let said = text(&place.undercroft(&format!("serve --check {wrong}")).stderr);
-    assert!(said.contains("caches of 900TiB need") && said.contains("no.pem"), "{said}");
+    assert!(said.contains("caches of 4TiB need") && said.contains("no.pem"), "{said}");
     // Everything that is wrong is said at once.
     let output = place.undercroft("serve --check --volume a=file:a.img --volume b=file:b.img");
     let said = text(&output.stderr);

@@ -386,7 +386,6 @@ mod tests {
     fn what_is_no_key_of_a_volume_is_refused_wherever_it_stands() {
         for (text, piece) in [
             ("v=file:./db.img,wirte=back,size=1MiB", "wirte=back"),
-            ("read-onyl,v=file:./db.img,size=1MiB", "a name has no comma"),
             ("v=file:./db.img,size=1MiB,read-onyl", "read-onyl"),
             ("v=file:/srv/a,b.img", "b.img"),
             ("v=file:\"/srv/a,size=1MiB,b.img", "b.img"),
@@ -407,6 +406,10 @@ mod tests {
         for (text, part) in [
             ("v=mem:,size=1MiB,size=2MiB", "size is there twice"),
             ("v=mem:,size", "size: the value is missing, as size=..."),
+            (
+                "read-onyl,v=file:./db.img,size=1MiB",
+                "'read-onyl,v': a name has no comma; NAME=STORE comes first",
+            ),
         ] {
             let wrong = Settings::volume(text).unwrap_err();
             assert!(wrong.ends_with(part), "{wrong}");

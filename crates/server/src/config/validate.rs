@@ -183,8 +183,8 @@ impl VolumeConfig {
         self.validate_report()
     }
 
-    /// Checks that the cache can have the sizes between which it is to change by itself. `bytes`: its
-    /// share.
+    /// Checks that the cache can have the sizes between which it is to change by itself. `bytes`:
+    /// its share.
     fn validate_lending(&self, bytes: u64) -> Result<(), String> {
         if !(IDLE_LEAST..=IDLE_MOST).contains(&self.cache_idle) {
             let (least, most) = (IDLE_LEAST.as_secs(), IDLE_MOST.as_secs());

@@ -346,7 +346,7 @@ impl VolumeConfig {
         }
     }
 
-    /// The same volume with a cache of so many blocks.
+    /// This configuration with a cache of so many blocks.
     pub(crate) fn of_blocks(&self, blocks: u32) -> VolumeConfig {
         VolumeConfig { cache_blocks: blocks, spare_frames: spare_frames(blocks), ..self.clone() }
     }

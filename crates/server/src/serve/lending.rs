@@ -1,6 +1,6 @@
-//! Idle room of caches, lent to other volumes and taken back. Once a second a task looks at what each
-//! volume did (`activity.rs`), asks who should have how much (`division.rs`), and changes sizes a step
-//! at a time, in the way in which `undercroft set` changes them.
+//! Idle room of caches, lent to other volumes and taken back. Once a second a task looks at what
+//! each volume did (`activity.rs`), asks who should have how much (`division.rs`), and changes
+//! sizes a step at a time, in the way in which `undercroft set` changes them.
 //!
 //! The shares that the configuration gives stay what they are: a volume that lends or borrows only
 //! has another size for a while. Before a share changes, and before a volume is added,
