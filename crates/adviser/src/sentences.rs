@@ -150,6 +150,12 @@ impl<'a> Words<'a> {
             .best(|cell| (cell.blocks, &cell.placement) == (half.blocks, &self.today.placement));
         let better = best.filter(|cell| !is_gain(&cell.gain.times(-1.0)));
         Some(match better {
+            Some(better) if is_gain(&better.gain) => format!(
+                "With {with} it would lose {} of read hits; with {} it would gain {} even there.",
+                points(&loss),
+                better.policy,
+                points(&better.gain)
+            ),
             Some(better) => format!(
                 "With {with} it would lose {} of read hits; {} would lose nothing there ({}).",
                 points(&loss),
@@ -310,6 +316,13 @@ pub(crate) mod tests {
             ]
         );
         assert!(assumptions[0].contains("10.000 % of the blocks"), "{assumptions:?}");
+        let gains = figures(&[("mq", 512, 0.105, 0.081), ("lru", 512, -0.228, 0.089)]);
+        let last = super::sentences(&gains, &measured()).sentences.pop().unwrap();
+        assert_eq!(
+            last,
+            "With 2MiB it would lose 22.8 +- 8.9 points of read hits; with mq it would gain 10.5 \
+             +- 8.1 points even there."
+        );
     }
 
     #[test]

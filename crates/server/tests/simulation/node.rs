@@ -12,6 +12,7 @@ use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
 
 use crate::disk::Disk;
 use crate::report::Log;
+use crate::scenario::LENDS;
 use crate::tally::Tally;
 use crate::wire::{Port, Wire};
 
@@ -87,7 +88,9 @@ impl Node {
             Settings::volume(&format!("{name}={store},{options}")).unwrap()
         });
         // One that nobody uses: without any there is no server.
-        let idle = Settings::volume("idle=mem(64KiB):,cache=64KiB").unwrap();
+        let lends = self.volumes.iter().any(|(_, options)| options.contains(LENDS));
+        let cache = if lends { "1MiB,cache-min=64KiB,cache-idle-s=1" } else { "64KiB" };
+        let idle = Settings::volume(&format!("idle=mem(64KiB):,cache={cache}")).unwrap();
         let parsed = parsed.chain([idle]);
         let settings = Settings::default().set("volume", parsed.collect::<Vec<_>>());
         let mut settings = settings.set("cache", CACHE).set("limits.close-s", CLOSE_S);

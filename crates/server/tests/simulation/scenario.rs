@@ -148,7 +148,8 @@ impl Scenario {
     pub fn draw(random: &mut Random) -> Scenario {
         let stacked = random.percent(30);
         let count = if random.percent(20) { 2 } else { 1 };
-        let volumes = (0..count).map(|index| VolumeDraw::draw(index, stacked, random)).collect();
+        let mut volumes: Vec<_> =
+            (0..count).map(|index| VolumeDraw::draw(index, stacked, random)).collect();
         let mut blows = BLOWS.to_vec();
         if stacked {
             blows.extend(BLOWS_BELOW);
@@ -164,6 +165,9 @@ impl Scenario {
         let mut blows = random.swarm(&blows);
         // By themselves, so that nothing else that a seed draws depends on them.
         let attached = random.clone().fork().pick(&[0, 50, 100, 100]);
+        if random.clone().fork().fork().percent(40) {
+            volumes.iter_mut().for_each(VolumeDraw::lend);
+        }
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
         let is_out = |name: String| without.split(',').any(|out| out == name);
@@ -203,6 +207,16 @@ impl VolumeDraw {
         self.options.contains("placement=")
     }
 
+    /// Lends idle room of its cache, and borrows from others, among them from the volume that
+    /// nobody uses (`node.rs`).
+    fn lend(&mut self) {
+        if !self.options.contains("cache=off") {
+            let least = 2 * self.block;
+            let terms = format!(",{LENDS}8MiB,cache-min={least},cache-idle-s=2");
+            self.options.push_str(&terms);
+        }
+    }
+
     /// Whether requests are answered within some seconds, whatever the store does.
     pub fn has_short_timeout(&self) -> bool {
         self.options.contains(SHORT_TIMEOUT)
@@ -234,6 +248,9 @@ impl VolumeDraw {
         }
     }
 }
+
+/// The option of a volume that takes part in lending.
+pub const LENDS: &str = "cache-max=";
 
 /// The option of a volume that does not wait long for its store.
 const SHORT_TIMEOUT: &str = ",store-timeout-s=5";
