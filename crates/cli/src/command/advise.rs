@@ -2,7 +2,7 @@
 //! advises (`advise_live.rs`). The figures for a trace and findings are
 //! those of `undercroft_sim::advise`; here are the arguments, and what people read.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -236,13 +236,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         assumptions: named.collect(),
         elapsed_s: started.elapsed().as_secs_f64(),
     };
-    args.report.write(&output)?;
-    let mut out = stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&output)?)?;
-        return Ok(());
-    }
-    print(&mut out, &output)
+    args.report.show(&output, args.json, |out, output| print(out, output))
 }
 
 fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) -> Words {

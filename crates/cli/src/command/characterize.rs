@@ -1,7 +1,7 @@
 //! `undercroft characterize`: what a trace asks for. The figures are those of
 //! `undercroft_sim::characterize`; here are the arguments, and the tables that people read.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 
 use serde::Serialize;
 use undercroft_sim::LevelSpec;
@@ -91,13 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         rate /= 4.0;
         note(&format!("{path}: more than {most} distinct blocks: sampling, at a rate of {rate}"));
     };
-    args.report.write(&output)?;
-    let mut out = stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&output)?)?;
-        return Ok(());
-    }
-    print(&mut out, &output)
+    args.report.show(&output, args.json, |out, output| print(out, output))
 }
 
 /// Reads the trace once. `None`: it has too many distinct blocks.

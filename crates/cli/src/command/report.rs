@@ -2,7 +2,7 @@
 //! it. The pages are those of `undercroft_report`.
 
 use std::fs::{self, File};
-use std::io::{Write, stdout};
+use std::io::{StdoutLock, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -51,6 +51,22 @@ pub(crate) struct ReportOption {
 }
 
 impl ReportOption {
+    /// Shows `results` in every form that is asked for: the page, and JSON or what `print` prints.
+    pub(crate) fn show<T: Serialize>(
+        &self,
+        results: &T,
+        is_json: bool,
+        print: impl FnOnce(&mut StdoutLock<'_>, &T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.write(results)?;
+        let mut out = stdout().lock();
+        if is_json {
+            writeln!(out, "{}", serde_json::to_string_pretty(results)?)?;
+            return Ok(());
+        }
+        print(&mut out, results)
+    }
+
     /// Writes the page of `results`, if one is asked for.
     pub(crate) fn write(&self, results: &impl Serialize) -> Result<(), Error> {
         let Some(path) = &self.report else { return Ok(()) };

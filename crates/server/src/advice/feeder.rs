@@ -42,11 +42,19 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
     let (to_thread, work) = channel::<For<Work>>();
     let (done, from_thread) = channel();
     let thread = Builder::new().name("adviser".into()).spawn(move || run(&work, &done));
-    if let Err(error) = thread {
-        tracing::error!("there is no advice: {error}");
-        return;
-    }
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(error) => {
+            tracing::error!("there is no advice: {error}");
+            return;
+        }
+    };
     while let Some(exports) = exports.upgrade() {
+        if thread.is_finished() {
+            tracing::error!("there is no more advice until a restart: the adviser has failed");
+            exports.all().iter().for_each(|entry| entry.volume().end_advice());
+            return;
+        }
         for For(volume, (done, taken)) in from_thread.try_iter() {
             if let Some(volume) = volume.upgrade() {
                 volume.take_advice(done, taken);
@@ -149,6 +157,13 @@ impl Volume {
             }
             _ => None,
         }
+    }
+
+    /// Gives no more advice, since nobody is there who would work it out.
+    fn end_advice(&self) {
+        self.advice.tap.close();
+        let why = "it has failed; the server's log says why".to_owned();
+        self.advice.lock().stage = Stage::Off(key(&self.now()), why);
     }
 
     fn begin_advice(&self, config: &VolumeConfig) -> Work {

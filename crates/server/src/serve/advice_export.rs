@@ -1,13 +1,15 @@
 //! The export `@advice/NAME`: the JSON of `/advice`, for those who may open the volume NAME, padded
 //! with blanks. It tells of the volumes that they may open only.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use undercroft_nbd::{
     Client, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer, Refusal,
     Request, Session, Uri,
 };
+
+use super::text_export;
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const ADVICE: &str = "@advice/";
@@ -45,15 +47,15 @@ impl Export for AdviceExport {
     }
 
     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let (text, told, owed) = (Arc::clone(&self.text), Mutex::default(), 0);
-        Ok(Box::new(AdviceSession { text, told, owed }))
+        let text = Arc::clone(&self.text);
+        Ok(Box::new(AdviceSession { text, told: Bytes::new(), owed: 0 }))
     }
 }
 
 /// A connection: a text is made when its beginning is read, and kept while the rest is.
 struct AdviceSession {
     text: Text,
-    told: Mutex<Bytes>,
+    told: Bytes,
     owed: u64,
 }
 
@@ -63,20 +65,15 @@ impl Session for AdviceSession {
         match command {
             Command::Flush => reply.done(),
             Command::Read { .. } if offset.saturating_add(length) <= ADVICE_BYTES => {
-                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 if offset == 0 {
-                    *told = (self.text)();
-                    self.owed += told.len() as u64 / BYTES_FOR_ONE;
+                    self.told = (self.text)();
+                    self.owed += self.told.len() as u64 / BYTES_FOR_ONE;
                 }
-                if told.len() as u64 > ADVICE_BYTES {
+                if self.told.len() as u64 > ADVICE_BYTES {
                     let text = "the advice does not fit: ask the HTTP listener for /advice";
                     return reply.fail(Failure::Overflow, text.to_owned());
                 }
-                let end = (offset + length).min(told.len() as u64);
-                let part = told.slice(offset.min(end) as usize..end as usize);
-                let mut padded = BytesMut::from(&part[..]);
-                padded.resize(length as usize, b' ');
-                reply.data(vec![padded.freeze()]);
+                reply.data(vec![text_export::part(&self.told, offset, length)]);
             }
             _ => reply.fail(Failure::NotSupported, "this export is only read".to_owned()),
         }
@@ -96,10 +93,5 @@ pub async fn advice_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<Strin
     let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
     let advice = Uri { export, ..uri.clone() };
     let client = Client::connect(&advice, options).await.map_err(|error| failed(&error))?;
-    let buffer = vec![0_u8; ADVICE_BYTES as usize];
-    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
-    result.map_err(|error| failed(&error))?;
-    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
-    let text = String::from_utf8(bytes).map_err(|error| failed(&error))?;
-    Ok(text.trim_end().to_owned())
+    text_export::read(&client, ADVICE_BYTES).await.map_err(|error| failed(&error))
 }

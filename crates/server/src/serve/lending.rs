@@ -10,6 +10,7 @@
 
 mod activity;
 mod division;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -24,6 +24,7 @@ mod reload;
 mod run;
 mod set;
 mod surroundings;
+mod text_export;
 mod unwritten;
 mod upstream;
 mod window;

@@ -13,12 +13,14 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use undercroft_nbd::{
     Client, ClientError, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer,
     Refusal, Request, Session, Uri,
 };
+
+use super::text_export;
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const SET: &str = "@set/";
@@ -197,12 +199,7 @@ impl Session for SetSession {
         match command {
             Command::Flush => reply.done(),
             Command::Read { .. } => {
-                let told = lock(&self.told).clone();
-                let part =
-                    (offset as usize).min(told.len())..((offset + length) as usize).min(told.len());
-                let mut text = BytesMut::from(&told[part]);
-                text.resize(length as usize, b' ');
-                reply.data(vec![text.freeze()]);
+                reply.data(vec![text_export::part(&lock(&self.told), offset, length)]);
             }
             Command::Write { data } if offset == 0 => {
                 let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
@@ -256,9 +253,5 @@ pub async fn set_over_nbd(
     };
     let client = Client::connect(&uri, options).await.map_err(failed)?;
     client.write(0, vec![Bytes::from(text)], false).await.map_err(failed)?;
-    let buffer = vec![0_u8; SET_BYTES as usize];
-    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
-    result.map_err(failed)?;
-    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    text_export::read(&client, SET_BYTES).await.map_err(failed)
 }

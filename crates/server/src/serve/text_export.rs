@@ -1,0 +1,27 @@
+//! What exports that are read as text have in common: the text is padded with blanks to the size of
+//! the export.
+//!
+//! Not here: the exports themselves (`set.rs`, `advice_export.rs`).
+
+use bytes::{Bytes, BytesMut};
+use undercroft_nbd::{Client, ClientError};
+
+/// A part of a text, padded with blanks. The caller has checked that it lies in the export.
+pub(super) fn part(text: &Bytes, offset: u64, length: u64) -> Bytes {
+    let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
+    let mut part = BytesMut::from(&text[at(offset)..at(offset + length)]);
+    part.resize(length as usize, b' ');
+    part.freeze()
+}
+
+/// Reads the text of an export of so many bytes. What is no UTF-8 is replaced.
+///
+/// # Errors
+/// The export cannot be read.
+pub(super) async fn read(client: &Client, bytes: u64) -> Result<String, ClientError> {
+    let buffer = vec![0_u8; bytes as usize];
+    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
+    result?;
+    let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
