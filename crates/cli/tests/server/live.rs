@@ -189,6 +189,13 @@ fn without_the_token_there_is_a_page_and_no_figure() {
         assert_eq!(ask(&server, "/events", &wrong).status, 401);
     }
     assert_eq!(ask(&server, &format!("/events?token={TOKEN}"), "").status, 401, "in no log");
+    // For programs there are the names of the pages, and each of them is there.
+    let mut names = String::new();
+    ask(&server, "/", &token(TOKEN)).body.read_line(&mut names).unwrap();
+    for page in ["/stats", "/advice", "/metrics", "/healthz"] {
+        assert!(names.contains(page), "{names}");
+        assert_eq!(ask(&server, page, &token(TOKEN)).status, 200, "{page}");
+    }
     let from = |site: &str| format!("{}Sec-Fetch-Site: {site}\r\n", token(TOKEN));
     assert_eq!(ask(&server, "/events", &from("cross-site")).status, 403);
     let mut viewer = ask(&server, "/events", &from("same-origin"));

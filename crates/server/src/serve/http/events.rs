@@ -47,7 +47,7 @@ fn wants_page(headers: &HeaderMap) -> bool {
 pub(super) async fn page(headers: HeaderMap) -> Response {
     let answer = match wants_page(&headers) {
         true => given(&PAGE),
-        false => "undercroft: / (in a browser) /stats /metrics /healthz\n".into_response(),
+        false => "undercroft: / (in a browser) /stats /advice /metrics /healthz\n".into_response(),
     };
     ([(header::VARY, "Accept")], answer).into_response()
 }
