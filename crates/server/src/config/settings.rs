@@ -165,9 +165,11 @@ impl Settings {
                     if let Err(what) = check_parameters(option, &longer) {
                         let what = what.map_or(String::new(), |what| format!(" ({what})"));
                         let keys = known_keys(&defaults);
+                        let end = similar(key, keys.split(", "))
+                            .map_or(".".to_owned(), |near| format!("; did you mean {near}?"));
                         return Err(wrong(format!(
-                            "'{piece}' is not known here{what}. The keys of a volume are {keys}. \
-                             A path with a comma stands in quotes: {name}=file:\"a,b.img\""
+                            "'{piece}' is not known here{what}{end} The keys of a volume are \
+                             {keys}. A path with a comma stands in quotes: {name}=file:\"a,b.img\""
                         )));
                     }
                     *before = longer;
@@ -309,6 +311,13 @@ fn known_keys(defaults: &serde_json::Value) -> String {
     keys.collect::<Vec<_>>().join(", ")
 }
 
+/// The key that is most likely meant by one that does not exist: at most two typing errors away.
+fn similar<'a>(wrong: &str, keys: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let away = |key| (strsim::damerau_levenshtein(wrong, key), key);
+    let (errors, key) = keys.map(away).min()?;
+    (errors <= 2 && errors < wrong.len()).then_some(key)
+}
+
 /// Checks the parameters that belong to an option; the error says what is wrong with them, and
 /// nothing if the option has none.
 fn check_parameters(option: &str, text: &str) -> Result<(), Option<String>> {
@@ -402,6 +411,15 @@ mod tests {
             let wrong = Settings::volume(text).unwrap_err();
             assert!(wrong.contains(&format!("'{piece}' is not known here")), "{text}: {wrong}");
             assert!(wrong.contains(" keys of a volume are ") && wrong.contains(" write, "));
+            let meant = [("wirte", "write"), ("read-onyl", "read-only"), ("clients", "client")];
+            let meant = meant.iter().find(|(key, _)| piece.starts_with(key));
+            let said = wrong.split_once("did you mean ").map(|(_, rest)| rest);
+            match meant {
+                Some((_, key)) => {
+                    assert!(said.unwrap().starts_with(&format!("{key}? ")), "{wrong}")
+                }
+                None => assert!(said.is_none(), "{wrong}"),
+            }
         }
         for (text, part) in [
             ("v=mem:,size=1MiB,size=2MiB", "size is there twice"),
