@@ -2,8 +2,9 @@
 
 use undercroft_text::Bytes;
 
+use crate::curve::Curve;
 use crate::estimate::Estimate;
-use crate::figures::{Figures, State};
+use crate::figures::Figures;
 use crate::sentences::{Measured, amount};
 
 /// The parts of a volume's memory that could go, with their names.
@@ -12,7 +13,7 @@ const PARTS: [(f64, &str); 3] = [(0.25, "a quarter"), (1.0 / 3.0, "a third"), (0
 /// The best move of memory between two volumes, in sentences. `volumes`: their names, figures and
 /// measurements.
 pub fn between(volumes: &[(&str, &Figures, Measured)]) -> Vec<String> {
-    let known: Vec<_> = volumes.iter().filter_map(Curve::of).collect();
+    let known: Vec<_> = volumes.iter().filter_map(Known::of).collect();
     if known.len() < 2 {
         return Vec::new();
     }
@@ -36,51 +37,22 @@ pub fn between(volumes: &[(&str, &Figures, Measured)]) -> Vec<String> {
     )]
 }
 
-/// The disk reads a second that a volume saves by its size.
-struct Curve<'a> {
+/// A volume whose advice is ready.
+struct Known<'a> {
     name: &'a str,
-    block_bytes: f64,
-    /// Bytes of its cache today.
-    today: f64,
-    /// Sizes in bytes, rising, and what is saved there.
-    points: Vec<(f64, Estimate)>,
+    curve: Curve,
+    measured: Measured,
 }
 
-impl<'a> Curve<'a> {
-    fn of((name, figures, measured): &(&'a str, &'a Figures, Measured)) -> Option<Self> {
-        let today = figures.today().filter(|_| figures.state == State::Ready)?;
-        let block_bytes = f64::from(measured.block_bytes);
-        let of_today = figures
-            .cells
-            .iter()
-            .filter(|cell| (&cell.policy, &cell.placement) == (&today.policy, &today.placement));
-        let mut points: Vec<_> = of_today
-            .map(|cell| {
-                let bytes = f64::from(cell.blocks) * block_bytes;
-                (bytes, cell.saved.times(measured.reads_per_s))
-            })
-            .collect();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let today = f64::from(today.blocks) * block_bytes;
-        Some(Self { name, block_bytes, today, points })
+impl<'a> Known<'a> {
+    fn of(&(name, figures, measured): &(&'a str, &'a Figures, Measured)) -> Option<Self> {
+        let curve = Curve::of(figures, measured.block_bytes)?;
+        Some(Self { name, curve, measured })
     }
 
-    /// What is saved with so many bytes: on the straight line between the sizes beside it, and
-    /// beyond the last one no more than there.
+    /// The disk reads a second that are saved with so many bytes.
     fn at(&self, bytes: f64) -> Estimate {
-        let next = self.points.iter().position(|(size, _)| *size >= bytes);
-        let Some(next) = next else {
-            return self.points.last().map(|last| last.1).unwrap_or_default();
-        };
-        let (end, after) = self.points[next];
-        let Some(before) = next.checked_sub(1) else { return after };
-        let (start, before) = self.points[before];
-        let share = (bytes - start) / (end - start);
-        let between = |from: f64, to: f64| from + share * (to - from);
-        Estimate {
-            value: between(before.value, after.value),
-            error: between(before.error, after.error),
-        }
+        self.curve.at(bytes).times(self.measured.reads_per_s)
     }
 }
 
@@ -95,10 +67,11 @@ struct Move<'a> {
 }
 
 impl<'a> Move<'a> {
-    fn of(from: &Curve<'a>, to: &Curve<'a>, (share, part): (f64, &'static str)) -> Self {
-        let bytes = (from.today * share / from.block_bytes).floor() * from.block_bytes;
-        let loss = from.at(from.today - bytes).times(-1.0);
-        let gain = to.at(to.today + bytes);
+    fn of(from: &Known<'a>, to: &Known<'a>, (share, part): (f64, &'static str)) -> Self {
+        let block = f64::from(from.measured.block_bytes);
+        let bytes = (from.curve.today() * share / block).floor() * block;
+        let loss = from.at(from.curve.today() - bytes).times(-1.0);
+        let gain = to.at(to.curve.today() + bytes);
         let net = gain.minus(&loss);
         Self { from: from.name, to: to.name, part, bytes: bytes as u64, loss, gain, net }
     }

@@ -72,12 +72,12 @@ impl Estimate {
     }
 
     /// The difference from an independent number.
-    pub(crate) fn minus(&self, other: &Self) -> Self {
+    pub fn minus(&self, other: &Self) -> Self {
         Self { value: self.value - other.value, error: self.error.hypot(other.error) }
     }
 
     /// The number times a factor.
-    pub(crate) fn times(&self, factor: f64) -> Self {
+    pub fn times(&self, factor: f64) -> Self {
         Self { value: self.value * factor, error: self.error * factor.abs() }
     }
 }

@@ -22,6 +22,7 @@ mod between;
 mod budget;
 mod cell;
 mod change;
+mod curve;
 mod estimate;
 mod figures;
 mod sample;
@@ -31,10 +32,11 @@ mod window;
 pub use adviser::{Adviser, NoAdvice, Options, SIZES, Today};
 pub use between::between;
 pub use budget::{budget, level_bytes};
+pub use curve::Curve;
 pub use estimate::{Estimate, WIDENING};
 pub use figures::{CellFigure, Figures, State};
 pub use sample::{Event, Kind, Sample};
-pub use sentences::{Measured, Sentences, sentences};
+pub use sentences::{Measured, Sentences, amount, sentences};
 
 /// Number of disjoint groups of blocks that the sample consists of.
 pub const GROUPS: usize = 32;

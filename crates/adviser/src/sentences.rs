@@ -231,7 +231,7 @@ fn points(share: &Estimate) -> String {
 }
 
 /// A number with its error, both with as many digits as make sense of the error.
-pub(crate) fn amount(of: &Estimate) -> String {
+pub fn amount(of: &Estimate) -> String {
     let digits = match of.error {
         error if error >= 3.0 || (error == 0.0 && of.value >= 10.0) => 0,
         error if error >= 0.3 || error == 0.0 => 1,

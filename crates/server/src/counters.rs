@@ -398,8 +398,8 @@ pub struct Stats {
     pub resident: u64,
     /// Capacity in blocks.
     pub capacity_blocks: u64,
-    /// Blocks that the configuration gives the cache: more than its capacity while it lends room to
-    /// other volumes, and fewer while it borrows.
+    /// Blocks of the cache's share, which the configuration gives and `share=auto` moves: more than
+    /// its capacity while it lends room to other volumes, and fewer while it borrows.
     pub share_blocks: u64,
     /// Blocks resident now whose data have not been read again since a warm restart.
     pub unloaded: u64,

@@ -39,17 +39,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
-    /// exist), block, cache (SIZE or off), cache-min (what it keeps while it is idle; the rest is
-    /// lent), cache-max (what it grows to with what others lend), cache-idle-s, policy, placement,
-    /// evictions (told or estimate), reloads (idle or at-once), report (nothing, evictions or
-    /// demotions, to a server below), write, read-only, shards, read-ahead, stream-cutoff, adviser,
-    /// description, dirty-age-s, dirty-percent, dirty-max-percent, dirty-max-age-s,
-    /// store-timeout-s, reconnect-s, connections, requests-per-second, bytes-per-second,
-    /// client-requests-per-second, client-bytes-per-second, record (a folder for traces of the
-    /// requests), record-sample, record-requests, record-every-s, record-files, tls-required,
-    /// client, writer (who may open it, and who may write: NAME of a certificate, address:NETWORK,
-    /// user:NAME or group:NAME; may be repeated). STORE: file:PATH, file(direct):PATH, mem:,
-    /// nbd://HOST/EXPORT, s3://BUCKET/PREFIX, concat(A;B), delay(5ms):STORE, ...
+    /// exist), block, cache (SIZE or off), share (fixed or auto), cache-min (what it keeps while it
+    /// is idle; the rest is lent), cache-max (what it grows to with what others lend),
+    /// cache-idle-s, policy, placement, evictions (told or estimate), reloads (idle or at-once),
+    /// report (nothing, evictions or demotions, to a server below), write, read-only, shards,
+    /// read-ahead, stream-cutoff, adviser, description, dirty-age-s, dirty-percent,
+    /// dirty-max-percent, dirty-max-age-s, store-timeout-s, reconnect-s, connections,
+    /// requests-per-second, bytes-per-second, client-requests-per-second, client-bytes-per-second,
+    /// record (a folder for traces of the requests), record-sample, record-requests,
+    /// record-every-s, record-files, tls-required, client, writer (who may open it, and who may
+    /// write: NAME of a certificate, address:NETWORK, user:NAME or group:NAME; may be repeated).
+    /// STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX,
+    /// concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,
     /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
@@ -75,6 +76,10 @@ pub(crate) struct Args {
     /// worth: yes or no [default: yes]
     #[arg(long, value_name = "YES|NO", help_heading = "Cache")]
     adviser: Option<String>,
+    /// Whether memory moves between the volumes' caches to where it saves most, as the adviser
+    /// finds out: fixed or auto [default: fixed]
+    #[arg(long, value_name = "FIXED|AUTO", help_heading = "Cache")]
+    share: Option<String>,
     /// Serve the live page, /stats, /advice, /metrics and /healthz here, as 127.0.0.1:10880 or
     /// unix:PATH
     /// [default: nowhere]

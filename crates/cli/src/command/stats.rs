@@ -110,20 +110,26 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
 /// Where blocks of streams stand in the table of volumes, behind the writes.
 const STREAMED: usize = 6;
 
-/// The sizes of caches that may lend room, or borrow, now and as they are configured.
+/// The sizes of caches that may lend room, or borrow, or whose shares move: now, the share, and
+/// their bounds.
 fn shares(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let mut table = Table::new(&["volume", "cache now", "share", "keeps", "grows to"]);
     for (name, volume) in each(stats) {
         let terms = [&volume["cache_min_bytes"], &volume["cache_max_bytes"]];
-        if terms.iter().all(|bytes| bytes.is_null()) {
+        let is_auto = volume["share"] == "auto";
+        if terms.iter().all(|bytes| bytes.is_null()) && !is_auto {
             continue;
         }
         let block = volume["block_bytes"].as_u64().unwrap_or(0);
         let of_blocks = |key: &str| volume[key].as_u64().unwrap_or(0).saturating_mul(block);
         let share = of_blocks("share_blocks");
         let sizes = [of_blocks("capacity_blocks"), share];
-        let terms = terms.map(|bytes| bytes.as_u64().unwrap_or(share));
-        let cells = sizes.into_iter().chain(terms).map(bytes);
+        let terms = terms.map(|term| match (term.as_u64(), is_auto) {
+            (Some(term), _) => bytes(term),
+            (None, true) => "auto".to_owned(),
+            (None, false) => bytes(share),
+        });
+        let cells = sizes.map(bytes).into_iter().chain(terms);
         table.row([name.to_owned()].into_iter().chain(cells).collect());
     }
     table.print_if_filled(out, 1)

@@ -36,6 +36,7 @@ mod reload;
 mod restarted;
 mod service;
 mod set;
+mod share;
 mod soak;
 mod stack;
 mod stalled;

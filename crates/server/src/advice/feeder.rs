@@ -106,7 +106,7 @@ fn figures(adviser: Box<Adviser>) -> (Box<Adviser>, Figures) {
 }
 
 /// What an adviser depends on, as a text to compare.
-fn key(config: &VolumeConfig) -> String {
+pub(super) fn key(config: &VolumeConfig) -> String {
     format!("{}|{}|{}|{}", config.cache_blocks, config.policy, config.placement, config.adviser)
 }
 

@@ -6,6 +6,7 @@
 //!   miniature caches of `undercroft-adviser`. What it has no time for is left out, and counted.
 //! * `moments.rs`: what the volume itself counted meanwhile.
 //! * `page.rs`: the JSON.
+//! * `ready.rs`: what the server itself acts on.
 //!
 //! No request waits for any of it: the thread of low priority holds no lock that a request needs.
 //!
@@ -14,6 +15,7 @@
 pub(crate) mod feeder;
 mod moments;
 pub(crate) mod page;
+pub(crate) mod ready;
 pub(crate) mod tap;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -193,6 +193,10 @@ forms! {
     adviser: bool, String,
         |text| choice(&text, ["no", "yes"]),
         |is| if *is { "yes" } else { "no" };
+    /// Whether the share of the cache moves.
+    share: bool, String,
+        |text| choice(&text, ["fixed", "auto"]),
+        |is| if *is { "auto" } else { "fixed" };
     /// What a server below is told, or nothing.
     report: Option<Reporting>, String,
         |text| text.parse().map(Some),

@@ -133,7 +133,7 @@ pub struct ServerConfig {
     #[serde(rename = "cache", with = "forms::size", skip_serializing)]
     pub cache_bytes: u64,
     /// Policy of volumes that give none. [`Settings`](super::Settings) copies this and the next
-    /// five options to such volumes; they have no effect afterwards.
+    /// six options to such volumes; they have no effect afterwards.
     #[serde(skip_serializing)]
     pub policy: Option<String>,
     /// Placement of volumes that give none.
@@ -151,6 +151,9 @@ pub struct ServerConfig {
     /// Whether volumes that do not say it get advice.
     #[serde(skip_serializing)]
     pub adviser: Option<String>,
+    /// Whether shares of volumes that do not say it move.
+    #[serde(skip_serializing)]
+    pub share: Option<String>,
     /// Address of the HTTP listener.
     #[serde(with = "forms::some_address")]
     pub http: Option<Address>,
@@ -184,6 +187,7 @@ impl Default for ServerConfig {
             block: None,
             shards: None,
             adviser: None,
+            share: None,
             http: None,
             http_token_file: None,
             state: None,

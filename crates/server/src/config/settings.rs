@@ -14,7 +14,8 @@ use undercroft_text::{list, unquoted};
 use super::{Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
 
 /// Options of the server that volumes inherit if they do not set them.
-const INHERITED: [&str; 6] = ["policy", "placement", "write", "block", "shards", "adviser"];
+const INHERITED: [&str; 7] =
+    ["policy", "placement", "write", "block", "shards", "adviser", "share"];
 
 /// Options of the server that can be set in the environment, as variables with the prefix
 /// `UNDERCROFT_`.

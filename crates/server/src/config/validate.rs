@@ -178,6 +178,7 @@ impl VolumeConfig {
         self.shards = self.shards.max(1);
         self.dirty_age = self.dirty_age.max(Duration::from_secs(1));
         self.validate_lending(bytes)?;
+        self.validate_share()?;
         self.validate_dirty()?;
         self.validate_streams()?;
         self.validate_report()
@@ -225,6 +226,25 @@ impl VolumeConfig {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that a share that is to move can: that there is a cache, and advice about it.
+    fn validate_share(&self) -> Result<(), String> {
+        let why = if !self.is_share_auto {
+            return Ok(());
+        } else if self.cache == CacheShare::Off {
+            "there is no cache (cache=off)".to_owned()
+        } else if !self.adviser {
+            "the server moves what its adviser says, which is turned off (adviser=no)".to_owned()
+        } else if let Some(scheme) = self.placement.scheme() {
+            let name = scheme.info().name;
+            format!("the cache of a level keeps its size (placement {name})")
+        } else if Awareness::of(&self.policy).is_some() {
+            format!("there is no advice for a content-aware policy ({})", self.policy)
+        } else {
+            return Ok(());
+        };
+        Err(format!("share=auto: {why}; say share=fixed for this volume"))
     }
 
     /// Checks that the flusher begins before writes must wait.
@@ -360,6 +380,12 @@ mod tests {
             "a=mem:,cache-idle-s=3601",
             "a=mem:,cache-max=2MiB,cache=off",
             "a=mem:,cache-max=2MiB,placement=d-hfa",
+            "a=mem:,share=sideways",
+            "a=mem:,share=auto,cache=off",
+            "a=mem:,share=auto,adviser=no",
+            "a=mem:,share=auto,placement=d-hfa",
+            "a=mem:,share=auto,policy=lru-ca",
+            "a=mem:,share=auto,cache-min=2MiB",
             "a=mem:,report=evictions",
             "a=delay(1ms):nbd://h/d,report=evictions",
             "a=nbd://h/d,report=sideways",

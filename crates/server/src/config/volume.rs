@@ -61,11 +61,16 @@ pub struct VolumeConfig {
     /// Capacity of the cache in blocks, computed from that share; 0: no cache.
     #[serde(skip)]
     pub cache_blocks: u32,
+    /// Whether its share moves to where it saves most, and from there: `auto` or `fixed`
+    /// (`serve/lending/pool.rs`).
+    #[serde(rename = "share", with = "forms::share")]
+    pub is_share_auto: bool,
     /// Bytes of the cache that it keeps while it is idle; it lends the rest to volumes with
-    /// `cache_max`. None: it lends nothing.
+    /// `cache_max`. None: it lends nothing. Bytes that its share keeps, if that moves.
     #[serde(with = "forms::some_size")]
     pub cache_min: Option<u64>,
     /// Bytes that the cache may grow to with room that others lend. None: it borrows nothing.
+    /// Bytes that its share may grow to, if that moves.
     #[serde(with = "forms::some_size")]
     pub cache_max: Option<u64>,
     /// How long the volume must have had few references before it lends: fewer in this time than
@@ -207,7 +212,8 @@ const WRITE_BACK: [&str; 4] =
     ["dirty-age-s", "dirty-percent", "dirty-max-percent", "dirty-max-age-s"];
 
 /// Options of the cache that may change while the volume is served (`volume/change.rs`).
-const CACHE: [&str; 6] = ["cache", "cache-min", "cache-max", "cache-idle-s", "policy", "placement"];
+const CACHE: [&str; 7] =
+    ["cache", "share", "cache-min", "cache-max", "cache-idle-s", "policy", "placement"];
 
 /// Options that need no change: the size follows the store, and the other counts only when the
 /// volume is opened.
@@ -231,6 +237,7 @@ impl VolumeConfig {
             create: true,
             cache: CacheShare::default(),
             cache_blocks,
+            is_share_auto: false,
             cache_min: None,
             cache_max: None,
             cache_idle: Duration::from_secs(60),
@@ -351,11 +358,11 @@ impl VolumeConfig {
         VolumeConfig { cache_blocks: blocks, spare_frames: spare_frames(blocks), ..self.clone() }
     }
 
-    /// Takes over the size of the cache, what is lent of it, the policy and the placement.
+    /// Takes over the size of the cache, what may change it, the policy and the placement.
     pub(crate) fn take_cache(&mut self, next: &VolumeConfig) {
         (self.cache, self.cache_blocks) = (next.cache, next.cache_blocks);
         (self.cache_min, self.cache_max) = (next.cache_min, next.cache_max);
-        self.cache_idle = next.cache_idle;
+        (self.cache_idle, self.is_share_auto) = (next.cache_idle, next.is_share_auto);
         (self.spare_frames, self.placement) = (next.spare_frames, next.placement.clone());
         self.policy = next.policy.clone();
         self.take_given(next, &CACHE);

@@ -51,13 +51,21 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     }
 }
 
-/// What is missing where volumes are configured to lend, and none to borrow, or the reverse.
+/// What is missing where volumes are configured to lend, and none to borrow, or the reverse; or
+/// where a share is to move, and there is no other to move from or to.
 pub(super) fn lacks_a_side(config: &ServerConfig) -> Option<&'static str> {
-    let any = |has: fn(&VolumeConfig) -> bool| config.volumes.iter().any(has);
-    match (any(|one| one.cache_min.is_some()), any(|one| one.cache_max.is_some())) {
-        (true, false) => Some("cache-min has no effect: no volume has cache-max, and borrows"),
-        (false, true) => Some("cache-max has no effect: no volume has cache-min, and lends"),
-        _ => None,
+    let count =
+        |has: fn(&VolumeConfig) -> bool| config.volumes.iter().filter(|one| has(one)).count();
+    let lends = count(|one| one.cache_min.is_some()) > 0;
+    let borrows = count(|one| one.cache_max.is_some()) > 0;
+    if count(|one| one.is_share_auto) == 1 {
+        Some("share=auto has no effect: no other volume has it")
+    } else if count(|one| one.cache_min.is_some() && !one.is_share_auto) > 0 && !borrows {
+        Some("cache-min has no effect: no volume has cache-max, and borrows")
+    } else if count(|one| one.cache_max.is_some() && !one.is_share_auto) > 0 && !lends {
+        Some("cache-max has no effect: no volume has cache-min, and lends")
+    } else {
+        None
     }
 }
 

@@ -1,15 +1,18 @@
-//! Idle room of caches, lent to other volumes and taken back. Once a second a task looks at what
-//! each volume did (`activity.rs`), asks who should have how much (`division.rs`), and changes
-//! sizes a step at a time, in the way in which `undercroft set` changes them.
+//! Idle room of caches, lent to other volumes and taken back, and shares that move. Once a second a
+//! task moves shares where that is configured (`pool.rs`), looks at what each volume did
+//! (`activity.rs`), asks who should have how much (`division.rs`), and changes sizes a step at a
+//! time, in the way in which `undercroft set` changes them.
 //!
-//! The shares that the configuration gives stay what they are: a volume that lends or borrows only
-//! has another size for a while. Before a share changes, and before a volume is added,
-//! [`Lending::take_back`] brings all to their shares.
+//! A volume that lends or borrows only has another size than its share for a while. Before the
+//! configuration of a cache changes, and before a volume is added, [`Lending::take_back`] brings
+//! all to the shares that are configured.
 //!
 //! Not here: how a cache changes its size (`volume/change.rs`).
 
 mod activity;
 mod division;
+mod pool;
+mod sharing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use undercroft_text::Bytes;
 
 use self::activity::{Activity, Counted};
 use self::division::{Member, steps, targets};
+use self::pool::Pool;
 use super::exports::ExportTable;
 use crate::config::VolumeConfig;
 use crate::volume::Volume;
@@ -47,9 +51,13 @@ pub(super) struct Lending {
     task: JoinHandle<()>,
 }
 
-/// What is known of the volumes, by name.
+/// What is known of the volumes.
 #[derive(Default)]
-pub(super) struct Known(HashMap<String, Lent>);
+pub(super) struct Known {
+    /// By name.
+    lent: HashMap<String, Lent>,
+    pool: Pool,
+}
 
 /// What is known of a volume that may lend or borrow.
 #[derive(Default)]
@@ -61,6 +69,9 @@ struct Lent {
     /// Periods to go without an attempt.
     rest: u32,
     standing: Standing,
+    /// Bytes of its share, and whether its size still has to follow a change of that.
+    share: u64,
+    follows: bool,
 }
 
 /// Whether a volume has lent room, or borrowed some.
@@ -88,7 +99,8 @@ impl Lending {
         Lending { volumes, task }
     }
 
-    /// Brings all volumes to their shares, and lends nothing while the result is held.
+    /// Brings all volumes to the shares that are configured; nothing moves or is lent while the
+    /// result is held.
     ///
     /// # Errors
     /// A volume cannot give back what it borrowed. The others have their shares, as far as there is
@@ -99,16 +111,17 @@ impl Lending {
     ) -> Result<OwnedMutexGuard<Known>, String> {
         let mut known = Arc::clone(&self.volumes).lock_owned().await;
         let volumes = cached(exports);
+        known.pool.reset(&volumes);
         let is_over = |volume: &&Arc<Volume>| {
             volume.now().cache_blocks > volume.share_blocks() || volume.surplus_frames() > 0
         };
         let is_under = |volume: &&Arc<Volume>| volume.now().cache_blocks < volume.share_blocks();
-        let changing = known.0.values_mut().filter_map(|lent| lent.change.take());
+        let changing = known.lent.values_mut().filter_map(|lent| lent.change.take());
         let waiting: Vec<_> = changing.filter(|change| !change.is_finished()).collect();
         if waiting.is_empty() && volumes.iter().all(is_even) {
             return Ok(known);
         }
-        tracing::info!("caches are about to change: what volumes have lent is taken back first");
+        tracing::info!("caches are about to change: all get the shares first that are configured");
         let mut waits = Ok(());
         let all = async {
             for change in waiting {
@@ -136,7 +149,7 @@ impl Lending {
         for volume in volumes.iter().filter(is_under) {
             let _ = change(volume, volume.share_blocks()).await;
         }
-        known.0.values_mut().for_each(|lent| lent.standing = Standing::Even);
+        known.lent.values_mut().for_each(|lent| lent.standing = Standing::Even);
         Ok(known)
     }
 
@@ -187,26 +200,29 @@ fn change(volume: &Arc<Volume>, blocks: u32) -> JoinHandle<Result<(), String>> {
 impl Known {
     /// Looks at the volumes after a period, and changes sizes.
     fn pass(&mut self, volumes: &[Arc<Volume>]) {
+        self.pool.pass(volumes);
         let terms: Vec<_> = volumes.iter().map(|volume| volume.now()).collect();
         let any = |of: fn(&VolumeConfig) -> bool| terms.iter().any(|config| of(config));
         let lends = any(|config| config.cache_min.is_some());
-        if !(lends && any(|config| config.cache_max.is_some())) && volumes.iter().all(is_even) {
-            self.0.clear();
+        let borrows = any(|config| config.cache_max.is_some());
+        let moves = any(|config| config.is_share_auto);
+        if !(moves || lends && borrows) && volumes.iter().all(is_even) {
+            self.lent.clear();
             return;
         }
-        self.0.retain(|name, _| terms.iter().any(|config| config.name == *name));
+        self.lent.retain(|name, _| terms.iter().any(|config| config.name == *name));
         let members: Vec<_> =
             volumes.iter().zip(&terms).map(|(volume, now)| self.look_at(volume, now)).collect();
         for (at, bytes) in steps(&members, &targets(&members)) {
             let (volume, block) = (&volumes[at], members[at].block);
-            let lent = self.0.entry(volume.config().name.clone()).or_default();
+            let lent = self.lent.entry(volume.config().name.clone()).or_default();
             lent.change = Some(change(volume, (bytes / block) as u32));
         }
     }
 
     /// What a volume did in the last period, and what it may have.
     fn look_at(&mut self, volume: &Arc<Volume>, now: &VolumeConfig) -> Member {
-        let lent = self.0.entry(now.name.clone()).or_default();
+        let lent = self.lent.entry(now.name.clone()).or_default();
         let (stats, block) = (volume.stats(), u64::from(now.block_bytes));
         let hits = stats.read_hits + stats.write_hits + stats.streamed;
         let references = stats.reads + stats.writes;
@@ -259,6 +275,11 @@ impl Lent {
 
     /// Logs when a volume begins or ends to lend or to borrow.
     fn tell(&mut self, volume: &str, member: &Member) {
+        self.follows |= std::mem::replace(&mut self.share, member.share) != member.share;
+        self.follows &= member.size != member.share;
+        if self.follows {
+            return;
+        }
         let now = match member.size.cmp(&member.share) {
             std::cmp::Ordering::Less => Standing::Lends,
             std::cmp::Ordering::Equal => Standing::Even,

@@ -75,6 +75,9 @@ fn described(config: &VolumeConfig, stats: &Stats) -> Map<String, Value> {
     one.insert("policy".into(), json!(config.policy.to_string()));
     one.insert("placement".into(), json!(config.placement.to_string()));
     one.insert("block_bytes".into(), json!(config.block_bytes));
+    if config.is_share_auto {
+        one.insert("share".into(), json!("auto"));
+    }
     for (name, bytes) in
         [("cache_min_bytes", config.cache_min), ("cache_max_bytes", config.cache_max)]
     {
@@ -220,7 +223,7 @@ static NUMBERS: [Number; 31] = numbers! {
     counter unrecorded "Requests that were left out of the recording";
     gauge resident "Blocks resident";
     gauge capacity_blocks "Blocks resident at most";
-    gauge share_blocks "Blocks that the configuration gives the cache; it may lend some, or borrow";
+    gauge share_blocks "Blocks of the cache's share, which moves with share=auto; it may lend some, or borrow";
     gauge unloaded "Blocks resident that were not read again since a warm restart";
     gauge in_progress "Blocks with an operation in progress, or a change that is being written out";
     gauge starved "Blocks whose operation waits for a free frame";

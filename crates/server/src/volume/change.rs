@@ -131,9 +131,15 @@ impl Volume {
         self.make(&next, false).await
     }
 
-    /// Blocks that the configuration gives the cache, of which it may have lent some.
+    /// Blocks of the volume's share now, of which it may have lent some: what the configuration
+    /// gives, unless the share moves.
     pub fn share_blocks(&self) -> u32 {
         self.share_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Sets the share alone; the size of the cache is to follow.
+    pub(crate) fn set_share(&self, blocks: u32) {
+        self.share_blocks.store(blocks, Ordering::Relaxed);
     }
 
     /// Whether the cache is being changed, or memory of it given back.
@@ -162,7 +168,7 @@ impl Volume {
         }
         self.take_memory(&after, is_replaced)?;
         if is_share {
-            self.share_blocks.store(after.cache_blocks, Ordering::Relaxed);
+            self.set_share(after.cache_blocks);
         }
         for index in 0..self.shards.len() {
             self.resize_shard(index, after.shard_capacity(index as u32)).await;

@@ -1,0 +1,39 @@
+//! What a ready adviser says of other sizes of its volume's cache, for the server itself to act on.
+//!
+//! Not here: who gets memory (`serve/lending/sharing.rs`).
+
+use undercroft_adviser::Curve;
+
+use crate::advice::feeder::key;
+use crate::advice::{Inner, Stage};
+use crate::volume::Volume;
+
+/// What is known of the size of a cache, for its configuration of now.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) curve: Curve,
+    /// Blocks that are read in a second: the lesser and the greater of the rate while the figures
+    /// were counted, and of the rate up to now.
+    pub(crate) reads_per_s: [f64; 2],
+    /// How much longer a read takes that misses, in seconds, if it is known.
+    pub(crate) miss_costs_s: Option<f64>,
+}
+
+impl Volume {
+    /// What the adviser says of other sizes; `None` unless its figures are ready, and of the cache
+    /// as it is now.
+    pub(crate) fn ready_advice(&self) -> Option<Ready> {
+        let now = key(&self.now());
+        let mut inner = self.advice.lock();
+        let Inner { stage, moments, .. } = &mut *inner;
+        let known = match stage {
+            Stage::Away(of, Some(known)) | Stage::Here(of, _, known) if *of == now => known,
+            _ => return None,
+        };
+        let curve = Curve::of(&known.figures, self.config().block_bytes)?;
+        let (upto_now, _) = moments.measure(self, &known.figures);
+        let (one, other) = (known.measured.reads_per_s, upto_now.reads_per_s);
+        let reads_per_s = [one.min(other), one.max(other)];
+        Some(Ready { curve, reads_per_s, miss_costs_s: upto_now.miss_costs_s })
+    }
+}
