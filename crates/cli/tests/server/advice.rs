@@ -147,6 +147,19 @@ async fn the_adviser_follows_changes_and_can_be_turned_off() {
     assert_eq!(off.stop(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_advice_says_what_placement_auto_does() {
+    let place = Place::new();
+    let server = serve(&place, ",placement=auto");
+    let client = server.connect("demo").await;
+    reads(&client, (0..12_000).map(|at| at % 1500)).await;
+    let said = said(&wait_for(&server, |now| now["state"] == "ready"));
+    let expected = "Placement auto places blocks at their access now; without evictions that \
+                    clients tell, nothing can be compared.";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn volumes_without_advice_say_why() {
     let place = Place::new();
