@@ -121,12 +121,16 @@ def test_what_cannot_be_run_is_said_before_anything_is(small, tmp_path):
     for options, told in [
         ({"l2": "30blk", "policy": "opt", "l1": "10blk:lru", "placement": "eviction"}, "opt"),
         ({"l2": "30", "policy": "lru,zz"}, "no policy 'zz'"),
-        ({"policy": "lru"}, "l2: the sizes are missing"),
         ({"l2": "30blk", "policy": "mq", "placement": "demote"}, "lru"),
     ]:
         with pytest.raises(ValueError, match=told):
             uc.sweep(small, out=tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_sizes_by_default_are_shares_of_the_blocks(small):
+    rows = uc.sweep(small, policy="lru")
+    assert rows["size"].tolist() == ["1%", "2%", "5%", "10%", "20%", "50%", "100%"]
 
 
 def test_frames(small, expected):

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+SIZES: str
+"""Sizes of a sweep where none are given, as shares of the distinct blocks of each trace."""
+
 class TraceError(ValueError):
     """A trace that is damaged or not known."""
 
@@ -64,9 +67,9 @@ def miss_ratio_curve(
 def policies() -> list[tuple[str, str]]:
     """Name and summary of every policy."""
 
-def reading(trace: Trace, warmup: str) -> str: ...
+def reading(trace: Trace, warmup: str, evictions: str) -> str: ...
 def simulate(
-    trace: Trace, levels: list[Any], placement: str, warmup: str, common: dict[str, Any], stop: Stop | None
+    trace: Trace, first: list[Any], lower: list[Any], options: dict[str, Any], stop: Stop | None
 ) -> str: ...
 def split_placements(text: str) -> list[str]: ...
 def split_policies(text: str) -> list[str]: ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,9 @@ def _common(
     write_mode: str,
     stream_cutoff: int | str,
     write_back: bool | str,
+    evictions: str,
 ) -> dict[str, Any]:
-    """Options of simulations as the native module takes them."""
+    """Options of simulations and sweeps as the native module takes them."""
     rules = "" if write_back is True else write_back or None
     return {
         "costs": costs,
@@ -44,7 +47,16 @@ def _common(
         "write_mode": write_mode,
         "stream_cutoff": str(stream_cutoff),
         "write_back": rules,
+        "evictions": evictions,
     }
+
+
+def _clock(timed: bool, **options: Any) -> dict[str, Any] | None:
+    """Options of a clock as the native module takes them; ``None`` without one."""
+    given = [name for name, value in options.items() if value is not None]
+    if given and not timed:
+        raise ValueError(f"{', '.join(given)}: only with a clock; give timed=True")
+    return options if timed else None
 
 
 def _trace(trace: Any) -> Trace:
@@ -56,31 +68,75 @@ def _trace(trace: Any) -> Trace:
 def simulate(
     trace: Trace,
     *,
-    l1: Any,
+    l1: Any = None,
     l2: Any = None,
     l3: Any = None,
+    lower: Iterable[Any] = (),
+    ratio: str | None = None,
+    topology: str | os.PathLike[str] | None = None,
     placement: str = "access",
+    evictions: str = "exact",
     warmup: int | str = 0,
     write_mode: str = "allocate",
     costs: str | None = None,
-    demotions: str | None = None,
-    seed: int = 42,
     stream_cutoff: int | str = 0,
     write_back: bool | str = False,
+    demotions: str | None = None,
+    seed: int = 42,
+    samples: int = 0,
+    hint_distances: bool = False,
+    bounds: bool = False,
+    clients: str | Iterable[Trace] | None = None,
+    data: str | None = None,
+    partition: str | None = None,
+    peer_fetch: bool = False,
+    servers: int | None = None,
+    timed: bool = False,
+    outstanding: int | None = None,
+    think_us: int | None = None,
+    disks: int | None = None,
+    disk_us: int | None = None,
+    link: str | None = None,
+    reloads: str | None = None,
 ) -> dict[str, Any]:
-    """Simulates levels on a trace; the same object as ``undercroft simulate --json`` prints.
+    """Simulates caches on a trace; the same object as ``undercroft simulate --json`` prints.
 
-    ``l1``, ``l2``, ``l3``: levels, the one nearest to the application first, as ``"64MiB:lru"``, or
-    pairs ``("64MiB", MyPolicy)``. A trace of an already filtered stream takes ``l1`` only.
-    ``placement``: ``access``, ``eviction``, ``gl`` or a scheme such as ``d-hfa``, with options, as
-    ``"eviction,on-hit=keep"``. ``warmup``: records that are simulated and not counted, or a share as
-    ``"10%"``. ``write_mode``: ``allocate``, ``no-allocate`` or ``invalidate``. ``costs``: times of
-    the levels and the disk in milliseconds, as ``"0.2,2,10"``. ``demotions``: ``free``, ``rtt`` or
-    ``link=N`` (schemes). ``seed``: of schemes that toss coins. ``stream_cutoff``: sequential streams
-    pass the lowest level beyond this size, in bytes or as ``"4MiB"``; 0: they are cached.
-    ``write_back``: whether the disk's writes are counted as write-back at the lowest level makes
-    them, or its rules, as ``"age=100000,percent=25"`` (block requests, percent of the level). Both
-    are for placement ``access``.
+    *Levels.* ``l1``, ``l2``, ``l3``, and ``lower`` for those below them: the one nearest to the
+    application first, as ``"64MiB:lru"``, or pairs ``("64MiB", MyPolicy)``. A trace of an already
+    filtered stream takes ``l1`` only. ``ratio``: sizes of all levels as parts of the first one's,
+    ``"1:2:4"``, instead of ``l2`` and those below.
+
+    *Placement.* ``placement``: ``access``, ``eviction``, ``gl`` or a scheme such as ``d-hfa``, with
+    options, as ``"eviction,on-hit=keep"``. ``evictions``: how they become known: ``exact`` (of the
+    simulated level above), ``cct`` (from buffer addresses in a recorded trace), ``told`` (what
+    clients told while it was recorded) or ``estimate`` (from an emulated client).
+
+    *Counting.* ``warmup``: records that are simulated and not counted, or a share as ``"10%"``.
+    ``write_mode``: ``allocate``, ``no-allocate`` or ``invalidate``. ``costs``: times of the levels
+    and the disk in milliseconds, as ``"0.2,2,10"``. ``stream_cutoff``: sequential streams pass the
+    lowest level beyond this size, in bytes or as ``"4MiB"``; 0: they are cached. ``write_back``:
+    whether the disk's writes are counted as write-back at the lowest level makes them, or its
+    rules, as ``"age=100000,percent=25"`` (block requests, percent of the level). The last two are
+    for placement ``access``.
+
+    *Schemes.* ``demotions``: ``free``, ``rtt`` or ``link=N`` (blocks a second). ``seed``: of those
+    that toss coins. ``topology``: a file of caches in a tree, instead of levels. ``samples``: looks
+    at the caches over the run. ``hint_distances``: whether hint reuse distances are found, which
+    takes longer. ``bounds``: adds what no scheme can beat.
+
+    *Several clients.* ``clients``: a list of the traces of the other clients, or ``"spaces"``: every
+    device, unit or file of the trace is a client. ``l1`` is one level for all of them, or a list
+    with one for each. ``data``: whether equal block numbers of different clients are the same
+    block, ``disjoint`` (the default) or ``shared``. ``partition``: of the servers' caches among
+    clients of disjoint data: ``shared``, ``equal`` or ``benefit``. ``peer_fetch``: whether clients
+    serve each other what the servers miss. ``servers``: how many share the size of ``l2``. The
+    traces are read anew by each call.
+
+    *With a clock.* ``timed``: whether links, disks and reloads take time. ``outstanding``: requests
+    under way of each client, default 1. ``think_us``: mean time from an answer to the next request,
+    in microseconds, default 0. ``disks``: of each server, default 1. ``disk_us``: time of a disk
+    for a block, in microseconds, default 8000. ``link``: bytes a second of each client's link, as
+    ``"40MiB"``; by default it has no limit. ``reloads``: ``idle`` (the default) or ``demand``.
 
     Counts are in blocks, times in milliseconds, ratios from 0 to 1. The interpreter's lock is
     released, except with a policy written in Python. Ctrl-C ends a simulation.
@@ -88,12 +144,42 @@ def simulate(
     Raises ``ValueError`` for what cannot be simulated; :class:`TraceError`, ``OSError`` from
     reading; what a policy in Python raises.
     """
-    levels = [_level(level, name) for name, level in (("l1", l1), ("l2", l2), ("l3", l3)) if level is not None]
     if l3 is not None and l2 is None:
         raise ValueError("l3: there is no l2")
-    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back)
-    report = _native.simulate(_trace(trace)._native, levels, placement, str(warmup), common, None)
-    return json.loads(report)
+    if l1 is None and topology is None:
+        raise ValueError("l1: a level is missing, as '64MiB:lru'")
+    first = [] if l1 is None else l1 if isinstance(l1, list) else [l1]
+    below = [("l2", l2), ("l3", l3), *(("lower", level) for level in lower)]
+    below = [_level(level, name) for name, level in below if level is not None]
+    more = clients if clients is None or isinstance(clients, str) else [_trace(t)._native for t in clients]
+    options = {
+        "placement": placement,
+        "warmup": str(warmup),
+        "common": _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, evictions),
+        "ratio": ratio,
+        "topology": None if topology is None else os.fspath(topology),
+        "samples": samples,
+        "hint_distances": hint_distances,
+        "bounds": bounds,
+        "clients": {
+            "more": more,
+            "data": data,
+            "partition": partition,
+            "peer_fetch": peer_fetch,
+            "servers": servers,
+        },
+        "clock": _clock(
+            timed,
+            outstanding=outstanding,
+            think_us=think_us,
+            disks=disks,
+            disk_us=disk_us,
+            link=link,
+            reloads=reloads,
+        ),
+    }
+    first = [_level(level, "l1") for level in first]
+    return json.loads(_native.simulate(_trace(trace)._native, first, below, options, None))
 
 
 class Distances(Columns):

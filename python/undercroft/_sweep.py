@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -17,6 +17,31 @@ from ._frames import Columns
 from ._simulate import _common, _level, _trace
 from ._policy import is_policy
 from ._trace import Trace
+
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class SweepOptions(TypedDict, total=False):
+    """The options of :func:`sweep` and :func:`iter_sweep`, for type checkers; :func:`sweep` explains
+    them."""
+
+    l1: Any
+    l2: str | Iterable[str] | None
+    policy: Any
+    placement: str | Iterable[str]
+    ratio: str | None
+    warmup: int | str
+    write_mode: str
+    costs: str | None
+    demotions: str | None
+    seed: int
+    stream_cutoff: int | str
+    write_back: bool | str
+    evictions: str
+    executor: futures.Executor | None
+    out: str | os.PathLike[str] | None
 
 
 class Rows(Columns):
@@ -95,19 +120,19 @@ def _keyed(
     seed: int = 42,
     stream_cutoff: int | str = 0,
     write_back: bool | str = False,
+    evictions: str = "exact",
     executor: futures.Executor | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Runs every combination, and yields the key and the row of each as it is finished. ``keys``
     gets the keys of all runs, in the order of the plan."""
     traces = [_trace(traces)] if isinstance(traces, Trace) else [_trace(t) for t in traces]
-    if l2 is None:
-        raise ValueError("l2: the sizes are missing, as ['64MiB', '1GiB'] or '64MiB..1GiB'")
+    l2 = _native.SIZES if l2 is None else l2
     sizes = l2 if isinstance(l2, str) else ",".join(l2)
     upper = None if l1 is None else _level(l1, "l1")
     policies = _texts(policy, _native.split_policies, "policy")
     placements = _texts(placement, _native.split_placements, "placement")
-    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back)
+    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, evictions)
     whole = _native.Plan(upper, ratio, sizes, policies, placements, common)
     whole.check()
     own = ""
@@ -116,7 +141,7 @@ def _keyed(
     journal = None if out is None else _native.Journal(os.fspath(out))
     missing = []
     for trace in traces:
-        reading = _native.reading(trace._native, str(warmup)) + own
+        reading = _native.reading(trace._native, str(warmup), evictions) + own
         for key, size, which, rule in whole.runs(trace.identity(), reading):
             keys.append(key)
             row = None if journal is None else journal.row(key)
@@ -161,16 +186,17 @@ def sweep(
     traces: Trace | Iterable[Trace],
     *,
     progress: Callable[[int, dict[str, Any]], None] | None = None,
-    **options: Any,
+    **options: Unpack[SweepOptions],
 ) -> Rows:
     """Simulates every combination of traces, sizes, policies and placements.
 
     ``l1``: a level above the one that varies, as ``"64MiB:lru"``. ``l2``: sizes of the level that
-    varies: a list, or a text with ranges in doublings, ``"64MiB..4GiB"``. ``policy``: names with
+    varies: a list, or a text with ranges in doublings, ``"64MiB..4GiB"``; by default 1 % to 100 % of
+    the distinct blocks of each trace. ``policy``: names with
     parameters and subclasses of :class:`Policy`; ``"all"`` stands for all that can run online.
     ``placement``: as in :func:`simulate`, one or several. ``ratio``: all levels vary, their sizes
     as parts of the first one's, ``"1:4"``. ``warmup``, ``write_mode``, ``costs``, ``demotions``,
-    ``seed``, ``stream_cutoff``, ``write_back``: as in :func:`simulate`.
+    ``seed``, ``stream_cutoff``, ``write_back``, ``evictions``: as in :func:`simulate`.
 
     ``executor``: any ``concurrent.futures.Executor``, of threads, of processes, or of a cluster
     (Dask's ``Client.get_executor()``); by default threads on the cores of this machine, which run
@@ -189,7 +215,7 @@ def sweep(
     return Rows([rows[key] for key in dict.fromkeys(keys)])
 
 
-def iter_sweep(traces: Trace | Iterable[Trace], **options: Any) -> Iterator[dict[str, Any]]:
+def iter_sweep(traces: Trace | Iterable[Trace], **options: Unpack[SweepOptions]) -> Iterator[dict[str, Any]]:
     """Yields each row of a sweep as it is finished, those found in ``out`` first.
 
     Takes the options of :func:`sweep`. If the caller stops early, what has not begun is cancelled;

@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::topology::Division;
-use undercroft_sim::{
-    ClientsConfig, ClientsReport, Data, LevelSpec, Population, Report, TimedReport,
-    simulate_clients, simulate_timed, trace_report, without_placement,
-};
-use undercroft_trace::{BlockOptions, DenseTrace};
+use undercroft_sim::{ClientsSetup, Data, LevelSpec, Population, Report};
+use undercroft_trace::DenseTrace;
 
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceOptions};
@@ -95,24 +92,15 @@ impl ClientOptions {
         data: Data,
     ) -> Result<(Population, u32), Error> {
         let mut readers = Vec::new();
-        let mut block_bytes = None;
         for path in std::iter::once(path).chain(self.clients.iter().map(PathBuf::as_path)) {
             let reader = options.open(path)?;
             options.remark_on_block(path, reader.meta());
-            // The first that states a size; the others must not state another.
-            if reader.meta().block_bytes.is_some() || options.block.is_some() {
-                block_bytes = block_bytes.or(Some(options.block_bytes(reader.as_ref())?));
-            }
             readers.push((path.display().to_string(), reader));
         }
-        let (_, first) = &readers[0];
-        let block_bytes = block_bytes.map_or_else(|| options.block_bytes(first.as_ref()), Ok)?;
-        let blocks =
-            BlockOptions { block_bytes, unit_bytes: options.unit, ..BlockOptions::default() };
         let bar = Reading::start(path);
-        let population = Population::of_traces(readers, &blocks, data, |records| bar.at(records))?;
+        let read = Population::read(readers, &options.input(), data, |records| bar.at(records))?;
         bar.done();
-        Ok((population, block_bytes))
+        Ok(read)
     }
 
     fn division(&self) -> Division {
@@ -140,42 +128,20 @@ pub(crate) struct Asked<'a> {
 pub(crate) fn run(asked: &Asked<'_>) -> Result<Report, Error> {
     let (population, block_bytes) = asked.clients.load(asked.trace, asked.path)?;
     let trace: &DenseTrace = population.trace();
-    let unique = population.unique();
-    let first = asked.l1.iter().map(|spec| spec.config(block_bytes, unique));
-    let config = ClientsConfig {
-        clients: first.collect::<Result<_, _>>()?,
-        server: asked.l2.config(block_bytes, unique)?,
+    let setup = ClientsSetup {
+        first: asked.l1.to_vec(),
+        server: asked.l2.clone(),
         servers: asked.clients.servers.unwrap_or(1),
         placement: asked.placement,
         write_mode: asked.simulation.write_mode,
         division: asked.clients.division(),
         peer_fetch: asked.clients.peer_fetch,
         warmup_records: asked.simulation.warmup.records(trace.seen().records)?,
+        timing: asked.timed.timing(block_bytes)?,
     };
-    let timing = asked.timed.timing(block_bytes)?;
-    let simulate = |config: &ClientsConfig| {
-        let bar = Simulating::start(trace.len());
-        let outcome = match &timing {
-            Some(timing) => simulate_timed(&population, config, timing, |n| bar.at(n)),
-            None => simulate_clients(&population, config, |n| bar.at(n)),
-        }?;
-        bar.done();
-        Ok::<_, Error>(outcome)
-    };
-    let outcome = simulate(&config)?;
-    let mut about = trace_report(&asked.path.display().to_string(), trace);
-    about.unique_blocks = unique.into();
-    let levels = config.levels(population.names().len());
-    let mut report = Report::new(about, block_bytes, &levels, &asked.placement, &outcome);
-    let policies: Vec<_> = config.clients.iter().map(|level| level.policy.to_string()).collect();
-    if policies.iter().any(|policy| *policy != policies[0]) {
-        report.levels[0].policy = policies.join(" | ");
-    }
-    report.clients =
-        outcome.clients.as_ref().map(|clients| ClientsReport::new(&population, &config, clients));
-    if timing.is_some() && asked.placement != Placement::Access {
-        let outcome = simulate(&without_placement(&config))?;
-        report.timed_access = outcome.timed.as_ref().map(TimedReport::from);
-    }
+    let bar = Simulating::start(trace.len());
+    let path = asked.path.display().to_string();
+    let report = setup.run(&population, block_bytes, &path, |requests| bar.at(requests))?;
+    bar.done();
     Ok(report)
 }

@@ -1,15 +1,15 @@
 //! The options of simulations in which levels cooperate, and reading a trace as they need it.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use undercroft_cache::placement::{Placement, Threshold};
-use undercroft_sim::{DerivedEvictions, Evictions, Rule};
+use undercroft_sim::{Evictions, EvictionsFrom, Rule};
 use undercroft_trace::DenseTrace;
 
 use crate::error::Error;
-use crate::input::{SimulationOptions, TraceOptions};
+use crate::input::{SimulationOptions, TraceOptions, of_option};
 
 /// How the levels below the first learn of evictions, and what they do with them.
 #[derive(Args, Clone, Debug)]
@@ -22,16 +22,10 @@ pub(crate) struct CooperationOptions {
     /// How evictions become known: from the simulated level above (exact), from the buffer
     /// addresses in a recorded trace (cct), from what clients told while it was recorded (told), or
     /// from an emulated client (estimate)
-    #[arg(long, value_name = "SOURCE", default_value = "exact")]
-    evictions: Source,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Source {
-    Exact,
-    Cct,
-    Told,
-    Estimate,
+    #[arg(long, value_name = "SOURCE", default_value = "exact",
+        value_parser = PossibleValuesParser::new(EvictionsFrom::NAMES)
+            .try_map(|name| name.parse::<EvictionsFrom>()))]
+    evictions: EvictionsFrom,
 }
 
 impl CooperationOptions {
@@ -47,16 +41,12 @@ impl CooperationOptions {
 
     /// Whether evictions are those of a simulated client.
     pub(crate) fn is_exact(&self) -> bool {
-        self.evictions == Source::Exact
+        self.evictions == EvictionsFrom::Exact
     }
 
     /// Where evictions are known from, without those of a recorded client.
     pub(crate) fn kind(&self) -> Evictions {
-        match self.evictions {
-            Source::Exact => Evictions::Exact,
-            Source::Estimate => Evictions::Estimated,
-            Source::Cct | Source::Told => Evictions::Derived(Arc::default()),
-        }
+        self.evictions.kind()
     }
 
     /// The placements and schemes of a list such as `access,eviction,on-hit=keep,gl,d-hfa`; a part
@@ -68,16 +58,7 @@ impl CooperationOptions {
             scheme => Ok(scheme),
         };
         let rules = texts.iter().map(rule).collect::<Result<Vec<_>, Error>>()?;
-        if self.evictions == Source::Exact {
-            return Ok(rules);
-        }
-        let usage = |why: &str| Err(Error::Usage(format!("--evictions: {why}")));
-        if rules.iter().any(|rule| matches!(rule, Rule::Scheme(_))) {
-            return usage("a scheme that moves blocks by hints knows all evictions");
-        }
-        if rules.iter().all(|rule| *rule == Rule::Placement(Placement::Access)) {
-            return usage("with --placement access nobody asks what the client evicted");
-        }
+        self.evictions.check(&rules).map_err(of_option)?;
         Ok(rules)
     }
 
@@ -124,21 +105,9 @@ impl CooperationOptions {
         path: &Path,
         progress: impl FnMut(u64),
     ) -> Result<(DenseTrace, u32, Evictions), Error> {
-        let known = match self.evictions {
-            Source::Exact => Evictions::Exact,
-            Source::Estimate => Evictions::Estimated,
-            Source::Cct => {
-                let (stream, block_bytes) = options.stream(path, 1.0, true)?;
-                let (trace, derived) = DerivedEvictions::load(stream, block_bytes, progress)?;
-                return Ok((trace, block_bytes, Evictions::Derived(Arc::new(derived))));
-            }
-            Source::Told => {
-                let (stream, block_bytes) = options.stream_with_evictions(path)?;
-                let (trace, told) = DerivedEvictions::load_told(stream, progress)?;
-                return Ok((trace, block_bytes, Evictions::Derived(Arc::new(told))));
-            }
-        };
-        let (trace, block_bytes) = options.load_silently(path, 1.0, progress)?;
+        let (stream, block_bytes) = options.stream(path, self.evictions.needs())?;
+        let (trace, known) = self.evictions.load(stream, block_bytes, path, progress)?;
+        options.remark_on_numbers(path, trace.meta(), trace.seen().records, trace.divisor());
         Ok((trace, block_bytes, known))
     }
 }

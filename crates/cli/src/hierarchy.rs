@@ -6,15 +6,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
-use undercroft_cache::movement::{Node, SchemeSpec, Topology};
+use undercroft_cache::movement::SchemeSpec;
 use undercroft_sim::{
-    CostSpec, Costs, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio,
-    Report, Size, bounds, simulate_movement, trace_report,
+    CostSpec, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio, Report,
+    SchemeCaches, run_scheme,
 };
 
 use crate::error::Error;
-use crate::input::SimulationOptions;
+use crate::input::{SimulationOptions, of_option};
 use crate::progress::Simulating;
 use crate::table::{Table, bytes, count, percent};
 
@@ -52,39 +51,6 @@ pub(crate) struct HierarchyOptions {
     /// Add what no scheme can beat (OPT-UB) and what one that knows the future attains (OPT-LB)
     #[arg(long)]
     bounds: bool,
-}
-
-/// A file of a topology.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    disk_ms: f64,
-    /// The cache of each client, by name.
-    clients: Vec<String>,
-    cache: Vec<CacheTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CacheTable {
-    name: String,
-    size: String,
-    #[serde(default = "lru")]
-    policy: String,
-    ms: f64,
-    below: Option<String>,
-}
-
-fn lru() -> String {
-    "lru".into()
-}
-
-/// The caches that are asked for.
-struct Caches {
-    topology: Topology,
-    names: Vec<String>,
-    policy: String,
-    costs: Costs,
 }
 
 impl HierarchyOptions {
@@ -140,52 +106,18 @@ impl HierarchyOptions {
         Ok(())
     }
 
-    fn caches(&self, levels: &[LevelSpec], block: u32, unique: u32) -> Result<Caches, Error> {
-        if let Some(path) = &self.topology {
-            return self.file(path, block, unique);
-        }
-        let sizes = levels.iter().map(|level| level.size.blocks(block, unique));
-        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-        let policies: Vec<String> = levels.iter().map(|level| level.policy.to_string()).collect();
-        let costs = self.costs.clone().unwrap_or_default().costs(sizes.len())?;
-        let names = (1..=sizes.len()).map(|i| format!("l{i}")).collect();
-        let topology = Topology::line(&sizes).map_err(|e| Error::Usage(e.to_string()))?;
-        Ok(Caches { topology, names, policy: one_policy(&policies)?, costs })
-    }
-
-    fn file(&self, path: &Path, block: u32, unique: u32) -> Result<Caches, Error> {
-        let wrong = |what: String| Error::Usage(format!("--topology {}: {what}", path.display()));
-        if self.costs.is_some() {
-            return Err(wrong("the file states the costs; leave --costs out".into()));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-        let file: File = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-        let names: Vec<String> = file.cache.iter().map(|cache| cache.name.clone()).collect();
-        let find = |name: &String| {
-            let at = names.iter().position(|known| known == name);
-            at.ok_or_else(|| wrong(format!("there is no cache '{name}'")))
+    fn caches(&self, levels: &[LevelSpec], block: u32, unique: u32) -> Result<SchemeCaches, Error> {
+        let Some(path) = &self.topology else {
+            let levels = levels.iter().map(|level| level.config(block, unique));
+            let levels = levels.collect::<Result<Vec<_>, _>>()?;
+            return Ok(SchemeCaches::line(&levels, self.costs.as_ref())?);
         };
-        if let Some(twice) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
-            return Err(wrong(format!("cache '{}' is there twice", names[twice])));
+        if self.costs.is_some() {
+            let path = path.display();
+            let what = format!("--topology {path}: the file states the costs; leave --costs out");
+            return Err(Error::Usage(what));
         }
-        let mut nodes = Vec::new();
-        for cache in &file.cache {
-            let capacity = cache.size.parse::<Size>()?.blocks(block, unique)?;
-            nodes.push(Node { capacity, below: cache.below.as_ref().map(find).transpose()? });
-        }
-        let times = file.cache.iter().map(|cache| cache.ms).chain([file.disk_ms]);
-        if let Some(ms) = times.into_iter().find(|ms| !(0.0..=1e9).contains(ms)) {
-            return Err(wrong(format!("a time of {ms} ms: expected none below 0")));
-        }
-        let clients = file.clients.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-        let policies: Vec<String> = file.cache.iter().map(|cache| cache.policy.clone()).collect();
-        let levels_ms = file.cache.iter().map(|cache| cache.ms).collect();
-        Ok(Caches {
-            topology: Topology::new(nodes, &clients).map_err(|e| wrong(e.to_string()))?,
-            names,
-            policy: one_policy(&policies)?,
-            costs: Costs { levels_ms, disk_ms: file.disk_ms },
-        })
+        SchemeCaches::of_file(path, block, unique).map_err(of_option)
     }
 
     /// Runs a scheme over the levels, or over the topology.
@@ -199,51 +131,21 @@ impl HierarchyOptions {
         path: &Path,
     ) -> Result<Report, Error> {
         let trace = population.trace();
-        let Caches { topology, names, policy, costs } =
-            self.caches(levels, block_bytes, population.unique())?;
+        let caches = self.caches(levels, block_bytes, population.unique())?;
         let config = MovementConfig {
-            topology,
-            names,
-            scheme,
-            policy,
-            block_bytes,
             write_mode: simulation.write_mode,
             warmup_records: simulation.warmup.records(trace.seen().records)?,
-            costs,
             demotion_cost: self.demotions.unwrap_or_default(),
             seed: self.seed,
             samples: self.samples,
             hint_distances: self.hint_distances,
-        };
-        let limits = if self.bounds {
-            if !config.topology.is_line() || config.topology.clients() > 1 {
-                let what = "--bounds: OPT is defined for one client and levels one below the other";
-                return Err(Error::Usage(what.into()));
-            }
-            let path = config.topology.path(0);
-            let sizes: Vec<u32> = path.iter().map(|&n| config.topology.capacity(n)).collect();
-            Some(bounds(trace, &sizes, &config.costs, config.warmup_records)?)
-        } else {
-            None
+            ..caches.config(scheme, block_bytes)
         };
         let bar = Simulating::start(trace.len());
-        let outcome = simulate_movement(population, &config, |requests| bar.at(requests))?;
+        let path = path.display().to_string();
+        let report = run_scheme(population, &config, self.bounds, &path, |n| bar.at(n))?;
         bar.done();
-        let mut about = trace_report(&path.display().to_string(), trace);
-        about.unique_blocks = population.unique().into();
-        Ok(Report::of_movement(about, &config, &outcome, limits.as_ref()))
-    }
-}
-
-/// The policy of all levels, which must be the same.
-fn one_policy(policies: &[String]) -> Result<String, Error> {
-    let first = policies.first().cloned().unwrap_or_else(lru);
-    match policies.iter().find(|policy| **policy != first) {
-        None => Ok(first),
-        Some(other) => Err(Error::Usage(format!(
-            "levels of {first} and of {other}: a scheme that moves blocks by hints decides for all \
-             levels together; write the same for each, lru where in doubt"
-        ))),
+        Ok(report)
     }
 }
 

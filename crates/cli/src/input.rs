@@ -57,10 +57,8 @@ impl TraceOptions {
     pub(crate) fn stream(
         &self,
         path: &Path,
-        sample_rate: f64,
-        origins: bool,
+        options: BlockOptions,
     ) -> Result<(BlockStream, u32), Error> {
-        let options = BlockOptions { sample_rate, origins, ..BlockOptions::default() };
         let reader = self.open(path)?;
         self.remark_on_block(path, reader.meta());
         self.stream_of(reader, options)
@@ -97,15 +95,6 @@ impl TraceOptions {
         let (reader, requests) = watch(reader);
         let (stream, block_bytes) = self.stream_of(reader, options)?;
         Ok((stream, requests, block_bytes))
-    }
-
-    /// Opens a trace as a stream of blocks, with their size in bytes, and with what clients told of
-    /// their evictions.
-    pub(crate) fn stream_with_evictions(&self, path: &Path) -> Result<(BlockStream, u32), Error> {
-        let options = BlockOptions { origins: true, evictions: true, ..BlockOptions::default() };
-        let reader = self.open(path)?;
-        self.remark_on_block(path, reader.meta());
-        self.stream_of(reader, options)
     }
 
     /// Says what `--block` means where one number of the trace is one block.
@@ -161,7 +150,8 @@ impl TraceOptions {
         rate: f64,
         progress: impl FnMut(u64),
     ) -> Result<(DenseTrace, u32), Error> {
-        let (stream, block_bytes) = self.stream(path, rate, false)?;
+        let options = BlockOptions { sample_rate: rate, ..BlockOptions::default() };
+        let (stream, block_bytes) = self.stream(path, options)?;
         let trace = undercroft_sim::load(stream, path, progress)?;
         self.remark_on_numbers(path, trace.meta(), trace.seen().records, trace.divisor());
         Ok((trace, block_bytes))
@@ -169,7 +159,7 @@ impl TraceOptions {
 }
 
 /// An error that begins with the name of the option that is wrong.
-fn of_option(error: undercroft_sim::Error) -> Error {
+pub(crate) fn of_option(error: undercroft_sim::Error) -> Error {
     match error {
         undercroft_sim::Error::Request(what) => Error::Usage(format!("--{what}")),
         error => error.into(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::characterize::{Characterization, Config, TraceFacts, level, watch};
 use undercroft_sim::curve::{check_rate, curve};
-use undercroft_sim::{Error, LevelSpec, Size, load};
+use undercroft_sim::{Error, EvictionsFrom, LevelSpec, Size, load};
 use undercroft_trace::BlockOptions;
 
 use crate::errors::{raise, wrong};
@@ -109,7 +109,7 @@ pub(crate) fn miss_ratio_curve<'py>(
     let compute = || {
         let sizes = sizes.as_deref();
         if rate == 1.0 {
-            let all = trace.prepared(&watch)?;
+            let all = trace.prepared(&watch, EvictionsFrom::Exact)?;
             let references = all.trace();
             let points = curve(references, all.block_bytes(), rate, &policy, sizes, true)?;
             return Ok((points, references.seen().reads));

@@ -6,6 +6,7 @@
 
 mod arrays;
 mod characterize;
+mod clients;
 mod errors;
 mod options;
 mod policy;
@@ -33,4 +34,8 @@ mod _native {
     use crate::trace::Trace;
     #[pymodule_export]
     use crate::watch::Stop;
+
+    /// Sizes of a sweep where none are given.
+    #[pymodule_export]
+    const SIZES: &str = undercroft_sim::Plan::SIZES;
 }

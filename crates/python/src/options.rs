@@ -5,11 +5,12 @@ use pyo3::types::PyType;
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Spec, SpecError};
 use undercroft_sim::{
-    CostSpec, DemotionCost, Error, LevelSpec, Lowest, Rule, Times, WriteBack, parse_policies,
+    CostSpec, DemotionCost, Error, EvictionsFrom, LevelSpec, Lowest, Rule, Times, WriteBack,
+    parse_policies,
 };
 use undercroft_text::Bytes;
 
-use crate::errors::{raise, wrong};
+use crate::errors::raise;
 use crate::policy::own;
 use crate::watch::Failure;
 
@@ -60,7 +61,7 @@ impl LevelOption {
     }
 }
 
-/// Times and costs, and what writes do.
+/// The options that simulations and sweeps share.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Common {
@@ -70,39 +71,56 @@ pub(crate) struct Common {
     write_mode: String,
     stream_cutoff: String,
     write_back: Option<String>,
+    evictions: String,
 }
 
 impl Common {
-    pub(crate) fn times(&self) -> PyResult<Times> {
-        let costs = self.costs.as_deref().map(str::parse::<CostSpec>).transpose();
-        let demotions = self.demotions.as_deref().map(str::parse::<DemotionCost>).transpose();
+    /// Times, costs, and the seed of schemes.
+    pub(crate) fn times(&self) -> Result<Times, Error> {
+        let demotions = self.demotions.as_deref().map(str::parse::<DemotionCost>).transpose()?;
         Ok(Times {
-            costs: costs.map_err(raise)?,
-            demotions: demotions.map_err(raise)?.unwrap_or_default(),
+            costs: self.costs.as_deref().map(str::parse::<CostSpec>).transpose()?,
+            demotions: demotions.unwrap_or_default(),
             seed: self.seed,
         })
     }
 
+    /// Whether times of the levels are given.
+    pub(crate) fn has_costs(&self) -> bool {
+        self.costs.is_some()
+    }
+
+    /// Whether the cost of demotions is given.
+    pub(crate) fn has_demotions(&self) -> bool {
+        self.demotions.is_some()
+    }
+
+    /// Where evictions are known from.
+    pub(crate) fn evictions(&self) -> Result<EvictionsFrom, Error> {
+        self.evictions.parse()
+    }
+
     /// What the lowest level does beside replacement.
-    pub(crate) fn lowest(&self) -> PyResult<Lowest> {
+    pub(crate) fn lowest(&self) -> Result<Lowest, Error> {
         let cutoff = &self.stream_cutoff;
         let Ok(Bytes(stream_cutoff_bytes)) = cutoff.parse() else {
-            return Err(wrong("stream_cutoff", format!("'{cutoff}': expected a size, as 4MiB")));
+            let why = format!("stream_cutoff '{cutoff}': expected a size, as 4MiB");
+            return Err(Error::Request(why));
         };
         let write_back = self.write_back.as_deref().map(str::parse::<WriteBack>).transpose();
-        let write_back = write_back.map_err(|why| wrong("write_back", why))?;
+        let write_back = write_back.map_err(|why| Error::Request(format!("write_back: {why}")))?;
         Ok(Lowest { stream_cutoff_bytes, block_bytes: 0, write_back })
     }
 
-    pub(crate) fn write_mode(&self) -> PyResult<WriteMode> {
+    /// What writes do.
+    pub(crate) fn write_mode(&self) -> Result<WriteMode, Error> {
         match self.write_mode.as_str() {
             "allocate" => Ok(WriteMode::Allocate),
             "no-allocate" => Ok(WriteMode::NoAllocate),
             "invalidate" => Ok(WriteMode::Invalidate),
-            other => {
-                let why = format!("'{other}': expected allocate, no-allocate or invalidate");
-                Err(wrong("write_mode", why))
-            }
+            other => Err(Error::Request(format!(
+                "write_mode '{other}': expected allocate, no-allocate or invalidate"
+            ))),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use undercroft_cache::policy::Spec;
-use undercroft_sim::{self as sim, Error, Ratio, Rule, Size, Warmup};
+use undercroft_sim::{self as sim, Error, EvictionsFrom, Ratio, Rule, Size, Warmup};
 
 use crate::errors::raise;
 use crate::options::{Common, LevelOption, PolicyOption};
@@ -16,6 +16,7 @@ use crate::watch::{Failure, Stop, Watch};
 #[pyclass(frozen, module = "undercroft._native")]
 pub(crate) struct Plan {
     plan: sim::Plan,
+    evictions: EvictionsFrom,
     has_class: bool,
     failure: Failure,
 }
@@ -37,20 +38,22 @@ impl Plan {
         let upper = l1.as_ref().map(|level| level.spec(py, &failure)).transpose()?;
         let specs = policies.iter().map(|policy| policy.spec(py, &failure));
         let rules = placements.iter().map(|text| text.parse::<Rule>());
+        let evictions = common.evictions().map_err(raise)?;
         let plan = sim::Plan {
             upper,
             ratio: ratio.map(str::parse::<Ratio>).transpose().map_err(raise)?,
             sizes: Size::parse_list(sizes).map_err(raise)?,
             policies: specs.collect::<PyResult<Vec<Spec>>>()?,
             placements: rules.collect::<Result<_, _>>().map_err(raise)?,
-            times: common.times()?,
-            write_mode: common.write_mode()?,
-            lowest: common.lowest()?,
-            evictions: sim::Evictions::Exact,
+            times: common.times().map_err(raise)?,
+            write_mode: common.write_mode().map_err(raise)?,
+            lowest: common.lowest().map_err(raise)?,
+            evictions: evictions.kind(),
         };
+        evictions.check(&plan.placements).map_err(raise)?;
         let has_class = policies.iter().any(PolicyOption::is_class)
             || l1.as_ref().is_some_and(LevelOption::is_class);
-        Ok(Self { plan, has_class, failure })
+        Ok(Self { plan, evictions, has_class, failure })
     }
 
     /// Tries each combination on one read.
@@ -81,7 +84,7 @@ impl Plan {
     ) -> PyResult<String> {
         let mut watch = Watch::new(stop);
         let warmup: Warmup = warmup.parse().map_err(raise)?;
-        let prepared = watch.end(py.detach(|| trace.prepared(&watch)))?;
+        let prepared = watch.end(py.detach(|| trace.prepared(&watch, self.evictions)))?;
         let runs = self.plan.runs("", "").map_err(raise)?;
         let carry_out = |watch: &mut Watch, failure: &Failure| -> Result<String, Error> {
             let [run] = &runs[..] else {
@@ -149,7 +152,8 @@ pub(crate) fn about_file(path: PathBuf) -> PyResult<String> {
 
 /// How a trace is read, as a sweep's keys have it.
 #[pyfunction]
-pub(crate) fn reading(trace: &Trace, warmup: &str) -> PyResult<String> {
+pub(crate) fn reading(trace: &Trace, warmup: &str, evictions: &str) -> PyResult<String> {
     let warmup = warmup.parse().map_err(raise)?;
-    Ok(trace.input().reading(warmup, "Exact"))
+    let evictions: EvictionsFrom = evictions.parse().map_err(raise)?;
+    Ok(trace.input().reading(warmup, &format!("{evictions:?}")))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::PyArray1;
 use pyo3::prelude::*;
-use undercroft_sim::{Error, Evictions, Prepared, TraceInput, load};
+use undercroft_sim::{Error, EvictionsFrom, Prepared, TraceInput};
 use undercroft_trace::{BlockOptions, BlockStream, Reader};
 
 use crate::arrays::Columns;
@@ -18,7 +18,8 @@ pub(crate) struct Trace {
     source: Source,
     path: PathBuf,
     input: TraceInput,
-    prepared: Mutex<Option<Arc<Prepared>>>,
+    /// Its references, with evictions from each source that was asked for.
+    prepared: Mutex<Vec<(EvictionsFrom, Arc<Prepared>)>>,
 }
 
 enum Source {
@@ -69,7 +70,7 @@ impl Trace {
     #[pyo3(signature = (stop=None))]
     fn about(&self, py: Python<'_>, stop: Option<&Stop>) -> PyResult<String> {
         let watch = Watch::new(stop);
-        let prepared = watch.end(py.detach(|| self.prepared(&watch)))?;
+        let prepared = watch.end(py.detach(|| self.prepared(&watch, EvictionsFrom::Exact)))?;
         let text = serde_json::to_string(prepared.about());
         text.map_err(|error| raise(Error::Request(error.to_string())))
     }
@@ -85,7 +86,7 @@ impl Trace {
 
 impl Trace {
     fn of(source: Source, path: PathBuf, input: TraceInput) -> Self {
-        Self { source, path, input, prepared: Mutex::new(None) }
+        Self { source, path, input, prepared: Mutex::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -117,17 +118,27 @@ impl Trace {
         self.input.stream(self.reader(watch)?, options)
     }
 
-    /// The references, which are read by whoever needs them first. Not to be called with the
-    /// interpreter's lock, which reading may take.
-    pub(crate) fn prepared(&self, watch: &Watch) -> Result<Arc<Prepared>, Error> {
-        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prepared) = prepared.as_ref() {
-            return Ok(Arc::clone(prepared));
+    /// The references, with evictions from a source. They are read by whoever needs them first:
+    /// once without recorded evictions, and once for each source of these. Not to be called with
+    /// the interpreter's lock, which reading may take.
+    pub(crate) fn prepared(
+        &self,
+        watch: &Watch,
+        from: EvictionsFrom,
+    ) -> Result<Arc<Prepared>, Error> {
+        if from == EvictionsFrom::Estimate {
+            let exact = self.prepared(watch, EvictionsFrom::Exact)?;
+            return Ok(Arc::new(exact.with_estimated_evictions()));
         }
-        let (stream, block_bytes) = self.stream(watch, BlockOptions::default())?;
-        let trace = load(stream, &self.path, |_| ())?;
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ready)) = prepared.iter().find(|(source, _)| *source == from) {
+            return Ok(Arc::clone(ready));
+        }
+        let (stream, block_bytes) = self.stream(watch, from.needs())?;
+        let (trace, evictions) = from.load(stream, block_bytes, &self.path, |_| ())?;
         let path = self.path.display().to_string();
-        let ready = Prepared::new(trace, path, block_bytes, Evictions::Exact);
-        Ok(Arc::clone(prepared.insert(Arc::new(ready))))
+        let ready = Arc::new(Prepared::new(trace, path, block_bytes, evictions));
+        prepared.push((from, Arc::clone(&ready)));
+        Ok(ready)
     }
 }

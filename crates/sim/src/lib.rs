@@ -29,11 +29,12 @@ mod timed;
 
 pub use aware::AwareReport;
 pub use clients::{
-    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, Data, Population,
-    simulate_clients,
+    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, ClientsSetup, Data,
+    Population, simulate_clients,
 };
 pub use cooperation::{
-    Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, simulate_placed,
+    Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, EvictionsFrom,
+    simulate_placed,
 };
 pub use costs::{CostSpec, Costs, DemotionCost};
 pub use drive::Proceed;
@@ -44,7 +45,8 @@ pub use input::{TraceInput, Warmup, load};
 pub use lowest::{Lowest, WriteBack, WriteBackCounts};
 pub use movement::{
     Bound, BoundReport, Bounds, HintDistances, MovementConfig, MovementOutcome, MovementReport,
-    NodeCounts, NodeReport, Sample, SampleReport, bounds, simulate_movement,
+    NodeCounts, NodeReport, Sample, SampleReport, SchemeCaches, bounds, run_scheme,
+    simulate_movement,
 };
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,

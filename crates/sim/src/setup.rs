@@ -1,7 +1,10 @@
 //! One simulation as a person configures it, levels one below the other and a rule of placement:
 //! from there to the report. Sweeps and the Python package run their simulations here.
 //!
-//! Several clients, topologies and a clock are configured by the program alone.
+//! Several clients and a clock are configured in `clients/setup.rs`, trees of caches in
+//! `movement/setup.rs`.
+
+use std::sync::Arc;
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::movement::SchemeSpec;
@@ -10,15 +13,15 @@ use undercroft_trace::DenseTrace;
 
 use crate::drive::Proceed;
 use crate::report::{Report, TraceReport, trace_report};
-use crate::sweep::line;
 use crate::{
     Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, Lowest, MovementConfig,
-    Population, Rule, Times, simulate_movement, simulate_placed,
+    Population, Rule, SchemeCaches, Times, run_scheme, simulate_placed,
 };
 
-/// A trace that is ready to be simulated many times.
+/// A trace that is ready to be simulated many times. Clones share its references.
+#[derive(Clone)]
 pub struct Prepared {
-    population: Population,
+    population: Arc<Population>,
     about: TraceReport,
     block_bytes: u32,
     evictions: Evictions,
@@ -28,7 +31,18 @@ impl Prepared {
     /// A trace of one client. `path` is its name in reports.
     pub fn new(trace: DenseTrace, path: String, block_bytes: u32, evictions: Evictions) -> Self {
         let about = trace_report(&path, &trace);
-        Self { population: Population::one(trace, path), about, block_bytes, evictions }
+        let population = Arc::new(Population::one(trace, path));
+        Self { population, about, block_bytes, evictions }
+    }
+
+    /// The same trace with evictions from an emulated client.
+    pub fn with_estimated_evictions(&self) -> Self {
+        Self { evictions: Evictions::Estimated, ..self.clone() }
+    }
+
+    /// Its only client.
+    pub fn population(&self) -> &Population {
+        &self.population
     }
 
     /// Its references.
@@ -113,30 +127,14 @@ impl Setup {
         scheme: &SchemeSpec,
         progress: impl FnMut(u64) -> P,
     ) -> Result<Report, Error> {
-        let policy = levels.first().map_or_else(String::new, |level| level.policy.to_string());
-        if let Some(other) = levels.iter().find(|level| level.policy.to_string() != policy) {
-            return Err(Error::Request(format!(
-                "levels of {policy} and of {}: a scheme that moves blocks by hints decides for all \
-                 levels together; write the same for each, lru where in doubt",
-                other.policy
-            )));
-        }
-        let capacities: Vec<u32> = levels.iter().map(|level| level.capacity).collect();
+        let caches = SchemeCaches::line(levels, self.times.costs.as_ref())?;
         let config = MovementConfig {
-            topology: line(&capacities)?,
-            names: (1..=levels.len()).map(|i| format!("l{i}")).collect(),
-            scheme: scheme.clone(),
-            policy,
-            block_bytes: trace.block_bytes,
             write_mode: self.write_mode,
             warmup_records: self.warmup_records,
-            costs: self.times.costs.clone().unwrap_or_default().costs(levels.len())?,
             demotion_cost: self.times.demotions,
             seed: self.times.seed,
-            samples: 0,
-            hint_distances: false,
+            ..caches.config(scheme.clone(), trace.block_bytes)
         };
-        let outcome = simulate_movement(&trace.population, &config, progress)?;
-        Ok(Report::of_movement(trace.about.clone(), &config, &outcome, None))
+        run_scheme(&trace.population, &config, false, &trace.about.path, progress)
     }
 }

@@ -16,9 +16,6 @@ use crate::lowest::LowestOptions;
 use crate::progress::Sweeping;
 use crate::table::{Table, bytes, count, percent};
 
-/// Sizes without --l2, of the distinct blocks of each trace.
-const SIZES: &str = "1%,2%,5%,10%,20%,50%,100%";
-
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Trace files
@@ -76,9 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let sizes = args.l2.as_deref().or(args.sizes.as_deref());
     let (upper, sizes) = match (args.l1.as_deref(), sizes) {
         (Some(level), sizes) if sizes.is_some() || level.contains(':') => {
-            (Some(level.parse::<LevelSpec>()?), sizes.unwrap_or(SIZES))
+            (Some(level.parse::<LevelSpec>()?), sizes.unwrap_or(Plan::SIZES))
         }
-        (only, sizes) => (None, only.or(sizes).unwrap_or(SIZES)),
+        (only, sizes) => (None, only.or(sizes).unwrap_or(Plan::SIZES)),
     };
     let plan = Plan {
         placements: distinct(args.cooperation.rules(&args.simulation)?),

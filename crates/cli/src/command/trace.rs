@@ -8,7 +8,8 @@ use serde::Serialize;
 use undercroft_sim::characterize::RequestReport;
 use undercroft_sim::{LevelSpec, Size};
 use undercroft_trace::{
-    GENERATORS, GeneratorSpec, Meta, OpenOptions, Reader, Unit, Writer, create, formats, open,
+    BlockOptions, GENERATORS, GeneratorSpec, Meta, OpenOptions, Reader, Unit, Writer, create,
+    formats, open,
 };
 
 use crate::error::Error;
@@ -273,7 +274,8 @@ fn filter_trace(args: &Filter) -> Result<(), Error> {
     args.simulation.check()?;
     let path = &args.trace.path;
     check_output(path, &args.target.output)?;
-    let (stream, block_bytes) = args.options.stream(path, 1.0, true)?;
+    let origins = BlockOptions { origins: true, ..BlockOptions::default() };
+    let (stream, block_bytes) = args.options.stream(path, origins)?;
     let bar = Reading::start(path);
     let warmup = match args.simulation.warmup {
         undercroft_sim::Warmup::Records(records) => records,

@@ -5,6 +5,7 @@
 
 mod population;
 mod report;
+mod setup;
 
 use undercroft_cache::placement::{Placement, WayDown};
 use undercroft_cache::topology::{
@@ -17,10 +18,11 @@ use undercroft_trace::Ref;
 pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
+pub use setup::ClientsSetup;
 
 use crate::combinations::{Combination, RuleKind};
 use crate::cooperation::HINT_BYTES;
-use crate::drive::{Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::{Config, CooperationOutcome, Error, LevelConfig, Lowest, Outcome};
 
 /// Most servers.
@@ -105,11 +107,12 @@ pub struct ClientOutcome {
 /// far.
 ///
 /// # Errors
-/// The configuration cannot be simulated, or a spooled trace cannot be read back.
-pub fn simulate_clients(
+/// The configuration cannot be simulated, a spooled trace cannot be read back, or `progress` stops
+/// the simulation.
+pub fn simulate_clients<P: Proceed>(
     population: &Population,
     config: &ClientsConfig,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
     let stopwatch = Stopwatch::start();
     let trace = population.trace();

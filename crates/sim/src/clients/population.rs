@@ -9,7 +9,7 @@ use undercroft_trace::{
     BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
 };
 
-use crate::Error;
+use crate::{Error, TraceInput};
 
 /// Whether equal block numbers of different clients are the same block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,28 @@ impl Population {
         };
         let volumes = number_volumes(&trace, volume);
         Self::new(trace, data, names, |space| space % count, volumes)
+    }
+
+    /// One client for each trace, with its name, all read in one way. The first trace that states a
+    /// block size decides it, if `input` does not; it is returned in bytes. `progress` is called
+    /// with the records read so far.
+    ///
+    /// # Errors
+    /// Those of [`of_traces`](Self::of_traces); `input` has a block size that is none.
+    pub fn read(
+        traces: Vec<(String, Box<dyn Reader>)>,
+        input: &TraceInput,
+        data: Data,
+        progress: impl FnMut(u64),
+    ) -> Result<(Self, u32), Error> {
+        let states = |(_, trace): &&(String, Box<dyn Reader>)| trace.meta().block_bytes.is_some();
+        let Some((_, first)) = traces.iter().find(states).or(traces.first()) else {
+            return Err(Error::Request("no client: a trace is needed for each".into()));
+        };
+        let block_bytes = input.block_bytes(first.as_ref())?;
+        let unit_bytes = input.unit;
+        let options = BlockOptions { block_bytes, unit_bytes, ..BlockOptions::default() };
+        Ok((Self::of_traces(traces, &options, data, progress)?, block_bytes))
     }
 
     /// One client for each address space (device, unit, file) of a trace.

@@ -5,6 +5,7 @@
 //! faster. Levels that cooperate exchange information at every reference.
 
 mod derived;
+mod known;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
 pub(crate) use derived::EvictionSource;
+pub use known::EvictionsFrom;
 
 use crate::aware::is_aware;
 use crate::combinations::{Combination, RuleKind};

@@ -6,6 +6,7 @@ mod bounds;
 mod hint_distance;
 mod links;
 mod report;
+mod setup;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use account::NodeCounts;
 pub use bounds::{Bound, Bounds, bounds};
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
+pub use setup::{SchemeCaches, run_scheme};
 
 /// References that are passed to a scheme for prefetching before the first of them is made.
 const BATCH: usize = 32;

@@ -134,6 +134,9 @@ impl Default for Times {
 }
 
 impl Plan {
+    /// Sizes of the level that varies where none are given, of the distinct blocks of each trace.
+    pub const SIZES: &str = "1%,2%,5%,10%,20%,50%,100%";
+
     /// The policies and placements that go together, in order.
     ///
     /// # Errors

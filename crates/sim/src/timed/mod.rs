@@ -17,7 +17,7 @@ pub use disk::ReloadTime;
 pub use outcome::{TimedOutcome, TimedReport};
 
 use crate::clients;
-use crate::drive::Stopwatch;
+use crate::drive::{Proceed, Stopwatch};
 use crate::report::{DISK_MS, LEVEL_MS};
 use crate::{ClientsConfig, Error, Outcome, Population};
 use world::World;
@@ -97,12 +97,13 @@ const MAX_US: u64 = 3_600_000_000;
 /// references done so far.
 ///
 /// # Errors
-/// The configuration cannot be simulated, or a spooled trace cannot be read back.
-pub fn simulate_timed(
+/// The configuration cannot be simulated, a spooled trace cannot be read back, or `progress` stops
+/// the simulation.
+pub fn simulate_timed<P: Proceed>(
     population: &Population,
     config: &ClientsConfig,
     timing: &Timing,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
     timing.check()?;
     timing.check_length(population.trace().len(), population.names().len())?;

@@ -16,6 +16,7 @@ use super::disk::{Busy, Disk, Work};
 use super::link::Link;
 use super::{TimedOutcome, Timing};
 use crate::clients::{OfClient, Seen};
+use crate::drive::Proceed;
 use crate::report::LEVEL_MS;
 use crate::{ClientsConfig, Error, Population};
 use counting::PERIOD_NS;
@@ -159,14 +160,17 @@ impl<'a> World<'a> {
         self.foreseen += 1;
     }
 
-    pub(super) fn run(&mut self, progress: &mut impl FnMut(u64)) -> Result<(), Error> {
+    pub(super) fn run<P: Proceed>(
+        &mut self,
+        progress: &mut impl FnMut(u64) -> P,
+    ) -> Result<(), Error> {
         while let Some(Reverse((time, _, event))) = self.events.pop() {
             self.now = time;
             match event {
                 Event::Issue(slot) => {
                     self.issue(slot)?;
                     if self.issued % PROGRESS == 0 {
-                        progress(self.issued);
+                        progress(self.issued).proceed()?;
                     }
                 }
                 Event::Arrive(slot) => self.arrive(slot),
@@ -181,8 +185,7 @@ impl<'a> World<'a> {
                 break;
             }
         }
-        progress(self.issued);
-        Ok(())
+        progress(self.issued).proceed()
     }
 
     // -------------------------------------------------------------- the client
