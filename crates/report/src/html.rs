@@ -108,7 +108,7 @@ fn caption(out: &mut String, title: &str, note: &str, hint: &str) {
 fn chart_place(out: &mut String, chart: &Chart, number: usize) {
     *out += "<figure class=\"chart\">\n";
     // Of two curves nobody wants to see one.
-    let hint = if chart.series.len() > 2 { "Click a name to switch its curve." } else { "" };
+    let hint = if chart.series.len() > 2 { "Tap or click a name to switch its curve." } else { "" };
     caption(out, &chart.title, &chart.note, hint);
     let _ = write!(out, "<div class=\"plot\" id=\"chart-{number}\"></div>\n</figure>\n");
 }

@@ -134,13 +134,16 @@ fn answer(rows: &[&Row]) -> Vec<String> {
         Some(pair) if gain(&pair) < SMALL => {
             said.push("At each size, no choice is a point better than LRU.".to_owned());
         }
-        Some((best, lru)) => said.push(format!(
-            "{} gains most over LRU at {}: it serves {} of the reads, LRU {}.",
-            best.name(),
-            bytes(best.bytes()),
-            percent(best.hit_ratio()),
-            percent(lru.hit_ratio())
-        )),
+        Some((best, lru)) => {
+            said.push(format!(
+                "{} gains most over LRU at {}: it serves {} of the reads, LRU {}.",
+                best.name(),
+                bytes(best.bytes()),
+                percent(best.hit_ratio()),
+                percent(lru.hit_ratio())
+            ));
+            said.extend(price(best, lru, &sizes[&best.bytes()]));
+        }
         None => {}
     }
     let enough = sizes.values().filter_map(|rows| best(rows));
@@ -155,8 +158,30 @@ fn answer(rows: &[&Row]) -> Vec<String> {
     said
 }
 
+/// What the reloads of the best row of a size cost beside LRU, and what is possible without them.
+fn price(row: &Row, lru: &Row, of_size: &[&Row]) -> Option<String> {
+    if row.disk_reloads == 0 {
+        return None;
+    }
+    let mut text = format!(
+        "That takes {} reloads: {} reads {} blocks from the disk, LRU {}.",
+        count(row.disk_reloads),
+        row.name(),
+        count(row.disk_reads()),
+        count(lru.disk_reads())
+    );
+    let without = of_size.iter().filter(|row| row.disk_reloads == 0).copied();
+    let without = best(&without.collect::<Vec<_>>()).filter(|row| row.policy != "lru");
+    if let Some(without) = without {
+        let (name, ratio) = (without.name(), percent(without.hit_ratio()));
+        let reads = count(without.disk_reads());
+        text += &format!(" Without reloads {name} serves most, {ratio}, with {reads} disk reads.");
+    }
+    Some(text)
+}
+
 fn sections(rows: &[&Row], into: &mut Vec<Section>) {
-    let note = "Size on a logarithmic axis. Tap or click a name to switch its curve on or off.";
+    let note = "Size on a logarithmic axis.";
     let hits = chart(rows, "Read hit ratio", note, Unit::Share, |row| row.hit_ratio());
     into.extend(hits.map(Section::Chart));
     into.push(Section::Table(best_table(rows)));

@@ -76,6 +76,24 @@ fn the_answer_comes_first() {
     assert!(said[0].text.starts_with("No policy serves one read in a hundred"), "{said:?}");
 }
 
+/// An answer that costs reads of the disk says so, and what is possible without them.
+#[test]
+fn the_answer_has_its_price() {
+    let mut rows = sweep("a.csv");
+    let mut told = row("a.csv", "mq", 16, 0.6);
+    told["placement"] = "eviction".into();
+    told["disk_demand_reads"] = 1400.into();
+    told["disk_reloads"] = 5000.into();
+    rows.as_array_mut().unwrap().push(told);
+    let answer = page(rows, &[]).unwrap().answer;
+    assert!(answer[0].text.starts_with("mq eviction gains most over LRU"), "{answer:?}");
+    assert_eq!(
+        answer[1].text,
+        "That takes 5,000 reloads: mq eviction reads 6,400 blocks from the disk, LRU 900. Without \
+         reloads mq serves most, 30.00 %, with 700 disk reads."
+    );
+}
+
 #[test]
 fn pages_need_no_network_and_are_small() {
     let rows: Vec<Value> = (0..800)
