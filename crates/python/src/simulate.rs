@@ -1,5 +1,5 @@
-//! One simulation: levels one below the other, several clients or servers, a clock, or a scheme that
-//! moves blocks by hints. The options are those of `undercroft simulate`, under the same names.
+//! One simulation: levels one below the other, several clients or servers, a clock, or a scheme
+//! that moves blocks by hints. The options are those of `undercroft simulate`, named alike.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -35,7 +35,7 @@ impl Prepared {
         Self { population, about, block_bytes, evictions }
     }
 
-    /// The same trace with evictions from an emulated client.
+    /// This trace with evictions from an emulated client.
     pub fn with_estimated_evictions(&self) -> Self {
         Self { evictions: Evictions::Estimated, ..self.clone() }
     }

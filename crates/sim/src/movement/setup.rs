@@ -149,8 +149,8 @@ fn one_policy(mut policies: impl Iterator<Item = String>) -> Result<String, Erro
 /// `progress` is called with the references done so far.
 ///
 /// # Errors
-/// Those of [`simulate_movement`] and [`bounds`]; bounds are asked for caches that are not one below
-/// the other.
+/// Those of [`simulate_movement`] and [`bounds`]; bounds are asked for caches that are not one
+/// below the other.
 pub fn run_scheme<P: Proceed>(
     population: &Population,
     config: &MovementConfig,
