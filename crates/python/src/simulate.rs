@@ -71,7 +71,7 @@ fn specs(py: Python<'_>, levels: &[LevelOption], failure: &Failure) -> PyResult<
 /// The references of a simulation.
 enum Input {
     One(Arc<Prepared>),
-    Several { population: Population, block_bytes: u32, path: String },
+    Several { population: Box<Population>, block_bytes: u32, path: String },
 }
 
 /// What is asked for.
@@ -101,7 +101,7 @@ impl Asked<'_> {
         }
         let (population, block_bytes) = self.options.clients.load(trace, watch)?;
         let path = trace.path().display().to_string();
-        Ok(Input::Several { population, block_bytes, path })
+        Ok(Input::Several { population: Box::new(population), block_bytes, path })
     }
 
     /// Whether there are several clients or servers, or a clock.
@@ -234,7 +234,9 @@ impl Asked<'_> {
             Input::One(prepared) => {
                 (prepared.population(), prepared.block_bytes(), &prepared.about().path)
             }
-            Input::Several { population, block_bytes, path } => (population, *block_bytes, path),
+            Input::Several { population, block_bytes, path } => {
+                (population.as_ref(), *block_bytes, path)
+            }
         };
         let Options { common, topology, samples, hint_distances, bounds, .. } = self.options;
         let (times, unique) = (common.times()?, population.unique());
