@@ -17,10 +17,14 @@
 //! The directory is kept by the client. With each request it tells the level below whether to keep
 //! the block that is read, and which block to evict for it.
 //!
-//! With `adapt=ghosts` the sizes of the window and of the part for HIR blocks change, as
-//! `tandem_ghosts.rs` finds. The border between window and main area then moves by a block a
-//! reference. If the main area is to give a block up, the directory gives one up too, and if that
-//! was not in the main area, the oldest one there takes its place below: a demotion.
+//! With `admit=frequent` the directory, once full, takes a block of the disk only if the sketch has
+//! seen it as often as the block that it would evict. Any other block passes through the window
+//! only. This is for blocks that come back after longer than the directory can remember.
+//!
+//! With `adapt=ghosts` this option and the sizes of the window and of the part for HIR blocks
+//! change, as `tandem_ghosts.rs` finds. The border between window and main area then moves by a
+//! block a reference. If the main area is to give a block up, the directory gives one up too, and
+//! if that was not in the main area, the oldest one there takes its place below: a demotion.
 //!
 //! Invariants: every block in the main area is in the directory, and none of them is in the window;
 //! no area holds more than its size; the blocks that are in the directory but not in the main area
@@ -54,6 +58,12 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
             help: "share of the directory for blocks that have not come back soon yet (LIRS)",
         },
         Parameter {
+            name: "admit",
+            kind: Kind::Word(&["all", "frequent"]),
+            default: "all",
+            help: "blocks of the disk to keep: all, or those seen as often as what they replace",
+        },
+        Parameter {
             name: "margin",
             kind: Kind::Integer(0, 15),
             default: "2",
@@ -63,7 +73,7 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
             name: "adapt",
             kind: Kind::Word(&["ghosts", "no"]),
             default: "no",
-            help: "window and hirs as given, or those with which ghosts of both levels do best",
+            help: "window, hirs and admit as given, or those with which ghosts of both levels do best",
         },
         Parameter {
             name: "sketch",
@@ -78,12 +88,30 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {
     let sizes = build.pair("tandem")?;
-    let make = |sizes, window, hirs| Tandem::new(sizes, window, hirs, arguments);
-    let mut tandem = make(sizes, arguments.real("window"), arguments.real("hirs"))?;
+    let make = |sizes, options| Tandem::new(sizes, options, arguments);
+    let mut tandem = make(
+        sizes,
+        Options {
+            window: arguments.real("window"),
+            hirs: arguments.real("hirs"),
+            is_selective: arguments.word("admit") == "frequent",
+        },
+    )?;
     if arguments.word("adapt") == "ghosts" {
         tandem.ghosts = Some(Ghosts::new(sizes, make)?);
     }
     Ok(Box::new(tandem))
+}
+
+/// The options that ghosts may change.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    /// Share of the upper level for the window.
+    pub(super) window: f64,
+    /// Share of the directory for HIR blocks.
+    pub(super) hirs: f64,
+    /// Whether blocks of the disk are kept only if they are frequent.
+    pub(super) is_selective: bool,
 }
 
 /// Blocks of a window: it keeps a block at least until the next read.
@@ -100,6 +128,8 @@ pub(super) struct Tandem {
     main: u32,
     lower: u32,
     margin: u8,
+    /// Whether blocks of the disk are kept only if they are frequent.
+    is_selective: bool,
     /// The blocks that are kept, in the main area or below.
     directory: Lirs,
     /// The upper level. Front of each list: least recently used.
@@ -114,11 +144,10 @@ pub(super) struct Tandem {
 impl Tandem {
     fn new(
         [upper, lower]: [u32; 2],
-        window: f64,
-        hirs: f64,
+        options: Options,
         arguments: &Arguments,
     ) -> Result<Self, SpecError> {
-        let window = window_of(upper, window);
+        let window = window_of(upper, options.window);
         let main = upper - window;
         let Some(kept) = main.checked_add(lower) else {
             return Err(SpecError(
@@ -130,7 +159,8 @@ impl Tandem {
             main,
             lower,
             margin: arguments.integer("margin") as u8,
-            directory: Lirs::new(kept, hirs),
+            is_selective: options.is_selective,
+            directory: Lirs::new(kept, options.hirs),
             queues: ListQueues::new(2),
             sketch: Sketch::new(arguments.word("sketch") == "exact", lower),
             out: Evictions::new(),
@@ -140,10 +170,11 @@ impl Tandem {
     }
 
     /// Takes other options. The window reaches its size by a block a reference.
-    fn adapt(&mut self, window: f64, hirs: f64) {
-        self.wanted = window_of(self.window + self.main, window);
+    fn adapt(&mut self, options: Options) {
+        self.wanted = window_of(self.window + self.main, options.window);
+        self.is_selective = options.is_selective;
         self.out.clear();
-        self.directory.set_hirs(hirs, &mut self.out);
+        self.directory.set_hirs(options.hirs, &mut self.out);
     }
 
     /// Moves the border between window and main area by a block.
@@ -172,6 +203,13 @@ impl Tandem {
         self.directory.contains(entry) && !self.queues.is_in(MAIN, entry)
     }
 
+    /// Whether a block that comes from the disk is kept. Until the directory is full, all are.
+    fn admits(&self, entry: Entry) -> bool {
+        let count = |entry: Entry| self.sketch.estimate(entry.into());
+        !self.is_selective
+            || self.directory.victim().is_none_or(|victim| count(entry) >= count(victim))
+    }
+
     /// Adds to the directory a block that comes from below or from the disk.
     fn keep(&mut self, entry: Entry, moves: &mut Vec<Move>) {
         self.out.clear();
@@ -188,6 +226,14 @@ impl Tandem {
             } else {
                 moves.push(Move::Dropped(victim, 1));
             }
+        }
+    }
+
+    /// The block becomes the newest of the window.
+    fn enter_window(&mut self, entry: Entry, moves: &mut Vec<Move>) {
+        self.queues.push(WINDOW, entry);
+        if self.queues.len(WINDOW) > self.window {
+            self.leave_window(moves);
         }
     }
 
@@ -237,8 +283,8 @@ impl Scheme for Tandem {
     ) -> Option<usize> {
         let entry = reference.entry();
         let options = self.ghosts.as_mut().and_then(|ghosts| ghosts.reference(reference));
-        if let Some((window, hirs)) = options {
-            self.adapt(window, hirs);
+        if let Some(options) = options {
+            self.adapt(options);
         }
         self.move_border(moves);
         self.sketch.increment(entry.into());
@@ -252,6 +298,13 @@ impl Scheme for Tandem {
             }
             return Some(0);
         }
+        if !is_kept && !self.admits(entry) {
+            self.out.clear();
+            self.directory.pass_by(entry, &mut self.out);
+            moves.push(Move::Filled(entry, 0));
+            self.enter_window(entry, moves);
+            return None;
+        }
         self.keep(entry, moves);
         if is_kept {
             moves.push(Move::Copied(entry, 0));
@@ -263,10 +316,7 @@ impl Scheme for Tandem {
             }
             moves.push(Move::Copied(entry, 1));
         }
-        self.queues.push(WINDOW, entry);
-        if self.queues.len(WINDOW) > self.window {
-            self.leave_window(moves);
-        }
+        self.enter_window(entry, moves);
         is_kept.then_some(1)
     }
 

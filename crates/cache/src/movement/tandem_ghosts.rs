@@ -1,5 +1,5 @@
-//! How Tandem (`tandem.rs`) finds its sizes: ghosts of it, which hold no data, run with several
-//! pairs of options on a sample of the blocks. The pair of the ghost whose references cost least
+//! How Tandem (`tandem.rs`) finds its options: ghosts of it, which hold no data, run with several
+//! sets of options on a sample of the blocks. The set of the ghost whose references cost least
 //! lately is taken. Memory is bounded by [`MOST_KEPT`], apart from arrays by block number.
 //!
 //! A cost is a number of round trips to the level below: a read that the level below serves and a
@@ -12,15 +12,26 @@
 
 use undercroft_random::hash;
 
-use super::tandem::Tandem;
+use super::tandem::{Options, Tandem};
 use super::{Move, Scheme};
 use crate::policy::SpecError;
 use crate::{Entry, Reference};
 
-/// The pairs of `window` and `hirs`, for loops, for recency, and for what lies between. The first
-/// is that of the default options, from which a Tandem starts.
-const PAIRS: [(f64, f64); 6] =
-    [(0.05, 0.1), (0.01, 0.005), (0.2, 0.25), (0.5, 1.0), (0.05, 0.4), (0.9, 0.5)];
+/// The options of each ghost, for loops, for recency, for what lies between, and for blocks that
+/// only their frequency tells apart. The first are the default options, from which a Tandem starts.
+const CHOICES: [Options; 7] = [
+    keep_all(0.05, 0.1),
+    keep_all(0.01, 0.005),
+    keep_all(0.2, 0.25),
+    keep_all(0.5, 1.0),
+    keep_all(0.05, 0.4),
+    keep_all(0.9, 0.5),
+    Options { window: 0.05, hirs: 0.1, is_selective: true },
+];
+
+const fn keep_all(window: f64, hirs: f64) -> Options {
+    Options { window, hirs, is_selective: false }
+}
 
 /// Most blocks that a ghost keeps; if the levels keep more, a sample of the blocks is looked at.
 const MOST_KEPT: u32 = 4096;
@@ -55,21 +66,18 @@ pub(super) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Ghosts for levels of so many blocks; `make` makes a Tandem of two sizes, a window and a part
-    /// for HIR blocks.
+    /// Ghosts for levels of so many blocks; `make` makes a Tandem of two sizes and its options.
     pub(super) fn new(
         [upper, lower]: [u32; 2],
-        make: impl Fn([u32; 2], f64, f64) -> Result<Tandem, SpecError>,
+        make: impl Fn([u32; 2], Options) -> Result<Tandem, SpecError>,
     ) -> Result<Self, SpecError> {
         let kept = u64::from(upper) + u64::from(lower);
         let share = (f64::from(MOST_KEPT) / kept as f64).min(1.0);
         let scaled = |size: u32| (f64::from(size) * share).round().max(1.0) as u32;
         let sizes = [scaled(upper), scaled(lower)];
-        let ghost = |&(window, hirs): &(f64, f64)| {
-            Ok(Ghost { tandem: make(sizes, window, hirs)?, cost: 0 })
-        };
+        let ghost = |&options: &Options| Ok(Ghost { tandem: make(sizes, options)?, cost: 0 });
         Ok(Self {
-            ghosts: PAIRS.iter().map(ghost).collect::<Result<_, SpecError>>()?,
+            ghosts: CHOICES.iter().map(ghost).collect::<Result<_, SpecError>>()?,
             numbers: Vec::new(),
             sampled: 0,
             below: if share < 1.0 { (share * u64::MAX as f64) as u64 } else { u64::MAX },
@@ -90,9 +98,8 @@ impl Ghosts {
         self.ghosts.iter_mut().for_each(|ghost| ghost.tandem.grow(self.sampled));
     }
 
-    /// Shows the ghosts a reference. The window and the part for HIR blocks to take from now on, if
-    /// they change.
-    pub(super) fn reference(&mut self, reference: Reference) -> Option<(f64, f64)> {
+    /// Shows the ghosts a reference. The options to take from now on, if they change.
+    pub(super) fn reference(&mut self, reference: Reference) -> Option<Options> {
         let number: Entry = self.numbers[reference.entry() as usize];
         if number == NOT_SAMPLED {
             return None;
@@ -128,7 +135,7 @@ impl Ghosts {
         self.ghosts.iter().try_for_each(|ghost| ghost.tandem.validate())
     }
 
-    fn choose(&mut self) -> Option<(f64, f64)> {
+    fn choose(&mut self) -> Option<Options> {
         let costs = || self.ghosts.iter().map(|ghost| ghost.cost);
         let (best, least) = costs().enumerate().min_by_key(|&(_, cost)| cost)?;
         let most = (1.0 - LEAD) * self.ghosts[self.chosen].cost as f64;
@@ -138,6 +145,6 @@ impl Ghosts {
             return None;
         }
         self.chosen = best;
-        Some(PAIRS[best])
+        Some(CHOICES[best])
     }
 }

@@ -118,6 +118,18 @@ impl Lirs {
         self.prune(out);
     }
 
+    /// Counts a reference of a block that is not kept. It is remembered like one that came and was
+    /// evicted at once, so the distance to its next reference is known.
+    pub(crate) fn pass_by(&mut self, entry: Entry, out: &mut Evictions) {
+        self.withdraw(entry);
+        self.put_on_top(entry);
+        if self.stack.linked(entry) {
+            self.set(entry, State::Ghost);
+            self.queues.push_back(N, entry);
+        }
+        self.bound_ghosts(out);
+    }
+
     fn derive_sizes(&mut self, capacity: u32) {
         let c = f64::from(capacity);
         self.capacity = capacity;

@@ -53,6 +53,8 @@ fn modelled() -> Vec<String> {
         "tandem,sketch=exact,window=0.5,hirs=0.3,margin=0",
         "tandem,sketch=exact,window=0.3,hirs=0.6,margin=1",
         "tandem,sketch=exact,window=1",
+        "tandem,sketch=exact,admit=frequent",
+        "tandem,sketch=exact,admit=frequent,window=0.4,hirs=0.5,margin=0",
         "tandem,sketch=exact,adapt=ghosts",
         "tandem,sketch=exact,adapt=ghosts,margin=0",
     ]

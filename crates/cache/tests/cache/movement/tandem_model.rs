@@ -122,6 +122,16 @@ impl Directory {
         victim
     }
 
+    /// A reference of a block that is not kept.
+    fn pass_by(&mut self, x: u32) {
+        without(&mut self.ghosts, x);
+        self.put_on_top(x);
+        if self.stack.contains(&x) {
+            self.ghosts.push(x);
+        }
+        self.bound_ghosts();
+    }
+
     /// A block that is not LIR becomes it if it was in the stack.
     fn rise(&mut self, x: u32, is_recent: bool) {
         self.put_on_top(x);
@@ -140,15 +150,19 @@ pub(crate) struct Tandem {
     window: (Vec<u32>, usize),
     main: (Vec<u32>, usize),
     margin: u32,
+    is_selective: bool,
     counts: Counts,
     pub(crate) down: usize,
     wanted: usize,
     ghosts: Option<Ghosts>,
 }
 
-/// Tandems without data, for each pair of a window and a part for HIR blocks, and what they cost.
+/// A window, a part for HIR blocks, and whether only frequent blocks are kept.
+type Choice = (f64, f64, bool);
+
+/// Tandems without data, for each of a few choices, and what they cost.
 struct Ghosts {
-    all: Vec<((f64, f64), Tandem, u64)>,
+    all: Vec<(Choice, Tandem, u64)>,
     turn: usize,
     seen: usize,
     chosen: usize,
@@ -156,15 +170,23 @@ struct Ghosts {
 
 impl Ghosts {
     fn new(options: &Options<'_>, sizes: &[u32]) -> Self {
-        let pairs = [(0.05, 0.1), (0.01, 0.005), (0.2, 0.25), (0.5, 1.0), (0.05, 0.4), (0.9, 0.5)];
-        let one = |pair: (f64, f64)| (pair, Tandem::fixed(options, sizes, pair), 0);
+        let choices = [
+            (0.05, 0.1, false),
+            (0.01, 0.005, false),
+            (0.2, 0.25, false),
+            (0.5, 1.0, false),
+            (0.05, 0.4, false),
+            (0.9, 0.5, false),
+            (0.05, 0.1, true),
+        ];
+        let one = |choice: Choice| (choice, Tandem::fixed(options, sizes, choice), 0);
         let turn = (sizes[0] + sizes[1]) as usize;
-        Self { all: pairs.map(one).into(), turn, seen: 0, chosen: 0 }
+        Self { all: choices.map(one).into(), turn, seen: 0, chosen: 0 }
     }
 
     /// A round trip for each demotion and each read below, five for one of the disk. After a turn
-    /// all costs lose a quarter, and a pair that costs 2 % less is taken.
-    fn reference(&mut self, x: u32, is_write: bool) -> Option<(f64, f64)> {
+    /// all costs lose a quarter, and a choice that costs 2 % less is taken.
+    fn reference(&mut self, x: u32, is_write: bool) -> Option<Choice> {
         for (_, tandem, cost) in &mut self.all {
             let read = match tandem.reference(x, is_write) {
                 _ if is_write => 0,
@@ -195,14 +217,16 @@ fn window_of(upper: usize, share: f64) -> usize {
 
 impl Tandem {
     pub(crate) fn new(options: &Options<'_>, sizes: &[u32]) -> Self {
-        let pair = (options.number("window", 0.05), options.number("hirs", 0.1));
+        let is_selective = options.get("admit") == Some("frequent");
+        let choice = (options.number("window", 0.05), options.number("hirs", 0.1), is_selective);
         let ghosts = (options.get("adapt") == Some("ghosts")).then(|| Ghosts::new(options, sizes));
-        Self { ghosts, ..Self::fixed(options, sizes, pair) }
+        Self { ghosts, ..Self::fixed(options, sizes, choice) }
     }
 
-    fn fixed(options: &Options<'_>, sizes: &[u32], (window, hirs): (f64, f64)) -> Self {
+    fn fixed(options: &Options<'_>, sizes: &[u32], choice: Choice) -> Self {
         assert_eq!(options.get("sketch"), Some("exact"), "the model has no sketch");
         let [upper, lower] = [sizes[0] as usize, sizes[1] as usize];
+        let (window, hirs, is_selective) = choice;
         let window = window_of(upper, window);
         let main = upper - window;
         Self {
@@ -210,6 +234,7 @@ impl Tandem {
             window: (Vec::new(), window),
             main: (Vec::new(), main),
             margin: options.number("margin", 2.0) as u32,
+            is_selective,
             counts: Counts::new(lower),
             down: 0,
             wanted: window,
@@ -242,7 +267,8 @@ impl Tandem {
     pub(crate) fn reference(&mut self, x: u32, is_write: bool) -> Option<usize> {
         self.down = 0;
         let change = self.ghosts.as_mut().and_then(|ghosts| ghosts.reference(x, is_write));
-        if let Some((window, hirs)) = change {
+        if let Some((window, hirs, is_selective)) = change {
+            self.is_selective = is_selective;
             self.wanted = window_of(self.window.1 + self.main.1, window);
             self.directory.set(self.directory.capacity, hirs);
         }
@@ -259,6 +285,11 @@ impl Tandem {
                 return Some(0);
             }
         }
+        if !is_kept && !self.admits(x) {
+            self.directory.pass_by(x);
+            self.enter_window(x);
+            return None;
+        }
         if let Some(victim) = self.directory.access(x) {
             without(&mut self.main.0, victim);
         }
@@ -266,12 +297,23 @@ impl Tandem {
             self.main.0.push(x);
             return None;
         }
+        self.enter_window(x);
+        is_kept.then_some(1)
+    }
+
+    /// Only with a full directory does a block have to be as frequent as the next to leave.
+    fn admits(&self, x: u32) -> bool {
+        let directory = &self.directory;
+        let is_full = directory.lir.len() + directory.queue.len() == directory.capacity;
+        !self.is_selective || !is_full || self.counts.of(x) >= self.counts.of(directory.queue[0])
+    }
+
+    fn enter_window(&mut self, x: u32) {
         self.window.0.push(x);
         if self.window.0.len() > self.window.1 {
             let y = self.window.0.remove(0);
             self.leave_window(y);
         }
-        is_kept.then_some(1)
     }
 
     fn leave_window(&mut self, y: u32) {
