@@ -72,6 +72,7 @@ async fn memory_goes_where_it_saves_disk_reads() {
     pass(&loops, many).await;
     assert_eq!(hits(before), many, "all of it fits now");
     pass(&little, few).await;
+    assert_eq!(server.count("little", "reads"), server.count("little", "read_hits"));
     server.wait_for_log("gets a part of another volume's share: that saves");
     let shown = text(&place.undercroft(&format!("stats {}", server.uri("little"))).stdout);
     let (_, table) = shown.split_once("cache now").expect("there is a table of sizes");
