@@ -155,4 +155,14 @@ fn an_object_store_that_fails_or_whose_credentials_are_missing_is_away() {
     let why = "v  not served yet: s3://bucket/v: no credentials: set AWS_ACCESS_KEY_ID and";
     assert!(server.announced.contains(why), "{}", server.announced);
     assert_eq!(server.stop(), 0);
+    // Something else answers at the address of the metadata service.
+    let metadata = format!("http://{}", service("403 Forbidden", ""));
+    let mut command = place.undercroft_command(&format!("serve {S3} --listen unix:x"));
+    command.env("AWS_METADATA_ENDPOINT", metadata);
+    let output = command.output().unwrap();
+    let found = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    let why = "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    assert!(found.contains(&format!("v: s3://bucket/v: {why}")), "{found}");
+    assert!(found.contains("of Amazon's machines gives none"), "{found}");
 }

@@ -4,8 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use undercroft_text::Bytes;
-
 use super::ServeError;
 use crate::config::VolumeConfig;
 
@@ -31,11 +29,13 @@ fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> 
     let needs = volumes.iter().map(|volume| volume.memory_bytes().saturating_add(overhead(volume)));
     let needed = needs.fold(0, u64::saturating_add);
     let caches = volumes.iter().fold(0, |sum: u64, one| sum.saturating_add(one.cache_bytes()));
-    let (caches, shown) = (Bytes(caches), Bytes(needed.next_multiple_of(unit(needed))));
+    // In the unit of the caches, so that the two are easily compared.
+    let unit = unit(caches);
+    let (caches, shown) = (shown(caches, unit, false), shown(needed, unit, true));
     if let Some(Limit { bytes, whose }) = limit(root).filter(|limit| needed > limit.bytes) {
         return Err(ServeError::Plan(format!(
             "caches of {caches} need {shown} of memory, and {whose} {}: give them less (cache)",
-            whole_units(bytes)
+            there_are(bytes)
         )));
     }
     let available = of_meminfo(root, "MemAvailable:");
@@ -43,20 +43,36 @@ fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> 
         tracing::warn!(
             "caches of {caches} need {shown} of memory, and {} are available now: while other \
              programs hold the rest, the caches cannot be filled",
-            whole_units(available)
+            there_are(available)
         );
     }
     Ok(())
 }
 
-/// Memory is shown in GiB from 10 GiB on, before that in MiB.
-fn unit(bytes: u64) -> u64 {
-    if bytes < 10 << 30 { 1 << 20 } else { 1 << 30 }
+/// A unit of sizes, and its bytes.
+type Unit = (&'static str, u64);
+
+/// The largest unit that a size has once; below, MiB.
+fn unit(bytes: u64) -> Unit {
+    let units = [("TiB", 1 << 40), ("GiB", 1 << 30)];
+    units.into_iter().find(|(_, unit)| bytes >= *unit).unwrap_or(("MiB", 1 << 20))
+}
+
+/// A size in a unit, rounded up or down: to tenths below ten units, otherwise to whole ones.
+fn shown(bytes: u64, (name, unit): Unit, up: bool) -> String {
+    let parts = if bytes / unit < 10 { 10 } else { 1 };
+    let scaled = u128::from(bytes) * parts;
+    let unit = u128::from(unit);
+    let number = if up { scaled.div_ceil(unit) } else { scaled / unit };
+    match number % parts {
+        0 => format!("{}{name}", number / parts),
+        tenths => format!("{}.{tenths}{name}", number / parts),
+    }
 }
 
 /// Memory that there is, rounded down, while what is needed is rounded up.
-fn whole_units(bytes: u64) -> Bytes {
-    Bytes(bytes - bytes % unit(bytes))
+fn there_are(bytes: u64) -> String {
+    shown(bytes, unit(bytes), false)
 }
 
 /// The lowest limit that is known.
@@ -128,6 +144,8 @@ mod tests {
         let said = check("500GiB").unwrap_err();
         assert!(said.starts_with("caches of 500GiB need 513GiB of memory"), "{said}");
         assert!(said.ends_with("and this machine has 32GiB: give them less (cache)"), "{said}");
+        let said = check("4TiB").unwrap_err();
+        assert!(said.starts_with("caches of 4TiB need 4.1TiB of memory"), "{said}");
         assert_eq!(check("30GiB"), Ok(()));
         assert!(check("32GiB").is_err(), "frames are not all that is needed");
         write("proc/self/cgroup", "5:cpu,memory:/old\n0::/a.slice/b.service\n");

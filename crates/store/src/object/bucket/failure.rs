@@ -8,8 +8,18 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::open::AWAY;
 
+/// That a server has no credentials of S3; what the metadata service does follows.
+pub(super) const NO_CREDENTIALS: &str = "no credentials: set AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a service without); the metadata service \
+    of Amazon's machines";
+
+/// What the addresses contain that are asked where there are no credentials.
+const METADATA: [&str; 2] = ["/latest/api/token", "/latest/meta-data/iam/security-credentials"];
+
 /// What the texts of errors contain, and what to do. The first that fits is used.
-const ADVICE: [(&str, &str); 7] = [
+const ADVICE: [(&str, &str); 9] = [
+    ("Missing AccessKeyId", "AWS_SECRET_ACCESS_KEY is set without AWS_ACCESS_KEY_ID: set both"),
+    ("Missing SecretAccessKey", "AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY: set both"),
     (
         "scheme is not allowed",
         "the endpoint is plain http, without encryption: AWS_ALLOW_HTTP=true (Azure: \
@@ -37,9 +47,16 @@ const ADVICE: [(&str, &str); 7] = [
 pub(super) fn failure(error: object_store::Error) -> io::Error {
     use object_store::Error;
     let text = with_causes(&error);
-    let advice = ADVICE.iter().find(|(part, _)| text.contains(part)).map(|(_, advice)| *advice);
+    let has_no_credentials = METADATA.iter().any(|part| text.contains(part));
+    let advice = if has_no_credentials {
+        Some(format!("{NO_CREDENTIALS} gives none"))
+    } else {
+        let found = ADVICE.iter().find(|(part, _)| text.contains(part));
+        found.map(|&(_, advice)| advice.to_owned())
+    };
     let kind = match error {
-        _ if advice.is_none() && is_away(&error, &text) => AWAY,
+        _ if (has_no_credentials || advice.is_none()) && is_away(&error, &text) => AWAY,
+        _ if has_no_credentials => ErrorKind::PermissionDenied,
         Error::NotFound { .. } => ErrorKind::NotFound,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             ErrorKind::PermissionDenied
@@ -130,5 +147,19 @@ mod tests {
         for text in ["status code: 400 Bad Request", "NoSuchBucket, status code: 503"] {
             assert_eq!(generic(text).kind(), ErrorKind::Other, "{text}");
         }
+    }
+
+    #[test]
+    fn a_metadata_service_without_credentials_is_said_in_words() {
+        let asked = "Error performing PUT http://169.254.169.254/latest/api/token in 1ms";
+        let refused = generic(&format!("{asked}: 403 Forbidden: <Code>AccessDenied</Code>"));
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        let said = refused.to_string();
+        assert!(said.starts_with("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET"), "{said}");
+        assert!(said.contains("machines gives none (Generic S3 error: Error performing"), "{said}");
+        // One that fails itself may give some later.
+        assert_eq!(generic(&format!("{asked}: status code: 503")).kind(), AWAY);
+        let half = generic("Missing SecretAccessKey").to_string();
+        assert!(half.starts_with("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS"), "{half}");
     }
 }

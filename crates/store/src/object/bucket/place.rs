@@ -16,7 +16,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use super::failure::failure;
+use super::failure::{NO_CREDENTIALS, failure};
 use crate::object::{ObjectPlace, ObjectService};
 use crate::open::AWAY;
 
@@ -126,11 +126,7 @@ pub(super) fn find_credentials() -> io::Result<()> {
     let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
     let Ok(address) = address.parse::<SocketAddr>() else { return Ok(()) };
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).map(drop).map_err(|error| {
-        let why = format!(
-            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or \
-             AWS_SKIP_SIGNATURE=true for a service without); the metadata service of Amazon's \
-             machines, {address}, does not answer: {error}"
-        );
+        let why = format!("{NO_CREDENTIALS}, {address}, does not answer: {error}");
         // The network may not be up yet.
         io::Error::new(AWAY, why)
     })
