@@ -4,18 +4,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_nbd::{
-    Client, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer, Refusal,
-    Request, Session, Uri,
-};
+use undercroft_nbd::{Client, ClientOptions, Command, Failure, Request, Session, Uri};
 
-use super::text_export;
+use super::text_export::{self, TextExport};
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const ADVICE: &str = "@advice/";
 
 /// Bytes of the export: most bytes of the JSON, that of about 50 volumes.
-const ADVICE_BYTES: u64 = 1 << 20;
+const ADVICE_BYTES: u32 = 1 << 20;
 
 /// Bytes of JSON whose making counts as one step against a client's share of the processor.
 const BYTES_FOR_ONE: u64 = 64;
@@ -24,31 +21,15 @@ const BYTES_FOR_ONE: u64 = 64;
 pub(super) type Text = Arc<dyn Fn() -> Bytes + Send + Sync>;
 
 /// The export of one peer.
-pub(super) struct AdviceExport {
-    pub(super) volume: String,
-    pub(super) text: Text,
-}
-
-impl Export for AdviceExport {
-    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
-        ExportInfo {
-            name: format!("{ADVICE}{}", self.volume),
-            description: "what another policy, placement or size would be worth".to_owned(),
-            size: ADVICE_BYTES,
-            flags: Flags { read_only: true, ..Flags::default() },
-            min_block: 1,
-            preferred_block: 4096,
-            max_block: ADVICE_BYTES as u32,
-        }
-    }
-
-    fn contexts(&self, _: &str) -> Vec<Context> {
-        Vec::new()
-    }
-
-    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let text = Arc::clone(&self.text);
-        Ok(Box::new(AdviceSession { text, told: Bytes::new(), owed: 0 }))
+pub(super) fn export(volume: &str, text: Text) -> TextExport {
+    TextExport {
+        name: format!("{ADVICE}{volume}"),
+        description: "what another policy, placement or size would be worth",
+        bytes: ADVICE_BYTES,
+        read_only: true,
+        session: Box::new(move || {
+            Box::new(AdviceSession { text: Arc::clone(&text), told: Bytes::new(), owed: 0 })
+        }),
     }
 }
 
@@ -64,12 +45,12 @@ impl Session for AdviceSession {
         let Request { command, offset, length, reply, .. } = request;
         match command {
             Command::Flush => reply.done(),
-            Command::Read { .. } if offset.saturating_add(length) <= ADVICE_BYTES => {
+            Command::Read { .. } if offset.saturating_add(length) <= ADVICE_BYTES.into() => {
                 if offset == 0 {
                     self.told = (self.text)();
                     self.owed += self.told.len() as u64 / BYTES_FOR_ONE;
                 }
-                if self.told.len() as u64 > ADVICE_BYTES {
+                if self.told.len() > ADVICE_BYTES as usize {
                     let text = "the advice does not fit: ask the HTTP listener for /advice";
                     return reply.fail(Failure::Overflow, text.to_owned());
                 }

@@ -139,7 +139,7 @@ impl ExportTable {
             let (all, absent) = exports.open_to(&peer);
             Bytes::from(page::json(&all, &absent).to_string())
         });
-        Ok(Arc::new(advice_export::AdviceExport { volume, text }))
+        Ok(Arc::new(advice_export::export(&volume, text)))
     }
 
     /// The status of some volumes. The latest text is kept shortly for clients that continue

@@ -16,17 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use undercroft_nbd::{
-    Client, ClientError, ClientOptions, Command, Context, Export, ExportInfo, Failure, Flags, Peer,
-    Refusal, Request, Session, Uri,
+    Client, ClientError, ClientOptions, Command, Failure, Peer, Refusal, Request, Session, Uri,
 };
 
-use super::text_export;
+use super::text_export::{self, TextExport};
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const SET: &str = "@set/";
 
 /// Bytes of the export: most bytes of a request, and of an answer.
-const SET_BYTES: u64 = 4096;
+const SET_BYTES: u32 = 4096;
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +86,7 @@ impl Door {
     ///
     /// # Errors
     /// The peer is no administrator.
-    pub(super) fn open(self: &Arc<Self>, volume: &str, peer: &Peer) -> Result<SetExport, Refusal> {
+    pub(super) fn open(self: &Arc<Self>, volume: &str, peer: &Peer) -> Result<TextExport, Refusal> {
         let by = match (peer.credentials, &peer.certificate) {
             (Some(who), _) if who.user == 0 || own_user() == Some(who.user) => {
                 format!("user {} at {}", who.user, peer.address)
@@ -104,7 +103,16 @@ impl Door {
                 ));
             }
         };
-        Ok(SetExport { door: Arc::clone(self), volume: volume.to_owned(), by })
+        let administrator = Administrator { door: Arc::clone(self), volume: volume.to_owned(), by };
+        Ok(TextExport {
+            name: format!("{SET}{volume}"),
+            description: "changes of a volume while it is served",
+            bytes: SET_BYTES,
+            read_only: false,
+            session: Box::new(move || {
+                Box::new(SetSession { by: administrator.clone(), told: Arc::default() })
+            }),
+        })
     }
 
     fn names(&self, certificate: &String) -> bool {
@@ -115,14 +123,14 @@ impl Door {
     /// Hands a request over; `None` while another one is served.
     fn ask(
         self: &Arc<Self>,
-        export: &SetExport,
+        by: &Administrator,
         options: String,
     ) -> Option<oneshot::Receiver<Result<String, SetError>>> {
         if self.is_busy.swap(true, Ordering::SeqCst) {
             return None;
         }
         let (answer, awaited) = oneshot::channel();
-        let (volume, by) = (export.volume.clone(), export.by.clone());
+        let (volume, by) = (by.volume.clone(), by.by.clone());
         let asked = Asked { volume, options, by, answer: Some(answer), door: Arc::clone(self) };
         *lock(&self.next) = Some(asked);
         self.come.notify_one();
@@ -153,39 +161,18 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The export of one administrator.
+/// Who changes a volume.
 #[derive(Clone)]
-pub(super) struct SetExport {
+struct Administrator {
     door: Arc<Door>,
     volume: String,
+    /// For the log.
     by: String,
-}
-
-impl Export for SetExport {
-    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
-        ExportInfo {
-            name: format!("{SET}{}", self.volume),
-            description: "changes of a volume while it is served".to_owned(),
-            size: SET_BYTES,
-            flags: Flags::default(),
-            min_block: 1,
-            preferred_block: 4096,
-            max_block: SET_BYTES as u32,
-        }
-    }
-
-    fn contexts(&self, _: &str) -> Vec<Context> {
-        Vec::new()
-    }
-
-    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        Ok(Box::new(SetSession { export: self.clone(), told: Arc::default() }))
-    }
 }
 
 /// A connection of an administrator.
 struct SetSession {
-    export: SetExport,
+    by: Administrator,
     /// What the last request changed.
     told: Arc<Mutex<Bytes>>,
 }
@@ -193,7 +180,7 @@ struct SetSession {
 impl Session for SetSession {
     fn submit(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
-        if offset.saturating_add(length) > SET_BYTES {
+        if offset.saturating_add(length) > SET_BYTES.into() {
             return reply.fail(Failure::Invalid, format!("at most {SET_BYTES} bytes"));
         }
         match command {
@@ -206,7 +193,7 @@ impl Session for SetSession {
                 let Ok(options) = String::from_utf8(bytes) else {
                     return reply.fail(Failure::Invalid, "the options are no text".to_owned());
                 };
-                let Some(awaited) = self.export.door.ask(&self.export, options) else {
+                let Some(awaited) = self.by.door.ask(&self.by, options) else {
                     let text = "another change is being made: try again when it has ended";
                     return reply.fail(Failure::Io, text.to_owned());
                 };
@@ -243,7 +230,7 @@ pub async fn set_over_nbd(
 ) -> Result<String, SetError> {
     let uri = Uri { export: format!("{SET}{volume}"), ..uri.clone() };
     let text = changes.join("\n");
-    if text.len() as u64 > SET_BYTES {
+    if text.len() > SET_BYTES as usize {
         return Err(SetError::Wrong(format!("more than {SET_BYTES} bytes of options")));
     }
     let failed = |error: ClientError| match error {

@@ -1,10 +1,46 @@
 //! What exports that are read as text have in common: the text is padded with blanks to the size of
 //! the export.
 //!
-//! Not here: the exports themselves (`set.rs`, `advice_export.rs`).
+//! Not here: who may open them, and what their requests do (`set.rs`, `advice_export.rs`).
 
 use bytes::{Bytes, BytesMut};
-use undercroft_nbd::{Client, ClientError};
+use undercroft_nbd::{
+    Client, ClientError, Context, Export, ExportInfo, Flags, Peer, Refusal, Session,
+};
+
+/// An export of text. The rights of its peer were checked when it was made.
+pub(super) struct TextExport {
+    /// The whole name, with the volume's.
+    pub(super) name: String,
+    pub(super) description: &'static str,
+    /// Bytes of the export: most bytes of the text.
+    pub(super) bytes: u32,
+    pub(super) read_only: bool,
+    /// Begins a connection.
+    pub(super) session: Box<dyn Fn() -> Box<dyn Session> + Send + Sync>,
+}
+
+impl Export for TextExport {
+    fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
+        ExportInfo {
+            name: self.name.clone(),
+            description: self.description.to_owned(),
+            size: self.bytes.into(),
+            flags: Flags { read_only: self.read_only, ..Flags::default() },
+            min_block: 1,
+            preferred_block: 4096,
+            max_block: self.bytes,
+        }
+    }
+
+    fn contexts(&self, _: &str) -> Vec<Context> {
+        Vec::new()
+    }
+
+    fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
+        Ok((self.session)())
+    }
+}
 
 /// A part of a text, padded with blanks. The caller has checked that it lies in the export.
 pub(super) fn part(text: &Bytes, offset: u64, length: u64) -> Bytes {
@@ -18,7 +54,7 @@ pub(super) fn part(text: &Bytes, offset: u64, length: u64) -> Bytes {
 ///
 /// # Errors
 /// The export cannot be read.
-pub(super) async fn read(client: &Client, bytes: u64) -> Result<String, ClientError> {
+pub(super) async fn read(client: &Client, bytes: u32) -> Result<String, ClientError> {
     let buffer = vec![0_u8; bytes as usize];
     let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
     result?;
