@@ -7,6 +7,7 @@ const charts = (() => {
   const decades = Array.from({ length: 12 }, (_, power) => 10 ** power);
   const height = width => width < 500 ? 190 : 220;
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const time = s => new Date(1000 * s).toLocaleTimeString();
   const hue = at => (scheme.matches ? dark : light)[at];
 
   function element(name, className, text) {
@@ -82,14 +83,14 @@ const charts = (() => {
             : { range: (_, min, max) => [0, Math.max(most(), max > 0 ? max * (most() ? 1 : 1.1) : unit === "bytes" || unit === "flow" ? 2 ** 20 : 1)] },
         },
         axes: [
-          axis({ space: 70 }),
+          axis({ space: 90, size: 32, values: (_, all) => all.map(time) }),
           axis({ size: 72, values: (_, all) => all.map(v => v == null ? "" : short[unit](v)),
             ...(log ? { splits: (_, __, min, max) => decades.filter(v => v >= min && v <= max), filter: (_, all) => all } : {}),
             ...(unit === "bytes" || unit === "flow" ? { incrs: Array.from({ length: 60 }, (_, power) => 2 ** power) } : {}),
             ...(unit === "count" ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] } : {}) }),
         ],
         series: [
-          { label: "Time", value: (_, v) => v == null ? "" : new Date(1000 * v).toLocaleTimeString() },
+          { label: "Time", value: (_, v) => v == null ? "" : time(v) },
           ...series.map((one, at) => ({
             label: one.name, show: shown[at], stroke: one.hue == null ? color("--soft") : hue(one.hue), width: stacked ? 1 : 2,
             fill: stacked && at === 0 ? hue(one.hue) + "b0" : one.fill ? hue(one.hue) + "33" : undefined,

@@ -194,7 +194,7 @@
   }
 
   function volumes() {
-    const columns = ["Volume", "#Hit ratio", "#Reads", "#Writes", "#99 % of reads within", "#99 % of writes", "#Dirty", "#Cache filled", "Store"];
+    const columns = ["Volume", "#Hit ratio", "#Reads", "#Writes", "#Reads, 99 %", "#Writes, 99 %", "#Dirty", "#Cache filled", "Store"];
     table("volumes", columns, [null, ...state.order].map(volumeRow));
     const hidden = state.volume_count - state.order.length;
     byId("volumes-note").textContent = "The last minute. Choose one to see its curves." + (hidden > 0 ? " " + plural(hidden, "more volume is", "more volumes are") + " in the sum only; undercroft stats lists all." : "");
