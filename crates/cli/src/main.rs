@@ -11,6 +11,7 @@ mod command;
 mod cooperation;
 mod descriptors;
 mod error;
+mod held;
 mod hierarchy;
 mod http;
 mod input;

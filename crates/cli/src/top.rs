@@ -3,6 +3,7 @@
 
 pub(crate) mod figures;
 pub(crate) mod screen;
+pub(crate) mod times;
 pub(crate) mod view;
 
 use std::sync::mpsc::Sender;

@@ -56,14 +56,20 @@ impl BucketCounts {
     /// An upper bound, at most a quarter too large, of the `q` quantile (0 to 1) in nanoseconds; 0
     /// if nothing was counted.
     pub(crate) fn quantile_ns(&self, q: f64) -> u64 {
-        let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
-        let mut seen = 0;
-        let mut reached = self.filled().skip_while(|&(_, count)| {
-            seen += count;
-            seen < wanted
-        });
-        reached.next().map_or(0, |(upper, _)| upper)
+        quantile(self.filled(), self.count(), q)
     }
+}
+
+/// The upper bound of the bucket with the `q` quantile (0 to 1) of `total` values. `filled` has the
+/// buckets in ascending order: upper bound, and count. 0 if nothing was counted.
+pub fn quantile(filled: impl IntoIterator<Item = (u64, u64)>, total: u64, q: f64) -> u64 {
+    let wanted = (q.clamp(0.0, 1.0) * total as f64).ceil() as u64;
+    let mut seen = 0;
+    let mut reached = filled.into_iter().skip_while(|&(_, count)| {
+        seen += count;
+        seen < wanted
+    });
+    reached.next().map_or(0, |(upper, _)| upper)
 }
 
 /// The bucket of a duration: below 4 ns one bucket per nanosecond, then by the two bits after the

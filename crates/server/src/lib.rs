@@ -35,7 +35,7 @@ pub use config::{VolumeConfig, VolumeError, VolumePlacement, Write};
 pub use counters::{
     AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Source, Stats, TellStats,
 };
-pub use histogram::Histogram;
+pub use histogram::{Histogram, quantile};
 pub use lower::{Ascended, Lower, Settlement, Settling};
 pub use serve::{advice_over_nbd, status_over_nbd};
 pub use shard::tell::Listener;

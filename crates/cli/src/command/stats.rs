@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::held::caches;
 use crate::status::{StatusOptions, volumes as each};
 use crate::table::{Table, bytes, count, percent};
 
@@ -314,33 +315,21 @@ fn clients(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     ];
     let mut table = Table::new(&columns);
     for (name, volume) in each(stats) {
-        for client in volume["client_caches"].as_array().into_iter().flatten() {
-            if client["reads"].is_null() {
-                continue;
-            }
-            let tracking = &client["tracking"];
-            let late = tracking["late_evictions"].as_u64().map(|late| {
-                let all = late + client["evictions"].as_u64().unwrap_or(0);
-                percent(late as f64 / all.max(1) as f64)
-            });
-            let share = |name: &str| tracking[name].as_f64().map(percent);
+        for client in caches(volume) {
+            let Some(reads) = client.reads else { continue };
             let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-            let id = client["client"].as_str().unwrap_or("-");
-            // A cache that is watched from outside does not show what it hits.
-            let reads = client["reads"].as_u64().filter(|&reads| reads > 0 && tracking.is_null());
-            let hits = client["read_hits"].as_u64().zip(reads);
             table.row(vec![
                 name.to_owned(),
-                id.to_owned(),
-                client["policy"].as_str().unwrap_or("-").to_owned(),
-                number(&client["capacity_blocks"]),
-                number(&client["reads"]),
-                or_none(hits.map(|(hits, reads)| percent(hits as f64 / reads as f64))),
-                number(&client["evictions"]),
-                or_none(late),
-                or_none(tracking["untold_evictions"].as_u64().map(count)),
-                or_none(share("precision")),
-                or_none(share("recall")),
+                client.client,
+                or_none(client.policy),
+                count(client.capacity_blocks.unwrap_or(0)),
+                count(reads),
+                or_none(client.hit_ratio.map(percent)),
+                count(client.evictions.unwrap_or(0)),
+                or_none(client.late.map(percent)),
+                or_none(client.untold.map(count)),
+                or_none(client.precision.map(percent)),
+                or_none(client.recall.map(percent)),
             ]);
         }
     }

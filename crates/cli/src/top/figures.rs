@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::times::{KINDS, SOURCES, Times};
+use crate::held::{ClientCache, Known, caches, known, shown};
 use crate::status::volumes;
 
 /// Hit ratios that are remembered of a volume, for its curve.
@@ -40,11 +42,8 @@ pub(crate) struct VolumeFigures {
     /// Bytes a second, in whole blocks.
     pub(crate) read_bytes_s: f64,
     pub(crate) written_bytes_s: f64,
-    /// Mean times in microseconds of reads that hit and that miss, of writes and of FLUSH.
-    pub(crate) hit_us: Option<f64>,
-    pub(crate) miss_us: Option<f64>,
-    pub(crate) write_us: Option<f64>,
-    pub(crate) flush_us: Option<f64>,
+    /// Times of reads that hit and that miss, of writes and of FLUSH.
+    pub(crate) times: [Times; KINDS.len()],
     pub(crate) dirty_bytes: u64,
     pub(crate) dirty_age_s: u64,
     pub(crate) in_progress: u64,
@@ -52,6 +51,10 @@ pub(crate) struct VolumeFigures {
     pub(crate) reloads_waiting: u64,
     /// Why the store is not well.
     pub(crate) trouble: Option<String>,
+    pub(crate) block_bytes: u64,
+    /// What it knows of what its clients hold.
+    pub(crate) known: Option<Known>,
+    pub(crate) caches: Vec<ClientCache>,
 }
 
 /// A connection between two looks.
@@ -95,18 +98,12 @@ impl Growth<'_> {
         if self.seconds > 0.0 { self.of(path) / self.seconds } else { 0.0 }
     }
 
-    /// Number and sum of the times of a kind of request, of some sources.
-    fn times(&self, request: &str, sources: &[&str]) -> (f64, f64) {
-        let of = |what| {
-            let paths =
-                sources.iter().map(|source| format!("/latency_us/{request}/{source}/{what}"));
-            paths.map(|path| self.of(&path)).sum::<f64>()
-        };
-        (of("count"), of("total"))
+    /// Requests a second of a kind.
+    fn requests(&self, request: &str) -> f64 {
+        let paths = SOURCES.map(|source| format!("/latency_us/{request}/{source}/count"));
+        paths.iter().map(|path| self.rate(path)).sum()
     }
 }
-
-const ALL: [&str; 3] = ["hit", "joined", "miss"];
 
 impl Figures {
     /// Takes over the counters that were read at some time.
@@ -119,7 +116,6 @@ impl Figures {
         let total_curve = std::mem::take(&mut self.total.curve);
         let (mut hits, mut reads) = (Sources::default(), 0.0);
         let mut total = VolumeFigures { name: "all".into(), ..VolumeFigures::default() };
-        let mut means = [(0.0, 0.0); 4];
         for (name, now) in volumes(stats) {
             let growth = Growth { now, before: &before["volumes"][name], seconds };
             let mut one = volume(name, &growth);
@@ -133,9 +129,7 @@ impl Figures {
             hits.reloaded += own.reloaded * read;
             hits.staged += own.staged * read;
             reads += read;
-            for (sum, own) in means.iter_mut().zip(kinds(&growth)) {
-                *sum = (sum.0 + own.0, sum.1 + own.1);
-            }
+            total.times.iter_mut().zip(&one.times).for_each(|(sum, own)| sum.add(own));
             total.reads_s += one.reads_s;
             total.writes_s += one.writes_s;
             total.read_bytes_s += one.read_bytes_s;
@@ -154,7 +148,6 @@ impl Figures {
             reloaded: hits.reloaded / reads,
             staged: hits.staged / reads,
         });
-        [total.hit_us, total.miss_us, total.write_us, total.flush_us] = means.map(mean);
         total.curve = continued(total_curve, total.sources);
         self.total = total;
         self.clients = clients(stats, &before, seconds);
@@ -184,20 +177,6 @@ impl Figures {
     }
 }
 
-/// Number and sum of the times of reads that hit, that miss, of writes and of FLUSH.
-fn kinds(growth: &Growth<'_>) -> [(f64, f64); 4] {
-    [
-        growth.times("read", &["hit"]),
-        growth.times("read", &["joined", "miss"]),
-        growth.times("write", &ALL),
-        growth.times("flush", &ALL),
-    ]
-}
-
-fn mean((count, sum): (f64, f64)) -> Option<f64> {
-    (count > 0.0).then(|| sum / count)
-}
-
 fn continued(mut curve: VecDeque<Option<f64>>, sources: Option<Sources>) -> VecDeque<Option<f64>> {
     curve.push_back(sources.map(|sources| sources.hits));
     while curve.len() > CURVE {
@@ -218,30 +197,28 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
         reloaded: share(&["/cooperation/reloaded_hits"]),
         staged: share(&["/cooperation/staged_hits", "/cooperation/restaged_hits"]),
     });
-    let [hit_us, miss_us, write_us, flush_us] = kinds(growth).map(mean);
-    let requests = |request| {
-        let (count, _) = growth.times(request, &ALL);
-        if growth.seconds > 0.0 { count / growth.seconds } else { 0.0 }
-    };
+    let times = KINDS.map(|(request, sources)| {
+        Times::of(growth.now, request, sources).since(&Times::of(growth.before, request, sources))
+    });
     let is_up = growth.now["store_up"].as_u64() != Some(0);
     let trouble = growth.now["store_trouble"].as_str().map(shown);
     VolumeFigures {
         name: shown(name),
         sources,
-        reads_s: requests("read"),
-        writes_s: requests("write"),
+        reads_s: growth.requests("read"),
+        writes_s: growth.requests("write"),
         read_bytes_s: growth.rate("/reads") * block,
         written_bytes_s: growth.rate("/writes") * block,
-        hit_us,
-        miss_us,
-        write_us,
-        flush_us,
+        times,
         dirty_bytes: now("/dirty") * block as u64,
         dirty_age_s: now("/dirty_age_s"),
         in_progress: now("/in_progress"),
         starved: now("/starved"),
         reloads_waiting: now("/cooperation/reloads_waiting"),
         trouble: trouble.or_else(|| (!is_up).then(|| "the store does not answer".to_owned())),
+        block_bytes: block as u64,
+        known: known(growth.now),
+        caches: caches(growth.now),
         ..VolumeFigures::default()
     }
 }
@@ -283,11 +260,6 @@ fn clients(stats: &Value, before: &Value, seconds: f64) -> Vec<ClientFigures> {
     all.into_iter().map(figures).collect()
 }
 
-/// A name or a text of the server, without what a terminal would act on.
-fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -296,12 +268,15 @@ mod tests {
 
     use super::*;
 
-    fn stats(reads: u64, hits: u64, total_us: f64) -> Value {
+    fn stats(reads: u64, hits: u64, slow: u64) -> Value {
         json!({ "volumes": { "a\u{1b}[2J": {
             "position": 0, "block_bytes": 4096, "reads": reads, "read_hits": hits, "store_up": 1,
             "joined_reads": 0, "dirty": 2, "dirty_age_s": 7, "store_trouble": null,
             "cooperation": { "demoted_hits": hits / 2, "reloads_waiting": 5 },
-            "latency_us": { "read": { "miss": { "count": reads, "total": total_us } } },
+            "latency_us": { "read": {
+                "miss": { "count": reads, "buckets": [[20.0, reads - slow], [3000.0, slow]] },
+            } },
+            "client_caches": [{ "client": "5", "tells_evictions": true }],
             "clients": [{ "client": "c\r\n", "requests": reads, "bytes_read": 4096 * reads }],
         } } })
     }
@@ -309,16 +284,22 @@ mod tests {
     #[test]
     fn growth_between_two_looks() {
         let (mut figures, began) = (Figures::default(), Instant::now());
-        figures.take(&stats(100, 50, 1e6), began);
+        figures.take(&stats(100, 50, 60), began);
         let first = figures.volumes[0].clone();
         assert_eq!(first.sources.unwrap().hits, 0.5);
-        assert_eq!((first.reads_s, first.miss_us), (0.0, Some(1e4)));
-        figures.take(&stats(300, 210, 1.4e6), began + Duration::from_secs(4));
+        let of_misses =
+            |volume: &VolumeFigures| [0.5, 0.99].map(|q| volume.times[1].quantile_us(q));
+        assert_eq!((first.reads_s, of_misses(&first)), (0.0, [Some(3000.0); 2]));
+        figures.take(&stats(300, 210, 70), began + Duration::from_secs(4));
         let [volume] = &figures.volumes[..] else { panic!("one volume") };
         let sources = volume.sources.unwrap();
         assert_eq!((sources.hits, sources.handed_over), (0.8, 0.4));
         assert_eq!((volume.reads_s, volume.read_bytes_s), (50.0, 50.0 * 4096.0));
-        assert_eq!((volume.miss_us, volume.hit_us), (Some(2000.0), None));
+        assert_eq!(of_misses(volume), [Some(20.0), Some(3000.0)]);
+        assert_eq!(volume.times[0].quantile_us(0.5), None);
+        assert_eq!(figures.total.times, volume.times);
+        assert_eq!(volume.known.as_ref().unwrap().told, 0);
+        assert_eq!((volume.caches.len(), volume.block_bytes), (1, 4096));
         assert_eq!((volume.dirty_bytes, volume.dirty_age_s, volume.reloads_waiting), (8192, 7, 5));
         assert_eq!(volume.curve, [Some(0.5), Some(0.8)]);
         assert_eq!(figures.total.sources, volume.sources);
@@ -327,7 +308,7 @@ mod tests {
         let names = [&volume.name, &figures.clients[0].client];
         assert!(names.iter().all(|name| !name.contains(char::is_control)), "{names:?}");
         // Counts that were reset are no growth; nothing read is no hit ratio.
-        figures.take(&stats(0, 0, 0.0), began + Duration::from_secs(6));
+        figures.take(&stats(0, 0, 0), began + Duration::from_secs(6));
         assert_eq!((figures.total.sources, figures.total.reads_s), (None, 0.0));
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::figures::{ClientFigures, Figures, Sources, VolumeFigures};
+use crate::held::{ClientCache, Known};
 use crate::table::{Table, bytes, count, percent, wrapped};
 
 /// Clients that are shown.
@@ -69,14 +70,25 @@ pub(crate) fn lines(
         rows.push(&figures.total);
     }
     add(Look::Plain, " \n".to_owned() + &volumes_table(&rows));
-    add(Look::Plain, " \n".to_owned() + &times_table(&rows));
-    if !figures.clients.is_empty() {
-        add(Look::Plain, " \n".to_owned() + &clients_table(&figures.clients));
-        let more = figures.clients.len().saturating_sub(CLIENTS);
-        if more > 0 {
-            add(Look::Soft, format!("and {more} more"));
+    add(Look::Soft, " \nresponse times in us".to_owned());
+    add(Look::Plain, times_table(&rows));
+    add(Look::Plain, " \n".to_owned() + &waiting_table(&rows));
+    let mut bounded = |table: String, rows: usize| {
+        if rows > 0 {
+            add(Look::Plain, " \n".to_owned() + &table);
         }
-    }
+        if rows > CLIENTS {
+            add(Look::Soft, format!("and {} more", rows - CLIENTS));
+        }
+    };
+    bounded(clients_table(&figures.clients), figures.clients.len());
+    let known: Vec<_> =
+        figures.volumes.iter().filter_map(|one| Some((one, one.known.as_ref()?))).collect();
+    bounded(known_table(&known), known.len());
+    let caches =
+        figures.volumes.iter().flat_map(|one| one.caches.iter().map(move |its| (one, its)));
+    let caches: Vec<_> = caches.collect();
+    bounded(caches_table(&caches), caches.len());
     all
 }
 
@@ -159,29 +171,27 @@ fn volumes_table(rows: &[&VolumeFigures]) -> String {
     printed(&table)
 }
 
-/// Mean times, what waits, and what is dirty.
+/// Median and 99th percentile of the response times.
 fn times_table(rows: &[&VolumeFigures]) -> String {
-    let mut table = Table::new(&[
-        "volume",
-        "hit us",
-        "miss us",
-        "write us",
-        "flush us",
-        "in progress",
-        "to read back",
-        "no memory",
-        "dirty",
-        "oldest",
-    ]);
+    let kinds = ["read hit", "read miss", "write", "flush"];
+    let columns = kinds.iter().flat_map(|kind| [format!("{kind} 50 %"), "99 %".to_owned()]);
+    let heading: Vec<_> = ["volume".to_owned()].into_iter().chain(columns).collect();
+    let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
     for row in rows {
-        let us =
-            |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |us| count(us.round() as u64));
+        let times = row.times.iter().flat_map(|times| [0.5, 0.99].map(|q| times.quantile_us(q)));
+        let cells = times.map(|us| or_none(us, |us| count(us.round() as u64)));
+        table.row([row.name.clone()].into_iter().chain(cells).collect());
+    }
+    printed(&table)
+}
+
+/// What waits, and what is dirty.
+fn waiting_table(rows: &[&VolumeFigures]) -> String {
+    let mut table =
+        Table::new(&["volume", "in progress", "to read back", "no memory", "dirty", "oldest"]);
+    for row in rows {
         table.row(vec![
             row.name.clone(),
-            us(row.hit_us),
-            us(row.miss_us),
-            us(row.write_us),
-            us(row.flush_us),
             count(row.in_progress),
             count(row.reloads_waiting),
             count(row.starved),
@@ -190,6 +200,11 @@ fn times_table(rows: &[&VolumeFigures]) -> String {
         ]);
     }
     printed(&table)
+}
+
+/// A cell; `-` without a value.
+fn or_none<T>(value: Option<T>, cell: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), cell)
 }
 
 fn clients_table(clients: &[ClientFigures]) -> String {
@@ -203,6 +218,67 @@ fn clients_table(clients: &[ClientFigures]) -> String {
             flow(client.read_bytes_s),
             flow(client.written_bytes_s),
             count(client.delayed),
+        ]);
+    }
+    printed(&table)
+}
+
+/// What volumes know of what their clients hold.
+fn known_table(volumes: &[(&VolumeFigures, &Known)]) -> String {
+    let mut table = Table::new(&[
+        "what clients told",
+        "evictions",
+        "late",
+        "read again",
+        "held by others",
+        "contents taken",
+        "refused",
+        "believed held",
+        "false positives",
+    ]);
+    for (volume, known) in volumes.iter().take(CLIENTS) {
+        let of_told =
+            |part: u64| or_none((known.told > 0).then(|| part as f64 / known.told as f64), percent);
+        table.row(vec![
+            volume.name.clone(),
+            count(known.told),
+            of_told(known.late),
+            of_told(known.stale),
+            count(known.held_by_others),
+            count(known.taken),
+            count(known.refused),
+            bytes(known.believed_blocks.saturating_mul(volume.block_bytes)),
+            or_none(known.false_positives, percent),
+        ]);
+    }
+    printed(&table)
+}
+
+/// The caches of clients, as these or their trackers describe them.
+fn caches_table(caches: &[(&VolumeFigures, &ClientCache)]) -> String {
+    let mut table = Table::new(&[
+        "client cache",
+        "volume",
+        "tells",
+        "policy",
+        "size",
+        "hit ratio",
+        "late",
+        "precision",
+        "recall",
+    ]);
+    for (volume, cache) in caches.iter().take(CLIENTS) {
+        let size = |blocks: u64| bytes(blocks.saturating_mul(volume.block_bytes));
+        table.row(vec![
+            cache.client.clone(),
+            volume.name.clone(),
+            if cache.tells_evictions { "yes" } else { "no" }.to_owned(),
+            or_none(cache.policy.clone(), |policy| policy),
+            or_none(cache.capacity_blocks, size),
+            or_none(cache.hit_ratio, percent),
+            or_none(cache.late, percent),
+            or_none(cache.precision, percent),
+            or_none(cache.recall, percent),
         ]);
     }
     printed(&table)

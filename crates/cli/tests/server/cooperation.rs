@@ -175,6 +175,18 @@ async fn evicted_blocks_come_back_from_the_store_or_from_the_client() {
     let shown = place.run(env!("CARGO_BIN_EXE_undercroft"), &["stats", &server.http()]);
     let row = shown.lines().find(|line| line.starts_with("v ") && line.contains("99.00 %"));
     assert!(row.is_some_and(|row| row.contains("198") && row.contains("1.00 %")), "{shown}");
+    let shown = place.run(
+        env!("CARGO_BIN_EXE_undercroft"),
+        &["top", "--plain", "--count", "1", &server.uri("v")],
+    );
+    let below = |heading: &str| {
+        let mut lines = shown.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
+        lines.next().unwrap_or_else(|| panic!("no {heading} in\n{shown}")).to_owned()
+    };
+    let cells = below("client cache");
+    assert!(cells.contains("yes") && cells.contains("1.00 %") && cells.contains("99.00 %"));
+    let told: Vec<String> = below("what clients told").split_whitespace().map(Into::into).collect();
+    assert_eq!((told[0].as_str(), told[1].as_str()), ("v", "2"), "{shown}");
     let metrics = server.page("/metrics");
     assert!(metrics.contains("undercroft_cooperation_hints_total{volume=\"v\"} 2"), "{metrics}");
     assert_eq!(server.stop(), 0);

@@ -97,9 +97,15 @@ async fn figures_in_a_terminal_through_outages() {
         }
         assert!(Instant::now() < deadline, "{screen}");
     };
-    for part in ["The cache served ", "hit ratio", "miss us", "client", "all "] {
+    for part in ["The cache served ", "hit ratio", "read miss 50 %", "client", "all "] {
         assert!(screen.contains(part), "{part} in\n{screen}");
     }
+    // Median and 99th percentile of reads that hit.
+    let times = screen.split("response times in us").nth(1).unwrap().lines();
+    let row = times.clone().find(|line| line.starts_with("db ")).unwrap();
+    let cells: Vec<_> = row.split_whitespace().collect();
+    let us = |at: usize| cells[at].replace(',', "").parse::<u64>().unwrap();
+    assert!(cells.len() == 9 && us(1) <= us(2) && us(2) > 0, "{screen}");
     // A smaller terminal shows what fits, and can be moved.
     terminal.tmux(&["resize-window", "-x", "50", "-y", "8"]);
     let small = terminal.wait_for("small screen", |screen| screen.starts_with("undercroft top"));

@@ -98,8 +98,9 @@ fn numbers(stats: &Stats) -> Map<String, Value> {
     numbers
 }
 
-/// For each operation and source that occurred: count; and in microseconds the sum, the median and
-/// the 99th percentile.
+/// For each operation and source that occurred: count; in microseconds the sum, the median and the
+/// 99th percentile; and the non-empty buckets, as upper bound in microseconds and count. Buckets of
+/// two times show the percentiles in between.
 fn latencies(entry: &ExportEntry) -> Value {
     let mut all = Map::new();
     for CommandInfo { kind, name, .. } in &COMMANDS {
@@ -108,6 +109,9 @@ fn latencies(entry: &ExportEntry) -> Value {
             let histogram = entry.volume().latencies().of(*kind, source);
             if histogram.count() > 0 {
                 let at = |q| histogram.quantile_ns(q) as f64 / 1e3;
+                let buckets = histogram.buckets().into_iter();
+                let buckets =
+                    buckets.map(|(upper_ns, count)| json!([upper_ns as f64 / 1e3, count]));
                 sources.insert(
                     source_name.into(),
                     json!({
@@ -115,6 +119,7 @@ fn latencies(entry: &ExportEntry) -> Value {
                         "total": histogram.sum_ns() as f64 / 1e3,
                         "p50": at(0.5),
                         "p99": at(0.99),
+                        "buckets": buckets.collect::<Vec<_>>(),
                     }),
                 );
             }
