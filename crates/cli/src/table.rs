@@ -59,7 +59,8 @@ impl Table {
 pub(crate) fn wrapped(text: &str, first: &str, rest: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let is_unit = ["%", "KiB", "MiB", "GiB", "TiB"].iter().any(|unit| word.starts_with(unit));
+        let is_unit = ["%", "KiB", "MiB", "GiB", "TiB"].iter().any(|unit| word.starts_with(unit))
+            || word.trim_end_matches(['.', ',']) == "s";
         match words.last_mut() {
             Some(number) if is_unit => *number += &format!(" {word}"),
             _ => words.push(word.to_owned()),
@@ -92,7 +93,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), &lines[1][..6]), (2, "  word"));
         assert!(lines.iter().all(|line| line.len() <= 100) && lines[0].starts_with("* word"));
-        let text = wrapped(&"at 3.95 %, ".repeat(30), "", "");
-        assert!(text.lines().all(|line| !line.starts_with('%')), "{text}");
+        let text = wrapped(&"at 3.95 %, for 12 s. ".repeat(30), "", "");
+        assert!(text.lines().all(|line| !line.starts_with(['%', 's'])), "{text}");
     }
 }

@@ -118,8 +118,11 @@ fn said(total: &VolumeFigures) -> String {
         said += &format!(" {} {what}.", count(number));
     }
     if total.dirty_bytes > 0 {
-        let (dirty, age) = (bytes(total.dirty_bytes), total.dirty_age_s);
-        said += &format!(" {dirty} of changes wait for the store, the oldest for {age} s.");
+        let age = match total.dirty_age_s {
+            0 => String::new(),
+            age => format!(", the oldest for {age} s"),
+        };
+        said += &format!(" {} of changes wait for the store{age}.", bytes(total.dirty_bytes));
     }
     said
 }

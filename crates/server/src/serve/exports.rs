@@ -142,7 +142,8 @@ impl ExportTable {
         Ok(Arc::new(advice_export::export(&volume, text)))
     }
 
-    /// The status of some volumes. The latest text is kept shortly for clients that continue
+    /// The status of some volumes; of very many without histograms, so that it fits the window. The
+    /// latest text is kept shortly for clients that continue
     /// reading. One text is kept for all clients, because it may be long and they may be many.
     fn status(&self, exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>], goes_on: bool) -> Bytes {
         let there = exports.iter().map(|entry| &entry.volume.config().name);
@@ -153,7 +154,13 @@ impl ExportTable {
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
         }
-        let text = Bytes::from(metrics::json(exports, absent, &self.order()).to_string());
+        let mut stats = metrics::json(exports, absent, &self.order());
+        let mut text = stats.to_string();
+        if text.len() as u64 > hint_session::WINDOW {
+            metrics::leave_out_buckets(&mut stats);
+            text = stats.to_string();
+        }
+        let text = Bytes::from(text);
         *kept = Some(StatusText { of, made: clock::now(), text: text.clone() });
         text
     }

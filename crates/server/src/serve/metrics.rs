@@ -131,6 +131,15 @@ fn latencies(entry: &ExportEntry) -> Value {
     Value::Object(all)
 }
 
+/// Leaves the buckets of the histograms out of the object of `/stats`, which are half of it.
+pub(crate) fn leave_out_buckets(stats: &mut Value) {
+    for volume in stats["volumes"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+        let kinds = volume["latency_us"].as_object_mut().into_iter().flat_map(Map::values_mut);
+        let times = kinds.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+        times.filter_map(Value::as_object_mut).for_each(|times| drop(times.remove("buckets")));
+    }
+}
+
 /// The text of `/metrics`.
 pub(crate) fn prometheus(about: &About) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
@@ -354,6 +363,18 @@ fn coarse(fine: &[(u64, u64)]) -> (u64, Vec<(f64, u64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buckets_can_be_left_out() {
+        let volume =
+            |times: Value| json!({ "reads": 1, "latency_us": { "read": { "hit": times } } });
+        let away = json!({ "latency_us": {} });
+        let full = volume(json!({ "count": 2, "p50": 1.0, "buckets": [[1.0, 2]] }));
+        let mut stats = json!({ "volumes": { "a": full, "b": away }, "total": { "reads": 1 } });
+        leave_out_buckets(&mut stats);
+        let thin = volume(json!({ "count": 2, "p50": 1.0 }));
+        assert_eq!(stats, json!({ "volumes": { "a": thin, "b": away }, "total": { "reads": 1 } }));
+    }
 
     #[test]
     fn fine_buckets_are_gathered() {

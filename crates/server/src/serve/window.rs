@@ -110,7 +110,8 @@ impl Window {
             self.owes(text.len() as u64 / BYTES_FOR_ONE);
         }
         if text.len() as u64 > WINDOW {
-            return reply.fail(Failure::Overflow, "the status does not fit the window".to_owned());
+            let text = "the status does not fit the window: ask the HTTP listener for /stats";
+            return reply.fail(Failure::Overflow, text.to_owned());
         }
         // Copies only the requested part: the answer would otherwise keep the whole text alive.
         let mut part = BytesMut::with_capacity(length as usize);
